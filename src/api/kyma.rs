@@ -1,0 +1,146 @@
+//! Kyma: one runtime with its modules.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shared::{Condition, CustomResourcePolicy, LastOperation, State, is_false};
+
+/// Which modules a runtime has, and from which channel.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "operator.kyma-project.io",
+    version = "v1beta2",
+    kind = "Kyma",
+    plural = "kymas",
+    namespaced,
+    status = "KymaStatus",
+    derive = "PartialEq",
+    derive = "Default"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct KymaSpec {
+    /// Channel of the modules that name none.
+    pub channel: String,
+    /// Upgrade modules without waiting for a maintenance window.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub skip_maintenance_windows: bool,
+    /// The modules that the runtime shall have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<Module>,
+}
+
+/// One wanted module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Module {
+    /// Name of the module, which is that of its ModuleReleaseMeta.
+    pub name: String,
+    /// Channel, where it differs from the Kyma's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// Label value for specialised controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+    /// What becomes of the default custom resource.
+    #[serde(default)]
+    pub custom_resource_policy: CustomResourcePolicy,
+    /// Whether we take care of the module.
+    #[serde(default = "managed_by_default")]
+    pub managed: bool,
+    /// Deprecated, without effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_module_template_ref: Option<String>,
+}
+
+fn managed_by_default() -> bool {
+    true
+}
+
+/// How a runtime fares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KymaStatus {
+    /// All modules and conditions in one word.
+    #[serde(default)]
+    pub state: State,
+    /// The channel in force, once Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_channel: Option<String>,
+    /// What the last pass said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_operation: Option<LastOperation>,
+    /// Conditions, one for each type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// One entry for each module that is wanted or still being removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<ModuleStatus>,
+}
+
+/// How a module fares in a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ModuleStatus {
+    /// Name of the module.
+    pub name: String,
+    /// Deprecated copy of [`ModuleStatus::ocm_component_name`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fqdn: Option<String>,
+    /// The module's OCM component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ocm_component_name: Option<String>,
+    /// Installed channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// Installed version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// What is wrong, if anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The module in one word.
+    pub state: State,
+    /// The module waits for a maintenance window.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub maintenance: bool,
+    /// The Manifest in KCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<TrackingObject>,
+    /// The default custom resource in the runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<TrackingObject>,
+    /// The ModuleTemplate in KCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TrackingObject>,
+}
+
+/// A reference with the generation that was seen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrackingObject {
+    /// API version of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its name and generation.
+    #[serde(default)]
+    pub metadata: TrackingMetadata,
+}
+
+/// The metadata that a [`TrackingObject`] keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrackingMetadata {
+    /// Name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Namespace; empty for what is cluster-scoped.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Generation that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+}

@@ -1,0 +1,87 @@
+//! Manifest: one module in one runtime.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::shared::{Condition, CustomResourcePolicy, LastOperation, Manager, State};
+
+/// What is installed in a runtime for one module.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "operator.kyma-project.io",
+    version = "v1beta2",
+    kind = "Manifest",
+    plural = "manifests",
+    namespaced,
+    status = "ManifestStatus",
+    derive = "PartialEq",
+    derive = "Default"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestSpec {
+    /// Deprecated: a Manifest is always for a runtime.
+    pub remote: bool,
+    /// Where the objects come from.
+    pub install: Install,
+    /// Deprecated, never used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Value>,
+    /// What becomes of the default custom resource.
+    #[serde(default)]
+    pub custom_resource_policy: CustomResourcePolicy,
+    /// Version of the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The default custom resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Value>,
+    /// Images that replace those named in the objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub localized_images: Vec<String>,
+    /// The workload that decides whether the module is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager: Option<Manager>,
+}
+
+/// Where the objects of a Manifest come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Install {
+    /// `raw-manifest`.
+    pub name: String,
+    /// An image in a registry, or `{type: git, source, path, tree}`.
+    pub source: Value,
+}
+
+/// How a module fares in a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestStatus {
+    /// The module in one word.
+    pub state: State,
+    /// Conditions, one for each type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// What the last pass said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_operation: Option<LastOperation>,
+    /// The inventory: every object that we may have created and that may still exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub synced: Vec<SyncedObject>,
+}
+
+/// One object of the inventory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct SyncedObject {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version with which it was applied.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Namespace; empty for what is cluster-scoped.
+    pub namespace: String,
+}

@@ -1,0 +1,119 @@
+//! Names on the wire: labels, annotations, finalizers and well-known objects (facts of the upstream systems, kept to the letter).
+
+/// Labels.
+pub mod label {
+    /// Who manages an object: `lifecycle-manager` in KCP, `kyma` in a runtime.
+    pub const MANAGED_BY: &str = "operator.kyma-project.io/managed-by";
+    /// The Kyma that an access Secret or a Manifest belongs to.
+    pub const KYMA_NAME: &str = "operator.kyma-project.io/kyma-name";
+    /// The module of a Manifest.
+    pub const MODULE_NAME: &str = "operator.kyma-project.io/module-name";
+    /// The channel of a Manifest of a module that is not mandatory.
+    pub const CHANNEL: &str = "operator.kyma-project.io/channel";
+    /// The specialised controller of a module.
+    pub const CONTROLLER_NAME: &str = "operator.kyma-project.io/controller-name";
+    /// The webhook's selector on the Kyma in a runtime.
+    pub const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
+    /// Stops reconciling of a Kyma or Manifest.
+    pub const SKIP_RECONCILIATION: &str = "operator.kyma-project.io/skip-reconciliation";
+    /// Internal modules and Kymas that may use them.
+    pub const INTERNAL: &str = "operator.kyma-project.io/internal";
+    /// Beta modules and Kymas that may use them.
+    pub const BETA: &str = "operator.kyma-project.io/beta";
+    /// The Manifest that installed an object in a runtime.
+    pub const COMPONENT: &str = "app.kubernetes.io/component";
+    /// `Kyma` on every module object in a runtime.
+    pub const PART_OF: &str = "app.kubernetes.io/part-of";
+    /// The runtime's id, on the Kyma.
+    pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
+    /// The service instance, on the Kyma.
+    pub const INSTANCE_ID: &str = "kyma-project.io/instance-id";
+    /// The global account, on the Kyma.
+    pub const GLOBAL_ACCOUNT_ID: &str = "kyma-project.io/global-account-id";
+    /// The sub-account, on the Kyma.
+    pub const SUBACCOUNT_ID: &str = "kyma-project.io/subaccount-id";
+    /// Which GitSource declares an object in KCP: `<namespace>.<name>`, past 63 characters cut and hashed.
+    pub const SOURCE: &str = "tidegate.dev/source";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// The runtime's domain, on the Kyma in KCP.
+    pub const SKR_DOMAIN: &str = "skr-domain";
+    /// The OCM component of a Manifest's module.
+    pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
+    /// Older spelling of [`OCM_COMPONENT_NAME`], still read by tools.
+    pub const FQDN: &str = "operator.kyma-project.io/fqdn";
+    /// The module was unmanaged.
+    pub const IS_UNMANAGED: &str = "operator.kyma-project.io/is-unmanaged";
+    /// The module's default custom resource is cluster-scoped.
+    pub const IS_CLUSTER_SCOPED: &str = "operator.kyma-project.io/is-cluster-scoped";
+    /// `<namespace>/<name>` of the owner in KCP. The odd prefix is literal.
+    pub const OWNED_BY: &str = "deprecated-operator.kyma-project.io/owned-by";
+    /// The notice on every module object in a runtime.
+    pub const DISCLAIMER: &str = "operator.kyma-project.io/managed-by-reconciler-disclaimer";
+    /// The value of [`DISCLAIMER`].
+    pub const DISCLAIMER_TEXT: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the resource is reverted to the original state.";
+
+    /// File and line of the definition behind an object in KCP.
+    pub const PATH: &str = "tidegate.dev/path";
+    /// `<namespace>/<name>` of the GitSource, spelled out (the label may be cut).
+    pub const SOURCE: &str = "tidegate.dev/source";
+    /// Digest of the definition as it was last applied.
+    pub const DIGEST: &str = "tidegate.dev/digest";
+    /// Directory or file in the same repository with the objects of a ModuleTemplate.
+    pub const MODULE_PATH: &str = "tidegate.dev/module-path";
+    /// The git tree or blob behind [`MODULE_PATH`], written by us when the definition is applied.
+    pub const MODULE_TREE: &str = "tidegate.dev/module-tree";
+    /// Who decides a runtime's module list: `runtime`, `git` or `merge`.
+    pub const MODULES_FROM: &str = "tidegate.dev/modules-from";
+    /// Asks for a reconcile now.
+    pub const RECONCILE_REQUESTED_AT: &str = "tidegate.dev/reconcile-requested-at";
+    /// Confirms the prunes that status lists, for one commit.
+    pub const CONFIRM_PRUNE: &str = "tidegate.dev/confirm-prune";
+    /// `disabled` keeps an object from being pruned; `enabled` lets a CRD, Namespace or volume claim be pruned.
+    pub const PRUNE: &str = "tidegate.dev/prune";
+    /// `true` on a definition: an existing object without our mark may be taken over.
+    pub const ADOPT: &str = "tidegate.dev/adopt";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// On the Kyma in KCP.
+    pub const KYMA: &str = "operator.kyma-project.io/Kyma";
+    /// Left by an older Lifecycle Manager; nobody removes it any more, so we do.
+    pub const KYMA_PURGE: &str = "operator.kyma-project.io/purge-finalizer";
+    /// On a Watcher, until its VirtualService is gone.
+    pub const WATCHER: &str = "operator.kyma-project.io/watcher";
+    /// On a Manifest, until its objects are gone.
+    pub const MANIFEST: &str = "declarative.kyma-project.io/finalizer";
+    /// On a Manifest, removed together with [`MANIFEST`].
+    pub const LABEL_REMOVAL: &str = "label-removal-finalizer";
+    /// On a Manifest with a default custom resource, until that is gone.
+    pub const MANIFEST_RESOURCE: &str = "resource.kyma-project.io/finalizer";
+}
+
+/// Our field manager: one constant, forever.
+pub const FIELD_MANAGER: &str = "tidegate";
+/// The control plane's namespace.
+pub const KCP_NAMESPACE: &str = "kcp-system";
+/// The namespace in a runtime.
+pub const SKR_NAMESPACE: &str = "kyma-system";
+/// The Kyma in a runtime.
+pub const SKR_KYMA: &str = "default";
+/// The webhook configuration in a runtime.
+pub const SKR_WEBHOOK: &str = "skr-webhook";
+/// `spec.install.name` of every Manifest.
+pub const RAW_MANIFEST: &str = "raw-manifest";
+/// Value of [`label::MANAGED_BY`] in KCP.
+pub const MANAGED_BY_KCP: &str = "lifecycle-manager";
+/// Value of [`label::MANAGED_BY`] in a runtime.
+pub const MANAGED_BY_SKR: &str = "kyma";
+/// The data key of an access Secret.
+pub const ACCESS_SECRET_KEY: &str = "config";
+/// The leader Lease, shared with Lifecycle Manager so that only one of the two acts.
+pub const LEASE: &str = "893110f7.kyma-project.io";
+/// The Istio Gateway whose host runtimes send events to.
+pub const GATEWAY: &str = "klm-watcher";
+/// The Secret with the CA bundle that runtimes trust.
+pub const GATEWAY_SECRET: &str = "klm-istio-gateway";

@@ -1,0 +1,91 @@
+//! Watcher: which changes in runtimes are reported to which service in KCP.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shared::{Condition, LabelSelector, State};
+
+/// What is watched, and who is told.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "operator.kyma-project.io",
+    version = "v1beta2",
+    kind = "Watcher",
+    plural = "watchers",
+    namespaced,
+    status = "WatcherStatus",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WatcherSpec {
+    /// The service in KCP that gets the events.
+    pub service_info: ServiceInfo,
+    /// Path element of the events; without it the Watcher's `managed-by` label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager: Option<String>,
+    /// Labels of the objects that are watched.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels_to_watch: BTreeMap<String, String>,
+    /// Kind of the objects that are watched.
+    pub resource_to_watch: WatchableGvr,
+    /// Which part of an object triggers an event.
+    pub field: WatchField,
+    /// Which Istio Gateways let the events in.
+    pub gateway: GatewayConfig,
+}
+
+/// A service in KCP.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceInfo {
+    /// Port, 1 to 65535.
+    pub port: i64,
+    /// Name.
+    pub name: String,
+    /// Namespace.
+    pub namespace: String,
+}
+
+/// A resource; the version may be `*`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WatchableGvr {
+    /// API group.
+    pub group: String,
+    /// API version or `*`.
+    pub version: String,
+    /// Resource, in the plural.
+    pub resource: String,
+}
+
+/// Which part of an object triggers an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WatchField {
+    /// The object itself.
+    Spec,
+    /// Its status subresource.
+    Status,
+}
+
+/// Which Istio Gateways let the events in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GatewayConfig {
+    /// Selects Gateways by label.
+    pub selector: LabelSelector,
+}
+
+/// How a Watcher fares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WatcherStatus {
+    /// The Watcher in one word.
+    pub state: State,
+    /// Conditions, one for each type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Generation that the status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}

@@ -1,0 +1,59 @@
+//! The command line: one file a command, and the exit codes that they share.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keeps a Kyma landscape in the state that git describes.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {}
+
+/// How a command ends, as an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well: 0.
+    Ok,
+    /// There are changes, or what was shown did not hold: 1.
+    Changes,
+    /// The command cannot be carried out as given: 2.
+    Usage,
+    /// Definitions or templates are invalid: 3.
+    Invalid,
+    /// A policy is violated: 4.
+    Policy,
+    /// Something is not done or could not be reached: 5.
+    Incomplete,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(match exit {
+            Exit::Ok => 0,
+            Exit::Changes => 1,
+            Exit::Usage => 2,
+            Exit::Invalid => 3,
+            Exit::Policy => 4,
+            Exit::Incomplete => 5,
+        })
+    }
+}
+
+/// Reads the arguments, runs the command, prints its error as one sentence with its causes.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result: anyhow::Result<Exit> = match arguments.command {};
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            anstream::eprintln!("error: {error:#}");
+            Exit::Usage.into()
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Problems as values: what is wrong, where, how bad, and what to do next.
+//!
+//! Core functions take `&mut Diagnostics` first and return a value; one bad definition never hides the good ones.
+//! A diagnostic carries no excerpt of its file: whoever renders it for a terminal looks the line up in the snapshot,
+//! and nobody renders excerpts into status, Events or logs.
+
+use std::{fmt, sync::Arc};
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The definition is withheld, and nothing is pruned while it stands.
+    Error,
+    /// Worth knowing; nothing is withheld.
+    Warning,
+}
+
+/// A file and a position in it. Line and column count from 1; a line of 0 means the file as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Path relative to the repository, with `/`.
+    pub path: Arc<str>,
+    /// Line, from 1; 0 for the file as a whole.
+    pub line: u32,
+    /// Column in characters, from 1; 0 where only the line is known.
+    pub column: u32,
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Diagnostic {
+    /// Where.
+    pub place: Option<Place>,
+    /// How bad.
+    pub severity: Severity,
+    /// Stable, documented in `docs/diagnostics.md`.
+    pub code: &'static str,
+    /// One sentence that names what was found; no secret, no excerpt.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+/// Where diagnostics go. Sorted by place when read, so that two runs print the same bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+// === impl Place ===
+
+impl Place {
+    /// A file as a whole.
+    pub fn file(path: &str) -> Place {
+        Place { path: path.into(), line: 0, column: 0 }
+    }
+
+    /// A position in a file.
+    pub fn at(path: &Arc<str>, line: u32, column: u32) -> Place {
+        Place { path: Arc::clone(path), line, column }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.line, self.column) {
+            (0, _) => write!(f, "{}", self.path),
+            (line, 0) => write!(f, "{}:{line}", self.path),
+            (line, column) => write!(f, "{}:{line}:{column}", self.path),
+        }
+    }
+}
+
+// === impl Diagnostic ===
+
+impl Diagnostic {
+    /// An error.
+    pub fn error(code: &'static str, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { place: None, severity: Severity::Error, code, message: message.into(), hint: None }
+    }
+
+    /// A warning.
+    pub fn warning(code: &'static str, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, message) }
+    }
+
+    /// With its place.
+    #[must_use]
+    pub fn at(self, place: Place) -> Diagnostic {
+        Diagnostic { place: Some(place), ..self }
+    }
+
+    /// With what to do next.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Diagnostic {
+        Diagnostic { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+// === impl Diagnostics ===
+
+impl Diagnostics {
+    /// Takes one more.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.0.push(diagnostic);
+    }
+
+    /// Takes all of another.
+    pub fn append(&mut self, other: Diagnostics) {
+        self.0.extend(other.0);
+    }
+
+    /// Whether an error stands: then nothing may be pruned.
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All of them, as they came.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.0.iter()
+    }
+
+    /// All of them by place, then severity, code and message; the same one twice is once.
+    pub fn sorted(mut self) -> Vec<Diagnostic> {
+        self.0.sort();
+        self.0.dedup();
+        self.0
+    }
+}
+
+impl Extend<Diagnostic> for Diagnostics {
+    fn extend<I: IntoIterator<Item = Diagnostic>>(&mut self, iter: I) {
+        self.0.extend(iter);
+    }
+}

@@ -1,0 +1,7 @@
+//! Tidegate.
+pub mod api;
+pub mod cli;
+pub mod diagnostic;
+pub mod name;
+pub mod object;
+pub mod revision;

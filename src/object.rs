@@ -1,0 +1,368 @@
+//! Kubernetes objects as values: identity, digest and the order in which they are applied.
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+/// Group, version and kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Gvk {
+    /// Group; empty for the core group.
+    pub group: Arc<str>,
+    /// Version.
+    pub version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+}
+
+/// What makes two objects the same one: the version does not count.
+///
+/// Displays as `Kind.group namespace/name`, without the parts that are empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// Group; empty for the core group.
+    pub group: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Namespace; empty for what is cluster-scoped.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+/// When an object is applied; pruning goes the other way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// CustomResourceDefinitions, waited for until established.
+    Crd,
+    /// Namespaces.
+    Namespace,
+    /// ServiceAccounts, Roles and bindings.
+    Rbac,
+    /// ConfigMaps, Secrets, Services and every built-in kind not named elsewhere.
+    Configuration,
+    /// What runs pods.
+    Workload,
+    /// Webhook configurations and API services, which fail while their workload is not there.
+    Webhook,
+    /// Every kind that is not built in.
+    CustomResource,
+}
+
+/// SHA-256 of canonical JSON (keys sorted). Displays as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+/// Why a value is not an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseObjectError {
+    /// Not a mapping.
+    #[error("an object must be a mapping")]
+    NotAMapping,
+    /// A required text is absent, empty or not a text.
+    #[error("`{0}` must be a text that is not empty")]
+    Missing(&'static str),
+}
+
+/// A Kubernetes object: a mapping with `apiVersion`, `kind` and `metadata.name`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object(Value);
+
+// === impl Gvk ===
+
+impl Gvk {
+    /// From its parts.
+    pub fn new(group: &str, version: &str, kind: &str) -> Gvk {
+        Gvk { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// From `apiVersion` and `kind`.
+    pub fn from_api_version(api_version: &str, kind: &str) -> Gvk {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Gvk::new(group, version, kind)
+    }
+
+    /// `group/version`, or `version` alone in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+impl fmt::Display for Gvk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.api_version(), self.kind)
+    }
+}
+
+// === impl ObjectId ===
+
+impl ObjectId {
+    /// From its parts.
+    pub fn new(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectId {
+        ObjectId { group: group.into(), kind: kind.into(), namespace: namespace.into(), name: name.into() }
+    }
+
+    /// When objects of this kind are applied.
+    pub fn stage(&self) -> Stage {
+        Stage::of(&self.group, &self.kind)
+    }
+
+    /// The order of apply: by stage, then by name. Its reverse is the order of prune.
+    pub fn apply_order(&self) -> (Stage, &ObjectId) {
+        (self.stage(), self)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if self.namespace.is_empty() {
+            write!(f, " {}", self.name)
+        } else {
+            write!(f, " {}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// The stage of a kind.
+    pub fn of(group: &str, kind: &str) -> Stage {
+        match (group, kind) {
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => Stage::Crd,
+            ("", "Namespace") => Stage::Namespace,
+            ("", "ServiceAccount") | ("rbac.authorization.k8s.io", _) => Stage::Rbac,
+            ("", "Pod" | "ReplicationController") | ("apps" | "batch", _) => Stage::Workload,
+            ("admissionregistration.k8s.io" | "apiregistration.k8s.io", _) => Stage::Webhook,
+            _ if is_built_in_group(group) => Stage::Configuration,
+            _ => Stage::CustomResource,
+        }
+    }
+}
+
+/// Whether the API server itself serves a group, CRDs aside.
+pub fn is_built_in_group(group: &str) -> bool {
+    // `gateway.networking.k8s.io` and others end like built-in groups and come from CRDs, so the list is explicit.
+    const BUILT_IN: [&str; 21] = [
+        "",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "autoscaling",
+        "batch",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "internal.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+    ];
+    BUILT_IN.contains(&group) || matches!(group, "storage.k8s.io" | "storagemigration.k8s.io")
+}
+
+// === impl Digest ===
+
+impl Digest {
+    /// Of a value, whatever the order of its keys.
+    pub fn of(value: &Value) -> Digest {
+        let mut hasher = Sha256::new();
+        hash_canonical(value, &mut hasher);
+        Digest(hasher.finalize().into())
+    }
+
+    /// Of several digests, in their order.
+    pub fn all<'a>(digests: impl IntoIterator<Item = &'a Digest>) -> Digest {
+        let mut hasher = Sha256::new();
+        digests.into_iter().for_each(|digest| hasher.update(digest.0));
+        Digest(hasher.finalize().into())
+    }
+
+    /// Of bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Digest {
+        Digest(Sha256::digest(bytes).into())
+    }
+
+    /// The first 16 hexadecimal digits: enough for annotations and names.
+    pub fn short(&self) -> String {
+        let mut text = self.to_string();
+        text.truncate(16);
+        text
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+/// Feeds a value to a hasher so that equal values give equal bytes and different values different ones.
+fn hash_canonical(value: &Value, hasher: &mut Sha256) {
+    match value {
+        Value::Null => hasher.update(b"n"),
+        Value::Bool(flag) => hasher.update(if *flag { b"t" } else { b"f" }),
+        Value::Number(number) => hash_text(b"d", &number.to_string(), hasher),
+        Value::String(text) => hash_text(b"s", text, hasher),
+        Value::Array(items) => {
+            hash_text(b"[", &items.len().to_string(), hasher);
+            items.iter().for_each(|item| hash_canonical(item, hasher));
+        }
+        Value::Object(map) => {
+            hash_text(b"{", &map.len().to_string(), hasher);
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            for (key, value) in entries {
+                hash_text(b"k", key, hasher);
+                hash_canonical(value, hasher);
+            }
+        }
+    }
+}
+
+fn hash_text(tag: &[u8], text: &str, hasher: &mut Sha256) {
+    hasher.update(tag);
+    hasher.update((text.len() as u64).to_le_bytes());
+    hasher.update(text);
+}
+
+// === impl Object ===
+
+impl Object {
+    /// Checks that `value` is an object.
+    pub fn new(value: Value) -> Result<Object, ParseObjectError> {
+        let map = value.as_object().ok_or(ParseObjectError::NotAMapping)?;
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        if !text(map.get("apiVersion")) {
+            return Err(ParseObjectError::Missing("apiVersion"));
+        }
+        if !text(map.get("kind")) {
+            return Err(ParseObjectError::Missing("kind"));
+        }
+        if !text(value.pointer("/metadata/name")) {
+            return Err(ParseObjectError::Missing("metadata.name"));
+        }
+        Ok(Object(value))
+    }
+
+    /// Its JSON.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+
+    /// Its JSON, taken.
+    pub fn into_value(self) -> Value {
+        self.0
+    }
+
+    /// One of its top-level fields.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// Group, version and kind.
+    pub fn gvk(&self) -> Gvk {
+        Gvk::from_api_version(self.text("/apiVersion"), self.text("/kind"))
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> ObjectId {
+        let gvk = self.gvk();
+        ObjectId { group: gvk.group, kind: gvk.kind, namespace: self.namespace().into(), name: self.name().into() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.text("/metadata/name")
+    }
+
+    /// Its namespace, or the empty text.
+    pub fn namespace(&self) -> &str {
+        self.text("/metadata/namespace")
+    }
+
+    /// One of its labels.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.0.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str)
+    }
+
+    /// One of its annotations.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.0.pointer("/metadata/annotations").and_then(|annotations| annotations.get(key)).and_then(Value::as_str)
+    }
+
+    /// Sets a label.
+    pub fn set_label(&mut self, key: &str, value: &str) {
+        self.set_metadata("labels", key, value);
+    }
+
+    /// Sets an annotation.
+    pub fn set_annotation(&mut self, key: &str, value: &str) {
+        self.set_metadata("annotations", key, value);
+    }
+
+    /// Sets the namespace; the empty text removes it.
+    pub fn set_namespace(&mut self, namespace: &str) {
+        let metadata = self.metadata_mut();
+        if namespace.is_empty() {
+            metadata.shift_remove("namespace");
+        } else {
+            metadata.insert("namespace".to_owned(), Value::from(namespace));
+        }
+    }
+
+    /// Its top-level mapping, for changes that keep `apiVersion`, `kind` and `metadata.name` in place.
+    pub fn map_mut(&mut self) -> &mut Map<String, Value> {
+        self.0.as_object_mut().expect("an object is a mapping: checked when it was made")
+    }
+
+    /// Its metadata, for changes that keep the name in place.
+    pub fn metadata_mut(&mut self) -> &mut Map<String, Value> {
+        self.map_mut()
+            .get_mut("metadata")
+            .and_then(Value::as_object_mut)
+            .expect("an object has metadata with a name: checked when it was made")
+    }
+
+    /// Digest of all of it.
+    pub fn digest(&self) -> Digest {
+        Digest::of(&self.0)
+    }
+
+    fn set_metadata(&mut self, field: &str, key: &str, value: &str) {
+        let entry = self.metadata_mut().entry(field).or_insert_with(|| Value::Object(Map::new()));
+        if !entry.is_object() {
+            *entry = Value::Object(Map::new());
+        }
+        if let Some(map) = entry.as_object_mut() {
+            map.insert(key.to_owned(), Value::from(value));
+        }
+    }
+
+    fn text(&self, pointer: &str) -> &str {
+        self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;
