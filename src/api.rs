@@ -13,6 +13,8 @@ pub mod names;
 pub mod shared;
 pub mod watcher;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
 pub use git_source::GitSource;
 pub use kyma::Kyma;
 pub use manifest::Manifest;
@@ -26,3 +28,23 @@ pub const KYMA_GROUP: &str = "operator.kyma-project.io";
 pub const KYMA_VERSION: &str = "v1beta2";
 /// The API group of our own kinds.
 pub const TIDEGATE_GROUP: &str = "tidegate.dev";
+
+/// The CustomResourceDefinitions of all our kinds, by name.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    use kube::core::CustomResourceExt as _;
+    let mut crds = vec![
+        GitSource::crd(),
+        Kyma::crd(),
+        Manifest::crd(),
+        ModuleReleaseMeta::crd(),
+        ModuleTemplate::crd(),
+        Watcher::crd(),
+    ];
+    crds.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    crds
+}
+
+/// The CustomResourceDefinition of one of our kinds; `None` for a kind that is not ours.
+pub fn crd(kind: &str) -> Option<CustomResourceDefinition> {
+    crds().into_iter().find(|crd| crd.spec.names.kind == kind)
+}

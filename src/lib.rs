@@ -5,3 +5,4 @@ pub mod diagnostic;
 pub mod name;
 pub mod object;
 pub mod revision;
+pub mod schema;

@@ -70,6 +70,18 @@ pub enum ParseObjectError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object(Value);
 
+/// One step down into a value: to a field of a mapping or to an item of a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PathPart {
+    /// A field.
+    Key(String),
+    /// An item, from 0.
+    Index(usize),
+}
+
+/// Displays a path as the API server does: `spec.modules[0].name`.
+pub struct DisplayPath<'a>(pub &'a [PathPart]);
+
 // === impl Gvk ===
 
 impl Gvk {
@@ -361,6 +373,35 @@ impl Object {
 
     fn text(&self, pointer: &str) -> &str {
         self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+// === impl PathPart ===
+
+impl From<&str> for PathPart {
+    fn from(key: &str) -> PathPart {
+        PathPart::Key(key.to_owned())
+    }
+}
+
+impl From<usize> for PathPart {
+    fn from(index: usize) -> PathPart {
+        PathPart::Index(index)
+    }
+}
+
+impl fmt::Display for DisplayPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, part) in self.0.iter().enumerate() {
+            match part {
+                PathPart::Index(index) => write!(f, "[{index}]")?,
+                // A key such as `tidegate.dev/source` would read as several fields.
+                PathPart::Key(key) if key.contains(['.', '/', '[', ']']) => write!(f, "[{key}]")?,
+                PathPart::Key(key) if position == 0 => f.write_str(key)?,
+                PathPart::Key(key) => write!(f, ".{key}")?,
+            }
+        }
+        Ok(())
     }
 }
 
