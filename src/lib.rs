@@ -6,3 +6,4 @@ pub mod name;
 pub mod object;
 pub mod revision;
 pub mod schema;
+pub mod status;

@@ -34,6 +34,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("health", 1, &["k8s_openapi", "serde", "serde_json"]),
     ("conditions", 1, &["jiff", "k8s_openapi", "serde", "serde_json"]),
     ("retry", 1, &[]),
+    ("status", 1, &["k8s_openapi", "serde_json"]),
     // ground
     ("config", 2, &["serde"]),
     ("tls", 2, &["rustls"]),

@@ -1,0 +1,422 @@
+//! What the status of a Kyma says: computed once per pass, from what the pass found, and written only when it differs.
+//!
+//! Sorted, without a clock of its own: times move only when what they time has changed. Texts and the reason `Ready`
+//! are Lifecycle Manager's, since tools compare them.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{
+    api::{
+        KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
+        kyma::{KymaStatus, ModuleStatus, TrackingMetadata, TrackingObject},
+        names::{annotation, label},
+        shared::{Condition, CustomResourcePolicy, LastOperation, State, Time},
+    },
+    name::Key,
+    object::{Digest, Gvk},
+};
+
+/// The reason of every condition that Lifecycle Manager knows, whatever its status.
+pub const REASON_READY: &str = "Ready";
+/// Condition with the digest of what was last applied.
+pub const APPLIED: &str = "tidegate.dev/Applied";
+/// Condition with the last handled value of the annotation that asks for a reconcile.
+pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
+/// Condition that says who decides the module list, and what was reverted.
+pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
+/// Condition that says whether the runtime can be reached, and why not.
+pub const REACHABLE: &str = "tidegate.dev/Reachable";
+
+/// One module of a runtime, as a pass left it.
+#[derive(Clone, Debug)]
+pub struct ModuleFact {
+    /// Name of the module.
+    pub name: String,
+    /// What the plan made of it.
+    pub planned: Planned,
+    /// Its Manifest after the pass, if there is one.
+    pub manifest: Option<Arc<Manifest>>,
+}
+
+/// What the plan made of a module.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Planned {
+    /// It is installed.
+    Install {
+        /// Its ModuleTemplate.
+        template: Key,
+        /// Generation of the ModuleTemplate.
+        template_generation: Option<i64>,
+        /// Channel.
+        channel: String,
+        /// Whether the default custom resource is ours to make.
+        policy: CustomResourcePolicy,
+    },
+    /// It is not, or stays as it was, for a reason.
+    Refused {
+        /// `Error` or `Warning`.
+        state: State,
+        /// Why.
+        message: String,
+    },
+    /// The user takes care of it.
+    Unmanaged,
+    /// It is being removed.
+    Removing,
+}
+
+/// Whether a part of the runtime is as desired.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// Not looked at in this process, and nothing recorded.
+    #[default]
+    Unknown,
+    /// As desired.
+    Done,
+    /// Not as desired, and why.
+    Failed(String),
+}
+
+/// What a pass found out about a runtime.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The modules, by name.
+    pub modules: Vec<ModuleFact>,
+    /// The custom resource definitions in the runtime.
+    pub crds: Part,
+    /// The module catalog in the runtime.
+    pub catalog: Part,
+    /// The webhook configuration in the runtime.
+    pub webhook: Part,
+    /// Digest of namespace, CRDs, catalog and webhook, once all of them are applied.
+    pub applied: Option<Digest>,
+    /// The channel in force.
+    pub channel: String,
+    /// Value of the annotation that asked for this pass.
+    pub requested: Option<String>,
+    /// Who decides the module list, in one sentence.
+    pub modules_from: Option<ModulesFromFact>,
+    /// What keeps the whole runtime from being worked on.
+    pub failure: Option<Failure>,
+    /// The Kyma is being deleted: what is waited for.
+    pub deleting: Option<String>,
+}
+
+/// Who decides the module list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModulesFromFact {
+    /// `Runtime`, `Git` or `Merge`.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+}
+
+/// What keeps a whole runtime from being worked on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Static, PascalCase.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// Whether the cause is that the runtime cannot be reached or entered.
+    pub access: bool,
+}
+
+/// The status of a Kyma after a pass.
+pub fn kyma(kyma: &Kyma, facts: &Facts, now: Timestamp) -> KymaStatus {
+    let now = seconds(now);
+    let before = kyma.status.clone().unwrap_or_default();
+    let mut modules: Vec<ModuleStatus> = facts.modules.iter().filter_map(|fact| module(fact, &before)).collect();
+    modules.sort_by(|left, right| left.name.cmp(&right.name));
+    if facts.failure.as_ref().is_some_and(|failure| failure.access) && facts.deleting.is_none() {
+        // Without access nothing is known of any module: each says so, as the Kyma does.
+        modules.iter_mut().for_each(|module| module.state = State::Error);
+    }
+    let generation = kyma.metadata.generation;
+    let mut conditions = before.conditions.clone();
+    conditions.retain(|condition| condition.type_ != "Ready");
+    let mut set = |type_: &str, status: &str, reason: &str, message: &str| {
+        set_condition(&mut conditions, type_, status, reason, message, generation, now);
+    };
+    let modules_done = modules.iter().all(|module| matches!(module.state, State::Ready | State::Unmanaged));
+    let (status, message) = match (facts.deleting.is_some(), modules_done) {
+        (false, true) => ("True", "all modules are in ready state"),
+        (true, _) | (_, false) => ("False", "not all modules are in ready state"),
+    };
+    set("Modules", status, REASON_READY, message);
+    for (type_, part, texts) in [
+        ("CRDsSync", &facts.crds, CRDS),
+        ("ModuleCatalog", &facts.catalog, CATALOG),
+        ("SKRWebhook", &facts.webhook, WEBHOOK),
+    ] {
+        match part {
+            Part::Done => set(type_, "True", REASON_READY, texts[0]),
+            Part::Failed(_) => set(type_, "False", REASON_READY, texts[1]),
+            Part::Unknown => {
+                if !before.conditions.iter().any(|condition| condition.type_ == type_) {
+                    set(type_, "Unknown", REASON_READY, texts[2]);
+                }
+            }
+        }
+    }
+    if let Some(digest) = &facts.applied {
+        set(APPLIED, "True", "Applied", &digest.to_string());
+    }
+    if let Some(requested) = &facts.requested {
+        set(RECONCILE_REQUESTED, "True", "Handled", requested);
+    }
+    if let Some(from) = &facts.modules_from {
+        set(MODULES_FROM, "True", from.reason, &from.message);
+    }
+    match &facts.failure {
+        Some(failure) if failure.access => set(REACHABLE, "False", failure.reason, &failure.message),
+        Some(_) => {}
+        None => set(REACHABLE, "True", "Reached", "the runtime can be reached"),
+    }
+    conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+    let (state, operation) = summary(facts, &modules, &conditions);
+    let active_channel = match state {
+        State::Ready | State::Warning => Some(facts.channel.clone()),
+        _ => before.active_channel.clone(),
+    };
+    KymaStatus {
+        state,
+        active_channel,
+        last_operation: Some(operation_at(before.last_operation.as_ref(), operation, now)),
+        conditions,
+        modules,
+    }
+}
+
+const CRDS: [&str; 3] = [
+    "CRDs are synchronized to the SKR",
+    "CRDs are not synchronized to the SKR",
+    "CRDs synchronization state is unknown",
+];
+const CATALOG: [&str; 3] = [
+    "module templates are synchronized",
+    "module templates are out of sync and need to be resynchronized",
+    "module templates synchronization state is unknown",
+];
+const WEBHOOK: [&str; 3] = [
+    "skrwebhook is synchronized",
+    "skrwebhook is out of sync and needs to be resynchronized",
+    "skrwebhook is out of sync and needs to be resynchronized",
+];
+
+/// The Kyma in one word and one sentence: an Error dominates, then Warning, then Processing; conditions come last.
+fn summary(facts: &Facts, modules: &[ModuleStatus], conditions: &[Condition]) -> (State, String) {
+    if let Some(waiting) = &facts.deleting {
+        return (State::Deleting, waiting.clone());
+    }
+    if let Some(failure) = &facts.failure {
+        return (State::Error, failure.message.clone());
+    }
+    let failed: Vec<&str> = [&facts.crds, &facts.catalog, &facts.webhook]
+        .into_iter()
+        .filter_map(|part| match part {
+            Part::Failed(message) => Some(message.as_str()),
+            Part::Unknown | Part::Done => None,
+        })
+        .collect();
+    if !failed.is_empty() {
+        return (State::Error, failed.join("; "));
+    }
+    let any = |state: State| modules.iter().any(|module| module.state == state);
+    if any(State::Error) {
+        let messages: Vec<String> = modules
+            .iter()
+            .filter(|module| module.state == State::Error)
+            .map(|module| match &module.message {
+                Some(message) => format!("module {}: {message}", module.name),
+                None => format!("module {} is in error state", module.name),
+            })
+            .collect();
+        return (State::Error, messages.join("; "));
+    }
+    let waiting = if any(State::Deleting) {
+        "waiting for modules to be deleted"
+    } else {
+        "waiting for all modules to become ready"
+    };
+    if any(State::Warning) {
+        return (State::Warning, waiting.to_owned());
+    }
+    let held = ["CRDsSync", "ModuleCatalog", "Modules", "SKRWebhook"];
+    let conditions_hold = conditions
+        .iter()
+        .filter(|condition| held.contains(&condition.type_.as_str()))
+        .all(|condition| condition.status == "True");
+    if any(State::Processing) || any(State::Unknown) || !conditions_hold {
+        return (State::Processing, waiting.to_owned());
+    }
+    (State::Ready, "kyma is ready".to_owned())
+}
+
+/// The entry of one module; none once a module that is being removed has no Manifest any more.
+fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
+    let previous = before.modules.iter().find(|module| module.name == fact.name).cloned();
+    let installed = fact.manifest.as_deref().map(|manifest| of_manifest(&fact.name, manifest));
+    match &fact.planned {
+        Planned::Install { template, template_generation, channel, policy } => {
+            let base = installed.unwrap_or_else(|| ModuleStatus {
+                name: fact.name.clone(),
+                channel: Some(channel.clone()),
+                state: State::Processing,
+                ..ModuleStatus::default()
+            });
+            Some(ModuleStatus {
+                template: Some(reference("ModuleTemplate", template, *template_generation)),
+                resource: fact.manifest.as_deref().and_then(|manifest| default_resource(manifest, *policy)),
+                ..base
+            })
+        }
+        Planned::Refused { state, message } => {
+            // What is installed stays, with its version; the message says why nothing newer is.
+            let base = installed
+                .or(previous)
+                .unwrap_or_else(|| ModuleStatus { name: fact.name.clone(), ..ModuleStatus::default() });
+            Some(ModuleStatus { state: *state, message: Some(message.clone()), ..base })
+        }
+        Planned::Unmanaged => Some(ModuleStatus {
+            state: State::Unmanaged,
+            manifest: None,
+            resource: None,
+            template: None,
+            message: None,
+            ..installed
+                .or(previous)
+                .unwrap_or_else(|| ModuleStatus { name: fact.name.clone(), ..ModuleStatus::default() })
+        }),
+        Planned::Removing => {
+            let installed = installed?;
+            Some(ModuleStatus {
+                state: State::Deleting,
+                template: previous.and_then(|module| module.template),
+                ..installed
+            })
+        }
+    }
+}
+
+fn of_manifest(module: &str, manifest: &Manifest) -> ModuleStatus {
+    let status = manifest.status.as_ref();
+    let metadata = &manifest.metadata;
+    let annotation = |key: &str| metadata.annotations.as_ref().and_then(|map| map.get(key)).cloned();
+    let state = match status.map(|status| status.state) {
+        None | Some(State::Unknown) => State::Processing,
+        Some(state) => state,
+    };
+    let message = status
+        .filter(|_| matches!(state, State::Error | State::Warning | State::Deleting))
+        .and_then(|status| status.last_operation.as_ref())
+        .map(|last| last.operation.clone());
+    ModuleStatus {
+        name: module.to_owned(),
+        fqdn: annotation(annotation::FQDN),
+        ocm_component_name: annotation(annotation::OCM_COMPONENT_NAME),
+        channel: metadata.labels.as_ref().and_then(|labels| labels.get(label::CHANNEL)).cloned(),
+        version: manifest.spec.version.clone(),
+        message,
+        state,
+        maintenance: false,
+        manifest: Some(TrackingObject {
+            api_version: Some(format!("{KYMA_GROUP}/{KYMA_VERSION}")),
+            kind: Some("Manifest".to_owned()),
+            metadata: TrackingMetadata {
+                name: metadata.name.clone().unwrap_or_default(),
+                namespace: metadata.namespace.clone().unwrap_or_default(),
+                generation: metadata.generation,
+            },
+        }),
+        resource: None,
+        template: None,
+    }
+}
+
+fn reference(kind: &str, key: &Key, generation: Option<i64>) -> TrackingObject {
+    TrackingObject {
+        api_version: Some(format!("{KYMA_GROUP}/{KYMA_VERSION}")),
+        kind: Some(kind.to_owned()),
+        metadata: TrackingMetadata { name: key.name().to_owned(), namespace: key.namespace().to_owned(), generation },
+    }
+}
+
+fn default_resource(manifest: &Manifest, policy: CustomResourcePolicy) -> Option<TrackingObject> {
+    if policy == CustomResourcePolicy::Ignore {
+        return None;
+    }
+    let resource = manifest.spec.resource.as_ref()?;
+    let text = |pointer: &str| resource.pointer(pointer).and_then(serde_json::Value::as_str);
+    let gvk = Gvk::from_api_version(text("/apiVersion")?, text("/kind")?);
+    Some(TrackingObject {
+        api_version: Some(gvk.api_version()),
+        kind: Some(gvk.kind.to_string()),
+        metadata: TrackingMetadata {
+            name: text("/metadata/name").unwrap_or_default().to_owned(),
+            namespace: text("/metadata/namespace").unwrap_or_default().to_owned(),
+            generation: None,
+        },
+    })
+}
+
+/// Sets a condition; its transition time moves only when its status does.
+pub fn set_condition(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    // Longest message that the CRDs accept.
+    const MESSAGE_BYTES_MAX: usize = 32_768;
+    let mut end = message.len().min(MESSAGE_BYTES_MAX);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut next = Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message[..end].to_owned(),
+        observed_generation: generation,
+        last_transition_time: Time(now),
+    };
+    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(found) => {
+            if found.status == next.status {
+                next.last_transition_time = found.last_transition_time.clone();
+            }
+            *found = next;
+        }
+        None => conditions.push(next),
+    }
+}
+
+/// The message of a condition whose status is `True`.
+pub fn condition_message<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == type_ && condition.status == "True")
+        .map(|condition| condition.message.as_str())
+}
+
+/// What the last pass said, with the time at which it first said so.
+pub fn operation_at(before: Option<&LastOperation>, operation: String, now: Timestamp) -> LastOperation {
+    match before {
+        Some(before) if before.operation == operation && before.last_update_time.is_some() => before.clone(),
+        _ => LastOperation { operation, last_update_time: Some(Time(seconds(now))) },
+    }
+}
+
+/// The API stores times to the second; comparing finer ones would differ for ever.
+pub fn seconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use serde_json::json;
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn kyma_with(status: KymaStatus) -> Kyma {
+    let mut kyma: Kyma = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {"name": "eu", "namespace": "kcp-system", "generation": 2},
+        "spec": {"channel": "regular"},
+    }))
+    .unwrap();
+    kyma.status = Some(status);
+    kyma
+}
+
+fn manifest(state: &str) -> Arc<Manifest> {
+    Arc::new(
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+            "metadata": {
+                "name": "eu-cache-1", "namespace": "kcp-system", "generation": 1,
+                "labels": {"operator.kyma-project.io/channel": "regular"},
+                "annotations": {"operator.kyma-project.io/fqdn": "x.io/module/cache", "operator.kyma-project.io/ocm-component-name": "x.io/module/cache"},
+            },
+            "spec": {"remote": true, "version": "1.0.0", "install": {"name": "raw-manifest", "source": {}},
+                "resource": {"apiVersion": "x.io/v1", "kind": "Cache", "metadata": {"name": "default", "namespace": "kyma-system"}}},
+            "status": {"state": state, "lastOperation": {"operation": "because"}},
+        }))
+        .unwrap(),
+    )
+}
+
+fn install(state: &str) -> ModuleFact {
+    ModuleFact {
+        name: "cache".into(),
+        planned: Planned::Install {
+            template: Key::new("kcp-system", "cache-1.0.0"),
+            template_generation: Some(3),
+            channel: "regular".into(),
+            policy: CustomResourcePolicy::CreateAndDelete,
+        },
+        manifest: Some(manifest(state)),
+    }
+}
+
+fn done(modules: Vec<ModuleFact>) -> Facts {
+    Facts {
+        modules,
+        crds: Part::Done,
+        catalog: Part::Done,
+        webhook: Part::Done,
+        channel: "regular".into(),
+        ..Facts::default()
+    }
+}
+
+#[track_caller]
+fn check(facts: &Facts, state: State, operation: &str) -> KymaStatus {
+    let status = kyma(&kyma_with(KymaStatus::default()), facts, at(1));
+    assert_eq!((status.state, status.last_operation.as_ref().unwrap().operation.as_str()), (state, operation));
+    status
+}
+
+#[test]
+fn module_states_dominate_and_conditions_come_last() {
+    check(&done(vec![]), State::Ready, "kyma is ready");
+    let ready = check(&done(vec![install("Ready")]), State::Ready, "kyma is ready");
+    assert_eq!(ready.active_channel.as_deref(), Some("regular"));
+    check(&done(vec![install("Processing")]), State::Processing, "waiting for all modules to become ready");
+    check(&done(vec![install("")]), State::Processing, "waiting for all modules to become ready");
+    check(&done(vec![install("Error")]), State::Error, "module cache: because");
+    check(&done(vec![install("Warning")]), State::Warning, "waiting for all modules to become ready");
+    let failed = Facts { crds: Part::Failed("no CRDs".into()), ..done(vec![install("Ready")]) };
+    check(&failed, State::Error, "no CRDs");
+    let unknown = Facts { catalog: Part::Unknown, ..done(vec![install("Ready")]) };
+    check(&unknown, State::Processing, "waiting for all modules to become ready");
+}
+
+#[test]
+fn a_second_pass_over_the_same_facts_says_the_same() {
+    let facts = done(vec![install("Ready")]);
+    let first = kyma(&kyma_with(KymaStatus::default()), &facts, at(1));
+    let second = kyma(&kyma_with(first.clone()), &facts, at(99));
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_transition_time_moves_with_the_status_only() {
+    let first = kyma(&kyma_with(KymaStatus::default()), &done(vec![install("Processing")]), at(1));
+    let second = kyma(&kyma_with(first), &done(vec![install("Ready")]), at(50));
+    let time = |type_: &str| second.conditions.iter().find(|c| c.type_ == type_).unwrap().last_transition_time.0;
+    assert_eq!((time("Modules"), time("CRDsSync")), (at(50), at(1)));
+}
+
+#[test]
+fn a_refused_module_keeps_what_is_installed() {
+    let fact = ModuleFact {
+        planned: Planned::Refused { state: State::Warning, message: "not lower".into() },
+        ..install("Ready")
+    };
+    let status = check(&done(vec![fact]), State::Warning, "waiting for all modules to become ready");
+    let module = &status.modules[0];
+    assert_eq!((module.version.as_deref(), module.message.as_deref()), (Some("1.0.0"), Some("not lower")));
+}
+
+#[test]
+fn a_removed_module_leaves_status_with_its_manifest() {
+    let removing = ModuleFact { planned: Planned::Removing, ..install("Deleting") };
+    let status = check(&done(vec![removing.clone()]), State::Processing, "waiting for modules to be deleted");
+    assert_eq!(status.modules[0].state, State::Deleting);
+    let gone = ModuleFact { manifest: None, ..removing };
+    assert_eq!(check(&done(vec![gone]), State::Ready, "kyma is ready").modules, vec![]);
+}
+
+#[test]
+fn without_access_the_kyma_and_every_module_are_in_error() {
+    let failure = Failure { reason: "Unreachable", message: "cannot reach the runtime".into(), access: true };
+    let facts = Facts { failure: Some(failure), ..done(vec![install("Ready")]) };
+    let status = check(&facts, State::Error, "cannot reach the runtime");
+    assert_eq!(status.modules[0].state, State::Error);
+}
+
+#[test]
+fn the_default_custom_resource_is_named_only_where_it_is_ours() {
+    let status = kyma(&kyma_with(KymaStatus::default()), &done(vec![install("Ready")]), at(1));
+    assert_eq!(status.modules[0].resource.as_ref().unwrap().kind.as_deref(), Some("Cache"));
+    let ModuleFact { planned: Planned::Install { template, template_generation, channel, .. }, name, manifest } =
+        install("Ready")
+    else {
+        unreachable!()
+    };
+    let ignored = ModuleFact {
+        planned: Planned::Install { template, template_generation, channel, policy: CustomResourcePolicy::Ignore },
+        name,
+        manifest,
+    };
+    let status = kyma(&kyma_with(KymaStatus::default()), &done(vec![ignored]), at(1));
+    assert_eq!(status.modules[0].resource, None);
+}
