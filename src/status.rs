@@ -1,4 +1,4 @@
-//! What the status of a Kyma says: computed once per pass, from what the pass found, and written only when it differs.
+//! What the status of a Kyma and of a Manifest says: computed once per pass, from what the pass found, and written only when it differs.
 //!
 //! Sorted, without a clock of its own: times move only when what they time has changed. Texts and the reason `Ready`
 //! are Lifecycle Manager's, since tools compare them.
@@ -11,6 +11,7 @@ use crate::{
     api::{
         KYMA_GROUP, KYMA_VERSION, Kyma, Manifest,
         kyma::{KymaStatus, ModuleStatus, TrackingMetadata, TrackingObject},
+        manifest::{ManifestStatus, SyncedObject},
         names::{annotation, label},
         shared::{Condition, CustomResourcePolicy, LastOperation, State, Time},
     },
@@ -361,6 +362,91 @@ fn default_resource(manifest: &Manifest, policy: CustomResourcePolicy) -> Option
         },
     })
 }
+
+/// How a module fares in its runtime, after a pass over its Manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManifestOutcome {
+    /// Everything is applied and the workloads are ready.
+    Ready,
+    /// Everything is applied; what is waited for.
+    Waiting(String),
+    /// The workload, or an object that could not be applied, is in error.
+    Failed(String),
+    /// Where the objects come from cannot be read: nothing was touched.
+    SourceUnavailable(String),
+    /// It is being removed; what is waited for.
+    Deleting(String),
+}
+
+/// What a pass found out about a Manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestFacts {
+    /// How it fares.
+    pub outcome: ManifestOutcome,
+    /// The inventory.
+    pub synced: Vec<SyncedObject>,
+    /// Digest of the objects, once all of them are applied.
+    pub applied: Option<Digest>,
+    /// Whether the default custom resource was created; none if it is not ours to make.
+    pub module_resource: Option<bool>,
+    /// Value of the annotation that asked for this pass.
+    pub requested: Option<String>,
+}
+
+/// The status of a Manifest after a pass.
+pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> ManifestStatus {
+    let now = seconds(now);
+    let before = manifest.status.clone().unwrap_or_default();
+    let generation = manifest.metadata.generation;
+    let mut conditions = before.conditions.clone();
+    let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
+        set_condition(&mut conditions, type_, if holds { "True" } else { "False" }, reason, message, generation, now);
+    };
+    let (state, operation) = match &facts.outcome {
+        ManifestOutcome::Ready => (State::Ready, INSTALLED.to_owned()),
+        ManifestOutcome::Waiting(what) => (State::Processing, what.clone()),
+        ManifestOutcome::Failed(message) | ManifestOutcome::SourceUnavailable(message) => {
+            (State::Error, message.clone())
+        }
+        ManifestOutcome::Deleting(what) => (State::Deleting, what.clone()),
+    };
+    if !matches!(facts.outcome, ManifestOutcome::Deleting(_)) {
+        let readable = !matches!(facts.outcome, ManifestOutcome::SourceUnavailable(_));
+        let (reason, message) = if readable {
+            ("ResourcesAvailable", "resources are parsed and ready for use")
+        } else {
+            ("SourceUnavailable", operation.as_str())
+        };
+        set("Resources", readable, reason, message);
+        set("Installation", state == State::Ready, REASON_READY, &operation);
+        if let Some(created) = facts.module_resource {
+            let message = if created { "module CR is created" } else { "module CR is not created yet" };
+            set("ModuleCR", created, "ModuleCRCreated", message);
+        }
+    }
+    if let Some(digest) = &facts.applied {
+        set(APPLIED, true, "Applied", &digest.to_string());
+    }
+    if let Some(requested) = &facts.requested {
+        set(RECONCILE_REQUESTED, true, "Handled", requested);
+    }
+    conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+    let mut synced = facts.synced.clone();
+    synced.sort();
+    ManifestStatus {
+        state,
+        conditions,
+        last_operation: Some(operation_at(before.last_operation.as_ref(), operation, now)),
+        synced,
+    }
+}
+
+/// What a Manifest says when all is well.
+pub const INSTALLED: &str = "installation is ready and resources can be used";
+/// What a Manifest says while its workloads start.
+pub const WAITING_FOR_RESOURCES: &str = "waiting for resources to become ready";
+/// What a Manifest says while users' custom resources keep it from being removed.
+pub const WAITING_FOR_MODULE_RESOURCES: &str = "waiting for module crs deletion";
 
 /// Sets a condition; its transition time moves only when its status does.
 pub fn set_condition(

@@ -141,3 +141,37 @@ fn the_default_custom_resource_is_named_only_where_it_is_ours() {
     let status = kyma(&kyma_with(KymaStatus::default()), &done(vec![ignored]), at(1));
     assert_eq!(status.modules[0].resource, None);
 }
+
+#[test]
+fn a_manifest_says_how_it_fares() {
+    let before = manifest("");
+    let facts = |outcome: ManifestOutcome| ManifestFacts {
+        outcome,
+        synced: vec![
+            SyncedObject { kind: "Service".into(), name: "b".into(), version: "v1".into(), ..SyncedObject::default() },
+            SyncedObject {
+                kind: "ConfigMap".into(),
+                name: "a".into(),
+                version: "v1".into(),
+                ..SyncedObject::default()
+            },
+        ],
+        applied: None,
+        module_resource: Some(true),
+        requested: None,
+    };
+    for (outcome, state, installation, resources) in [
+        (ManifestOutcome::Ready, State::Ready, "True", "True"),
+        (ManifestOutcome::Waiting(WAITING_FOR_RESOURCES.into()), State::Processing, "False", "True"),
+        (ManifestOutcome::Failed("no".into()), State::Error, "False", "True"),
+        (ManifestOutcome::SourceUnavailable("gone".into()), State::Error, "False", "False"),
+    ] {
+        let status = super::manifest(&before, &facts(outcome), at(1));
+        let holds = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_).unwrap().status.clone();
+        assert_eq!(
+            (status.state, holds("Installation").as_str(), holds("Resources").as_str()),
+            (state, installation, resources)
+        );
+        assert_eq!(status.synced[0].kind, "ConfigMap", "the inventory is sorted");
+    }
+}
