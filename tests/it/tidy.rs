@@ -27,6 +27,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("definition", 1, &["k8s_openapi", "regex", "semver", "serde", "serde_json"]),
     ("landscape", 1, &["k8s_openapi", "serde", "serde_json"]),
     ("plan", 1, &["k8s_openapi", "semver", "serde", "serde_json"]),
+    ("counterpart", 1, &["serde_json"]),
     ("template", 1, &["minijinja", "serde", "serde_json"]),
     ("render", 1, &["k8s_openapi", "minijinja", "serde", "serde_json"]),
     ("inventory", 1, &["serde", "serde_json"]),
