@@ -73,6 +73,8 @@ pub mod annotation {
     pub const CONFIRM_PRUNE: &str = "tidegate.dev/confirm-prune";
     /// `disabled` keeps an object from being pruned; `enabled` lets a CRD, Namespace or volume claim be pruned.
     pub const PRUNE: &str = "tidegate.dev/prune";
+    /// ModuleTemplates, separated by commas, to which a module may go back; on the ModuleReleaseMeta or the Kyma.
+    pub const ALLOW_DOWNGRADE: &str = "tidegate.dev/allow-downgrade";
     /// `true` on a definition: an existing object without our mark may be taken over.
     pub const ADOPT: &str = "tidegate.dev/adopt";
 }

@@ -1,0 +1,118 @@
+//! The catalog: which modules a runtime is shown.
+//!
+//! Many Kymas see the same catalog, so it is computed for a [`Class`] of them and not for each.
+
+use std::collections::BTreeSet;
+
+use super::{Settings, module, selector};
+use crate::{
+    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, module_release_meta::ChannelVersion, names},
+    landscape::{self, Landscape},
+    name::Key,
+};
+
+/// All that decides which modules a Kyma may see and use.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Class {
+    /// The Kyma's namespace: definitions of other namespaces do not count for it.
+    pub namespace: String,
+    /// Whether it may use beta modules.
+    pub beta: bool,
+    /// Whether it may use internal modules.
+    pub internal: bool,
+    /// The restricted modules that it may use.
+    pub restricted: BTreeSet<String>,
+}
+
+/// What a runtime is shown, in the order of names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Catalog {
+    /// ModuleReleaseMetas with the channels that are left.
+    pub releases: Vec<Release>,
+    /// ModuleTemplates that one of [`Catalog::releases`] names.
+    pub templates: Vec<Key>,
+}
+
+/// One ModuleReleaseMeta as a runtime is shown it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Release {
+    /// The ModuleReleaseMeta.
+    pub key: Key,
+    /// Its channels, without those that the runtime may not use.
+    pub channels: Vec<ChannelVersion>,
+}
+
+/// What the Kymas of a class are shown.
+pub fn catalog(landscape: &Landscape, class: &Class, settings: &Settings) -> Catalog {
+    let mut releases = Vec::new();
+    let mut templates = BTreeSet::new();
+    let ours = landscape.releases.iter().filter(|(key, _)| key.namespace() == class.namespace);
+    for (key, release) in ours.filter(|(_, release)| release.spec.mandatory.is_none()) {
+        if !class.may_use_restricted(key.name(), release, settings) {
+            continue;
+        }
+        let mut channels = Vec::new();
+        for channel in &release.spec.channels {
+            let template = module::template_key(&class.namespace, key.name(), &channel.version);
+            let shown = landscape
+                .templates
+                .get(&template)
+                .is_some_and(|found| !found.spec.mandatory && class.may_use(found).is_ok());
+            if shown {
+                channels.push(channel.clone());
+                templates.insert(template);
+            }
+        }
+        if !channels.is_empty() {
+            releases.push(Release { key: key.clone(), channels });
+        }
+    }
+    Catalog { releases, templates: templates.into_iter().collect() }
+}
+
+// === impl Class ===
+
+impl Class {
+    /// The class of a Kyma.
+    pub fn of(landscape: &Landscape, kyma: &Kyma, settings: &Settings) -> Class {
+        let key = landscape::key(&kyma.metadata);
+        let labels = kyma.metadata.labels.clone().unwrap_or_default();
+        let selected = |module: &&String| {
+            let release = landscape.releases.get(&Key::new(key.namespace(), module));
+            let chosen = release.and_then(|release| release.spec.kyma_selector.as_ref());
+            // An empty selector selects nothing here: a restricted module is closed until somebody opens it.
+            chosen.is_some_and(|chosen| !selector::is_empty(chosen) && selector::matches(chosen, &labels))
+        };
+        Class {
+            namespace: key.namespace().to_owned(),
+            beta: is_true(landscape::label(&kyma.metadata, names::label::BETA)),
+            internal: is_true(landscape::label(&kyma.metadata, names::label::INTERNAL)),
+            restricted: settings.restricted_modules.iter().filter(selected).cloned().collect(),
+        }
+    }
+
+    /// Whether the labels of a ModuleTemplate let the class use it; if not, the word for what it is.
+    pub(super) fn may_use(&self, template: &ModuleTemplate) -> Result<(), &'static str> {
+        if is_true(landscape::label(&template.metadata, names::label::INTERNAL)) && !self.internal {
+            return Err("internal");
+        }
+        if is_true(landscape::label(&template.metadata, names::label::BETA)) && !self.beta {
+            return Err("beta");
+        }
+        Ok(())
+    }
+
+    /// Whether restriction lets the class use a module. A selector on a module that is not restricted is a mistake,
+    /// and a mistake closes.
+    pub(super) fn may_use_restricted(&self, module: &str, release: &ModuleReleaseMeta, settings: &Settings) -> bool {
+        if settings.restricted_modules.contains(module) {
+            self.restricted.contains(module)
+        } else {
+            release.spec.kyma_selector.is_none()
+        }
+    }
+}
+
+fn is_true(label: Option<&str>) -> bool {
+    label.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}

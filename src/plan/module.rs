@@ -1,0 +1,219 @@
+//! One wanted module of one Kyma: channel to version to ModuleTemplate to what is installed.
+
+use serde_json::{Map, Value};
+
+use super::{
+    Class, InstallSource, Installation, ModuleOutcome, ModulePlan, RESERVED_CHANNEL, Refusal, Settings, manifest_name,
+    reason,
+};
+use crate::{
+    api::{
+        Kyma, ModuleReleaseMeta, ModuleTemplate,
+        kyma::{KymaSpec, Module},
+        names,
+    },
+    landscape::{self, Landscape, SourceName},
+    name::Key,
+};
+
+/// The ModuleTemplate of a version.
+pub(super) fn template_key(namespace: &str, module: &str, version: &str) -> Key {
+    Key::new(namespace, &format!("{module}-{version}"))
+}
+
+pub(super) fn plan(
+    landscape: &Landscape,
+    kyma: &Kyma,
+    class: &Class,
+    spec: &KymaSpec,
+    module: &Module,
+    settings: &Settings,
+) -> ModulePlan {
+    let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
+    let channel = named.into_iter().flatten().find(|channel| !channel.is_empty());
+    let channel = channel.unwrap_or(&settings.default_channel).to_owned();
+    let outcome = if module.managed {
+        let resolved = resolve(landscape, class, module, &channel, settings)
+            .and_then(|found| guard_downgrade(kyma, module, &channel, &found).map(|()| found))
+            .and_then(|found| installation(kyma, module, &channel, &found));
+        match resolved {
+            Ok(installation) => ModuleOutcome::Install(Box::new(installation)),
+            Err(refusal) => ModuleOutcome::Refuse(refusal),
+        }
+    } else {
+        ModuleOutcome::Unmanage
+    };
+    ModulePlan { name: module.name.clone(), channel, outcome }
+}
+
+/// The definitions behind a module.
+struct Found<'a> {
+    release: &'a ModuleReleaseMeta,
+    template: &'a ModuleTemplate,
+    key: Key,
+    version: &'a str,
+}
+
+/// From channel to ModuleTemplate, with the checks in Lifecycle Manager's order.
+fn resolve<'a>(
+    landscape: &'a Landscape,
+    class: &Class,
+    module: &Module,
+    channel: &str,
+    settings: &Settings,
+) -> Result<Found<'a>, Refusal> {
+    let name = module.name.as_str();
+    if channel == RESERVED_CHANNEL {
+        let message = format!("invalid kyma spec: channel `{RESERVED_CHANNEL}` of module {name} is reserved");
+        return Err(Refusal::error(reason::NO_CHANNEL, message));
+    }
+    let Some(release) = landscape.releases.get(&Key::new(&class.namespace, name)) else {
+        return Err(Refusal::warning(reason::NO_RELEASE, "no ModuleReleaseMeta found"));
+    };
+    if release.spec.mandatory.is_some() {
+        // Every runtime has it anyway; upstream lets it be enabled where its template forgot to say so.
+        return Err(Refusal::warning(reason::NOT_ALLOWED, "no templates were found"));
+    }
+    if release.spec.channels.is_empty() {
+        return Err(Refusal::error(reason::NO_CHANNEL, "no channels found for module"));
+    }
+    let version = release.spec.channels.iter().find(|entry| entry.channel == channel);
+    let Some(version) = version.map(|entry| entry.version.as_str()) else {
+        let message = format!("no versions found for channel: {channel} in module {name}");
+        return Err(Refusal::error(reason::NO_CHANNEL, message));
+    };
+    let key = template_key(&class.namespace, name, version);
+    let Some(template) = landscape.templates.get(&key) else {
+        let message = format!(
+            "failed to get module template: ModuleTemplate.operator.kyma-project.io \"{}\" not found",
+            key.name()
+        );
+        return Err(Refusal::error(reason::NO_TEMPLATE, message));
+    };
+    class.may_use(template).map_err(not_allowed)?;
+    if template.spec.mandatory {
+        return Err(Refusal::warning(reason::NOT_ALLOWED, "no templates were found"));
+    }
+    if !class.may_use_restricted(name, release, settings) {
+        return Err(not_allowed("restricted"));
+    }
+    Ok(Found { release, template, key, version })
+}
+
+/// A module that a runtime may not have is uninstalled.
+fn not_allowed(what: &str) -> Refusal {
+    Refusal::error(reason::NOT_ALLOWED, format!("module template not allowed: {what} module")).uninstalling()
+}
+
+/// Refuses a version below the one that is installed, unless a definition allows exactly this step.
+fn guard_downgrade(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_>) -> Result<(), Refusal> {
+    let installed = kyma.status.iter().flat_map(|status| &status.modules).find(|status| status.name == module.name);
+    let Some(installed) = installed else { return Ok(()) };
+    let Some(version) = installed.version.as_deref() else { return Ok(()) };
+    let (Ok(from), Ok(to)) = (semver::Version::parse(version), semver::Version::parse(found.version)) else {
+        return Ok(());
+    };
+    if from.cmp_precedence(&to).is_le() {
+        return Ok(());
+    }
+    let allowed = [&found.release.metadata, &kyma.metadata].iter().any(|metadata| {
+        let listed = landscape::annotation(metadata, names::annotation::ALLOW_DOWNGRADE).unwrap_or_default();
+        listed.split(',').any(|name| name.trim() == found.key.name())
+    });
+    if allowed {
+        return Ok(());
+    }
+    let message = format!(
+        "module template update not allowed: ignore channel skew (from {} to {channel}), \
+         as a higher version ({version}) of the module was previously installed",
+        installed.channel.as_deref().unwrap_or_default(),
+    );
+    let hint = format!(
+        "to go back to {}, commit annotation `{}: {}` on ModuleReleaseMeta {} or on the Kyma",
+        found.version,
+        names::annotation::ALLOW_DOWNGRADE,
+        found.key.name(),
+        module.name,
+    );
+    Err(Refusal::warning(reason::DOWNGRADE, message).hint(hint))
+}
+
+fn installation(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_>) -> Result<Installation, Refusal> {
+    let kyma_key = landscape::key(&kyma.metadata);
+    let component = component(found).ok_or_else(|| {
+        let message = format!("ModuleReleaseMeta {} does not name an OCM component", module.name);
+        Refusal::error(reason::NO_COMPONENT, message).hint("set `spec.ocmComponentName`")
+    })?;
+    let source = install_source(found)?;
+    let manifest_name = manifest_name(kyma_key.name(), component, &module.name);
+    let metadata = &found.template.metadata;
+    let spec = &found.template.spec;
+    let cluster_scoped = landscape::annotation(metadata, names::annotation::IS_CLUSTER_SCOPED);
+    Ok(Installation {
+        default_resource: spec.data.as_ref().map(|data| default_resource(data, &manifest_name)),
+        default_resource_cluster_scoped: cluster_scoped == Some("true"),
+        kyma: kyma_key,
+        manifest_name,
+        module: module.name.clone(),
+        component: component.to_owned(),
+        version: found.version.to_owned(),
+        channel: channel.to_owned(),
+        template: found.key.clone(),
+        template_generation: metadata.generation,
+        policy: module.custom_resource_policy,
+        manager: spec.manager.clone(),
+        controller: landscape::label(metadata, names::label::CONTROLLER_NAME).map(str::to_owned),
+        source,
+        localized_images: Vec::new(),
+    })
+}
+
+/// The OCM component: the ModuleReleaseMeta's word, else that of an inline descriptor.
+fn component<'a>(found: &Found<'a>) -> Option<&'a str> {
+    let descriptor = || found.template.spec.descriptor.pointer("/component/name").and_then(Value::as_str);
+    found.release.spec.ocm_component_name.as_deref().or_else(descriptor).filter(|name| !name.is_empty())
+}
+
+fn install_source(found: &Found<'_>) -> Result<InstallSource, Refusal> {
+    let metadata = &found.template.metadata;
+    let name = found.key.name();
+    let Some(path) = landscape::annotation(metadata, names::annotation::MODULE_PATH) else {
+        let message = format!(
+            "ModuleTemplate {name} has no annotation {}, and modules in an OCI registry are not installed yet",
+            names::annotation::MODULE_PATH
+        );
+        return Err(Refusal::error(reason::SOURCE_UNAVAILABLE, message));
+    };
+    let Some(source) = SourceName::of(metadata) else {
+        let message = format!(
+            "ModuleTemplate {name} has annotation {}, but no GitSource owns it",
+            names::annotation::MODULE_PATH
+        );
+        let hint = "declare the ModuleTemplate in the repository that has the module's objects";
+        return Err(Refusal::error(reason::NO_SOURCE, message).hint(hint));
+    };
+    let tree = landscape::annotation(metadata, names::annotation::MODULE_TREE).and_then(|tree| tree.parse().ok());
+    let Some(tree) = tree else {
+        let message = format!("ModuleTemplate {name} does not say which git tree holds its objects");
+        return Err(Refusal::error(reason::SOURCE_UNAVAILABLE, message));
+    };
+    Ok(InstallSource::Git { source: source.key().clone(), path: path.to_owned(), tree })
+}
+
+/// The default custom resource, named after the Manifest and put into the runtime's system namespace unless it says
+/// otherwise.
+fn default_resource(data: &Value, manifest_name: &str) -> Value {
+    let mut data = data.clone();
+    if let Some(map) = data.as_object_mut() {
+        let metadata = map.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(metadata) = metadata.as_object_mut() {
+            for (field, default) in [("name", manifest_name), ("namespace", names::SKR_NAMESPACE)] {
+                let given = metadata.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+                if !given {
+                    metadata.insert(field.to_owned(), Value::from(default));
+                }
+            }
+        }
+    }
+    data
+}
