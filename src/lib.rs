@@ -7,6 +7,8 @@ pub mod landscape;
 pub mod name;
 pub mod object;
 pub mod plan;
+pub mod queue;
+pub mod retry;
 pub mod revision;
 pub mod schema;
 pub mod status;

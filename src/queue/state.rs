@@ -1,0 +1,366 @@
+//! The queue as a value: every decision, told the time and the dice.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{Depths, Finish, Limits, Pushed, Trigger, Triggers};
+use crate::{
+    name::Key,
+    retry::{self, Class},
+};
+
+/// All subjects that somebody asked for, and which of them are being worked on.
+pub(super) struct State<S> {
+    lane: fn(&S) -> Option<Key>,
+    limits: Limits,
+    closed: bool,
+    entries: HashMap<S, Entry>,
+    /// Who may be taken, by deadline. A subject that is found to need a place it cannot have is parked elsewhere until
+    /// that place is free.
+    ready: BTreeSet<Ticket<S>>,
+    /// The earliest moment of each subject that waits for one.
+    due: BTreeSet<(Instant, S)>,
+    /// Lanes with running work, and who waits for them.
+    lanes: HashMap<Key, Vec<S>>,
+    /// Who waits for a place among those that fail.
+    held: Vec<S>,
+    running: usize,
+    retrying: usize,
+    sequence: u64,
+}
+
+/// What is known about one subject.
+#[derive(Default)]
+struct Entry {
+    /// Asked for now.
+    ready: Option<Ready>,
+    /// Asked for later.
+    pending: BTreeMap<Trigger, Instant>,
+    running: Option<Running>,
+    /// Failures in a row.
+    failures: u32,
+    /// The last work ended in a failure that another try may mend.
+    flaky: bool,
+    /// After a failure: the earliest moment at which even news may start the next try.
+    not_before: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Ready {
+    triggers: Triggers,
+    since: Instant,
+    deadline: Instant,
+    sequence: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    /// Counts among those that fail.
+    retrying: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Ticket<S> {
+    deadline: Instant,
+    sequence: u64,
+    subject: S,
+}
+
+/// What [`State::take`] gives out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken<S> {
+    pub(super) subject: S,
+    pub(super) triggers: Triggers,
+    pub(super) attempt: u32,
+    pub(super) waited: Duration,
+}
+
+// === impl State ===
+
+impl<S: Clone + Eq + Hash + Ord> State<S> {
+    pub(super) fn new(lane: fn(&S) -> Option<Key>, limits: Limits) -> State<S> {
+        State {
+            lane,
+            limits,
+            closed: false,
+            entries: HashMap::new(),
+            ready: BTreeSet::new(),
+            due: BTreeSet::new(),
+            lanes: HashMap::new(),
+            held: Vec::new(),
+            running: 0,
+            retrying: 0,
+            sequence: 0,
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Asks for work now; after a failure, as early as its back-off allows for such a trigger.
+    pub(super) fn push(&mut self, subject: S, trigger: Trigger, now: Instant) -> Pushed {
+        if self.refuses(&subject) {
+            return Pushed::Refused;
+        }
+        let entry = self.entries.entry(subject.clone()).or_default();
+        let merged = entry.ready.is_some() || !entry.pending.is_empty();
+        let retry = entry.pending.get(&Trigger::Retry).copied();
+        let later = match retry.filter(|_| entry.failures != 0 && entry.running.is_none() && entry.ready.is_none()) {
+            Some(retry) if !trigger.is_news() => Some(retry),
+            _ => entry.not_before.filter(|not_before| now < *not_before && entry.running.is_none()),
+        };
+        match later {
+            Some(moment) => self.delay(&subject, trigger, moment),
+            None => self.make_ready(&subject, trigger.into(), now),
+        }
+        if merged { Pushed::Merged } else { Pushed::New }
+    }
+
+    /// Asks for work at a moment; an earlier one for the same trigger holds.
+    pub(super) fn push_at(&mut self, subject: S, trigger: Trigger, moment: Instant) -> Pushed {
+        if self.refuses(&subject) {
+            return Pushed::Refused;
+        }
+        let entry = self.entries.entry(subject.clone()).or_default();
+        let merged = entry.ready.is_some() || !entry.pending.is_empty();
+        self.delay(&subject, trigger, moment);
+        if merged { Pushed::Merged } else { Pushed::New }
+    }
+
+    /// The most urgent subject for which there is a place.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Taken<S>> {
+        self.promote(now);
+        while self.running < self.limits.running_max && !self.closed {
+            let subject = self.ready.pop_first()?.subject;
+            let lane = (self.lane)(&subject);
+            if let Some(parked) = lane.as_ref().and_then(|lane| self.lanes.get_mut(lane)) {
+                parked.push(subject);
+                continue;
+            }
+            let entry = self.entries.get_mut(&subject).expect("a ticket's subject has an entry");
+            if entry.flaky && self.limits.retrying_max() <= self.retrying {
+                self.held.push(subject);
+                continue;
+            }
+            let ready = entry.ready.take().expect("a ticket's subject is ready");
+            entry.running = Some(Running { retrying: entry.flaky });
+            self.retrying += usize::from(entry.flaky);
+            self.running += 1;
+            let attempt = entry.failures + 1;
+            if let Some(lane) = lane {
+                self.lanes.insert(lane, Vec::new());
+            }
+            return Some(Taken {
+                subject,
+                triggers: ready.triggers,
+                attempt,
+                waited: now.saturating_duration_since(ready.since),
+            });
+        }
+        None
+    }
+
+    /// The next moment at which [`State::take`] may find something that it does not find now.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(moment, _)| *moment)
+    }
+
+    /// Ends work on a subject. `fraction` is a roll of the dice, from 0 to 1.
+    pub(super) fn finish(&mut self, subject: &S, finish: Finish, now: Instant, fraction: f64) {
+        let Some(entry) = self.entries.get_mut(subject) else { return };
+        let Some(running) = entry.running.take() else { return };
+        self.running -= 1;
+        self.retrying -= usize::from(running.retrying);
+        match finish {
+            Finish::Done | Finish::After(..) | Finish::Gone => {
+                (entry.failures, entry.flaky, entry.not_before) = (0, false, None);
+                self.forget(subject, |trigger| trigger == Trigger::Retry || finish == Finish::Gone);
+                if let Finish::After(delay, trigger) = finish {
+                    self.delay(subject, trigger, now + delay);
+                }
+            }
+            Finish::Failed(class) => self.fail(subject, class, now, fraction),
+        }
+        self.free(subject, running);
+        if self.entries.get(subject).is_some_and(Entry::is_idle) {
+            self.entries.remove(subject);
+        }
+    }
+
+    pub(super) fn depths(&self, now: Instant) -> Depths {
+        let mut depths = Depths { running: self.running, ..Depths::default() };
+        for entry in self.entries.values() {
+            depths.failing += usize::from(entry.failures != 0);
+            match entry.ready {
+                Some(ready) if entry.running.is_none() => {
+                    depths.ready += 1;
+                    depths.oldest = depths.oldest.max(now.saturating_duration_since(ready.since));
+                }
+                None if entry.running.is_none() => depths.delayed += 1,
+                Some(_) | None => {}
+            }
+        }
+        depths
+    }
+
+    pub(super) fn unsettled(&self) -> Vec<S> {
+        let mut subjects: Vec<S> =
+            self.entries.iter().filter(|(_, entry)| !entry.is_settled()).map(|(subject, _)| subject.clone()).collect();
+        subjects.sort();
+        subjects
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.entries.values().all(Entry::is_settled)
+    }
+
+    fn refuses(&self, subject: &S) -> bool {
+        self.closed || (self.limits.subjects_max <= self.entries.len() && !self.entries.contains_key(subject))
+    }
+
+    /// Keeps the earliest moment for each trigger.
+    fn delay(&mut self, subject: &S, trigger: Trigger, moment: Instant) {
+        let entry = self.entries.entry(subject.clone()).or_default();
+        let before = entry.due();
+        let earliest = entry.pending.get(&trigger).map_or(moment, |known| moment.min(*known));
+        entry.pending.insert(trigger, earliest);
+        let after = entry.due();
+        self.reschedule(subject, before, after);
+    }
+
+    /// Drops the pending triggers that `matches` names.
+    fn forget(&mut self, subject: &S, matches: impl Fn(Trigger) -> bool) {
+        let Some(entry) = self.entries.get_mut(subject) else { return };
+        let before = entry.due();
+        entry.pending.retain(|trigger, _| !matches(*trigger));
+        let after = entry.due();
+        self.reschedule(subject, before, after);
+    }
+
+    fn reschedule(&mut self, subject: &S, before: Option<Instant>, after: Option<Instant>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before {
+            self.due.remove(&(before, subject.clone()));
+        }
+        if let Some(after) = after {
+            self.due.insert((after, subject.clone()));
+        }
+    }
+
+    /// Everything whose moment has come is asked for now.
+    fn promote(&mut self, now: Instant) {
+        while let Some((moment, subject)) = self.due.first().cloned() {
+            if now < moment {
+                return;
+            }
+            let entry = self.entries.get_mut(&subject).expect("what is due has an entry");
+            let triggers: Triggers =
+                entry.pending.iter().filter(|(_, moment)| **moment <= now).map(|(trigger, _)| *trigger).collect();
+            entry.pending.retain(|_, moment| now < *moment);
+            let after = entry.due();
+            self.reschedule(&subject, Some(moment), after);
+            self.make_ready(&subject, triggers, now);
+        }
+    }
+
+    fn make_ready(&mut self, subject: &S, triggers: Triggers, now: Instant) {
+        let Some(first) = triggers.first() else { return };
+        self.sequence += 1;
+        let deadline = now + first.slack();
+        let fresh = Ready { triggers, since: now, deadline, sequence: self.sequence };
+        let entry = self.entries.entry(subject.clone()).or_default();
+        match &mut entry.ready {
+            Some(ready) => {
+                ready.triggers = ready.triggers.union(triggers);
+                if deadline < ready.deadline {
+                    let old = Ticket { deadline: ready.deadline, sequence: ready.sequence, subject: subject.clone() };
+                    (ready.deadline, ready.sequence) = (deadline, fresh.sequence);
+                    // A subject without a ticket is parked or being worked on, and gets its ticket when that ends.
+                    if self.ready.remove(&old) {
+                        self.issue(subject);
+                    }
+                }
+            }
+            None => {
+                entry.ready = Some(fresh);
+                if entry.running.is_none() {
+                    self.issue(subject);
+                }
+            }
+        }
+    }
+
+    fn issue(&mut self, subject: &S) {
+        if let Some(ready) = self.entries.get(subject).and_then(|entry| entry.ready) {
+            let ticket = Ticket { deadline: ready.deadline, sequence: ready.sequence, subject: subject.clone() };
+            self.ready.insert(ticket);
+        }
+    }
+
+    /// Waits out the back-off. What was asked for meanwhile waits with it, news only as long as the shortest one.
+    fn fail(&mut self, subject: &S, class: Class, now: Instant, fraction: f64) {
+        let entry = self.entries.entry(subject.clone()).or_default();
+        entry.failures = entry.failures.saturating_add(1);
+        entry.flaky = class == Class::Transient;
+        let delay = retry::jittered(retry::delay(class, entry.failures, self.limits.interval), fraction);
+        let shortest = delay.min(retry::jittered(retry::BACKOFF_MIN, fraction));
+        entry.not_before = Some(now + shortest);
+        let meanwhile = entry.ready.take().map(|ready| ready.triggers).unwrap_or_default();
+        self.forget(subject, |trigger| trigger == Trigger::Retry);
+        self.delay(subject, Trigger::Retry, now + delay);
+        for trigger in meanwhile.iter() {
+            self.delay(subject, trigger, now + if trigger.is_news() { shortest } else { delay });
+        }
+    }
+
+    /// Lets those go that waited for the places of `subject`, and `subject` itself.
+    fn free(&mut self, subject: &S, running: Running) {
+        let mut freed = (self.lane)(subject).and_then(|lane| self.lanes.remove(&lane)).unwrap_or_default();
+        if running.retrying {
+            freed.append(&mut self.held);
+        }
+        freed.push(subject.clone());
+        freed.iter().for_each(|subject| self.issue(subject));
+    }
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// Places for subjects that fail: half, and at least one.
+    fn retrying_max(&self) -> usize {
+        (self.running_max / 2).max(1)
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn due(&self) -> Option<Instant> {
+        self.pending.values().min().copied()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ready.is_none() && self.pending.is_empty() && self.running.is_none() && self.failures == 0
+    }
+
+    /// Nothing is left but a resync.
+    fn is_settled(&self) -> bool {
+        self.ready.is_none()
+            && self.running.is_none()
+            && self.failures == 0
+            && self.pending.keys().all(|trigger| *trigger == Trigger::Resync)
+    }
+}

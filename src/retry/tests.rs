@@ -1,0 +1,30 @@
+use super::*;
+
+#[test]
+fn transient_delays_double_up_to_a_limit() {
+    let delays: Vec<u128> =
+        (1..=10).map(|attempt| delay(Class::Transient, attempt, Duration::from_secs(600)).as_millis()).collect();
+    assert_eq!(delays, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 120_000, 120_000]);
+    assert_eq!(delay(Class::Transient, u32::MAX, Duration::ZERO), BACKOFF_MAX);
+}
+
+#[test]
+fn waiting_is_brisk_then_slow() {
+    assert_eq!(delay(Class::Waiting, 0, Duration::ZERO), DEPENDENCY_POLL);
+    assert_eq!(delay(Class::Waiting, 15, Duration::ZERO), DEPENDENCY_POLL);
+    assert_eq!(delay(Class::Waiting, 17, Duration::ZERO), Duration::from_secs(4));
+    assert_eq!(delay(Class::Waiting, 1000, Duration::ZERO), DEPENDENCY_POLL_MAX);
+}
+
+#[test]
+fn stalled_waits_for_the_interval() {
+    assert_eq!(delay(Class::Stalled, 7, Duration::from_secs(60)), Duration::from_secs(60));
+}
+
+#[test]
+fn jitter_only_lengthens_and_by_a_quarter_at_most() {
+    let second = Duration::from_secs(1);
+    assert_eq!(jittered(second, 0.0), second);
+    assert_eq!(jittered(second, 1.0), Duration::from_millis(1250));
+    assert_eq!(jittered(second, 99.0), Duration::from_millis(1250));
+}
