@@ -1,0 +1,74 @@
+//! The folder in which mirrors live, and the lock that keeps other processes out of it.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{Read, Seek, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{error::Error, mirror::Mirror, url::Url};
+use crate::name::Key;
+
+/// A state folder that belongs to this process until the value and all its mirrors are dropped.
+///
+/// The lock goes with the process: one that was killed leaves none behind.
+#[derive(Clone, Debug)]
+pub struct State {
+    folder: Arc<Path>,
+    /// Held open for the lock.
+    lock: Arc<File>,
+}
+
+// === impl State ===
+
+impl State {
+    /// Opens the folder, which is made if it is absent, and locks it.
+    pub fn open(folder: &Path) -> Result<State, Error> {
+        super::prepare();
+        fs::create_dir_all(folder).map_err(state_error("create", folder))?;
+        let path = folder.join("lock");
+        let mut lock = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(state_error("open", &path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::StateInUse { folder: folder.to_owned(), holder: holder(&mut lock) });
+            }
+            Err(TryLockError::Error(source)) => return Err(state_error("lock", &path)(source)),
+        }
+        // Who holds it is for people only, so a failure to write it is none of ours.
+        let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        Ok(State { folder: folder.into(), lock: Arc::new(lock) })
+    }
+
+    /// The mirror of a source's repository, which is made if it is absent.
+    pub fn mirror(&self, source: &Key, url: &Url) -> Result<Mirror, Error> {
+        Mirror::open(self.clone(), source, url)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// The process that the lock file names.
+fn holder(lock: &mut File) -> String {
+    let mut text = String::new();
+    let read = lock.rewind().and_then(|()| lock.take(32).read_to_string(&mut text));
+    match (read, text.trim().parse::<u32>()) {
+        (Ok(_), Ok(id)) => format!("process {id}"),
+        _ => "another process".to_owned(),
+    }
+}
+
+/// An error with what was tried on which path.
+pub(super) fn state_error(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path: PathBuf = path.to_owned();
+    move |source| Error::State { operation, path, source }
+}

@@ -1,0 +1,195 @@
+//! Where a repository is: parsed once, printed without secrets.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use ureq::http::Uri;
+
+use super::remote::Credentials;
+
+/// Why a text is not the URL of a repository. No message repeats the text: it may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseUrlError {
+    /// Nothing there.
+    #[error("a URL must not be empty")]
+    Empty,
+    /// A scheme that we do not speak.
+    #[error("`{0}` URLs are not supported; use https://")]
+    Scheme(String),
+    /// `user@host:path`.
+    #[error("ssh is not supported; use an https:// URL")]
+    Ssh,
+    /// `?` or `#`.
+    #[error("a repository's URL has neither `?` nor `#`")]
+    Query,
+    /// No host, or a host that cannot be.
+    #[error("the URL has no valid host")]
+    Host,
+    /// Something else is wrong.
+    #[error("the URL is not valid: it holds characters that must be percent-encoded, or a broken port")]
+    Invalid,
+    /// `file://host/…`.
+    #[error("a file:// URL names an absolute path on this machine: file:///path")]
+    FileHost,
+}
+
+/// Where a repository is.
+///
+/// Displays without user name and password, and so does `Debug`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Url(Kind);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Kind {
+    Http { text: String, encrypted: bool, credentials: Option<Credentials> },
+    Local { path: PathBuf },
+}
+
+// === impl Url ===
+
+impl Url {
+    /// A repository on this machine.
+    pub fn local(path: &Path) -> Url {
+        Url(Kind::Local { path: path.to_owned() })
+    }
+
+    /// The path, if the repository is on this machine. Whoever takes URLs from a custom resource must refuse these.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            Kind::Local { path } => Some(path),
+            Kind::Http { .. } => None,
+        }
+    }
+
+    /// Whether nobody on the way can read along.
+    pub fn is_encrypted(&self) -> bool {
+        match &self.0 {
+            Kind::Http { encrypted, .. } => *encrypted,
+            Kind::Local { .. } => true,
+        }
+    }
+
+    /// User name and password that stood in the URL.
+    pub(super) fn credentials(&self) -> Option<&Credentials> {
+        match &self.0 {
+            Kind::Http { credentials, .. } => credentials.as_ref(),
+            Kind::Local { .. } => None,
+        }
+    }
+}
+
+impl FromStr for Url {
+    type Err = ParseUrlError;
+
+    fn from_str(text: &str) -> Result<Url, ParseUrlError> {
+        if text.is_empty() {
+            return Err(ParseUrlError::Empty);
+        }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return parse_path(text);
+        };
+        match scheme.to_ascii_lowercase().as_str() {
+            "https" => parse_http(rest, true),
+            "http" => parse_http(rest, false),
+            "file" => parse_file(rest),
+            // A scheme is short and no secret; anything else is not repeated.
+            other if other.len() <= 16 && other.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'+') => {
+                Err(ParseUrlError::Scheme(format!("{other}://")))
+            }
+            _ => Err(ParseUrlError::Invalid),
+        }
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Http { text, .. } => f.write_str(text),
+            Kind::Local { path } => path.display().fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn parse_path(text: &str) -> Result<Url, ParseUrlError> {
+    // Git reads `host:path` as ssh unless a slash comes before the colon.
+    let before_slash = text.split('/').next().unwrap_or_default();
+    if before_slash.contains(':') {
+        return Err(ParseUrlError::Ssh);
+    }
+    Ok(Url::local(Path::new(text)))
+}
+
+fn parse_file(rest: &str) -> Result<Url, ParseUrlError> {
+    let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
+    if !path.starts_with('/') {
+        return Err(ParseUrlError::FileHost);
+    }
+    let path = percent_decoded(path).ok_or(ParseUrlError::Invalid)?;
+    Ok(Url::local(Path::new(&path)))
+}
+
+fn parse_http(rest: &str, encrypted: bool) -> Result<Url, ParseUrlError> {
+    if rest.contains(['?', '#']) {
+        return Err(ParseUrlError::Query);
+    }
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (user_info, host) = match authority.rsplit_once('@') {
+        Some((user_info, host)) => (Some(user_info), host),
+        None => (None, authority),
+    };
+    let scheme = if encrypted { "https" } else { "http" };
+    let text = format!("{scheme}://{}{}", host.to_ascii_lowercase(), path.trim_end_matches('/'));
+    let uri: Uri = text.parse().map_err(|_| ParseUrlError::Invalid)?;
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(ParseUrlError::Host);
+    }
+    let port_is_number = uri.authority().is_some_and(|authority| {
+        let after_host = authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, port)| port);
+        after_host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0))
+    });
+    if !port_is_number {
+        return Err(ParseUrlError::Invalid);
+    }
+    let credentials = match user_info {
+        Some(user_info) if !user_info.is_empty() => {
+            let (username, password) = user_info.split_once(':').unwrap_or((user_info, ""));
+            let decoded = |text| percent_decoded(text).ok_or(ParseUrlError::Invalid);
+            Some(Credentials::Basic { username: decoded(username)?, password: decoded(password)? })
+        }
+        Some(_) | None => None,
+    };
+    Ok(Url(Kind::Http { text, encrypted, credentials }))
+}
+
+/// `%41` becomes `A`; `None` if what results is no text or holds a zero byte.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digit = |position: usize| after.get(position).and_then(|&c| char::from(c).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(u8::try_from(high * 16 + low).ok()?);
+                rest = after.get(2..)?;
+            }
+            (b'%', _, _) => return None,
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+use super::*;
+
+fn id(byte: u8) -> Oid {
+    Oid::new([byte; 20])
+}
+
+fn snapshot(paths: &[&str]) -> Snapshot {
+    let mut snapshot = Snapshot::empty(Revision::WorkTree);
+    for path in paths {
+        let file = File { id: id(1), content: Content::Text(path.as_bytes().into()) };
+        snapshot.files.insert((*path).into(), file);
+    }
+    snapshot
+}
+
+#[test]
+fn yaml_json_and_templates_matter() {
+    let filter = Filter::new(Some("./templates/"));
+    for path in ["a.yaml", "a/b.yml", "a/b.json", "templates/kcp/manifest.txt", "templates/a.yaml"] {
+        assert!(filter.takes(path), "{path}");
+    }
+    for path in ["a.YAML", "README.md", ".a.yaml", ".github/a.yaml", "templates/.x", "templates-old/x", "yaml"] {
+        assert!(!filter.takes(path), "{path}");
+    }
+    assert!(!Filter::new(None).takes("templates/x"));
+    // A folder of `/` is no folder: it would take every file.
+    assert!(!Filter::new(Some("/")).takes("x"));
+}
+
+#[test]
+fn below_knows_folders_from_names_that_begin_alike() {
+    let snapshot = snapshot(&["a-b/x.yaml", "a/x.yaml", "a/y/z.yaml", "a.yaml", "ab/x.yaml", "b.yaml"]);
+    let below = |path: &str| snapshot.below(path).map(|(path, _)| path.to_string()).collect::<Vec<_>>();
+    assert_eq!(below("a"), ["a/x.yaml", "a/y/z.yaml"]);
+    assert_eq!(below("a/y"), ["a/y/z.yaml"]);
+    assert_eq!(below("b.yaml"), ["b.yaml"]);
+    assert_eq!(below("").len(), 6);
+    assert_eq!(below("c"), Vec::<String>::new());
+}
+
+#[test]
+fn a_link_has_no_object_id() {
+    let mut snapshot = snapshot(&["a.yaml"]);
+    snapshot.trees.insert("".into(), id(2));
+    snapshot.files.insert("link.yaml".into(), File { id: id(3), content: Content::Symlink });
+    assert_eq!(snapshot.object_id(""), Some(id(2)));
+    assert_eq!(snapshot.object_id("a.yaml"), Some(id(1)));
+    assert_eq!(snapshot.object_id("link.yaml"), None);
+    assert_eq!(snapshot.object_id("absent"), None);
+}
