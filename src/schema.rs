@@ -5,14 +5,25 @@
 //! in silence, are violations here, since a definition with a misspelt field never means what its author thinks.
 //! It knows neither files nor positions: a violation bears a path, and its reader finds the line.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
-use serde_json::Value;
+mod check;
+mod format;
+mod metadata;
+mod node;
+mod pattern;
+mod rule;
+mod suggest;
 
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use serde_json::{Map, Value};
+
+use self::node::{Node, Others};
 use crate::object::PathPart;
 
 /// A compiled schema of a whole object. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Schema {}
+pub struct Schema(Arc<Node>);
 
 /// Why a schema cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,15 +88,64 @@ pub enum ViolationKind {
 
 impl Schema {
     /// Compiles the schema of a whole object: the `openAPIV3Schema` of one version of a CustomResourceDefinition.
-    pub fn compile(_props: &JSONSchemaProps) -> Result<Schema, CompileError> {
-        Ok(Schema {})
+    pub fn compile(props: &JSONSchemaProps) -> Result<Schema, CompileError> {
+        Node::compile(props, "").map(|root| Schema(Arc::new(root)))
+    }
+
+    /// Compiles the schema of the version that a CustomResourceDefinition stores.
+    pub fn of(crd: &CustomResourceDefinition) -> Result<Schema, CompileError> {
+        let stored = crd.spec.versions.iter().find(|version| version.storage);
+        let props = stored.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+        let missing = || CompileError { field: String::new(), problem: "no stored version has a schema".to_owned() };
+        Schema::compile(props.ok_or_else(missing)?)
     }
 
     /// Everything that is wrong with `value`, in the order of its fields; the defaults are thought of as filled in.
-    pub fn check(&self, _value: &Value) -> Vec<Violation> {
-        Vec::new()
+    ///
+    /// `value` is the whole object: `apiVersion`, `kind` and `metadata` are checked as for every kind.
+    pub fn check(&self, value: &Value) -> Vec<Violation> {
+        let mut violations = Vec::new();
+        check::object(&self.0, value, &mut violations);
+        violations
     }
 
-    /// Fills in the defaults, as the API server does before it checks and stores an object.
-    pub fn default(&self, _value: &mut Value) {}
+    /// Fills in the defaults, and removes nulls from fields that cannot be null, as the API server does before it
+    /// checks and stores an object.
+    pub fn default(&self, value: &mut Value) {
+        fill_in(&self.0, value);
+    }
 }
+
+fn fill_in(node: &Node, value: &mut Value) {
+    match value {
+        Value::Object(fields) => fill_in_fields(node, fields),
+        Value::Array(items) => {
+            if let Some(item) = node.items.as_deref() {
+                items.iter_mut().for_each(|value| fill_in(item, value));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn fill_in_fields(node: &Node, fields: &mut Map<String, Value>) {
+    for (name, property) in &node.properties {
+        if fields.get(name).is_some_and(|value| value.is_null() && !property.nullable) {
+            fields.shift_remove(name);
+        }
+        if let Some(default) = property.default.as_ref().filter(|_| !fields.contains_key(name)) {
+            fields.insert(name.clone(), default.clone());
+        }
+        if let Some(value) = fields.get_mut(name) {
+            fill_in(property, value);
+        }
+    }
+    if let Others::Of(of) = &node.others {
+        fields.retain(|name, value| node.properties.contains_key(name) || !value.is_null() || of.nullable);
+        let others = fields.iter_mut().filter(|(name, _)| !node.properties.contains_key(*name));
+        others.for_each(|(_, value)| fill_in(of, value));
+    }
+}
+
+#[cfg(test)]
+mod tests;

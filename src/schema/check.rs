@@ -1,0 +1,320 @@
+//! Walks a value along its schema and notes what is wrong.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Number, Value};
+
+use super::{
+    Violation, ViolationKind, metadata,
+    node::{Bounds, Limit, List, Node, Others, Type},
+    rule, suggest,
+};
+use crate::object::PathPart;
+
+/// Where the walk is.
+#[derive(Default)]
+pub(super) struct Path(Vec<PathPart>);
+
+/// The longest excerpt of a value in a message, in characters.
+const EXCERPT_LEN_MAX: usize = 60;
+
+// === impl Path ===
+
+impl Path {
+    /// Goes one step down for the time of `work`.
+    pub(super) fn within<T>(&mut self, field: &str, work: impl FnOnce(&mut Path) -> T) -> T {
+        self.step(PathPart::from(field), work)
+    }
+
+    fn step<T>(&mut self, part: PathPart, work: impl FnOnce(&mut Path) -> T) -> T {
+        self.0.push(part);
+        let result = work(self);
+        self.0.pop();
+        result
+    }
+
+    /// A violation here.
+    pub(super) fn violation(&self, kind: ViolationKind, message: String) -> Violation {
+        Violation { path: self.0.clone(), kind, message, hint: None }
+    }
+
+    /// An unknown field here.
+    pub(super) fn unknown_field(&self, field: &str, did_you_mean: Option<String>) -> Violation {
+        let hint = did_you_mean.as_ref().map(|meant| format!("did you mean `{meant}`?"));
+        let kind = ViolationKind::UnknownField { did_you_mean };
+        Violation { hint, ..self.violation(kind, format!("unknown field `{}`", cut(field))) }
+    }
+}
+
+/// Checks a whole object.
+pub(super) fn object(root: &Node, value: &Value, out: &mut Vec<Violation>) {
+    let path = &mut Path::default();
+    let Some(fields) = value.as_object() else {
+        out.push(path.violation(ViolationKind::Type, format!("an object must be a mapping, not {}", type_name(value))));
+        return;
+    };
+    metadata::check_type(fields, path, out);
+    metadata::check(fields.get("metadata"), metadata::Of::Object, path, out);
+    node(root, value, At::Root, path, out);
+}
+
+/// Whether the value is the object itself: its type and metadata are checked elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Root,
+    Below,
+}
+
+fn node(schema: &Node, value: &Value, at: At, path: &mut Path, out: &mut Vec<Violation>) {
+    if value.is_null() && schema.nullable {
+        return;
+    }
+    if value.is_null() && schema.kind != Type::Any {
+        let message = format!("must be {}, not null", schema.kind.description());
+        out.push(path.violation(ViolationKind::Null, message));
+        return;
+    }
+    if !schema.kind.accepts(value) {
+        out.push(wrong_type(schema.kind, value, path));
+        return;
+    }
+    let before = out.len();
+    check_allowed(schema, value, path, out);
+    match value {
+        Value::String(text) => check_text(schema, text, path, out),
+        Value::Number(number) => check_number(schema, number, path, out),
+        Value::Array(items) => check_list(schema, items, path, out),
+        Value::Object(fields) => check_mapping(schema, fields, at, path, out),
+        Value::Null | Value::Bool(_) => {}
+    }
+    check_combinations(schema, value, path, out);
+    // A rule may assume what the schema says, so it has nothing to say about a value that is wrong already.
+    if !schema.rules.is_empty() && out.len() == before {
+        check_rules(schema, value, path, out);
+    }
+}
+
+fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At, path: &mut Path, out: &mut Vec<Violation>) {
+    let has_own_type = at == At::Root || schema.embedded;
+    if schema.embedded {
+        metadata::check_type(fields, path, out);
+        metadata::check(fields.get("metadata"), metadata::Of::Embedded, path, out);
+    }
+    for (name, value) in fields {
+        if has_own_type && metadata::is_type_or_metadata(name) {
+            continue;
+        }
+        path.within(name, |path| match (schema.properties.get(name), &schema.others) {
+            (Some(property), _) => {
+                if !is_dropped(property, value) {
+                    node(property, value, At::Below, path, out);
+                }
+            }
+            (None, Others::Kept) => {}
+            (None, Others::Of(of)) => {
+                if !is_dropped(of, value) {
+                    node(of, value, At::Below, path, out);
+                }
+            }
+            (None, Others::Unknown) => {
+                let known = schema.properties.keys().map(String::as_str).filter(|known| !fields.contains_key(*known));
+                let did_you_mean = suggest::nearest(name, known).map(str::to_owned);
+                out.push(path.unknown_field(name, did_you_mean));
+            }
+        });
+    }
+    for name in &schema.required {
+        let property = schema.properties.get(name);
+        let is_there = fields.get(name).is_some_and(|value| !property.is_some_and(|node| is_dropped(node, value)));
+        if !is_there && schema.default_of(name).is_none() {
+            path.within(name, |path| {
+                out.push(path.violation(ViolationKind::Required, format!("the required field `{name}` is missing")));
+            });
+        }
+    }
+    check_count(fields.len(), schema.properties_count, "field", path, out);
+}
+
+/// The server removes nulls from fields that cannot be null before it looks at them.
+fn is_dropped(schema: &Node, value: &Value) -> bool {
+    value.is_null() && !schema.nullable && schema.kind != Type::Any
+}
+
+fn check_list(schema: &Node, items: &[Value], path: &mut Path, out: &mut Vec<Violation>) {
+    check_count(items.len(), schema.items_count, "item", path, out);
+    let Some(item_schema) = schema.items.as_deref() else { return };
+    for (index, item) in items.iter().enumerate() {
+        path.step(PathPart::from(index), |path| node(item_schema, item, At::Below, path, out));
+    }
+    if schema.list == List::Atomic {
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (index, item) in items.iter().enumerate() {
+        let key = rule::key_of(item_schema, &schema.list, item);
+        if !seen.insert(key) {
+            path.step(PathPart::from(index), |path| {
+                out.push(path.violation(ViolationKind::Duplicate, duplicate_message(&schema.list, item)));
+            });
+        }
+    }
+}
+
+fn duplicate_message(list: &List, item: &Value) -> String {
+    match list {
+        List::Map(keys) => {
+            let key: Vec<String> =
+                keys.iter().map(|key| format!("{key}: {}", excerpt(item.get(key).unwrap_or(&Value::Null)))).collect();
+            format!("another item of this list has the same `{}`", key.join(", "))
+        }
+        List::Set | List::Atomic => format!("`{}` stands in this list already", excerpt(item)),
+    }
+}
+
+fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Violation>) {
+    if schema.allowed.is_empty() || schema.allowed.contains(value) {
+        return;
+    }
+    let allowed: Vec<String> = schema.allowed.iter().map(|allowed| format!("`{}`", excerpt(allowed))).collect();
+    let message = format!("`{}` is not one of {}", excerpt(value), allowed.join(", "));
+    let mut violation = path.violation(ViolationKind::Enum, message);
+    let texts = schema.allowed.iter().filter_map(Value::as_str).filter(|text| !text.is_empty());
+    violation.hint =
+        value.as_str().and_then(|text| suggest::nearest(text, texts)).map(|meant| format!("did you mean `{meant}`?"));
+    out.push(violation);
+}
+
+fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Vec<Violation>) {
+    // Bytes bound characters: most texts need no counting.
+    let bounds = schema.length;
+    if bounds.min.is_some() || bounds.max.is_some_and(|max| text.len() > max) {
+        check_count(text.chars().count(), bounds, "character", path, out);
+    }
+    if let Some(pattern) = &schema.pattern
+        && !pattern.is_match(text)
+    {
+        let message = format!("`{}` does not match the pattern `{}`", cut(text), schema.pattern_text);
+        out.push(path.violation(ViolationKind::Pattern, message));
+    }
+    if let Some(format) = schema.format
+        && !format.accepts(text)
+    {
+        let message = format!("`{}` is not {}", cut(text), format.description());
+        out.push(path.violation(ViolationKind::Format, message));
+    }
+}
+
+fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Vec<Violation>) {
+    let Some(value) = number.as_f64() else { return };
+    let mut refuse = |message: String| out.push(path.violation(ViolationKind::Range, message));
+    match schema.minimum {
+        Some(Limit { value: limit, exclusive: true }) if value <= limit => {
+            refuse(format!("{number} must be greater than {limit}"))
+        }
+        Some(Limit { value: limit, exclusive: false }) if value < limit => {
+            refuse(format!("{number} must be at least {limit}"))
+        }
+        _ => {}
+    }
+    match schema.maximum {
+        Some(Limit { value: limit, exclusive: true }) if value >= limit => {
+            refuse(format!("{number} must be less than {limit}"))
+        }
+        Some(Limit { value: limit, exclusive: false }) if value > limit => {
+            refuse(format!("{number} must be at most {limit}"))
+        }
+        _ => {}
+    }
+    if let Some(step) = schema.multiple_of
+        && step > 0.0
+        && (value / step).fract() != 0.0
+    {
+        refuse(format!("{number} must be a multiple of {step}"));
+    }
+}
+
+fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Vec<Violation>) {
+    let plural = |number: usize| if number == 1 { unit.to_owned() } else { format!("{unit}s") };
+    if let Some(min) = bounds.min.filter(|&min| count < min) {
+        let message = format!("has {count} {}; at least {min} must be there", plural(count));
+        out.push(path.violation(ViolationKind::TooShort, message));
+    }
+    if let Some(max) = bounds.max.filter(|&max| count > max) {
+        let message = format!("has {count} {}; at most {max} are allowed", plural(count));
+        out.push(path.violation(ViolationKind::TooLong, message));
+    }
+}
+
+fn check_combinations(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Violation>) {
+    for condition in &schema.all_of {
+        node(condition, value, At::Below, path, out);
+    }
+    let holds = |condition: &Node| {
+        let mut problems = Vec::new();
+        node(condition, value, At::Below, &mut Path::default(), &mut problems);
+        problems.is_empty()
+    };
+    let mut refuse = |message: String| out.push(path.violation(ViolationKind::Combination, message));
+    if !schema.any_of.is_empty() && !schema.any_of.iter().any(holds) {
+        refuse(format!("fits none of the {} forms that are allowed", schema.any_of.len()));
+    }
+    if !schema.one_of.is_empty() {
+        let fitting = schema.one_of.iter().filter(|condition| holds(condition)).count();
+        if fitting != 1 {
+            refuse(format!("must fit exactly one of {} forms, fits {fitting}", schema.one_of.len()));
+        }
+    }
+    if schema.not.as_deref().is_some_and(holds) {
+        refuse("is of a form that is not allowed".to_owned());
+    }
+}
+
+fn check_rules(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Violation>) {
+    let this = rule::bind(schema, value);
+    for rule in &schema.rules {
+        if let Some(message) = rule.check(&this) {
+            let mut violation = path.violation(ViolationKind::Rule, message);
+            violation.path.extend(rule.field.iter().map(|field| PathPart::from(field.as_str())));
+            out.push(violation);
+        }
+    }
+}
+
+fn wrong_type(kind: Type, value: &Value, path: &Path) -> Violation {
+    let message = format!("must be {}, not {}", kind.description(), type_name(value));
+    let mut violation = path.violation(ViolationKind::Type, message);
+    if kind == Type::Text && (value.is_number() || value.is_boolean()) {
+        violation.hint = Some(format!("write it in quotes: \"{value}\""));
+    }
+    violation
+}
+
+/// What a value is, as part of a sentence.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "`true` or `false`",
+        Value::Number(number) if number.is_f64() => "a number with a fraction",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}
+
+fn excerpt(value: &Value) -> String {
+    match value {
+        Value::String(text) => cut(text),
+        other => cut(&other.to_string()),
+    }
+}
+
+/// The beginning of a text, for a message: one line, not long.
+pub(super) fn cut(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let mut cut: String = line.chars().take(EXCERPT_LEN_MAX).collect();
+    if cut.len() < text.len() {
+        cut.push('…');
+    }
+    cut
+}

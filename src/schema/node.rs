@@ -1,0 +1,288 @@
+//! A schema as the checker walks it: what JSONSchemaProps says, with patterns, formats and rules compiled.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use regex::Regex;
+use serde_json::Value;
+
+use super::{CompileError, format::Format, pattern, rule::Rule};
+
+/// The schema of one value.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) kind: Type,
+    pub(super) nullable: bool,
+    /// The value is a Kubernetes object inside another.
+    pub(super) embedded: bool,
+    pub(super) properties: BTreeMap<String, Node>,
+    pub(super) others: Others,
+    pub(super) required: Vec<String>,
+    pub(super) items: Option<Box<Node>>,
+    pub(super) list: List,
+    pub(super) default: Option<Value>,
+    pub(super) allowed: Vec<Value>,
+    pub(super) pattern: Option<Regex>,
+    /// The pattern as its author wrote it.
+    pub(super) pattern_text: String,
+    pub(super) format: Option<Format>,
+    pub(super) length: Bounds<usize>,
+    pub(super) items_count: Bounds<usize>,
+    pub(super) properties_count: Bounds<usize>,
+    pub(super) minimum: Option<Limit>,
+    pub(super) maximum: Option<Limit>,
+    pub(super) multiple_of: Option<f64>,
+    pub(super) all_of: Vec<Node>,
+    pub(super) any_of: Vec<Node>,
+    pub(super) one_of: Vec<Node>,
+    pub(super) not: Option<Box<Node>>,
+    pub(super) rules: Vec<Rule>,
+}
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Any,
+    Object,
+    Array,
+    Text,
+    Integer,
+    Number,
+    Boolean,
+    IntOrString,
+}
+
+/// What becomes of fields that are not among the properties.
+#[derive(Debug)]
+pub(super) enum Others {
+    /// They are unknown fields.
+    Unknown,
+    /// They are kept as they are.
+    Kept,
+    /// Each must be of this schema.
+    Of(Box<Node>),
+}
+
+/// How the items of a list are told apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Atomic,
+    /// No two items are equal.
+    Set,
+    /// No two items have equal values of these fields.
+    Map(Vec<String>),
+}
+
+/// The smallest and the greatest count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds<T> {
+    pub(super) min: Option<T>,
+    pub(super) max: Option<T>,
+}
+
+/// A minimum or maximum.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) value: f64,
+    pub(super) exclusive: bool,
+}
+
+/// Whether a schema stands for a value, or only adds conditions inside `allOf`, `anyOf`, `oneOf` or `not`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Structure,
+    /// It says nothing about which fields there are.
+    Condition,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Compiles the schema of the value at `field`.
+    pub(super) fn compile(props: &JSONSchemaProps, field: &str) -> Result<Node, CompileError> {
+        Node::compile_as(Role::Structure, props, field)
+    }
+
+    /// What a property has if it is absent: the server fills it in.
+    pub(super) fn default_of(&self, property: &str) -> Option<&Value> {
+        self.properties.get(property).and_then(|node| node.default.as_ref())
+    }
+
+    fn compile_as(role: Role, props: &JSONSchemaProps, field: &str) -> Result<Node, CompileError> {
+        let error = |problem: String| CompileError { field: field.to_owned(), problem };
+        if props.ref_path.is_some() {
+            return Err(error("`$ref` is not structural".to_owned()));
+        }
+        let compile_all = |schemas: &Option<Vec<JSONSchemaProps>>| -> Result<Vec<Node>, CompileError> {
+            schemas.iter().flatten().map(|schema| Node::compile_as(Role::Condition, schema, field)).collect()
+        };
+        let kind = Type::of(props).map_err(error)?;
+        let int_or_string = kind == Type::IntOrString;
+        let pattern = props.pattern.as_deref().filter(|pattern| !pattern.is_empty());
+        Ok(Node {
+            kind,
+            nullable: props.nullable.unwrap_or_default(),
+            embedded: props.x_kubernetes_embedded_resource.unwrap_or_default(),
+            properties: compile_properties(role, props, field)?,
+            others: compile_others(role, props, field)?,
+            required: props.required.clone().unwrap_or_default(),
+            items: compile_items(role, props, field)?,
+            list: List::of(props),
+            default: props.default.as_ref().map(|default| default.0.clone()),
+            allowed: props.enum_.iter().flatten().map(|allowed| allowed.0.clone()).collect(),
+            pattern: pattern.map(pattern::compile).transpose().map_err(|problem| error(problem.to_string()))?,
+            pattern_text: pattern.unwrap_or_default().to_owned(),
+            format: props.format.as_deref().and_then(Format::of),
+            length: Bounds::of(props.min_length, props.max_length),
+            items_count: Bounds::of(props.min_items, props.max_items),
+            properties_count: Bounds::of(props.min_properties, props.max_properties),
+            minimum: Limit::of(props.minimum, props.exclusive_minimum),
+            maximum: Limit::of(props.maximum, props.exclusive_maximum),
+            multiple_of: props.multiple_of,
+            // The alternatives of an int-or-string only repeat what the marker says.
+            all_of: if int_or_string { Vec::new() } else { compile_all(&props.all_of)? },
+            any_of: if int_or_string { Vec::new() } else { compile_all(&props.any_of)? },
+            one_of: compile_all(&props.one_of)?,
+            not: match &props.not {
+                Some(schema) => Some(Box::new(Node::compile_as(Role::Condition, schema, field)?)),
+                None => None,
+            },
+            rules: compile_rules(props, field)?,
+        })
+    }
+}
+
+fn compile_properties(
+    role: Role,
+    props: &JSONSchemaProps,
+    field: &str,
+) -> Result<BTreeMap<String, Node>, CompileError> {
+    let mut properties = BTreeMap::new();
+    for (name, schema) in props.properties.iter().flatten() {
+        let below = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
+        properties.insert(name.clone(), Node::compile_as(role, schema, &below)?);
+    }
+    Ok(properties)
+}
+
+fn compile_others(role: Role, props: &JSONSchemaProps, field: &str) -> Result<Others, CompileError> {
+    let preserve = props.x_kubernetes_preserve_unknown_fields.unwrap_or_default();
+    Ok(match &props.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(schema)) => {
+            Others::Of(Box::new(Node::compile_as(role, schema, &format!("{field}.*"))?))
+        }
+        Some(JSONSchemaPropsOrBool::Bool(true)) => Others::Kept,
+        Some(JSONSchemaPropsOrBool::Bool(false)) | None if role == Role::Structure && !preserve => Others::Unknown,
+        Some(JSONSchemaPropsOrBool::Bool(false)) | None => Others::Kept,
+    })
+}
+
+fn compile_items(role: Role, props: &JSONSchemaProps, field: &str) -> Result<Option<Box<Node>>, CompileError> {
+    match &props.items {
+        Some(JSONSchemaPropsOrArray::Schema(schema)) => {
+            Ok(Some(Box::new(Node::compile_as(role, schema, &format!("{field}[]"))?)))
+        }
+        Some(JSONSchemaPropsOrArray::Schemas(_)) => {
+            Err(CompileError { field: field.to_owned(), problem: "`items` must be one schema".to_owned() })
+        }
+        None => Ok(None),
+    }
+}
+
+fn compile_rules(props: &JSONSchemaProps, field: &str) -> Result<Vec<Rule>, CompileError> {
+    props
+        .x_kubernetes_validations
+        .iter()
+        .flatten()
+        .map(|rule| {
+            Rule::compile(rule).map_err(|problem| CompileError {
+                field: field.to_owned(),
+                problem: format!("rule `{}`: {problem}", rule.rule),
+            })
+        })
+        .collect()
+}
+
+// === impl Type ===
+
+impl Type {
+    fn of(props: &JSONSchemaProps) -> Result<Type, String> {
+        if props.x_kubernetes_int_or_string.unwrap_or_default() {
+            return Ok(Type::IntOrString);
+        }
+        Ok(match props.type_.as_deref() {
+            None | Some("") => Type::Any,
+            Some("object") => Type::Object,
+            Some("array") => Type::Array,
+            Some("string") => Type::Text,
+            Some("integer") => Type::Integer,
+            Some("number") => Type::Number,
+            Some("boolean") => Type::Boolean,
+            Some(other) => return Err(format!("`{other}` is not a type")),
+        })
+    }
+
+    /// Whether a value, null aside, is of the type.
+    pub(super) fn accepts(self, value: &Value) -> bool {
+        match self {
+            Type::Any => true,
+            Type::Object => value.is_object(),
+            Type::Array => value.is_array(),
+            Type::Text => value.is_string(),
+            Type::Integer => is_integer(value),
+            Type::Number => value.is_number(),
+            Type::Boolean => value.is_boolean(),
+            Type::IntOrString => value.is_string() || is_integer(value),
+        }
+    }
+
+    /// What it is, as part of a sentence.
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Type::Any => "anything",
+            Type::Object => "a mapping",
+            Type::Array => "a list",
+            Type::Text => "a text",
+            Type::Integer => "a whole number",
+            Type::Number => "a number",
+            Type::Boolean => "`true` or `false`",
+            Type::IntOrString => "a whole number or a text",
+        }
+    }
+}
+
+/// The server takes `8080.0` for an integer, as JSON does.
+fn is_integer(value: &Value) -> bool {
+    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+}
+
+// === impl List ===
+
+impl List {
+    fn of(props: &JSONSchemaProps) -> List {
+        match props.x_kubernetes_list_type.as_deref() {
+            Some("set") => List::Set,
+            Some("map") => List::Map(props.x_kubernetes_list_map_keys.clone().unwrap_or_default()),
+            _ => List::Atomic,
+        }
+    }
+}
+
+// === impl Bounds ===
+
+impl Bounds<usize> {
+    fn of(min: Option<i64>, max: Option<i64>) -> Bounds<usize> {
+        let count = |bound: Option<i64>| bound.and_then(|bound| usize::try_from(bound).ok());
+        Bounds { min: count(min), max: count(max) }
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    fn of(value: Option<f64>, exclusive: Option<bool>) -> Option<Limit> {
+        value.map(|value| Limit { value, exclusive: exclusive.unwrap_or_default() })
+    }
+}

@@ -1,0 +1,231 @@
+//! The rules of `x-kubernetes-validations`, in CEL.
+//!
+//! A rule sees its value as the API server shows it: with the defaults filled in, only the fields that the schema
+//! knows, and names that are no identifiers escaped. Rules that compare with the old value are passed over, since
+//! there is none: they hold on create. Durations are whole nanoseconds here, which compares as well.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+use cel::{Context, Env, Program, Value as CelValue, extensions};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
+use serde_json::Value;
+
+use super::{
+    format,
+    node::{List, Node, Others, Type},
+};
+
+/// A compiled rule.
+pub(super) struct Rule {
+    program: Program,
+    text: String,
+    message: Option<String>,
+    message_program: Option<Program>,
+    /// The field that a violation is reported at, below the rule's own.
+    pub(super) field: Vec<String>,
+    /// The rule speaks of the old value, and there is none.
+    on_update_only: bool,
+}
+
+/// The functions that we have; a rule with another one is refused when it is compiled, not when it is first needed.
+const FUNCTIONS: &[&str] = &[
+    "bool",
+    "bytes",
+    "charAt",
+    "contains",
+    "distinct",
+    "double",
+    "duration",
+    "dyn",
+    "endsWith",
+    "flatten",
+    "format",
+    "indexOf",
+    "int",
+    "join",
+    "lastIndexOf",
+    "lowerAscii",
+    "matches",
+    "replace",
+    "reverse",
+    "size",
+    "slice",
+    "split",
+    "startsWith",
+    "string",
+    "substring",
+    "trim",
+    "type",
+    "uint",
+    "upperAscii",
+];
+
+/// CEL's words that cannot be names of fields.
+const RESERVED: &[&str] = &[
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    env.add_extension(extensions::strings).expect("the standard library does not declare the string extension");
+    env.add_extension(extensions::lists).expect("the standard library does not declare the list extension");
+    Arc::new(env)
+});
+
+// === impl Rule ===
+
+impl Rule {
+    /// Compiles a rule, or says why not.
+    pub(super) fn compile(rule: &ValidationRule) -> Result<Rule, String> {
+        let program = compile(&rule.rule)?;
+        let message_program = rule.message_expression.as_deref().map(compile).transpose()?;
+        let field = rule.field_path.as_deref().unwrap_or_default();
+        let on_update_only = {
+            let references = program.references();
+            if let Some(unknown) =
+                references.functions().into_iter().find(|name| is_word(name) && !FUNCTIONS.contains(name))
+            {
+                return Err(format!("the function `{unknown}` is not known here"));
+            }
+            references.has_variable("oldSelf") && !rule.optional_old_self.unwrap_or_default()
+        };
+        Ok(Rule {
+            on_update_only,
+            program,
+            message_program,
+            text: rule.rule.clone(),
+            message: rule.message.clone().filter(|message| !message.trim().is_empty()),
+            field: field.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
+        })
+    }
+
+    /// What is wrong, if the rule does not hold for the value, which `bind` has made `self`.
+    pub(super) fn check(&self, this: &CelValue) -> Option<String> {
+        if self.on_update_only {
+            return None;
+        }
+        let context = context(this);
+        match self.program.execute(&context) {
+            Ok(CelValue::Bool(true)) => None,
+            Ok(_) => Some(self.message(&context)),
+            Err(problem) => Some(format!("the rule `{}` cannot be applied: {problem}", self.text)),
+        }
+    }
+
+    fn message(&self, context: &Context<'_, '_>) -> String {
+        let computed = self.message_program.as_ref().and_then(|program| match program.execute(context) {
+            Ok(CelValue::String(message)) if !message.trim().is_empty() => Some(message.to_string()),
+            _ => None,
+        });
+        computed.or_else(|| self.message.clone()).unwrap_or_else(|| format!("the rule `{}` does not hold", self.text))
+    }
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Rule").field(&self.text).finish()
+    }
+}
+
+fn compile(text: &str) -> Result<Program, String> {
+    ENVIRONMENT.compile(text.trim()).map_err(|problem| problem.to_string())
+}
+
+/// Operators are functions as well, with names such as `_&&_`.
+fn is_word(name: &str) -> bool {
+    name.chars().all(char::is_alphanumeric)
+}
+
+fn context(this: &CelValue) -> Context<'static, 'static> {
+    let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+    context
+        .add_function("duration", |text: Arc<String>| {
+            format::duration_nanoseconds(&text)
+                .ok_or_else(|| cel::ExecutionError::function_error("duration", format!("`{text}` is not a duration")))
+        })
+        .expect("the standard library has no `duration` without its feature");
+    context.add_variable_from_value("self", this.clone());
+    // `optionalOldSelf` makes it an optional without a value; null is as near as this crate comes.
+    context.add_variable_from_value("oldSelf", CelValue::Null);
+    context
+}
+
+/// A value as rules see it.
+pub(super) fn bind(node: &Node, value: &Value) -> CelValue {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(flag) => CelValue::Bool(*flag),
+        Value::Number(number) => match (node.kind, number.as_i64(), number.as_f64()) {
+            (Type::Number, _, Some(float)) | (_, None, Some(float)) => CelValue::Float(float),
+            (_, Some(whole), _) => CelValue::Int(whole),
+            (_, None, None) => CelValue::Null,
+        },
+        Value::String(text) => CelValue::String(Arc::new(text.clone())),
+        Value::Array(items) => {
+            let bound = items.iter().map(|item| node.items.as_deref().map_or(CelValue::Null, |node| bind(node, item)));
+            CelValue::List(Arc::new(bound.collect()))
+        }
+        Value::Object(fields) => {
+            let mut bound: HashMap<String, CelValue> = HashMap::new();
+            for (name, property) in &node.properties {
+                let value = fields.get(name).filter(|value| !value.is_null() || property.nullable);
+                if let Some(value) = value.or(property.default.as_ref()) {
+                    bound.insert(escape(name), bind(property, value));
+                }
+            }
+            if let Others::Of(of) = &node.others {
+                // Keys of a map are values, not names: they are not escaped.
+                let others = fields.iter().filter(|(name, _)| !node.properties.contains_key(*name));
+                bound.extend(others.map(|(name, value)| (name.clone(), bind(of, value))));
+            }
+            if node.embedded {
+                for name in ["apiVersion", "kind"] {
+                    if let Some(Value::String(text)) = fields.get(name) {
+                        bound.insert(name.to_owned(), CelValue::from(text.as_str()));
+                    }
+                }
+            }
+            CelValue::from(bound)
+        }
+    }
+}
+
+/// A field's name as rules spell it.
+fn escape(name: &str) -> String {
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+}
+
+/// The values of a list's keys in one item, with the defaults filled in.
+pub(super) fn key_of<'a>(items: &'a Node, list: &'a List, item: &'a Value) -> Vec<Option<&'a Value>> {
+    match list {
+        List::Atomic => Vec::new(),
+        List::Set => vec![Some(item)],
+        List::Map(keys) => keys.iter().map(|key| item.get(key).or_else(|| items.default_of(key))).collect(),
+    }
+}

@@ -1,0 +1,35 @@
+//! Which known word was probably meant by an unknown one.
+
+/// The candidate that differs least from `word`, if it differs little enough to be a slip of the pen.
+pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // One slip in a short word, two in one of six letters, three at most: beyond that a guess misleads.
+    let distance_max = (word.chars().count() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .filter(|(distance, _)| *distance <= distance_max)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// How many letters must be put in, left out, replaced, or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    // Words past this length are nobody's slip of the pen, and the work grows with the square.
+    const LEN_MAX: usize = 64;
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(LEN_MAX).collect(), b.chars().take(LEN_MAX).collect());
+    let mut before = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, &from) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, &to) in b.iter().enumerate() {
+            let mut cost = (last[j] + usize::from(from != to)).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && from == b[j - 1] && a[i - 1] == to {
+                let swapped: &Vec<usize> = &before;
+                cost = cost.min(swapped[j - 1] + 1);
+            }
+            row.push(cost);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
