@@ -14,3 +14,4 @@ pub mod revision;
 pub mod schema;
 pub mod snapshot;
 pub mod status;
+pub mod testbed;

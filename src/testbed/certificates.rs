@@ -1,0 +1,83 @@
+//! Certificates for the servers and their users, from an authority that lives as long as its control plane.
+
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+
+use crate::testbed::Error;
+
+/// A certificate authority. Clones are the same authority.
+#[derive(Clone)]
+pub struct Authority {
+    pem: String,
+    issuer: Arc<Issuer<'static, KeyPair>>,
+}
+
+/// A certificate and its key, both as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+// === impl Authority ===
+
+impl Authority {
+    /// A new authority, self-signed.
+    pub fn new(name: &str) -> Result<Authority, Error> {
+        let failed = |source| Error::Certificate { subject: name.to_owned(), source };
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(DnType::CommonName, name);
+        let pem = params.self_signed(&key).map_err(failed)?.pem();
+        Ok(Authority { pem, issuer: Arc::new(Issuer::new(params, key)) })
+    }
+
+    /// The authority's own certificate.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A server's certificate for these DNS names and IP addresses.
+    pub fn server(&self, name: &str, addresses: &[&str]) -> Result<Identity, Error> {
+        self.issue(name, None, addresses, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A client's certificate: the common name is the user, the organisation the group.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, Error> {
+        self.issue(user, group, &[], ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A key pair without a certificate, public and private, as PEM.
+    pub fn key_pair(subject: &str) -> Result<(String, String), Error> {
+        let key = KeyPair::generate().map_err(|source| Error::Certificate { subject: subject.to_owned(), source })?;
+        Ok((key.public_key_pem(), key.serialize_pem()))
+    }
+
+    fn issue(
+        &self,
+        name: &str,
+        group: Option<&str>,
+        addresses: &[&str],
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Result<Identity, Error> {
+        let failed = |source| Error::Certificate { subject: name.to_owned(), source };
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::new(addresses.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+            .map_err(failed)?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        params.extended_key_usages = vec![usage];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, self.issuer.as_ref()).map_err(failed)?.pem();
+        Ok(Identity { certificate, key: key.serialize_pem() })
+    }
+}

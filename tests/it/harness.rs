@@ -1,0 +1,266 @@
+//! Real servers for the tests of this binary, shared where namespaces can keep tests apart.
+//!
+//! One etcd, one KCP and two SKRs serve all tests; each starts when the first test asks for it. A test that must see
+//! all requests, or stop its server, takes a [`dedicated`] one; few of those run at a time. Statics are never dropped,
+//! so the servers end through their guards when this binary ends.
+
+use std::{
+    fmt::Write as _,
+    ops::Deref,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams},
+    core::{GroupVersionKind, NamespaceResourceScope},
+    discovery::{Scope, pinned_kind},
+};
+use serde_json::{Value, json};
+use tidegate::testbed::{Assets, ControlPlane, Etcd, Extent, Options};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+/// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// How long until a poll looks again.
+const POLL: Duration = Duration::from_millis(50);
+/// Dedicated servers at a time: each is 300 MB and a part of a core.
+static DEDICATED: Semaphore = Semaphore::const_new(3);
+
+static ASSETS: OnceCell<Assets> = OnceCell::const_new();
+static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
+static KCP: OnceCell<ControlPlane> = OnceCell::const_new();
+static SKR: OnceCell<ControlPlane> = OnceCell::const_new();
+static SKR_WITH_NODE: OnceCell<ControlPlane> = OnceCell::const_new();
+
+/// A control plane of one test alone, on its own etcd. It ends with this value.
+pub(crate) struct Dedicated {
+    server: ControlPlane,
+    _permit: SemaphorePermit<'static>,
+}
+
+impl Deref for Dedicated {
+    type Target = ControlPlane;
+
+    fn deref(&self) -> &ControlPlane {
+        &self.server
+    }
+}
+
+/// The programs, built on first use.
+pub(crate) async fn assets() -> &'static Assets {
+    ASSETS
+        .get_or_init(|| async {
+            Assets::load(&|line: &str| eprintln!("testbed: {line}")).await.expect("the servers can be built")
+        })
+        .await
+}
+
+/// The etcd that shared servers share.
+async fn etcd() -> Arc<Etcd> {
+    let assets = assets().await;
+    ETCD.get_or_init(|| async { Etcd::start(assets).await.expect("etcd starts") }).await.clone()
+}
+
+async fn shared(cell: &'static OnceCell<ControlPlane>, name: &str, extent: Extent) -> &'static ControlPlane {
+    let (assets, etcd) = (assets().await, etcd().await);
+    cell.get_or_init(|| async {
+        let options = Options { name: name.to_owned(), etcd: Some(etcd), extent, audit: true, ..Options::default() };
+        ControlPlane::start(assets, options).await.unwrap_or_else(|error| panic!("{name} starts: {error}"))
+    })
+    .await
+}
+
+/// The control plane cluster: with kube-controller-manager, audit log on, no CRDs but those that tests install.
+pub(crate) async fn kcp() -> &'static ControlPlane {
+    shared(&KCP, "kcp", Extent::Controllers).await
+}
+
+/// A runtime cluster without nodes: Deployments are created and never become ready.
+pub(crate) async fn skr() -> &'static ControlPlane {
+    shared(&SKR, "skr", Extent::Controllers).await
+}
+
+/// A runtime cluster with one simulated node: Deployments become ready.
+pub(crate) async fn skr_with_node() -> &'static ControlPlane {
+    shared(&SKR_WITH_NODE, "skr-with-node", Extent::Node).await
+}
+
+/// A control plane for this test alone. Waits while too many others have one. Servers that know one another should
+/// be asked for with [`dedicated_landscape`]: two tests that each hold one and wait for another would wait for ever.
+pub(crate) async fn dedicated(options: Options) -> Dedicated {
+    let permit = DEDICATED.acquire().await.expect("never closed");
+    let name = options.name.clone();
+    let server = ControlPlane::start(assets().await, options).await;
+    let server = server.unwrap_or_else(|error| panic!("{name} starts: {error}"));
+    Dedicated { server, _permit: permit }
+}
+
+/// A KCP and runtimes of one test alone, all on one etcd of their own. At most one test has such a landscape.
+pub(crate) struct Landscape {
+    /// The control plane cluster.
+    pub(crate) kcp: ControlPlane,
+    /// Its runtimes, `skr-1`, `skr-2`, …
+    pub(crate) skrs: Vec<ControlPlane>,
+    _permit: SemaphorePermit<'static>,
+}
+
+/// Starts a KCP and `skrs` runtimes of the given extent, side by side.
+pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscape {
+    let permits = u32::try_from(3).expect("small");
+    let permit = DEDICATED.acquire_many(permits).await.expect("never closed");
+    let assets = assets().await;
+    let etcd = Etcd::start(assets).await.expect("etcd starts");
+    let start = |name: String, extent: Extent| {
+        let options = Options { name, etcd: Some(etcd.clone()), extent, audit: true, ..Options::default() };
+        ControlPlane::start(assets, options)
+    };
+    let kcp = start("kcp".to_owned(), Extent::Controllers);
+    let runtimes = futures::future::try_join_all((1..=skrs).map(|index| start(format!("skr-{index}"), extent)));
+    let (kcp, skrs) = tokio::try_join!(kcp, runtimes).unwrap_or_else(|error| panic!("a landscape starts: {error}"));
+    Landscape { kcp, skrs, _permit: permit }
+}
+
+/// Creates a namespace that no other test has, and returns its name.
+pub(crate) async fn namespace(client: &Client, prefix: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("{prefix}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    apply(client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    name
+}
+
+/// Applies an object as `test`, whatever its kind, and returns what the server made of it.
+pub(crate) async fn apply(client: &Client, object: &Value) -> DynamicObject {
+    try_apply(client, object).await.unwrap_or_else(|error| panic!("{} is applied: {error}", describe(object)))
+}
+
+/// Applies an object as `test`, or says what the server has against it.
+pub(crate) async fn try_apply(client: &Client, object: &Value) -> Result<DynamicObject, kube::Error> {
+    let parameters = PatchParams::apply("test").force().validation_strict();
+    let name = object["metadata"]["name"].as_str().expect("an object has a name");
+    api_of(client, object).await?.patch(name, &parameters, &Patch::Apply(object)).await
+}
+
+/// The API of an object's kind, in the object's namespace.
+pub(crate) async fn api_of(client: &Client, object: &Value) -> Result<Api<DynamicObject>, kube::Error> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (group, version) = version.rsplit_once('/').unwrap_or(("", &version));
+    let kind = GroupVersionKind::gvk(group, version, &kind);
+    let (resource, capabilities) = pinned_kind(client, &kind).await?;
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+    Ok(match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
+    })
+}
+
+/// Applies the documents of a file with CRDs and waits until all are established.
+pub(crate) async fn install_crds_from(client: &Client, file: &Path) {
+    use serde::Deserialize as _;
+    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let crds: Vec<Value> = serde_yaml::Deserializer::from_str(&text)
+        .map(|document| Value::deserialize(document).expect("CRDs are YAML"))
+        .filter(|document| document["kind"] == "CustomResourceDefinition")
+        .collect();
+    assert!(!crds.is_empty(), "{} holds CRDs", file.display());
+    install_crds(client, &crds).await;
+}
+
+/// Applies CRDs, as values, and waits until all are established and served.
+pub(crate) async fn install_crds(client: &Client, crds: &[Value]) {
+    for crd in crds {
+        apply(client, crd).await;
+    }
+    for crd in crds {
+        let name = crd["metadata"]["name"].as_str().expect("a CRD has a name");
+        eventually(&format!("CRD {name} is established"), SOON, async || {
+            let live = api_of(client, crd).await.map_err(|e| e.to_string())?;
+            let live = live.get(name).await.map_err(|error| error.to_string())?;
+            let conditions = live.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let established = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+            if conditions.iter().any(established) { Ok(()) } else { Err(format!("conditions {conditions:?}")) }
+        })
+        .await;
+    }
+}
+
+/// Istio's CRDs, as a KCP has them.
+pub(crate) async fn install_istio_crds(client: &Client) {
+    install_crds_from(client, &assets().await.file("istio-crds.yaml")).await;
+}
+
+/// Asks again until `ask` answers `Ok`, and returns the answer. Past the deadline the test fails with the last `Err`,
+/// at the caller's line.
+#[track_caller]
+pub(crate) fn eventually<T>(
+    what: &str,
+    deadline: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T, String>,
+) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let start = Instant::now();
+        let mut answers: Vec<(Duration, String)> = Vec::new();
+        loop {
+            match tokio::time::timeout(deadline, ask()).await {
+                Ok(Ok(value)) => return value,
+                Ok(Err(answer)) => {
+                    if answers.last().is_none_or(|(_, last)| *last != answer) {
+                        answers.push((start.elapsed(), answer));
+                    }
+                }
+                Err(_) => answers.push((start.elapsed(), "no answer".to_owned())),
+            }
+            if deadline <= start.elapsed() {
+                let mut history = String::new();
+                for (at, answer) in answers.iter().rev().take(5).rev() {
+                    let _ = writeln!(history, "  after {at:.1?}: {answer}");
+                }
+                panic!("{caller}: not within {deadline:?}: {what}\n{history}");
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// Holds for `duration` whatever is asked: the counterpart of [`eventually`] for what must not happen.
+#[track_caller]
+pub(crate) fn holds<T>(
+    what: &str,
+    duration: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T, String>,
+) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            if let Err(answer) = ask().await {
+                panic!("{caller}: no longer after {:?}: {what}: {answer}", start.elapsed());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// A folder that goes with its value.
+pub(crate) fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("tidegate-test-").tempdir().expect("a temporary folder can be made")
+}
+
+fn describe(object: &Value) -> String {
+    format!("{} {}", object["kind"].as_str().unwrap_or("?"), object["metadata"]["name"].as_str().unwrap_or("?"))
+}
+
+/// Keeps the type parameter of namespaced APIs in one place.
+pub(crate) fn namespaced<K>(client: &Client, namespace: &str) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(client.clone(), namespace)
+}

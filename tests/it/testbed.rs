@@ -1,0 +1,93 @@
+//! The real servers themselves: they serve, they keep users apart, they log, and they end with us.
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Namespace},
+};
+use kube::{
+    Api,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+use serde_json::json;
+use tidegate::testbed::{Options, Tally};
+
+use crate::harness::{self, SOON, eventually};
+
+#[tokio::test]
+async fn servers_share_an_etcd_and_no_object() {
+    let (kcp, skr) = tokio::join!(harness::kcp(), harness::skr());
+    let (kcp_client, skr_client) = (kcp.client().unwrap(), skr.client().unwrap());
+    let name = harness::namespace(&kcp_client, "apart").await;
+    assert!(Api::<Namespace>::all(kcp_client).get_opt(&name).await.unwrap().is_some());
+    assert!(Api::<Namespace>::all(skr_client).get_opt(&name).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_deployment_becomes_ready_on_the_simulated_node() {
+    let client = harness::skr_with_node().await.client().unwrap();
+    let namespace = harness::namespace(&client, "ready").await;
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "operator", "namespace": namespace},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "operator"}},
+            "template": {
+                "metadata": {"labels": {"app": "operator"}},
+                "spec": {"containers": [{"name": "operator", "image": "example.org/operator:1.0.0"}]},
+            },
+        },
+    });
+    harness::apply(&client, &deployment).await;
+    let deployments: Api<Deployment> = Api::namespaced(client, &namespace);
+    eventually("two replicas are available", SOON, async || {
+        let live = deployments.get("operator").await.map_err(|error| error.to_string())?;
+        let available = live.status.and_then(|status| status.available_replicas);
+        if available == Some(2) { Ok(()) } else { Err(format!("{available:?} available")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rbac_decides_and_the_audit_log_counts() {
+    let kcp = harness::kcp().await;
+    let admin = kcp.client().unwrap();
+    let namespace = harness::namespace(&admin, "audit").await;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": namespace},
+    });
+    harness::apply(&admin, &account).await;
+    let kubeconfig = kcp.kubeconfig_of_service_account(&namespace, "reader").await.unwrap();
+    let audit = kcp.audit().unwrap();
+    let mark = audit.mark();
+
+    let client = kubeconfig.client().unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    let map = ConfigMap {
+        metadata: ObjectMeta { name: Some("map".to_owned()), ..ObjectMeta::default() },
+        ..ConfigMap::default()
+    };
+    let refused = maps.create(&PostParams::default(), &map).await;
+    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
+    assert!(matches!(maps.list(&ListParams::default()).await, Err(kube::Error::Api(status)) if status.code == 403));
+
+    let user = format!("system:serviceaccount:{namespace}:reader");
+    eventually("both requests are logged", SOON, async || {
+        let records = audit.since(mark).map_err(|error| error.to_string())?;
+        let tally = Tally::of(records.iter().filter(|record| record.user == user));
+        let row = |verb: &str| tally.0.get(&(user.clone(), verb.to_owned(), "configmaps".to_owned(), 403)).copied();
+        if row("create") == Some(1) && row("list") == Some(1) { Ok(()) } else { Err(tally.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_comes_back_with_its_objects() {
+    let server = harness::dedicated(Options { name: "again".to_owned(), ..Options::default() }).await;
+    let client = server.client().unwrap();
+    let name = harness::namespace(&client, "kept").await;
+    server.stop();
+    assert!(Api::<Namespace>::all(client.clone()).get(&name).await.is_err());
+    server.start_again().await.unwrap();
+    Api::<Namespace>::all(server.client().unwrap()).get(&name).await.unwrap();
+}
