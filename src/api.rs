@@ -4,6 +4,7 @@
 //! small readings of one's own fields. The CRDs that `tidegate crds` prints come from these types.
 //! Unknown fields are not refused here: definitions are checked against the CRD schemas before they become these types.
 
+pub mod crd;
 pub mod git_source;
 pub mod kyma;
 pub mod manifest;
@@ -14,6 +15,7 @@ pub mod shared;
 pub mod watcher;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::CustomResourceExt as _;
 
 pub use git_source::GitSource;
 pub use kyma::Kyma;
@@ -29,16 +31,21 @@ pub const KYMA_VERSION: &str = "v1beta2";
 /// The API group of our own kinds.
 pub const TIDEGATE_GROUP: &str = "tidegate.dev";
 
+/// The version of the Kyma kinds that is no longer served.
+const KYMA_VERSION_RETIRED: &str = "v1beta1";
+
 /// The CustomResourceDefinitions of all our kinds, by name.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    use kube::core::CustomResourceExt as _;
+    let upstream = |crd| crd::with_optional_spec(crd::finish(crd));
+    let retired = |crd| crd::with_retired_version(upstream(crd), KYMA_VERSION_RETIRED);
     let mut crds = vec![
-        GitSource::crd(),
-        Kyma::crd(),
-        Manifest::crd(),
-        ModuleReleaseMeta::crd(),
-        ModuleTemplate::crd(),
-        Watcher::crd(),
+        crd::finish(GitSource::crd()),
+        retired(Kyma::crd()),
+        retired(Manifest::crd()),
+        // This kind came with the current version.
+        upstream(ModuleReleaseMeta::crd()),
+        retired(ModuleTemplate::crd()),
+        retired(Watcher::crd()),
     ];
     crds.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     crds
@@ -48,3 +55,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 pub fn crd(kind: &str) -> Option<CustomResourceDefinition> {
     crds().into_iter().find(|crd| crd.spec.names.kind == kind)
 }
+
+#[cfg(test)]
+mod tests;

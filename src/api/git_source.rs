@@ -4,7 +4,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::shared::{Condition, is_false};
+use super::{
+    crd::{self, pattern},
+    shared::{Condition, is_false},
+};
 
 /// A git repository with definitions, and what may be done with them.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,71 +19,116 @@ use super::shared::{Condition, is_false};
     shortname = "gs",
     namespaced,
     status = "GitSourceStatus",
+    printcolumn(json_path = r#".status.conditions[?(@.type=="Ready")].status"#, name = "Ready", type_ = "string"),
+    printcolumn(json_path = r#".status.conditions[?(@.type=="Ready")].message"#, name = "Status", type_ = "string"),
+    printcolumn(json_path = ".status.appliedRevision", name = "Revision", type_ = "string"),
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitSourceSpec {
     /// `https://…`; local paths only where the daemon allows them.
+    #[schemars(regex(pattern = pattern::GIT_URL), length(min = 1, max = 2048))]
     pub url: String,
     /// What to follow; without it the branch `main`.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = {"branch": "main"}))]
     pub reference: Option<GitRef>,
     /// Folders and files with definitions; without them the whole repository.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), inner(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096)))]
     pub paths: Vec<String>,
     /// How often to look, at least `10s`; without it `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        regex(pattern = pattern::DURATION),
+        length(min = 2, max = 16),
+        extend(
+            "default" = "1m",
+            "x-kubernetes-validations" = [{
+                "rule": "duration(self) >= duration('10s')",
+                "message": "the interval must be at least 10s",
+            }]
+        )
+    )]
     pub interval: Option<String>,
     /// How long a fetch may take; without it `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        regex(pattern = pattern::DURATION),
+        length(min = 2, max = 16),
+        extend(
+            "default" = "60s",
+            "x-kubernetes-validations" = [{
+                "rule": "duration(self) >= duration('1s')",
+                "message": "the timeout must be at least 1s",
+            }]
+        )
+    )]
     pub timeout: Option<String>,
     /// Secret with `username` and `password`, or `bearerToken`, and `ca.crt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
     /// Folder of template overrides in this repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096))]
     pub templates: Option<String>,
     /// What is passed over, in gitignore's syntax.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), inner(length(min = 1, max = 4096)))]
     pub ignore: Vec<String>,
     /// What this source may declare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Allow>,
     /// What happens when a definition is broken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Withhold"))]
     pub on_error: Option<OnError>,
     /// Whether the branch may be rewritten.
     #[serde(default, skip_serializing_if = "is_false")]
+    #[schemars(extend("default" = false))]
     pub allow_rewrite: bool,
     /// Whether foreign kinds are errors.
     #[serde(default, skip_serializing_if = "is_false")]
+    #[schemars(extend("default" = false))]
     pub strict: bool,
     /// Whether what leaves git leaves KCP; without it `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = true))]
     pub prune: Option<bool>,
     /// When a prune stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = {"objects": 50, "percent": 10}))]
     pub prune_limit: Option<PruneLimit>,
     /// What becomes of the objects when the GitSource is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: Option<DeletionPolicy>,
     /// Stops everything for this source.
     #[serde(default, skip_serializing_if = "is_false")]
+    #[schemars(extend("default" = false))]
     pub suspend: bool,
 }
 
 /// What to follow: exactly one of the three.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "[has(self.branch), has(self.tag), has(self.commit)].filter(given, given).size() == 1",
+    "message": "exactly one of branch, tag or commit must be given",
+}]))]
 pub struct GitRef {
     /// Branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::GIT_REF_NAME), length(min = 1, max = 255))]
     pub branch: Option<String>,
     /// Tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::GIT_REF_NAME), length(min = 1, max = 255))]
     pub tag: Option<String>,
     /// Commit, in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::COMMIT))]
     pub commit: Option<String>,
 }
 
@@ -88,6 +136,7 @@ pub struct GitRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretRef {
     /// Name.
+    #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
 
@@ -96,12 +145,18 @@ pub struct SecretRef {
 pub struct Allow {
     /// Kinds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("items" = {
+        "type": "string",
+        "enum": ["Kyma", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"],
+    }, "x-kubernetes-list-type" = "set"))]
     pub kinds: Vec<String>,
     /// Namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), inner(regex(pattern = pattern::NAMESPACE), length(max = 63)), extend("x-kubernetes-list-type" = "set"))]
     pub namespaces: Vec<String>,
     /// Names; `*` stands for any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), inner(regex(pattern = pattern::NAME_GLOB), length(max = 253)), extend("x-kubernetes-list-type" = "set"))]
     pub names: Vec<String>,
 }
 
@@ -120,9 +175,11 @@ pub enum OnError {
 pub struct PruneLimit {
     /// Number of objects; without it 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0), extend("default" = 50))]
     pub objects: Option<i32>,
     /// Share of what the source declares; without it 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100), extend("default" = 10))]
     pub percent: Option<i32>,
 }
 
@@ -145,6 +202,7 @@ pub struct GitSourceStatus {
     pub observed_generation: Option<i64>,
     /// `Ready`, `Fetched`, `Applied`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
     /// The commit last looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]

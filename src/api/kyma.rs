@@ -4,7 +4,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::shared::{Condition, CustomResourcePolicy, LastOperation, State, is_false};
+use super::{
+    crd::{self, pattern},
+    shared::{Condition, CustomResourcePolicy, LastOperation, State, is_default, is_false},
+};
 
 /// Which modules a runtime has, and from which channel.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -15,29 +18,35 @@ use super::shared::{Condition, CustomResourcePolicy, LastOperation, State, is_fa
     plural = "kymas",
     namespaced,
     status = "KymaStatus",
+    printcolumn(json_path = ".status.state", name = "State", type_ = "string"),
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KymaSpec {
     /// Channel of the modules that name none.
+    #[schemars(regex(pattern = pattern::CHANNEL), length(min = 3, max = 32))]
     pub channel: String,
     /// Upgrade modules without waiting for a maintenance window.
     #[serde(default, skip_serializing_if = "is_false")]
     pub skip_maintenance_windows: bool,
     /// The modules that the runtime shall have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub modules: Vec<Module>,
 }
 
 /// One wanted module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["managed", "name"]))]
 pub struct Module {
     /// Name of the module, which is that of its ModuleReleaseMeta.
     pub name: String,
     /// Channel, where it differs from the Kyma's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::CHANNEL), length(min = 3, max = 32))]
     pub channel: Option<String>,
     /// Label value for specialised controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +71,7 @@ fn managed_by_default() -> bool {
 #[serde(rename_all = "camelCase")]
 pub struct KymaStatus {
     /// All modules and conditions in one word.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub state: State,
     /// The channel in force, once Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +81,7 @@ pub struct KymaStatus {
     pub last_operation: Option<LastOperation>,
     /// Conditions, one for each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
     /// One entry for each module that is wanted or still being removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,6 +113,7 @@ pub struct ModuleStatus {
     pub state: State,
     /// The module waits for a maintenance window.
     #[serde(default, skip_serializing_if = "is_false")]
+    #[schemars(extend("default" = false))]
     pub maintenance: bool,
     /// The Manifest in KCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,7 +137,7 @@ pub struct TrackingObject {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Its name and generation.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub metadata: TrackingMetadata,
 }
 

@@ -5,7 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::shared::{Condition, CustomResourcePolicy, LastOperation, Manager, State};
+use super::{
+    crd,
+    shared::{Condition, CustomResourcePolicy, LabelSelector, LastOperation, Manager, State},
+};
 
 /// What is installed in a runtime for one module.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,6 +19,8 @@ use super::shared::{Condition, CustomResourcePolicy, LastOperation, Manager, Sta
     plural = "manifests",
     namespaced,
     status = "ManifestStatus",
+    printcolumn(json_path = ".status.state", name = "State", type_ = "string"),
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"
 )]
@@ -27,7 +32,7 @@ pub struct ManifestSpec {
     pub install: Install,
     /// Deprecated, never used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config: Option<Value>,
+    pub config: Option<ConfigImage>,
     /// What becomes of the default custom resource.
     #[serde(default)]
     pub custom_resource_policy: CustomResourcePolicy,
@@ -36,6 +41,7 @@ pub struct ManifestSpec {
     pub version: Option<String>,
     /// The default custom resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd::nullable_embedded_object")]
     pub resource: Option<Value>,
     /// Images that replace those named in the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,7 +57,47 @@ pub struct Install {
     /// `raw-manifest`.
     pub name: String,
     /// An image in a registry, or `{type: git, source, path, tree}`.
+    #[schemars(schema_with = "crd::any_mapping")]
     pub source: Value,
+}
+
+/// Deprecated: an image with the configuration of old renderers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigImage {
+    /// Repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repo: Option<String>,
+    /// Name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Digest, tag or version.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// What kind of image.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ConfigImageType>,
+    /// Deprecated, without effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd::label_selector")]
+    pub cred_secret_selector: Option<LabelSelector>,
+}
+
+/// What kind of image a [`ConfigImage`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConfigImageType {
+    /// A Helm chart.
+    #[serde(rename = "helm-chart")]
+    HelmChart,
+    /// An image in a registry.
+    #[serde(rename = "oci-ref")]
+    OciRef,
+    /// A kustomization.
+    #[serde(rename = "kustomize")]
+    Kustomize,
+    /// None.
+    #[serde(rename = "")]
+    None,
 }
 
 /// How a module fares in a runtime.
@@ -62,12 +108,14 @@ pub struct ManifestStatus {
     pub state: State,
     /// Conditions, one for each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
     /// What the last pass said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// The inventory: every object that we may have created and that may still exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub synced: Vec<SyncedObject>,
 }
 

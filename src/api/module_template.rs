@@ -5,7 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::shared::{Manager, is_false};
+use super::{
+    crd::{self, pattern},
+    shared::{Manager, is_false},
+};
 
 /// What a module's version consists of.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,34 +19,42 @@ use super::shared::{Manager, is_false};
     plural = "moduletemplates",
     shortname = "mt",
     namespaced,
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq",
     derive = "Default"
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["descriptor"]))]
 pub struct ModuleTemplateSpec {
     /// Deprecated: channel of an old channel-based template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::TEMPLATE_CHANNEL), length(max = 32))]
     pub channel: Option<String>,
     /// Version of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::VERSION), length(max = 32))]
     pub version: Option<String>,
     /// Name of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = pattern::MODULE_NAME), length(max = 64))]
     pub module_name: Option<String>,
     /// Whether every runtime gets the module.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mandatory: bool,
     /// The default custom resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd::embedded_object")]
     pub data: Option<Value>,
     /// The OCM component descriptor; required by the schema, not read.
     #[serde(default)]
+    #[schemars(schema_with = "crd::any_mapping")]
     pub descriptor: Value,
     /// Deprecated, without effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub custom_state_check: Vec<CustomStateCheck>,
     /// Further links, such as that of the raw manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub resources: Vec<Resource>,
     /// What user interfaces show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,6 +88,16 @@ pub struct Resource {
     /// Name, unique in its list.
     pub name: String,
     /// URI.
+    #[schemars(extend("format" = "uri"))]
+    pub link: String,
+}
+
+/// A picture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Icon {
+    /// Name, unique in its list.
+    pub name: String,
+    /// Where it lies.
     pub link: String,
 }
 
@@ -89,7 +110,8 @@ pub struct ModuleInfo {
     pub documentation: String,
     /// Icons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub icons: Vec<Resource>,
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub icons: Vec<Icon>,
 }
 
 /// A kind.

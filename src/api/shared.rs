@@ -80,6 +80,10 @@ pub struct Manager {
     pub namespace: Option<String>,
 }
 
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 pub(crate) fn is_false(value: &bool) -> bool {
     !*value
 }

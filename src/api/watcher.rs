@@ -6,7 +6,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::shared::{Condition, LabelSelector, State};
+use super::{
+    crd,
+    shared::{Condition, LabelSelector, State},
+};
 
 /// What is watched, and who is told.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +20,7 @@ use super::shared::{Condition, LabelSelector, State};
     plural = "watchers",
     namespaced,
     status = "WatcherStatus",
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
@@ -73,6 +77,7 @@ pub enum WatchField {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayConfig {
     /// Selects Gateways by label.
+    #[schemars(schema_with = "crd::label_selector")]
     pub selector: LabelSelector,
 }
 
@@ -84,6 +89,7 @@ pub struct WatcherStatus {
     pub state: State,
     /// Conditions, one for each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
     /// Generation that the status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,253 @@
+//! From types to CustomResourceDefinitions.
+//!
+//! The types say what the fields are and carry patterns, limits and defaults as attributes; here stand the few schemas
+//! that no derive can make, and what is put right in every derived definition so that it accepts and refuses exactly
+//! what the definitions of the upstream systems do.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation, JSON, JSONSchemaProps,
+    JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// Patterns, in Go's syntax; they are searched for, so each is anchored.
+pub mod pattern {
+    /// A channel.
+    pub const CHANNEL: &str = "^[a-z]+$";
+    /// The channel of an old channel-based template, which may be empty.
+    pub const TEMPLATE_CHANNEL: &str = "^$|^[a-z]{3,}$";
+    /// The version of a module, which may be empty: one pre-release identifier, no build metadata.
+    pub const VERSION: &str = r"^((0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?)?$";
+    /// The version of a mandatory module: all of Semantic Versioning 2.
+    pub const MANDATORY_VERSION: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$";
+    /// The name of a module, which may be empty: words of three letters and more, joined by dashes.
+    pub const MODULE_NAME: &str = "^([a-z]{3,}(-[a-z]{3,})*)?$";
+    /// The name of an OCM component.
+    pub const OCM_COMPONENT_NAME: &str =
+        "^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$";
+    /// `https` without user or password, which belong in a Secret; or an absolute local path.
+    pub const GIT_URL: &str = r"^(https://[^/@?#\s]+(/[^?#\s]*)?|file:///[^?#]+|/.+)$";
+    /// A path in a repository: relative, no `..`, no empty part.
+    pub const REPOSITORY_PATH: &str =
+        r"^(\.|([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))*/?)$";
+    /// The name of a branch or tag, without what git forbids.
+    pub const GIT_REF_NAME: &str = r"^[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
+    /// A commit in full, SHA-1 or SHA-256.
+    pub const COMMIT: &str = "^([0-9a-f]{40}|[0-9a-f]{64})$";
+    /// A duration of whole hours, minutes and seconds.
+    pub const DURATION: &str = "^([0-9]+h)?([0-9]+m)?([0-9]+s)?$";
+    /// Names of objects, with `*` for any characters.
+    pub const NAME_GLOB: &str = r"^[a-z0-9*]([-a-z0-9.*]*[a-z0-9*])?$";
+    /// The name of a namespace.
+    pub const NAMESPACE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+}
+
+// === schemas that no derive can make ===
+
+/// An object of any kind inside another.
+pub(super) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}
+
+/// An object of any kind inside another, which may be null.
+pub(super) fn nullable_embedded_object(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = embedded_object(generator);
+    schema.insert("nullable".to_owned(), true.into());
+    schema
+}
+
+/// A mapping that we hand on as it is.
+pub(super) fn any_mapping(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Conditions, one for each type, with the limits that the API's conventions give them.
+pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "description": "One aspect of how an object fares.",
+            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+            "properties": {
+                "type": {
+                    "type": "string",
+                    "description": "Which aspect.",
+                    "maxLength": 316,
+                    "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+                },
+                "status": {
+                    "type": "string",
+                    "description": "Whether it holds.",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "reason": {
+                    "type": "string",
+                    "description": "Why, in one word for programs.",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+                },
+                "message": {
+                    "type": "string",
+                    "description": "Why, in a sentence for people.",
+                    "maxLength": 32768,
+                },
+                "lastTransitionTime": {
+                    "type": "string",
+                    "description": "When the status last changed.",
+                    "format": "date-time",
+                },
+                "observedGeneration": {
+                    "type": "integer",
+                    "description": "Generation of the object that the condition speaks of.",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+            },
+        },
+    })
+}
+
+/// A label selector.
+pub(super) fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {
+                "type": "object",
+                "description": "Labels that must be there with these values.",
+                "additionalProperties": {"type": "string"},
+            },
+            "matchExpressions": {
+                "type": "array",
+                "description": "Further requirements; all must hold.",
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "description": "A requirement on one label.",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string", "description": "The label."},
+                        "operator": {"type": "string", "description": "In, NotIn, Exists or DoesNotExist."},
+                        "values": {
+                            "type": "array",
+                            "description": "Values, for In and NotIn.",
+                            "x-kubernetes-list-type": "atomic",
+                            "items": {"type": "string"},
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+// === what is put right in every derived definition ===
+
+/// Puts a derived definition right.
+pub(super) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
+    crd.spec.names.categories = None;
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            describe(schema);
+            add_type_and_metadata(schema);
+            drop_derived_nulls(schema);
+        }
+    }
+    crd
+}
+
+/// Lets objects be without a `spec`, as the upstream definitions do.
+pub(super) fn with_optional_spec(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            schema.required = None;
+        }
+    }
+    crd
+}
+
+/// Adds a version that is not served any more.
+///
+/// An API server whose `status.storedVersions` still has it refuses a definition without it.
+pub(super) fn with_retired_version(mut crd: CustomResourceDefinition, name: &str) -> CustomResourceDefinition {
+    let kind = &crd.spec.names.kind;
+    let current = &crd.spec.versions[0];
+    let retired = CustomResourceDefinitionVersion {
+        name: name.to_owned(),
+        served: false,
+        storage: false,
+        deprecated: Some(true),
+        deprecation_warning: Some(format!(
+            "kyma-project.io/{name} {kind} is deprecated. Use {} instead.",
+            current.name
+        )),
+        additional_printer_columns: current.additional_printer_columns.clone(),
+        subresources: current.subresources.clone(),
+        schema: Some(CustomResourceValidation {
+            open_api_v3_schema: Some(JSONSchemaProps {
+                description: Some(
+                    "Kept only because objects may be stored in this version; it is not served.".to_owned(),
+                ),
+                type_: Some("object".to_owned()),
+                x_kubernetes_preserve_unknown_fields: Some(true),
+                ..JSONSchemaProps::default()
+            }),
+        }),
+        ..CustomResourceDefinitionVersion::default()
+    };
+    crd.spec.versions.insert(0, retired);
+    crd
+}
+
+/// The derive describes its own wrapper; what people want to read stands at the specification.
+fn describe(schema: &mut JSONSchemaProps) {
+    let spec = schema.properties.as_ref().and_then(|properties| properties.get("spec"));
+    schema.description = spec.and_then(|spec| spec.description.clone());
+    schema.title = None;
+}
+
+/// The fields that every object has.
+fn add_type_and_metadata(schema: &mut JSONSchemaProps) {
+    let text = |description: &str| JSONSchemaProps {
+        description: Some(description.to_owned()),
+        type_: Some("string".to_owned()),
+        ..JSONSchemaProps::default()
+    };
+    let properties = schema.properties.get_or_insert_with(BTreeMap::new);
+    properties.insert("apiVersion".to_owned(), text("Group and version of this object's kind."));
+    properties.insert("kind".to_owned(), text("Kind of this object."));
+    properties.insert(
+        "metadata".to_owned(),
+        JSONSchemaProps { type_: Some("object".to_owned()), ..JSONSchemaProps::default() },
+    );
+}
+
+/// The derive makes every optional field nullable. Upstream's are not: the server drops a null there.
+/// What preserves unknown fields is a schema of this file, and means its `nullable`.
+fn drop_derived_nulls(schema: &mut JSONSchemaProps) {
+    if schema.x_kubernetes_preserve_unknown_fields != Some(true) {
+        schema.nullable = None;
+    }
+    if schema.default == Some(JSON(serde_json::Value::Null)) {
+        schema.default = None;
+    }
+    schema.properties.iter_mut().flatten().for_each(|(_, property)| drop_derived_nulls(property));
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        drop_derived_nulls(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(others)) = &mut schema.additional_properties {
+        drop_derived_nulls(others);
+    }
+}
