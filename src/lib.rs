@@ -1,6 +1,7 @@
 //! Tidegate.
 pub mod api;
 pub mod cli;
+pub mod controller;
 pub mod counterpart;
 pub mod diagnostic;
 pub mod git;

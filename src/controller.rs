@@ -1,0 +1,114 @@
+//! The controllers: one file for each kind of subject, and what they share.
+//!
+//! A controller's `reconcile` looks at the world and brings one subject a step nearer to what it should be. It may be
+//! dropped at any `await` and run again. It returns what becomes of the subject, or a [`Failure`], which is logged here
+//! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
+//! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
+
+pub mod stores;
+
+use std::{error::Error, fmt};
+
+use crate::{
+    name::Key,
+    queue::{self, Finish},
+    retry::Class,
+};
+
+/// What a controller works on.
+///
+/// Displays as `source NAMESPACE/NAME` and so on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// A GitSource.
+    Source(Key),
+    /// A Kyma and the cluster behind it.
+    Runtime(Key),
+    /// One module in a runtime.
+    Manifest {
+        /// The Kyma.
+        kyma: Key,
+        /// The Manifest.
+        manifest: Key,
+    },
+    /// A Watcher.
+    Watcher(Key),
+}
+
+/// The queue of the daemon.
+pub type Queue = queue::Queue<Subject>;
+
+/// How a pass over one subject ended.
+pub type Pass = Result<Finish, Failure>;
+
+/// Why a pass failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// What can help.
+    pub class: Class,
+    /// One word in PascalCase, for metrics and Events.
+    pub reason: &'static str,
+    /// The error, with its chain of sources.
+    pub error: Box<dyn Error + Send + Sync>,
+}
+
+// === impl Subject ===
+
+impl Subject {
+    /// What running work must not share: a runtime and its Manifests are worked on by one task at a time.
+    pub fn lane(&self) -> Option<Key> {
+        match self {
+            Subject::Runtime(kyma) | Subject::Manifest { kyma, .. } => Some(kyma.clone()),
+            Subject::Source(_) | Subject::Watcher(_) => None,
+        }
+    }
+
+    /// Its kind in logs and metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Subject::Source(_) => "source",
+            Subject::Runtime(_) => "runtime",
+            Subject::Manifest { .. } => "manifest",
+            Subject::Watcher(_) => "watcher",
+        }
+    }
+
+    /// Namespace and name of its custom resource in KCP.
+    pub fn key(&self) -> &Key {
+        match self {
+            Subject::Source(key) | Subject::Runtime(key) | Subject::Watcher(key) => key,
+            Subject::Manifest { manifest, .. } => manifest,
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind(), self.key())
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// From an error of an adapter, with what that says of itself.
+    pub fn new(class: Class, reason: &'static str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
+        Failure { class, reason, error: error.into() }
+    }
+}
+
+/// An error and its causes in one line, each of them once.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some crates print their source themselves.
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

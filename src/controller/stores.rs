@@ -1,0 +1,563 @@
+//! What the daemon knows of the control plane, fed by watches.
+//!
+//! Every accessor returns shared values of one moment; nothing is read from the API server here. What is kept is a
+//! projection without `managedFields`. Every change is compared with what was known, and wakes the subjects that it
+//! concerns ([`change::wakes`] decides which).
+//!
+//! Nothing is woken before every table has been listed once and [`Stores::start`] was called: a runtime whose access
+//! Secret has not been listed yet looks exactly like one without.
+
+pub mod change;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use tokio::sync::{Notify, watch};
+
+use self::change::{Change, Edit, Wake};
+use super::{Queue, Subject};
+use crate::{
+    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
+    landscape::{self, Landscape},
+    name::Key,
+    plan::watch::Gateway,
+    queue::Trigger,
+};
+
+/// What the daemon knows of the control plane. A handle; clones share it.
+#[derive(Clone)]
+pub struct Stores(Arc<Shared>);
+
+struct Shared {
+    tables: Mutex<Tables>,
+    queue: Queue,
+    /// The tables that have not been listed yet.
+    missing: watch::Sender<BTreeSet<Table>>,
+    /// A catalog changed: see [`Stores::spread`].
+    catalog_changed: Notify,
+}
+
+/// The kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// GitSources.
+    Sources,
+    /// Kymas.
+    Kymas,
+    /// Manifests.
+    Manifests,
+    /// ModuleTemplates.
+    Templates,
+    /// ModuleReleaseMetas.
+    Releases,
+    /// Watchers.
+    Watchers,
+    /// Access Secrets, their metadata only.
+    Access,
+    /// Istio Gateways.
+    Gateways,
+    /// The CA bundle that runtimes trust.
+    CaBundle,
+}
+
+/// The tables themselves, readable for [`change::wakes`].
+#[derive(Default)]
+pub struct Tables {
+    started: bool,
+    sources: BTreeMap<Key, Arc<GitSource>>,
+    local_sources: BTreeMap<Key, Arc<GitSource>>,
+    kymas: BTreeMap<Key, Arc<Kyma>>,
+    manifests: BTreeMap<Key, Arc<Manifest>>,
+    manifests_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
+    /// ModuleTemplates, ModuleReleaseMetas and Watchers. Its Kymas stay empty: they change with every status, and each
+    /// change would copy the whole map; whoever plans has the one Kyma that counts.
+    landscape: Arc<Landscape>,
+    access: BTreeMap<Key, AccessSecret>,
+    access_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
+    gateways: BTreeMap<Key, Arc<GatewayEntry>>,
+    ca_bundle: Option<Arc<[u8]>>,
+    /// Namespaces whose catalog changed since the last spread.
+    dirty_catalogs: BTreeMap<String, Trigger>,
+}
+
+/// A GitSource, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The GitSource.
+    pub object: Arc<GitSource>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a GitSource comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From KCP: its status is written there.
+    ControlPlane,
+    /// From the command line: it exists in this process only, its status goes to [`Stores::set_local_status`].
+    CommandLine,
+}
+
+/// An access Secret, as far as its metadata tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessSecret {
+    /// The Kyma that it opens.
+    pub kyma: Key,
+    /// Changes with every rotation.
+    pub resource_version: String,
+}
+
+/// How a runtime is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// No Secret names this Kyma.
+    Missing,
+    /// Several do, which is an error: their names.
+    Ambiguous(Vec<String>),
+    /// One does.
+    One {
+        /// The Secret.
+        secret: Key,
+        /// Its resource version.
+        resource_version: String,
+    },
+}
+
+/// An Istio Gateway, as far as Watchers need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayEntry {
+    /// Its name and hosts.
+    pub gateway: Gateway,
+    /// Its labels, for selectors.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A kind that stands in a table of its own.
+pub trait Stored: Resource + Sized + Send + Sync + 'static {
+    /// Its table's name.
+    const TABLE: Table;
+    /// Puts it into its table, or removes it from there. Returns what stood there.
+    fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>>;
+    /// The keys of its table.
+    fn keys(tables: &Tables) -> Vec<Key>;
+    /// The change that an edit of it is.
+    fn change(edit: Edit<Self>) -> Change;
+}
+
+// === impl Stores ===
+
+/// Runtimes are looked at one after another when work starts, at most this far apart: a landscape of eight starts at
+/// once, one of thousands spreads its first reads.
+const START_GAP: Duration = Duration::from_millis(5);
+/// No runtime waits longer than this for its first look.
+const START_SPREAD_MAX: Duration = Duration::from_secs(60);
+
+impl Stores {
+    /// Empty stores that wake subjects in `queue`.
+    pub fn new(queue: Queue) -> Stores {
+        let (missing, _) = watch::channel(Table::ALL.into_iter().collect());
+        Stores(Arc::new(Shared { tables: Mutex::default(), queue, missing, catalog_changed: Notify::new() }))
+    }
+
+    // --- what stands in KCP ---
+
+    /// A Kyma.
+    pub fn kyma(&self, key: &Key) -> Option<Arc<Kyma>> {
+        self.tables().kymas.get(key).cloned()
+    }
+
+    /// All Kymas, by key.
+    pub fn kymas(&self) -> Vec<Arc<Kyma>> {
+        self.tables().kymas.values().cloned().collect()
+    }
+
+    /// A Manifest.
+    pub fn manifest(&self, key: &Key) -> Option<Arc<Manifest>> {
+        self.tables().manifests.get(key).cloned()
+    }
+
+    /// All Manifests, by key.
+    pub fn manifests(&self) -> Vec<Arc<Manifest>> {
+        self.tables().manifests.values().cloned().collect()
+    }
+
+    /// The Manifests of a Kyma, by key.
+    pub fn manifests_of(&self, kyma: &Key) -> Vec<Arc<Manifest>> {
+        let tables = self.tables();
+        let keys = tables.manifests_by_kyma.get(kyma).into_iter().flatten();
+        keys.filter_map(|key| tables.manifests.get(key)).cloned().collect()
+    }
+
+    /// ModuleTemplates, ModuleReleaseMetas and Watchers; its Kymas are empty.
+    pub fn landscape(&self) -> Arc<Landscape> {
+        Arc::clone(&self.tables().landscape)
+    }
+
+    /// A GitSource.
+    pub fn source(&self, key: &Key) -> Option<Source> {
+        self.tables().source(key)
+    }
+
+    /// All GitSources, by key. One from the command line hides one from KCP with the same key.
+    pub fn sources(&self) -> Vec<Source> {
+        let tables = self.tables();
+        let keys: BTreeSet<&Key> = tables.sources.keys().chain(tables.local_sources.keys()).collect();
+        keys.into_iter().filter_map(|key| tables.source(key)).collect()
+    }
+
+    /// How a runtime is reached.
+    pub fn access(&self, kyma: &Key) -> Access {
+        let tables = self.tables();
+        let secrets: Vec<&Key> = tables.access_by_kyma.get(kyma).into_iter().flatten().collect();
+        match secrets.as_slice() {
+            [] => Access::Missing,
+            [secret] => match tables.access.get(*secret) {
+                Some(access) => {
+                    Access::One { secret: (*secret).clone(), resource_version: access.resource_version.clone() }
+                }
+                None => Access::Missing,
+            },
+            several => Access::Ambiguous(several.iter().map(|secret| secret.name().to_owned()).collect()),
+        }
+    }
+
+    /// All Istio Gateways, by key.
+    pub fn gateways(&self) -> Vec<Arc<GatewayEntry>> {
+        self.tables().gateways.values().cloned().collect()
+    }
+
+    /// The CA bundle that runtimes trust, in PEM.
+    pub fn ca_bundle(&self) -> Option<Arc<[u8]>> {
+        self.tables().ca_bundle.clone()
+    }
+
+    // --- sources of the command line ---
+
+    /// Adds a GitSource that exists in this process only.
+    pub fn add_local_source(&self, source: GitSource) {
+        let key = landscape::key(&source.metadata);
+        self.tables().local_sources.insert(key, Arc::new(source));
+    }
+
+    /// Keeps the status of such a GitSource.
+    pub fn set_local_status(&self, key: &Key, status: GitSourceStatus) {
+        if let Some(source) = self.tables().local_sources.get_mut(key) {
+            Arc::make_mut(source).status = Some(status);
+        }
+    }
+
+    // --- feeding ---
+
+    /// Takes an object as it stands now.
+    pub fn upsert<K: Stored>(&self, mut object: K) {
+        let key = slim(object.meta_mut());
+        self.edit::<K>(&key, Some(Arc::new(object)));
+    }
+
+    /// Takes note that an object is gone.
+    pub fn remove<K: Stored>(&self, key: &Key) {
+        self.edit::<K>(key, None);
+    }
+
+    /// Takes note that a list of the whole table has ended: what it did not name is gone.
+    pub fn retain<K: Stored>(&self, listed: &BTreeSet<Key>) {
+        let gone: Vec<Key> = K::keys(&self.tables()).into_iter().filter(|key| !listed.contains(key)).collect();
+        gone.iter().for_each(|key| self.remove::<K>(key));
+        self.listed(K::TABLE);
+    }
+
+    /// Takes the CA bundle.
+    pub fn set_ca_bundle(&self, bundle: Option<Arc<[u8]>>) {
+        let mut tables = self.tables();
+        if tables.ca_bundle != bundle {
+            tables.ca_bundle = bundle;
+            self.wake(&mut tables, &Change::CaBundle);
+        }
+    }
+
+    /// Takes note that a table has been listed once.
+    pub fn listed(&self, table: Table) {
+        self.0.missing.send_if_modified(|missing| missing.remove(&table));
+    }
+
+    /// The tables that have not been listed yet.
+    pub fn missing(&self) -> BTreeSet<Table> {
+        self.0.missing.borrow().clone()
+    }
+
+    /// Returns once every table has been listed.
+    pub async fn complete(&self) {
+        let mut missing = self.0.missing.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = missing.wait_for(BTreeSet::is_empty).await;
+    }
+
+    // --- waking ---
+
+    /// From now on changes wake subjects; everything that exists is asked for once.
+    pub fn start(&self) {
+        let mut tables = self.tables();
+        tables.started = true;
+        let queue = &self.0.queue;
+        for key in tables.sources.keys().chain(tables.local_sources.keys()) {
+            queue.push(Subject::Source(key.clone()), Trigger::Event);
+        }
+        for key in tables.landscape.watchers.keys() {
+            queue.push(Subject::Watcher(key.clone()), Trigger::Event);
+        }
+        // A Manifest whose Kyma is gone still has to be cleaned up.
+        let runtimes: BTreeSet<&Key> = tables.kymas.keys().chain(tables.manifests_by_kyma.keys()).collect();
+        let gap = START_GAP.min(START_SPREAD_MAX / u32::try_from(runtimes.len().max(1)).unwrap_or(u32::MAX));
+        for (position, kyma) in (0_u32..).zip(runtimes) {
+            let delay = gap.saturating_mul(position);
+            queue.push_after(Subject::Runtime(kyma.clone()), Trigger::Event, delay);
+            for manifest in tables.manifests_of(kyma) {
+                let subject = Subject::Manifest { kyma: kyma.clone(), manifest: manifest.clone() };
+                queue.push_after(subject, Trigger::Event, delay);
+            }
+        }
+    }
+
+    /// Changes wake nobody any more.
+    pub fn stop(&self) {
+        self.tables().started = false;
+    }
+
+    /// Returns once a catalog has changed.
+    pub async fn catalog_changed(&self) {
+        self.0.catalog_changed.notified().await;
+    }
+
+    /// Wakes the runtimes that see the catalogs that changed. Called a moment after [`Stores::catalog_changed`], so
+    /// that a commit with a thousand ModuleTemplates asks for each runtime once.
+    pub fn spread(&self) {
+        let mut tables = self.tables();
+        for (namespace, trigger) in std::mem::take(&mut tables.dirty_catalogs) {
+            for kyma in tables.kymas.keys().filter(|kyma| kyma.namespace() == namespace) {
+                self.0.queue.push(Subject::Runtime(kyma.clone()), trigger);
+            }
+        }
+    }
+
+    fn edit<K: Stored>(&self, key: &Key, after: Option<Arc<K>>) {
+        let mut tables = self.tables();
+        let before = K::put(&mut tables, key, after.clone());
+        self.wake(&mut tables, &K::change(Edit { key: key.clone(), before, after }));
+    }
+
+    fn wake(&self, tables: &mut Tables, change: &Change) {
+        if !tables.started {
+            return;
+        }
+        for wake in change::wakes(change, tables) {
+            match wake {
+                Wake::Subject(subject, trigger) => {
+                    self.0.queue.push(subject, trigger);
+                }
+                Wake::Catalog(namespace, trigger) => {
+                    let pending = tables.dirty_catalogs.entry(namespace).or_insert(trigger);
+                    *pending = trigger.min(*pending);
+                    self.0.catalog_changed.notify_one();
+                }
+            }
+        }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // Every edit is whole before anything in it can panic.
+        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops what nobody reads and returns the key.
+fn slim(metadata: &mut ObjectMeta) -> Key {
+    // Written by `kubectl apply`; as large as the object itself.
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    landscape::key(metadata)
+}
+
+// === impl Table ===
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Table; 9] = [
+        Table::Sources,
+        Table::Kymas,
+        Table::Manifests,
+        Table::Templates,
+        Table::Releases,
+        Table::Watchers,
+        Table::Access,
+        Table::Gateways,
+        Table::CaBundle,
+    ];
+
+    /// What is in it, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Sources => "GitSources",
+            Table::Kymas => "Kymas",
+            Table::Manifests => "Manifests",
+            Table::Templates => "ModuleTemplates",
+            Table::Releases => "ModuleReleaseMetas",
+            Table::Watchers => "Watchers",
+            Table::Access => "access Secrets",
+            Table::Gateways => "Gateways",
+            Table::CaBundle => "the CA bundle",
+        }
+    }
+}
+
+// === impl Tables ===
+
+impl Tables {
+    /// The keys of the Manifests of a Kyma.
+    pub fn manifests_of(&self, kyma: &Key) -> impl Iterator<Item = &Key> {
+        self.manifests_by_kyma.get(kyma).into_iter().flatten()
+    }
+
+    /// The keys of all Kymas.
+    pub fn kymas(&self) -> impl Iterator<Item = &Key> {
+        self.kymas.keys()
+    }
+
+    /// The keys of all Watchers.
+    pub fn watchers(&self) -> impl Iterator<Item = &Key> {
+        self.landscape.watchers.keys()
+    }
+
+    fn source(&self, key: &Key) -> Option<Source> {
+        let local = self.local_sources.get(key).map(|object| (object, Origin::CommandLine));
+        let (object, origin) = local.or_else(|| self.sources.get(key).map(|object| (object, Origin::ControlPlane)))?;
+        Some(Source { object: Arc::clone(object), origin })
+    }
+}
+
+/// Puts a value into a map or removes it, and returns what stood there.
+fn put<V>(map: &mut BTreeMap<Key, V>, key: &Key, value: Option<V>) -> Option<V> {
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    }
+}
+
+/// Keeps an index from owners to owned in step.
+fn reindex(index: &mut BTreeMap<Key, BTreeSet<Key>>, owned: &Key, before: Option<Key>, after: Option<Key>) {
+    if before == after {
+        return;
+    }
+    if let Some(before) = before
+        && let Some(all) = index.get_mut(&before)
+    {
+        all.remove(owned);
+        if all.is_empty() {
+            index.remove(&before);
+        }
+    }
+    if let Some(after) = after {
+        index.entry(after).or_default().insert(owned.clone());
+    }
+}
+
+/// The Kyma of a Manifest or access Secret: named by label, in the same namespace.
+pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
+    let name = landscape::label(metadata, names::label::KYMA_NAME)?;
+    Some(Key::new(metadata.namespace.as_deref().unwrap_or_default(), name))
+}
+
+// === impl Stored ===
+
+macro_rules! stored {
+    ($kind:ident, $table:ident, |$tables:ident| $map:expr, |$read:ident| $read_map:expr) => {
+        impl Stored for $kind {
+            const TABLE: Table = Table::$table;
+
+            fn put($tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
+                put($map, key, object)
+            }
+
+            fn keys($read: &Tables) -> Vec<Key> {
+                $read_map.keys().cloned().collect()
+            }
+
+            fn change(edit: Edit<Self>) -> Change {
+                Change::$kind(edit)
+            }
+        }
+    };
+}
+
+stored!(GitSource, Sources, |tables| &mut tables.sources, |tables| tables.sources);
+stored!(Kyma, Kymas, |tables| &mut tables.kymas, |tables| tables.kymas);
+stored!(ModuleTemplate, Templates, |tables| &mut Arc::make_mut(&mut tables.landscape).templates, |tables| tables
+    .landscape
+    .templates);
+stored!(ModuleReleaseMeta, Releases, |tables| &mut Arc::make_mut(&mut tables.landscape).releases, |tables| tables
+    .landscape
+    .releases);
+stored!(Watcher, Watchers, |tables| &mut Arc::make_mut(&mut tables.landscape).watchers, |tables| tables
+    .landscape
+    .watchers);
+
+impl Stored for Manifest {
+    const TABLE: Table = Table::Manifests;
+
+    fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        let kyma = object.as_ref().and_then(|manifest| kyma_of(&manifest.metadata));
+        let before = put(&mut tables.manifests, key, object);
+        let kyma_before = before.as_ref().and_then(|manifest| kyma_of(&manifest.metadata));
+        reindex(&mut tables.manifests_by_kyma, key, kyma_before, kyma);
+        before
+    }
+
+    fn keys(tables: &Tables) -> Vec<Key> {
+        tables.manifests.keys().cloned().collect()
+    }
+
+    fn change(edit: Edit<Self>) -> Change {
+        Change::Manifest(edit)
+    }
+}
+
+impl Stores {
+    /// Takes an access Secret as it stands now, or that it is gone or opens no runtime any more.
+    pub fn set_access(&self, secret: &Key, access: Option<AccessSecret>) {
+        let mut tables = self.tables();
+        let after = access.as_ref().map(|access| access.kyma.clone());
+        let before = put(&mut tables.access, secret, access.clone());
+        reindex(&mut tables.access_by_kyma, secret, before.as_ref().map(|access| access.kyma.clone()), after);
+        self.wake(&mut tables, &Change::Access { before, after: access });
+    }
+
+    /// Takes note that a list of all access Secrets has ended.
+    pub fn retain_access(&self, listed: &BTreeSet<Key>) {
+        let gone: Vec<Key> = self.tables().access.keys().filter(|key| !listed.contains(key)).cloned().collect();
+        gone.iter().for_each(|key| self.set_access(key, None));
+        self.listed(Table::Access);
+    }
+
+    /// Takes all Gateways.
+    pub fn set_gateways(&self, gateways: Vec<GatewayEntry>) {
+        let mut tables = self.tables();
+        let after: BTreeMap<Key, Arc<GatewayEntry>> =
+            gateways.into_iter().map(|entry| (entry.gateway.key.clone(), Arc::new(entry))).collect();
+        if tables.gateways != after {
+            tables.gateways = after;
+            self.wake(&mut tables, &Change::Gateways);
+        }
+        drop(tables);
+        self.listed(Table::Gateways);
+    }
+}
+
+#[cfg(test)]
+mod tests;
