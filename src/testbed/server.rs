@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{Ipv4Addr, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -36,7 +36,7 @@ pub struct Etcd {
     port: u16,
     _process: Guarded,
     // After the process, so that it is gone before its folder.
-    _folder: Folder,
+    folder: Folder,
 }
 
 /// What runs beside the API server.
@@ -65,7 +65,7 @@ pub struct Options {
     /// More flags of the API server.
     pub flags: Vec<String>,
     /// Where certificates, logs and data go; a temporary folder where none is given. A given folder is kept.
-    pub folder: Option<std::path::PathBuf>,
+    pub folder: Option<PathBuf>,
 }
 
 /// A running control plane. It ends when this value is dropped or this process ends.
@@ -79,20 +79,25 @@ pub struct ControlPlane {
     beside: Vec<Guarded>,
     audit: Option<Audit>,
     // Fields are dropped in this order: the servers, then what they stand on.
-    _etcd: Arc<Etcd>,
-    folder: std::path::PathBuf,
+    etcd: Arc<Etcd>,
+    folder: PathBuf,
     _temporary: Option<Folder>,
 }
 
 /// What is needed to start the API server, the first time and again.
 struct ApiStart {
-    program: std::path::PathBuf,
+    program: PathBuf,
     flags: Vec<String>,
 }
 
 // === impl Etcd ===
 
 impl Etcd {
+    /// Its data and log.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Starts one on free ports.
     pub async fn start(assets: &Assets) -> Result<Arc<Etcd>, Error> {
         let folder = Folder::temporary("tidegate-etcd-")?;
@@ -115,7 +120,7 @@ impl Etcd {
             ];
             let mut process = Guarded::start(&assets.program(Program::Etcd), &flags, folder.path(), &log)?;
             if listens(port, &mut process).await? {
-                return Ok(Arc::new(Etcd { port, _process: process, _folder: folder }));
+                return Ok(Arc::new(Etcd { port, _process: process, folder }));
             }
         }
         Err(Error::Ended { server: "etcd".to_owned(), log: tail(&log, 12) })
@@ -190,7 +195,7 @@ impl ControlPlane {
                 start,
                 beside: Vec::new(),
                 audit: audit.clone(),
-                _etcd: etcd.clone(),
+                etcd: etcd.clone(),
                 folder: folder.clone(),
                 _temporary: None,
             };
@@ -216,6 +221,11 @@ impl ControlPlane {
     /// Its certificates, logs and data.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// What keeps its objects.
+    pub fn etcd(&self) -> &Arc<Etcd> {
+        &self.etcd
     }
 
     /// The authority of its server and client certificates.

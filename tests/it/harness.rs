@@ -29,8 +29,9 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// How long until a poll looks again.
 const POLL: Duration = Duration::from_millis(50);
-/// Dedicated servers at a time: each is 300 MB and a part of a core.
-static DEDICATED: Semaphore = Semaphore::const_new(3);
+/// Dedicated servers at a time: each is 300 MB and a part of a core. A landscape takes all places.
+const DEDICATED_MAX: u32 = 3;
+static DEDICATED: Semaphore = Semaphore::const_new(DEDICATED_MAX as usize);
 
 static ASSETS: OnceCell<Assets> = OnceCell::const_new();
 static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
@@ -94,11 +95,16 @@ pub(crate) async fn skr_with_node() -> &'static ControlPlane {
 /// A control plane for this test alone. Waits while too many others have one. Servers that know one another should
 /// be asked for with [`dedicated_landscape`]: two tests that each hold one and wait for another would wait for ever.
 pub(crate) async fn dedicated(options: Options) -> Dedicated {
-    let permit = DEDICATED.acquire().await.expect("never closed");
+    let permit = permit().await;
     let name = options.name.clone();
     let server = ControlPlane::start(assets().await, options).await;
     let server = server.unwrap_or_else(|error| panic!("{name} starts: {error}"));
     Dedicated { server, _permit: permit }
+}
+
+/// The right to start one control plane beside the shared ones. [`dedicated`] takes it by itself.
+pub(crate) async fn permit() -> SemaphorePermit<'static> {
+    DEDICATED.acquire().await.expect("never closed")
 }
 
 /// A KCP and runtimes of one test alone, all on one etcd of their own. At most one test has such a landscape.
@@ -112,8 +118,7 @@ pub(crate) struct Landscape {
 
 /// Starts a KCP and `skrs` runtimes of the given extent, side by side.
 pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscape {
-    let permits = u32::try_from(3).expect("small");
-    let permit = DEDICATED.acquire_many(permits).await.expect("never closed");
+    let permit = DEDICATED.acquire_many(DEDICATED_MAX).await.expect("never closed");
     let assets = assets().await;
     let etcd = Etcd::start(assets).await.expect("etcd starts");
     let start = |name: String, extent: Extent| {

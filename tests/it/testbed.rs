@@ -9,7 +9,7 @@ use kube::{
     api::{ListParams, ObjectMeta, PostParams},
 };
 use serde_json::json;
-use tidegate::testbed::{Options, Tally};
+use tidegate::testbed::{ControlPlane, Extent, Options, Tally};
 
 use crate::harness::{self, SOON, eventually};
 
@@ -90,4 +90,63 @@ async fn a_server_comes_back_with_its_objects() {
     assert!(Api::<Namespace>::all(client.clone()).get(&name).await.is_err());
     server.start_again().await.unwrap();
     Api::<Namespace>::all(server.client().unwrap()).get(&name).await.unwrap();
+}
+
+/// The test plays both parts: without the variable it starts itself again as the process that is to be killed.
+#[tokio::test]
+async fn servers_end_when_their_process_is_killed() {
+    const VARIABLE: &str = "TIDEGATE_TEST_KILLED";
+    const NAME: &str = "testbed::servers_end_when_their_process_is_killed";
+    if let Some(file) = std::env::var_os(VARIABLE) {
+        let options = Options { name: "killed".to_owned(), extent: Extent::Controllers, ..Options::default() };
+        let server = ControlPlane::start(harness::assets().await, options).await.unwrap();
+        let said = format!("{}\n{}\n", server.folder().display(), server.etcd().folder().display());
+        std::fs::write(&file, said + &server.url()).unwrap();
+        std::future::pending::<()>().await;
+    }
+    // Few servers at a time, and this is one.
+    let _permit = harness::permit().await;
+    let folder = harness::folder();
+    let file = folder.path().join("said");
+    let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([NAME, "--exact", "--nocapture"])
+        .env(VARIABLE, &file)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = eventually("the other process has its servers", 3 * SOON, async || {
+        let said = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
+        if said.contains("https://") { Ok(said) } else { Err(said) }
+    })
+    .await;
+    let folders: Vec<&str> = said.lines().take(2).collect();
+    let address = said.lines().last().unwrap().trim_start_matches("https://").to_owned();
+    assert_eq!(processes_in(&folders).len(), 3 * 3, "etcd, kube-apiserver, kube-controller-manager, two shells each");
+    std::net::TcpStream::connect(&address).expect("the server is there");
+
+    // `kill` of the standard library is SIGKILL: nothing in the process runs after it.
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    eventually("all servers are gone, and their folders", SOON, async || {
+        let left = processes_in(&folders);
+        let kept: Vec<&&str> = folders.iter().filter(|folder| std::path::Path::new(folder).exists()).collect();
+        if left.is_empty() && kept.is_empty() { Ok(()) } else { Err(format!("processes {left:?}, folders {kept:?}")) }
+    })
+    .await;
+    assert!(std::net::TcpStream::connect(&address).is_err());
+}
+
+/// Processes that work in one of the folders, removed or not.
+fn processes_in(folders: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(place) = std::fs::read_link(entry.path().join("cwd")) else { continue };
+        let place = place.to_string_lossy().into_owned();
+        if folders.iter().any(|folder| place.trim_end_matches(" (deleted)") == *folder) {
+            found.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    found
 }
