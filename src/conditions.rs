@@ -1,0 +1,244 @@
+//! Conditions of our custom resources: how one is set, and what Lifecycle Manager's conditions say.
+//!
+//! Types, reasons and texts are those that tools in the field match on (facts of the upstream system, to the letter).
+//! Reads no clock: the caller passes `now`.
+
+use crate::api::shared::{Condition, Time};
+
+/// What a condition says of its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It is not known.
+    Unknown,
+}
+
+/// Sets a condition. Its transition time moves only when its status does; the list stays sorted by type.
+///
+/// Returns whether anything but time differs from before.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: Status,
+    reason: &str,
+    message: &str,
+    observed_generation: Option<i64>,
+    now: &Time,
+) -> bool {
+    let former = conditions.iter().position(|condition| condition.type_ == type_);
+    let since = former
+        .map(|index| &conditions[index])
+        .filter(|condition| condition.status == status.as_str())
+        .map_or_else(|| now.clone(), |condition| condition.last_transition_time.clone());
+    let condition = Condition {
+        last_transition_time: since,
+        message: message.to_owned(),
+        observed_generation,
+        reason: reason.to_owned(),
+        status: status.as_str().to_owned(),
+        type_: type_.to_owned(),
+    };
+    let changed = match former {
+        Some(index) if conditions[index] == condition => false,
+        Some(index) => {
+            conditions[index] = condition;
+            true
+        }
+        None => {
+            conditions.push(condition);
+            true
+        }
+    };
+    conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
+    changed
+}
+
+/// Removes a condition. Returns whether there was one.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.type_ != type_);
+    conditions.len() != before
+}
+
+/// The condition of a type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of a type is there and true.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
+}
+
+/// The message of the condition that keeps the digest of what was applied.
+pub fn applied_digest(conditions: &[Condition]) -> Option<&str> {
+    find(conditions, APPLIED)
+        .filter(|condition| condition.status == Status::True.as_str())
+        .map(|condition| condition.message.as_str())
+}
+
+/// Condition whose message is the digest of what was applied last, on Manifest and Kyma.
+pub const APPLIED: &str = "tidegate.dev/Applied";
+/// Reason of [`APPLIED`].
+pub const APPLIED_REASON: &str = "Applied";
+
+// === impl Status ===
+
+impl Status {
+    /// As a condition spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::True => "True",
+            Status::False => "False",
+            Status::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for Status {
+    fn from(holds: bool) -> Status {
+        if holds { Status::True } else { Status::False }
+    }
+}
+
+/// Conditions of a Kyma.
+pub mod kyma {
+    use super::{Condition, Status, Time};
+
+    /// Reason of every condition of a Kyma, whatever its status.
+    pub const REASON: &str = "Ready";
+    /// Removed when met: an older Lifecycle Manager wrote it.
+    pub const DEPRECATED: &str = "Ready";
+
+    /// A condition type of a Kyma.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Type {
+        /// The CustomResourceDefinitions in the runtime.
+        CrdsSync,
+        /// The modules.
+        Modules,
+        /// The catalog in the runtime.
+        ModuleCatalog,
+        /// The webhook configuration in the runtime.
+        SkrWebhook,
+    }
+
+    impl Type {
+        /// As the condition spells it.
+        pub fn as_str(self) -> &'static str {
+            match self {
+                Type::CrdsSync => "CRDsSync",
+                Type::Modules => "Modules",
+                Type::ModuleCatalog => "ModuleCatalog",
+                Type::SkrWebhook => "SKRWebhook",
+            }
+        }
+
+        /// The text for a status.
+        pub fn message(self, status: Status) -> &'static str {
+            match (self, status) {
+                (Type::CrdsSync, Status::True) => "CRDs are synchronized to the SKR",
+                (Type::CrdsSync, Status::False) => "CRDs are not synchronized to the SKR",
+                (Type::CrdsSync, Status::Unknown) => "CRDs synchronization state is unknown",
+                (Type::Modules, Status::True) => "all modules are in ready state",
+                (Type::Modules, Status::False) => "not all modules are in ready state",
+                (Type::Modules, Status::Unknown) => "modules state is unknown",
+                (Type::ModuleCatalog, Status::True) => "module templates are synchronized",
+                (Type::ModuleCatalog, Status::False) => {
+                    "module templates are out of sync and need to be resynchronized"
+                }
+                (Type::ModuleCatalog, Status::Unknown) => "module templates synchronization state is unknown",
+                (Type::SkrWebhook, Status::True) => "skrwebhook is synchronized",
+                (Type::SkrWebhook, Status::False | Status::Unknown) => {
+                    "skrwebhook is out of sync and needs to be resynchronized"
+                }
+            }
+        }
+    }
+
+    /// Sets a condition with its text. Returns whether anything differs from before.
+    pub fn set(
+        conditions: &mut Vec<Condition>,
+        type_: Type,
+        status: Status,
+        generation: Option<i64>,
+        now: &Time,
+    ) -> bool {
+        super::set(conditions, type_.as_str(), status, REASON, type_.message(status), generation, now)
+    }
+}
+
+/// Conditions of a Manifest.
+pub mod manifest {
+    use super::{Condition, Status, Time};
+
+    /// A condition type of a Manifest.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Type {
+        /// The objects could be read and rendered.
+        Resources,
+        /// The objects are applied and the workload is ready.
+        Installation,
+        /// The default custom resource was created; only where there is one.
+        ModuleCr,
+    }
+
+    impl Type {
+        /// As the condition spells it.
+        pub fn as_str(self) -> &'static str {
+            match self {
+                Type::Resources => "Resources",
+                Type::Installation => "Installation",
+                Type::ModuleCr => "ModuleCR",
+            }
+        }
+
+        /// Its reason, whatever the status.
+        pub fn reason(self) -> &'static str {
+            match self {
+                Type::Resources => "ResourcesAvailable",
+                Type::Installation => "Ready",
+                Type::ModuleCr => "ModuleCRCreated",
+            }
+        }
+
+        /// Its text, whatever the status.
+        pub fn message(self) -> &'static str {
+            match self {
+                Type::Resources => "resources are parsed and ready for use",
+                Type::Installation => "installation is ready and resources can be used",
+                Type::ModuleCr => "Module CR is created",
+            }
+        }
+    }
+
+    /// Text of the last operation when all is ready.
+    pub const OPERATION_READY: &str = "installation is ready and resources can be used";
+    /// Text of the last operation while workloads start.
+    pub const OPERATION_WAITING: &str = "waiting for resources to become ready";
+    /// Text of the last operation once the workload is ready.
+    pub const OPERATION_RESOURCES_READY: &str = "resources are ready";
+    /// Text of the last operation while other custom resources of the module keep it from being removed.
+    pub const OPERATION_WAITING_FOR_CRS: &str = "waiting for module crs deletion";
+    /// Text of the last operation while pruned objects are still there.
+    pub const OPERATION_DELETING: &str = "deletion is not yet finished";
+    /// Text of the last operation when the workload failed.
+    pub const OPERATION_MANAGER_ERROR: &str = "manager is in error state";
+
+    /// Sets a condition with its reason and text. Returns whether anything differs from before.
+    pub fn set(
+        conditions: &mut Vec<Condition>,
+        type_: Type,
+        status: Status,
+        generation: Option<i64>,
+        now: &Time,
+    ) -> bool {
+        super::set(conditions, type_.as_str(), status, type_.reason(), type_.message(), generation, now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The built-in kinds that have a status worth reading.
+
+use serde_json::Value;
+
+use super::{Health, condition, has_condition, is_stale, message_of};
+
+/// Health of a built-in kind that has rules of its own; `None` for every other kind.
+pub(super) fn of(group: &str, kind: &str, object: &Value) -> Option<Health> {
+    match (group, kind) {
+        ("apps", "Deployment") => Some(deployment(object)),
+        ("apps", "StatefulSet") => Some(stateful_set(object)),
+        ("apps", "DaemonSet") => Some(daemon_set(object)),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => Some(replicas(object)),
+        ("batch", "Job") => Some(job(object)),
+        ("", "Pod") => Some(pod(object)),
+        ("", "PersistentVolumeClaim") => Some(phase(object, "Bound", "the claim is not bound yet")),
+        ("", "Namespace") => Some(Health::ready()),
+        ("", "Service") => Some(service(object)),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(definition(object)),
+        ("apiregistration.k8s.io", "APIService") => Some(api_service(object)),
+        _ => None,
+    }
+}
+
+/// Reasons of condition `Progressing` that Lifecycle Manager reads as progress.
+const PROGRESS: [&str; 3] = ["FoundNewReplicaSet", "NewReplicaSetCreated", "ReplicaSetUpdated"];
+
+fn deployment(object: &Value) -> Health {
+    if is_stale(object) {
+        return Health::processing("its controller has not seen the latest change yet");
+    }
+    let Some(progressing) = condition(object, "Progressing") else {
+        // Created a moment ago, or a controller that reports no progress (`progressDeadlineSeconds` at its maximum).
+        return if has_condition(object, "Available") {
+            Health::ready()
+        } else {
+            Health::processing("it has only just been created")
+        };
+    };
+    match (progressing["status"].as_str(), progressing["reason"].as_str().unwrap_or_default()) {
+        (Some("True"), "NewReplicaSetAvailable") if has_condition(object, "Available") => Health::ready(),
+        (Some("True"), "NewReplicaSetAvailable") => Health::processing(availability(object)),
+        (Some("True"), reason) if PROGRESS.contains(&reason) => Health::processing(availability(object)),
+        // Paused is what someone asked for, and nothing that waiting or a change of ours would mend.
+        (_, "DeploymentPaused") => Health::error("the rollout is paused"),
+        _ => Health::error(message_of(progressing)),
+    }
+}
+
+fn availability(object: &Value) -> String {
+    match condition(object, "Available").map(message_of) {
+        Some(message) if !message.is_empty() => message,
+        _ => "the rollout is under way".to_owned(),
+    }
+}
+
+fn stateful_set(object: &Value) -> Health {
+    if is_stale(object) {
+        return Health::processing("its controller has not seen the latest change yet");
+    }
+    let desired = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    if number(object, "readyReplicas") < desired {
+        return Health::processing("not all replicas are ready yet");
+    }
+    let revision = |field: &str| object["status"][field].as_str();
+    let on_delete = object.pointer("/spec/updateStrategy/type").and_then(Value::as_str) == Some("OnDelete");
+    let partitioned = object
+        .pointer("/spec/updateStrategy/rollingUpdate/partition")
+        .and_then(Value::as_i64)
+        .is_some_and(|partition| partition > 0);
+    let rolling = !on_delete && !partitioned && revision("updateRevision").is_some();
+    if rolling && revision("updateRevision") != revision("currentRevision") {
+        return Health::processing("the rollout is under way");
+    }
+    Health::ready()
+}
+
+/// As Lifecycle Manager: with all replicas ready it is ready, else the first container that any pod reports decides.
+///
+/// Where Lifecycle Manager sees an error because there is no pod yet, we see work under way.
+pub(super) fn stateful_set_with_pods(object: &Value, pods: &[Value]) -> Health {
+    let health = stateful_set(object);
+    if health.is_ready() {
+        return health;
+    }
+    let container = pods.iter().find_map(|pod| pod.pointer("/status/containerStatuses")?.as_array()?.first());
+    match container {
+        Some(container) if container["started"] != true && waiting_for_good(container) => {
+            Health::error(format!("its container waits: {}", waiting_reason(container)))
+        }
+        Some(_) | None => health,
+    }
+}
+
+/// Reasons for which a container waits that do not pass by themselves.
+fn waiting_for_good(container: &Value) -> bool {
+    const REASONS: [&str; 6] = [
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+    ];
+    REASONS.contains(&waiting_reason(container))
+}
+
+fn waiting_reason(container: &Value) -> &str {
+    container.pointer("/state/waiting/reason").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn daemon_set(object: &Value) -> Health {
+    if is_stale(object) || object.pointer("/status/observedGeneration").is_none() {
+        return Health::processing("its controller has not seen the latest change yet");
+    }
+    let desired = number(object, "desiredNumberScheduled");
+    let on_delete = object.pointer("/spec/updateStrategy/type").and_then(Value::as_str) == Some("OnDelete");
+    if !on_delete && number(object, "updatedNumberScheduled") < desired {
+        return Health::processing("the rollout is under way");
+    }
+    if number(object, "numberAvailable") < desired {
+        return Health::processing("not all nodes run it yet");
+    }
+    Health::ready()
+}
+
+fn replicas(object: &Value) -> Health {
+    if is_stale(object) {
+        return Health::processing("its controller has not seen the latest change yet");
+    }
+    let desired = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    if number(object, "availableReplicas") < desired {
+        return Health::processing("not all replicas are available yet");
+    }
+    Health::ready()
+}
+
+fn job(object: &Value) -> Health {
+    if has_condition(object, "Complete") || has_condition(object, "SuccessCriteriaMet") {
+        return Health::ready();
+    }
+    match condition(object, "Failed") {
+        Some(failed) if failed["status"] == "True" => Health::error(message_of(failed)),
+        // A job that runs does what it was made for; only one that has not begun is waited for.
+        _ if object.pointer("/status/startTime").is_some() => Health::ready(),
+        _ if object.pointer("/spec/suspend") == Some(&Value::Bool(true)) => Health::ready(),
+        _ => Health::processing("the job has not started yet"),
+    }
+}
+
+fn pod(object: &Value) -> Health {
+    match object.pointer("/status/phase").and_then(Value::as_str) {
+        Some("Succeeded") => Health::ready(),
+        Some("Failed") => {
+            Health::error(object.pointer("/status/message").and_then(Value::as_str).unwrap_or("the pod failed"))
+        }
+        Some("Running") if has_condition(object, "Ready") => Health::ready(),
+        _ => {
+            let statuses = object.pointer("/status/containerStatuses").and_then(Value::as_array);
+            match statuses.into_iter().flatten().find(|container| waiting_for_good(container)) {
+                Some(container) => Health::error(format!("its container waits: {}", waiting_reason(container))),
+                None => Health::processing("the pod is not ready yet"),
+            }
+        }
+    }
+}
+
+fn service(object: &Value) -> Health {
+    let balanced = object.pointer("/spec/type").and_then(Value::as_str) == Some("LoadBalancer");
+    let ingress = object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+    if balanced && ingress.is_none_or(Vec::is_empty) {
+        return Health::processing("the load balancer has no address yet");
+    }
+    Health::ready()
+}
+
+fn definition(object: &Value) -> Health {
+    if let Some(names) = condition(object, "NamesAccepted").filter(|condition| condition["status"] == "False") {
+        return Health::error(message_of(names));
+    }
+    if has_condition(object, "Established") {
+        return Health::ready();
+    }
+    Health::processing("the definition is not established yet")
+}
+
+fn api_service(object: &Value) -> Health {
+    match condition(object, "Available") {
+        Some(available) if available["status"] == "True" => Health::ready(),
+        Some(available) => Health::processing(message_of(available)),
+        None => Health::processing("it has only just been created"),
+    }
+}
+
+fn phase(object: &Value, ready: &str, message: &str) -> Health {
+    if object.pointer("/status/phase").and_then(Value::as_str) == Some(ready) {
+        Health::ready()
+    } else {
+        Health::processing(message)
+    }
+}
+
+fn number(object: &Value, field: &str) -> i64 {
+    object["status"][field].as_i64().unwrap_or_default()
+}
