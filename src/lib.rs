@@ -1,10 +1,15 @@
 //! Tidegate.
 pub mod api;
+pub mod changes;
 pub mod cli;
 pub mod controller;
+pub mod cluster;
+pub mod conditions;
 pub mod counterpart;
 pub mod diagnostic;
 pub mod git;
+pub mod health;
+pub mod inventory;
 pub mod landscape;
 pub mod name;
 pub mod object;

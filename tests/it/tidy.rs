@@ -64,8 +64,10 @@ const MODULES: &[(&str, u8, &[&str])] = &[
         3,
         &[
             "base64",
+            "bytes",
             "futures",
             "http",
+            "http_body_util",
             "hyper_util",
             "jiff",
             "k8s_openapi",

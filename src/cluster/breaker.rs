@@ -1,0 +1,114 @@
+//! A circuit breaker: a cluster that cannot be reached is left alone, and looked at again with growing pauses.
+//!
+//! Only failures to talk to the cluster count; whatever it answers, also an error, closes the circuit.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use crate::retry;
+
+/// Failures in a row after which the circuit opens. Requests run in parallel, so a single lost connection may fail several.
+const FAILURES_MAX: u32 = 5;
+/// First pause before a probe.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+/// Longest pause before a probe: a cluster that returns is served again within a minute.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// State of the circuit to one cluster.
+#[derive(Debug, Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Failures in a row.
+    failures: u32,
+    /// Set while the circuit is open: when the next probe may be made.
+    probe_at: Option<Instant>,
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// Whether a request may be made. While the circuit is open, one caller is let through after each pause.
+    pub(super) fn admits(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        match state.probe_at {
+            None => true,
+            Some(probe_at) if now < probe_at => false,
+            Some(_) => {
+                // The probe is this caller's; everybody else waits for its outcome, or for one more pause.
+                state.probe_at = Some(now + pause(state.failures));
+                true
+            }
+        }
+    }
+
+    /// The cluster answered.
+    pub(super) fn succeeded(&self) {
+        let mut state = self.lock();
+        if state.failures != 0 {
+            *state = State::default();
+        }
+    }
+
+    /// The cluster could not be reached.
+    pub(super) fn failed(&self, now: Instant) {
+        let mut state = self.lock();
+        state.failures = state.failures.saturating_add(1);
+        if state.failures >= FAILURES_MAX {
+            state.probe_at = Some(now + pause(state.failures));
+        }
+    }
+
+    /// Whether requests are refused at present.
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().probe_at.is_some()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    retry::backoff(PAUSE_MIN, PAUSE_MAX, (failures + 1).saturating_sub(FAILURES_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_after_failures_in_a_row_and_lets_one_probe_through_after_each_pause() {
+        let breaker = Breaker::default();
+        let start = Instant::now();
+        for _ in 0..FAILURES_MAX {
+            assert!(breaker.admits(start));
+            breaker.failed(start);
+        }
+        assert!(!breaker.admits(start));
+        assert!(!breaker.admits(start + PAUSE_MIN - Duration::from_millis(1)));
+        assert!(breaker.admits(start + PAUSE_MIN));
+        assert!(!breaker.admits(start + PAUSE_MIN), "only one probe");
+        breaker.failed(start + PAUSE_MIN);
+        assert!(!breaker.admits(start + PAUSE_MIN * 2));
+        assert!(breaker.admits(start + PAUSE_MIN * 3));
+        breaker.succeeded();
+        assert!(breaker.admits(start));
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn an_answer_in_between_keeps_it_closed() {
+        let breaker = Breaker::default();
+        let now = Instant::now();
+        for _ in 0..10 {
+            breaker.failed(now);
+            breaker.failed(now);
+            breaker.succeeded();
+        }
+        assert!(breaker.admits(now));
+    }
+}

@@ -1,0 +1,192 @@
+//! Which kinds an API server serves.
+//!
+//! Asked in this order: the table of built-in kinds, what definitions that we applied said, what discovery answered
+//! before, and only then the API server, with one aggregated request, at most once in [`PAUSE`]. Equal answers of
+//! many clusters are kept once.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, LazyLock, Mutex, Weak},
+    time::{Duration, Instant},
+};
+
+use http::header::ACCEPT;
+use serde::Deserialize;
+
+use super::{Cluster, Error, Kind, Target, Verb, position, transport::Ask};
+use crate::object::{Digest, Gvk};
+
+/// Shortest time between two discoveries of one cluster: a pass asks for many kinds, the cluster is asked once.
+const PAUSE: Duration = Duration::from_secs(5);
+
+type Kinds = BTreeMap<Gvk, Kind>;
+
+/// What is known of one cluster.
+#[derive(Default)]
+pub(super) struct Known(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// From definitions that we applied.
+    applied: Kinds,
+    /// From discovery, with the time of it.
+    discovered: Option<(Instant, Arc<Kinds>)>,
+}
+
+/// Answers of discovery by the digest of their bytes: clusters with the same definitions share one.
+static INTERNED: LazyLock<Mutex<HashMap<Digest, Weak<Kinds>>>> = LazyLock::new(Mutex::default);
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+// === impl Known ===
+
+impl Known {
+    /// What the API server does not have to be asked for: `Some(None)` if it was asked a moment ago and has no such kind.
+    fn find(&self, gvk: &Gvk, now: Instant) -> Option<Option<Kind>> {
+        let state = self.lock();
+        if let Some(kind) = state.applied.get(gvk) {
+            return Some(Some(kind.clone()));
+        }
+        let (at, kinds) = state.discovered.as_ref()?;
+        match kinds.get(gvk) {
+            Some(kind) => Some(Some(kind.clone())),
+            None if now.duration_since(*at) < PAUSE => Some(None),
+            None => None,
+        }
+    }
+
+    /// Learns what a definition brings. Returns whether any of it is new.
+    pub(super) fn learn(&self, kinds: Vec<Kind>) -> bool {
+        let mut state = self.lock();
+        kinds.into_iter().fold(false, |new, kind| state.applied.insert(kind.gvk.clone(), kind).is_none() || new)
+    }
+
+    /// Forgets a kind that turned out not to be served.
+    pub(super) fn forget(&self, gvk: &Gvk) {
+        let mut state = self.lock();
+        state.applied.remove(gvk);
+        if state.discovered.as_ref().is_some_and(|(_, kinds)| kinds.contains_key(gvk)) {
+            state.discovered = None;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// A kind as this API server serves it; `None` if it does not.
+    pub async fn kind(&self, gvk: &Gvk) -> Result<Option<Kind>, Error> {
+        if let Some(kind) = Kind::built_in(gvk) {
+            return Ok(Some(kind));
+        }
+        if let Some(found) = self.kinds.find(gvk, Instant::now()) {
+            return Ok(found);
+        }
+        let kinds = self.discover().await?;
+        let found = kinds.get(gvk).cloned();
+        self.kinds.lock().discovered = Some((Instant::now(), kinds));
+        Ok(found)
+    }
+
+    /// A kind in the given version or, if the API server no longer serves that, in another one; `None` if it serves none.
+    ///
+    /// For objects that were applied some time ago: they outlive the version under which they were applied.
+    pub async fn kind_in_any_version(&self, gvk: &Gvk) -> Result<Option<Kind>, Error> {
+        if let Some(kind) = self.kind(gvk).await? {
+            return Ok(Some(kind));
+        }
+        let state = self.kinds.lock();
+        let discovered = state.discovered.iter().flat_map(|(_, kinds)| kinds.values());
+        let same = |kind: &&Kind| kind.gvk.group == gvk.group && kind.gvk.kind == gvk.kind;
+        Ok(state.applied.values().chain(discovered).find(same).cloned())
+    }
+
+    async fn discover(&self) -> Result<Arc<Kinds>, Error> {
+        let target = Target::Path("discovery");
+        let ask = Ask::get("/apis".to_owned(), Verb::Get, target.clone()).header(ACCEPT, AGGREGATED);
+        let answer = self.transport.ask(ask).await?;
+        let digest = Digest::of_bytes(&answer.body);
+        let interned = || INTERNED.lock().expect("nothing panics while it holds this lock");
+        if let Some(kinds) = interned().get(&digest).and_then(Weak::upgrade) {
+            return Ok(kinds);
+        }
+        let wire: Groups = serde_json::from_slice(&answer.body).map_err(|error| Error::Answer {
+            cluster: self.transport.name(),
+            target,
+            message: position(&error),
+        })?;
+        let kinds = Arc::new(wire.kinds());
+        let mut interned = interned();
+        interned.retain(|_, kinds| kinds.strong_count() > 0);
+        interned.insert(digest, Arc::downgrade(&kinds));
+        Ok(kinds)
+    }
+}
+
+/// `APIGroupDiscoveryList`, as far as we read it.
+#[derive(Deserialize)]
+struct Groups {
+    #[serde(default)]
+    items: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    metadata: GroupMetadata,
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Default, Deserialize)]
+struct GroupMetadata {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    response_kind: Option<ResponseKind>,
+    #[serde(default)]
+    scope: String,
+}
+
+#[derive(Default, Deserialize)]
+struct ResponseKind {
+    #[serde(default)]
+    kind: String,
+}
+
+// === impl Groups ===
+
+impl Groups {
+    fn kinds(self) -> Kinds {
+        let mut kinds = Kinds::new();
+        for group in self.items {
+            for version in group.versions {
+                for resource in version.resources {
+                    let kind = resource.response_kind.unwrap_or_default().kind;
+                    let gvk = Gvk::new(&group.metadata.name, &version.version, &kind);
+                    kinds.insert(gvk.clone(), Kind::new(gvk, &resource.resource, resource.scope == "Namespaced"));
+                }
+            }
+        }
+        kinds
+    }
+}

@@ -1,0 +1,391 @@
+//! HTTP to one API server: bounded, counted, timed, never retried.
+//!
+//! HTTP/1.1 over keep-alive connections, as many as requests may be under way. Measured on loopback against
+//! kube-apiserver 1.36 (see the test `one_thousand_objects…` for the shape), HTTP/2 was no faster for small applies, and
+//! one stalled connection would stall every request to that cluster.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode,
+    header::{ACCEPT, RETRY_AFTER},
+};
+use http_body_util::{BodyExt, Limited};
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioExecutor, rt::TokioTimer};
+use kube::client::{Body, ConfigExt};
+use tokio::sync::Semaphore;
+use tower::ServiceBuilder;
+
+use super::{
+    breaker::Breaker,
+    error::{self, Error, Target, Unreachable},
+};
+
+/// What a cluster may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests under way at a time, watches aside. The default is what a bare client of the budgets uses.
+    pub concurrency: usize,
+    /// Longest time for one request, from sending it to the end of the answer.
+    pub request_timeout: Duration,
+    /// Longest time for a TCP connection to be made.
+    pub connect_timeout: Duration,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Reads an object, or discovery.
+    Get,
+    /// Reads a page of a list.
+    List,
+    /// Follows changes.
+    Watch,
+    /// Applies without effect.
+    DryRun,
+    /// Applies an object or a status.
+    Apply,
+    /// Patches an object in another way.
+    Patch,
+    /// Creates an object.
+    Create,
+    /// Replaces an object; only the Lease.
+    Update,
+    /// Deletes an object.
+    Delete,
+}
+
+/// Requests made, by verb.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests([u64; Verb::ALL.len()]);
+
+/// HTTP to one API server.
+pub(super) struct Transport {
+    name: Arc<str>,
+    client: kube::Client,
+    places: Semaphore,
+    limits: Limits,
+    counters: Arc<[AtomicU64; Verb::ALL.len()]>,
+    breaker: Arc<Breaker>,
+    worn: AtomicBool,
+}
+
+/// One request.
+pub(super) struct Ask {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) verb: Verb,
+    pub(super) target: Target,
+    pub(super) headers: [Option<(HeaderName, &'static str)>; 2],
+    pub(super) body: Bytes,
+}
+
+/// An answer that is a success.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+}
+
+/// Longest answer that is read. A page of 500 custom resources may be large; more than this is no API server's answer.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Idle connections are closed after this: API servers and load balancers in front of them drop them later than that.
+const IDLE: Duration = Duration::from_secs(45);
+
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { concurrency: 16, request_timeout: Duration::from_secs(30), connect_timeout: Duration::from_secs(5) }
+    }
+}
+
+// === impl Verb ===
+
+impl Verb {
+    /// All verbs.
+    pub const ALL: [Verb; 9] = [
+        Verb::Get,
+        Verb::List,
+        Verb::Watch,
+        Verb::DryRun,
+        Verb::Apply,
+        Verb::Patch,
+        Verb::Create,
+        Verb::Update,
+        Verb::Delete,
+    ];
+
+    /// As metrics and audit records spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::DryRun => "dry-run",
+            Verb::Apply => "apply",
+            Verb::Patch => "patch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Delete => "delete",
+        }
+    }
+
+    /// Whether it changes anything.
+    pub fn is_write(self) -> bool {
+        match self {
+            Verb::Get | Verb::List | Verb::Watch | Verb::DryRun => false,
+            Verb::Apply | Verb::Patch | Verb::Create | Verb::Update | Verb::Delete => true,
+        }
+    }
+}
+
+// === impl Requests ===
+
+impl Requests {
+    /// Of one verb.
+    pub fn of(&self, verb: Verb) -> u64 {
+        self.0[verb as usize]
+    }
+
+    /// Of all verbs.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Of the verbs that change something.
+    pub fn writes(&self) -> u64 {
+        Verb::ALL.into_iter().filter(|verb| verb.is_write()).map(|verb| self.of(verb)).sum()
+    }
+
+    /// What came on top of `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Requests) -> Requests {
+        Requests(std::array::from_fn(|index| self.0[index] - earlier.0[index]))
+    }
+}
+
+// === impl Transport ===
+
+impl Transport {
+    pub(super) fn new(name: Arc<str>, config: kube::Config, limits: Limits) -> Result<Transport, Error> {
+        let client = client(&config, &limits)
+            .map_err(|error| Error::Client { cluster: name.clone(), message: client_problem(&error) })?;
+        Ok(Transport {
+            name,
+            client,
+            places: Semaphore::new(limits.concurrency),
+            limits,
+            counters: Arc::default(),
+            breaker: Arc::default(),
+            worn: AtomicBool::new(false),
+        })
+    }
+
+    /// The same, with the breaker and counters of a client that it replaces.
+    pub(super) fn replacing(self, other: Option<&Transport>) -> Transport {
+        match other {
+            Some(other) => {
+                Transport { breaker: Arc::clone(&other.breaker), counters: Arc::clone(&other.counters), ..self }
+            }
+            None => self,
+        }
+    }
+
+    pub(super) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    pub(super) fn requests(&self) -> Requests {
+        Requests(std::array::from_fn(|index| self.counters[index].load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn is_worn(&self) -> bool {
+        self.worn.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn concurrency(&self) -> usize {
+        self.limits.concurrency
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// Makes a request and reads its whole answer.
+    pub(super) async fn ask(&self, ask: Ask) -> Result<Answer, Error> {
+        let _place = self.places.acquire().await.expect("this semaphore is never closed");
+        let target = ask.target.clone();
+        let (status, headers, body) = self
+            .guarded(async {
+                let response = self.send(ask).await?;
+                let (parts, body) = response.into_parts();
+                let body = Limited::new(body, ANSWER_BYTES_MAX)
+                    .collect()
+                    .await
+                    .map_err(|error| error::of_transport(&*error))?
+                    .to_bytes();
+                Ok((parts.status, parts.headers, body))
+            })
+            .await?;
+        if status.is_success() {
+            return Ok(Answer { status, body });
+        }
+        Err(self.refusal(&target, status, &headers, &body))
+    }
+
+    /// Makes a request whose answer goes on for longer than a time-out: the caller reads the body, and limits its time.
+    pub(super) async fn open(&self, ask: Ask) -> Result<Body, Error> {
+        let target = ask.target.clone();
+        let response = self.guarded(self.send(ask)).await?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response.into_body());
+        }
+        let headers = response.headers().clone();
+        let body = self
+            .guarded(async {
+                let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+                body.map_err(|error| error::of_transport(&*error))
+            })
+            .await?;
+        Err(self.refusal(&target, status, &headers, &body.to_bytes()))
+    }
+
+    /// Runs what talks to the server: within the time-out, behind the breaker.
+    async fn guarded<T>(&self, exchange: impl Future<Output = Result<T, Unreachable>>) -> Result<T, Error> {
+        let unreachable = |cause| Error::Unreachable { cluster: self.name(), cause };
+        if !self.breaker.admits(Instant::now()) {
+            return Err(unreachable(Unreachable::CircuitOpen));
+        }
+        let result = tokio::time::timeout(self.limits.request_timeout, exchange).await;
+        let cause = match result {
+            Ok(Ok(value)) => {
+                self.breaker.succeeded();
+                return Ok(value);
+            }
+            Ok(Err(cause)) => cause,
+            Err(_elapsed) => Unreachable::Timeout,
+        };
+        self.breaker.failed(Instant::now());
+        if matches!(cause, Unreachable::Tls | Unreachable::Dns) {
+            self.worn.store(true, Ordering::Relaxed);
+        }
+        Err(unreachable(cause))
+    }
+
+    async fn send(&self, ask: Ask) -> Result<Response<Body>, Unreachable> {
+        self.counters[ask.verb as usize].fetch_add(1, Ordering::Relaxed);
+        let mut request = Request::new(Body::from(ask.body));
+        *request.method_mut() = ask.method;
+        // Paths are made of checked names and encoded values.
+        *request.uri_mut() = ask.path.parse().map_err(|_| Unreachable::Broken)?;
+        for (name, value) in ask.headers.into_iter().flatten() {
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        self.client.send(request).await.map_err(|error| error::of_transport(&error))
+    }
+
+    fn refusal(&self, target: &Target, status: StatusCode, headers: &http::HeaderMap, body: &[u8]) -> Error {
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            self.worn.store(true, Ordering::Relaxed);
+        }
+        let retry_after = headers
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| text.parse().ok())
+            .map(Duration::from_secs);
+        error::of_answer(&self.name, target, status, retry_after, body)
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Transport").field(&self.name).finish()
+    }
+}
+
+/// A client over the connection pool that fits our requests.
+fn client(config: &kube::Config, limits: &Limits) -> Result<kube::Client, kube::Error> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(limits.connect_timeout));
+    // A peer that vanished without a word is noticed on an idle connection, too.
+    connector.set_keepalive(Some(Duration::from_secs(30)));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(limits.concurrency)
+        .build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(tower::BoxError::from)
+        .service(http);
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+/// What is wrong with a configuration. The errors below name no content of keys or certificates.
+fn client_problem(error: &kube::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+// === impl Ask ===
+
+impl Ask {
+    pub(super) fn get(path: String, verb: Verb, target: Target) -> Ask {
+        Ask { method: Method::GET, path, verb, target, headers: [None, None], body: Bytes::new() }
+    }
+
+    pub(super) fn write(method: Method, path: String, verb: Verb, target: Target, body: Bytes) -> Ask {
+        Ask { method, path, verb, target, headers: [None, None], body }
+    }
+
+    /// With the header that says what the body is.
+    pub(super) fn header(mut self, name: HeaderName, value: &'static str) -> Ask {
+        self.headers[0] = Some((name, value));
+        self
+    }
+
+    /// With the header that says what the answer shall be.
+    pub(super) fn accept(mut self, value: &'static str) -> Ask {
+        self.headers[1] = Some((ACCEPT, value));
+        self
+    }
+
+    /// The answer shall be the object's metadata only: it is a tenth of the object, or less.
+    pub(super) fn metadata_only(self) -> Ask {
+        self.accept(METADATA)
+    }
+
+    /// The answer shall be a list of metadata only.
+    pub(super) fn metadata_list(self) -> Ask {
+        self.accept(METADATA_LIST)
+    }
+}
