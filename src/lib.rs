@@ -2,9 +2,9 @@
 pub mod api;
 pub mod changes;
 pub mod cli;
-pub mod controller;
 pub mod cluster;
 pub mod conditions;
+pub mod controller;
 pub mod counterpart;
 pub mod diagnostic;
 pub mod git;

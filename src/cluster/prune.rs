@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 
 use super::{Cause, Cluster, Deleted, Error, Metadata, Propagation};
 use crate::{
@@ -37,19 +37,26 @@ impl Cluster {
     ///
     /// While a custom resource is still there, the stages after it wait: it may need its operator to be finalized.
     /// Guarantees one result for each object, in their order.
-    pub async fn prune(&self, cause: &Cause, prune: &[Prune], marked: impl Fn(&Metadata) -> bool) -> Vec<Pruned> {
+    pub async fn prune(
+        &self,
+        cause: &Cause,
+        prune: &[Prune],
+        marked: &(dyn Fn(&Metadata) -> bool + Sync),
+    ) -> Vec<Pruned> {
         let mut results: BTreeMap<&ObjectId, Result<Verdict, Error>> = BTreeMap::new();
         for stages in [
             &[Stage::CustomResource][..],
             &[Stage::Webhook, Stage::Workload, Stage::Configuration, Stage::Rbac],
             &[Stage::Namespace, Stage::Crd],
         ] {
-            let members = prune.iter().filter(|prune| stages.contains(&prune.id.stage()));
-            let done: Vec<(&ObjectId, Result<Verdict, Error>)> = stream::iter(members)
-                .map(async |prune| (&prune.id, self.prune_one(cause, prune, &marked).await))
-                .buffer_unordered(self.transport.concurrency())
-                .collect()
-                .await;
+            // Boxed, since the compiler cannot see that a stream of closures over borrowed objects is `Send`.
+            let members: Vec<BoxFuture<'_, (&ObjectId, Result<Verdict, Error>)>> = prune
+                .iter()
+                .filter(|prune| stages.contains(&prune.id.stage()))
+                .map(|prune| async { (&prune.id, self.prune_one(cause, prune, marked).await) }.boxed())
+                .collect();
+            let done: Vec<(&ObjectId, Result<Verdict, Error>)> =
+                stream::iter(members).buffer_unordered(self.transport.concurrency()).collect().await;
             let lingers =
                 |result: &Result<Verdict, Error>| matches!(result, Ok(Verdict::Wait | Verdict::Delete) | Err(_));
             let wait = stages[0] == Stage::CustomResource && done.iter().any(|(_, result)| lingers(result));
@@ -69,7 +76,7 @@ impl Cluster {
         &self,
         cause: &Cause,
         prune: &Prune,
-        marked: &impl Fn(&Metadata) -> bool,
+        marked: &(dyn Fn(&Metadata) -> bool + Sync),
     ) -> Result<Verdict, Error> {
         let Some(kind) = self.kind_in_any_version(&prune.gvk()).await? else { return Ok(Verdict::Gone) };
         let Some(metadata) = self.get_metadata(&kind, &Key::new(&prune.id.namespace, &prune.id.name)).await? else {
