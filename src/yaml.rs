@@ -1,0 +1,256 @@
+//! YAML and JSON text to trees with a position on every node and key, and back.
+//!
+//! The only user of the YAML crates. What may reach a cluster is read under kubectl's scalar rules (`0644` is 420,
+//! `yes` is true, duplicate keys are errors) and written so that kubectl reads it back unchanged; our own
+//! configuration files are read by another crate with plainer rules ([`read_own`]).
+//!
+//! A stream is cut into its documents first, so that one broken document hides no other. Depth, number of nodes,
+//! number of documents and the growth by aliases are limited, and an error names the limit that it met. No error
+//! quotes the text: it may hold secrets.
+
+mod own;
+mod read;
+mod write;
+
+use serde_json::{Map, Value};
+
+pub use self::{
+    own::{OwnError, read_own},
+    read::{decode, parse, parse_each},
+    write::to_string,
+};
+use crate::object::PathPart;
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The value.
+    pub value: NodeValue,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+}
+
+/// A value under kubectl's scalar rules. A number without fraction is an integer, however it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeValue {
+    /// `null`, `~` or nothing.
+    Null,
+    /// `true`, `yes`, `on` and their likes.
+    Bool(bool),
+    /// An integer that is negative or small enough.
+    Int(i64),
+    /// An integer beyond `i64`.
+    UInt(u64),
+    /// A number with a fraction, or a very large one. Never infinite, never NaN.
+    Float(f64),
+    /// Text.
+    Str(String),
+    /// A list.
+    Seq(Vec<Node>),
+    /// A mapping, in the order of the text. Keys differ from each other.
+    Map(Vec<Entry>),
+}
+
+/// A key, where it stands, and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The key as JSON has it: an unquoted `1` or `on` becomes text as kubectl does it.
+    pub key: String,
+    /// Line of the key, from 1.
+    pub key_line: u32,
+    /// Column of the key, from 1.
+    pub key_column: u32,
+    /// The value.
+    pub value: Node,
+}
+
+/// What a stream may hold at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Nested lists and mappings.
+    pub depth_max: usize,
+    /// Documents in a stream.
+    pub documents_max: usize,
+    /// Values and keys in a document as it is written.
+    pub nodes_max: usize,
+    /// Values and keys that aliases may add to a document.
+    pub alias_nodes_max: usize,
+}
+
+/// What kind of problem a text has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ParseErrorKind {
+    /// It is no YAML.
+    Syntax,
+    /// A mapping has a key twice.
+    DuplicateKey,
+    /// A limit was met.
+    Limit,
+    /// It is no UTF-8.
+    NotUtf8,
+}
+
+/// Why a text cannot be read. Bears no excerpt of the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {message}")]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1; 0 where only the line is known.
+    pub column: u32,
+    /// What kind of problem it is.
+    pub kind: ParseErrorKind,
+    /// One sentence.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            // The deepest CustomResourceDefinitions in use (a pod template within a schema) have about 45 levels.
+            depth_max: 100,
+            // A bundle of 1 MiB with documents of 100 bytes.
+            documents_max: 10_000,
+            // A file of 1 MiB cannot hold many more.
+            nodes_max: 500_000,
+            // Aliases are for small repetitions; what grows further is written to exhaust a reader.
+            alias_nodes_max: 50_000,
+        }
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// The same value as JSON, without positions.
+    pub fn to_json(&self) -> Value {
+        match &self.value {
+            NodeValue::Null => Value::Null,
+            NodeValue::Bool(flag) => Value::Bool(*flag),
+            NodeValue::Int(number) => Value::from(*number),
+            NodeValue::UInt(number) => Value::from(*number),
+            NodeValue::Float(number) => Value::from(*number),
+            NodeValue::Str(text) => Value::from(text.as_str()),
+            NodeValue::Seq(items) => Value::Array(items.iter().map(Node::to_json).collect()),
+            NodeValue::Map(entries) => {
+                let pairs = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json()));
+                Value::Object(pairs.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// The value of a field, if this is a mapping that has it.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    /// A field with its key, if this is a mapping that has it.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            NodeValue::Map(entries) => entries.iter().find(|entry| entry.key == key),
+            _ => None,
+        }
+    }
+
+    /// Its items, if this is a list.
+    pub fn items(&self) -> &[Node] {
+        match &self.value {
+            NodeValue::Seq(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// Its text, if it is a text.
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            NodeValue::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The node at a path, or `None` if the path leaves the tree.
+    pub fn at(&self, path: &[PathPart]) -> Option<&Node> {
+        path.iter().try_fold(self, Node::child)
+    }
+
+    /// Line and column of the value at a path, or of the last node on the way there if the path leaves the tree.
+    pub fn position(&self, path: &[PathPart]) -> (u32, u32) {
+        let mut node = self;
+        let mut key = None;
+        for part in path {
+            match node.child(part) {
+                Some(child) => {
+                    key = match part {
+                        PathPart::Key(name) => node.entry(name),
+                        PathPart::Index(_) => None,
+                    };
+                    node = child;
+                }
+                // What is missing is missing from the field that should hold it: the key says it better than the
+                // first line of its content.
+                None => return key.map_or((node.line, node.column), |entry| (entry.key_line, entry.key_column)),
+            }
+        }
+        (node.line, node.column)
+    }
+
+    /// Line and column of the key at a path, or of the value if the last part is an index.
+    pub fn key_position(&self, path: &[PathPart]) -> (u32, u32) {
+        match path.split_last() {
+            Some((PathPart::Key(name), parent)) => self
+                .at(parent)
+                .and_then(|node| node.entry(name))
+                .map_or_else(|| self.position(path), |entry| (entry.key_line, entry.key_column)),
+            _ => self.position(path),
+        }
+    }
+
+    fn child(&self, part: &PathPart) -> Option<&Node> {
+        match part {
+            PathPart::Key(name) => self.get(name),
+            PathPart::Index(index) => self.items().get(*index),
+        }
+    }
+
+    /// Moves everything down by some lines: a document knows only its own part of the stream.
+    fn shift(&mut self, lines: u32) {
+        self.line += lines;
+        match &mut self.value {
+            NodeValue::Seq(items) => items.iter_mut().for_each(|item| item.shift(lines)),
+            NodeValue::Map(entries) => {
+                for entry in entries {
+                    entry.key_line += lines;
+                    entry.value.shift(lines);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A text for a message: at most 60 characters, control characters escaped.
+pub(crate) fn short(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 60;
+    let mut shown: String = text.chars().take(CHARACTERS_MAX).flat_map(visible).collect();
+    if text.chars().nth(CHARACTERS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A character as a terminal may see it: what would move the cursor or hide text is escaped.
+fn visible(c: char) -> Vec<char> {
+    // Besides control characters, those that turn the direction of writing: they make text read as another.
+    let harmless = !c.is_control()
+        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    if harmless { vec![c] } else { c.escape_default().collect() }
+}
+
+#[cfg(test)]
+mod tests;
