@@ -13,6 +13,7 @@ mod certificates;
 mod guard;
 mod kubeconfig;
 mod ports;
+mod repository;
 mod server;
 
 use std::{io, path::PathBuf, time::Duration};
@@ -22,6 +23,7 @@ pub use build::{Assets, MODULE_FILES, Program};
 pub use certificates::{Authority, Identity};
 pub use guard::{Folder, Guarded};
 pub use kubeconfig::{Credentials, Kubeconfig};
+pub use repository::Repository;
 pub use server::{ControlPlane, Etcd, Extent, Options};
 
 /// Why a control plane could not be had.
@@ -108,6 +110,16 @@ pub enum Error {
         server: String,
         /// Why.
         message: String,
+    },
+    /// The repository could not be worked on.
+    #[error("cannot {action} the repository {}", path.display())]
+    Repository {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// What libgit2 said.
+        source: git2::Error,
     },
     /// A request to a server failed.
     #[error("{server}: cannot {action}")]

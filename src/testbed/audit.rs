@@ -46,7 +46,7 @@ impl Audit {
 
     /// Where the log stands now: give it to [`Audit::since`] to see only what comes after.
     pub fn mark(&self) -> u64 {
-        fs::metadata(&self.path).map(|metadata| metadata.len()).unwrap_or(0)
+        fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
     }
 
     /// All requests so far.

@@ -1,4 +1,5 @@
 //! All integration tests, in one binary.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail by panic, and say what they wait for")]
 
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;

@@ -81,12 +81,14 @@ const MODULES: &[(&str, u8, &[&str])] = &[
         ],
     ),
     // real servers for the demo, the benchmark and the tests
+    // `git2`: it makes the repositories that the adapter `git` then fetches, and shares no code with it.
     (
         "testbed",
         4,
         &[
             "base64",
             "futures",
+            "git2",
             "http",
             "k8s_openapi",
             "kube",
