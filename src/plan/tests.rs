@@ -1,1 +1,447 @@
+use std::sync::Arc;
 
+use serde_json::json;
+
+use super::*;
+use crate::api::{ModuleReleaseMeta, ModuleTemplate};
+
+const TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+
+/// A landscape with module `cache`: `regular` is 1.2.0, `fast` is 1.3.0.
+fn landscape() -> Landscape {
+    let mut landscape = Landscape::default();
+    add_release(
+        &mut landscape,
+        "cache",
+        json!({"channels": [
+            {"channel": "regular", "version": "1.2.0"},
+            {"channel": "fast", "version": "1.3.0"},
+        ]}),
+    );
+    add_template(&mut landscape, "cache", "1.2.0", json!({}));
+    add_template(&mut landscape, "cache", "1.3.0", json!({}));
+    landscape
+}
+
+fn add_release(landscape: &mut Landscape, module: &str, mut spec: Value) {
+    spec["moduleName"] = json!(module);
+    spec["ocmComponentName"] = json!(format!("kyma-project.io/module/{module}"));
+    let release: ModuleReleaseMeta = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+        "metadata": {"namespace": "kcp-system", "name": module}, "spec": spec,
+    }))
+    .unwrap();
+    landscape.releases.insert(landscape::key(&release.metadata), Arc::new(release));
+}
+
+/// Adds a ModuleTemplate that lives in git; `more` is merged into it at the top.
+fn add_template(landscape: &mut Landscape, module: &str, version: &str, more: Value) {
+    let mut template = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+        "metadata": {
+            "namespace": "kcp-system", "name": format!("{module}-{version}"), "generation": 7,
+            "labels": {"tidegate.dev/source": "kcp-system.landscape"},
+            "annotations": {
+                "tidegate.dev/source": "kcp-system/landscape",
+                "tidegate.dev/module-path": format!("modules/{module}/{version}"),
+                "tidegate.dev/module-tree": TREE,
+            },
+        },
+        "spec": {"moduleName": module, "version": version, "descriptor": {}},
+    });
+    merge(&mut template, &more);
+    let template: ModuleTemplate = serde_json::from_value(template).unwrap();
+    landscape.templates.insert(landscape::key(&template.metadata), Arc::new(template));
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                if value.is_null() {
+                    into.shift_remove(key);
+                } else {
+                    merge(into.entry(key.clone()).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+fn kyma(more: Value) -> Kyma {
+    let mut kyma = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {"namespace": "kcp-system", "name": "one"},
+        "spec": {"channel": "regular", "modules": [{"name": "cache"}]},
+    });
+    merge(&mut kyma, &more);
+    serde_json::from_value(kyma).unwrap()
+}
+
+fn plan(landscape: &Landscape, kyma: &Kyma) -> RuntimePlan {
+    runtime(landscape, kyma, &kyma.spec, &Settings::default())
+}
+
+/// What becomes of the first module, in one line.
+fn outcome(landscape: &Landscape, kyma: &Kyma) -> String {
+    match &plan(landscape, kyma).modules[0].outcome {
+        ModuleOutcome::Install(installation) => format!("install {}", installation.version),
+        ModuleOutcome::Unmanage => "unmanage".to_owned(),
+        ModuleOutcome::Refuse(refusal) => {
+            let fate = if refusal.keep { "keep" } else { "remove" };
+            format!("{} {} {fate}: {}", refusal.state, refusal.reason, refusal.message)
+        }
+    }
+}
+
+#[track_caller]
+fn check(landscape: &Landscape, kyma: &Kyma, expected: &str) {
+    assert_eq!(outcome(landscape, kyma), expected);
+}
+
+#[test]
+fn a_channel_leads_to_everything_that_a_manifest_says() {
+    let mut landscape = landscape();
+    let manager = json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "cache-manager"});
+    add_template(
+        &mut landscape,
+        "cache",
+        "1.2.0",
+        json!({
+            "metadata": {"labels": {"operator.kyma-project.io/controller-name": "special"}},
+            "spec": {"manager": manager, "data": {"apiVersion": "example.com/v1", "kind": "Cache"}},
+        }),
+    );
+    let plan = plan(&landscape, &kyma(json!({})));
+    let ModuleOutcome::Install(installation) = &plan.modules[0].outcome else { panic!("{plan:?}") };
+    let expected = Installation {
+        kyma: Key::new("kcp-system", "one"),
+        manifest_name: manifest_name("one", "kyma-project.io/module/cache", "cache"),
+        module: "cache".to_owned(),
+        component: "kyma-project.io/module/cache".to_owned(),
+        version: "1.2.0".to_owned(),
+        channel: "regular".to_owned(),
+        template: Key::new("kcp-system", "cache-1.2.0"),
+        template_generation: Some(7),
+        policy: CustomResourcePolicy::CreateAndDelete,
+        default_resource: Some(json!({
+            "apiVersion": "example.com/v1", "kind": "Cache",
+            "metadata": {"name": installation.manifest_name, "namespace": "kyma-system"},
+        })),
+        default_resource_cluster_scoped: false,
+        manager: Some(serde_json::from_value(manager).unwrap()),
+        controller: Some("special".to_owned()),
+        source: InstallSource::Git {
+            source: Key::new("kcp-system", "landscape"),
+            path: "modules/cache/1.2.0".to_owned(),
+            tree: TREE.parse().unwrap(),
+        },
+        localized_images: Vec::new(),
+    };
+    assert_eq!(**installation, expected);
+}
+
+#[test]
+fn a_default_resource_keeps_its_own_name_and_namespace() {
+    let mut landscape = landscape();
+    let data = json!({
+        "apiVersion": "example.com/v1", "kind": "Cache", "metadata": {"name": "default", "namespace": "elsewhere"},
+    });
+    add_template(&mut landscape, "cache", "1.2.0", json!({"spec": {"data": data}}));
+    let plan = plan(&landscape, &kyma(json!({})));
+    let ModuleOutcome::Install(installation) = &plan.modules[0].outcome else { panic!("{plan:?}") };
+    assert_eq!(installation.default_resource, Some(data));
+}
+
+#[test]
+fn a_source_survives_its_way_through_a_manifest() {
+    let source = InstallSource::Git {
+        source: Key::new("kcp-system", "landscape"),
+        path: "modules/cache".to_owned(),
+        tree: TREE.parse().unwrap(),
+    };
+    assert_eq!(InstallSource::try_from(&source.to_value()), Ok(source));
+    let image = json!({"type": "oci-ref", "repo": "r", "name": "n", "ref": "sha256:0"});
+    assert_eq!(InstallSource::try_from(&image), Err(ParseInstallSourceError::Type("oci-ref".to_owned())));
+}
+
+#[test]
+fn the_modules_own_channel_comes_before_the_kymas_and_both_before_the_default() {
+    let landscape = landscape();
+    check(&landscape, &kyma(json!({})), "install 1.2.0");
+    check(&landscape, &kyma(json!({"spec": {"channel": "fast"}})), "install 1.3.0");
+    let modules = json!([{"name": "cache", "channel": "fast"}]);
+    check(&landscape, &kyma(json!({"spec": {"modules": modules}})), "install 1.3.0");
+    check(&landscape, &kyma(json!({"spec": {"channel": ""}})), "install 1.2.0");
+}
+
+#[test]
+fn refusals_speak_as_upstream_does() {
+    let mut landscape = landscape();
+    let with = |module: Value| kyma(json!({"spec": {"modules": [module]}}));
+    check(&landscape, &with(json!({"name": "mailer"})), "Warning NoRelease keep: no ModuleReleaseMeta found");
+    check(
+        &landscape,
+        &with(json!({"name": "cache", "channel": "rapid"})),
+        "Error NoChannel keep: no versions found for channel: rapid in module cache",
+    );
+    check(
+        &landscape,
+        &with(json!({"name": "cache", "channel": "none"})),
+        "Error NoChannel keep: invalid kyma spec: channel `none` of module cache is reserved",
+    );
+    landscape.templates.remove(&Key::new("kcp-system", "cache-1.3.0"));
+    check(
+        &landscape,
+        &with(json!({"name": "cache", "channel": "fast"})),
+        "Error NoTemplate keep: failed to get module template: \
+         ModuleTemplate.operator.kyma-project.io \"cache-1.3.0\" not found",
+    );
+    add_release(&mut landscape, "empty", json!({"channels": []}));
+    check(&landscape, &with(json!({"name": "empty"})), "Error NoChannel keep: no channels found for module");
+}
+
+#[test]
+fn definitions_of_other_namespaces_do_not_count() {
+    let elsewhere = kyma(json!({"metadata": {"namespace": "other"}}));
+    check(&landscape(), &elsewhere, "Warning NoRelease keep: no ModuleReleaseMeta found");
+}
+
+#[test]
+fn mandatory_modules_cannot_be_asked_for() {
+    let mut landscape = landscape();
+    add_release(&mut landscape, "warden", json!({"mandatory": {"version": "1.0.0"}}));
+    add_template(&mut landscape, "warden", "1.0.0", json!({}));
+    let asking = kyma(json!({"spec": {"modules": [{"name": "warden"}]}}));
+    check(&landscape, &asking, "Warning NotAllowed keep: no templates were found");
+    add_template(&mut landscape, "cache", "1.2.0", json!({"spec": {"mandatory": true}}));
+    check(&landscape, &kyma(json!({})), "Warning NotAllowed keep: no templates were found");
+}
+
+/// I03 and I12: installed iff (not beta or Kyma beta) and (not internal or Kyma internal).
+#[test]
+fn beta_and_internal_modules_need_a_kyma_of_that_kind() {
+    let flags = [false, true];
+    for (module_beta, module_internal) in flags.iter().flat_map(|a| flags.map(|b| (*a, b))) {
+        for (kyma_beta, kyma_internal) in flags.iter().flat_map(|a| flags.map(|b| (*a, b))) {
+            let labels = |beta: bool, internal: bool| {
+                json!({"metadata": {"labels": {
+                    "operator.kyma-project.io/beta": beta.to_string(),
+                    "operator.kyma-project.io/internal": internal.to_string(),
+                }}})
+            };
+            let mut landscape = landscape();
+            add_template(&mut landscape, "cache", "1.2.0", labels(module_beta, module_internal));
+            let kyma = kyma(labels(kyma_beta, kyma_internal));
+            let expected = if module_internal && !kyma_internal {
+                "Error NotAllowed remove: module template not allowed: internal module"
+            } else if module_beta && !kyma_beta {
+                "Error NotAllowed remove: module template not allowed: beta module"
+            } else {
+                "install 1.2.0"
+            };
+            check(&landscape, &kyma, expected);
+            let class = Class::of(&landscape, &kyma, &Settings::default());
+            let catalog = catalog(&landscape, &class, &Settings::default());
+            let shown = catalog.templates.iter().any(|key| key.name() == "cache-1.2.0");
+            assert_eq!(shown, expected == "install 1.2.0", "the catalog shows what can be installed");
+        }
+    }
+}
+
+#[test]
+fn a_label_counts_in_any_case_and_its_absence_is_no() {
+    let mut landscape = landscape();
+    let beta = |value: &str| json!({"metadata": {"labels": {"operator.kyma-project.io/beta": value}}});
+    add_template(&mut landscape, "cache", "1.2.0", beta("TRUE"));
+    check(&landscape, &kyma(beta("True")), "install 1.2.0");
+    let refused = "Error NotAllowed remove: module template not allowed: beta module";
+    check(&landscape, &kyma(beta("yes")), refused);
+    check(&landscape, &kyma(json!({})), refused);
+}
+
+#[test]
+fn restricted_modules_are_closed_until_a_selector_opens_them() {
+    let listed = Settings { restricted_modules: ["cache".to_owned()].into(), ..Settings::default() };
+    let labelled = kyma(json!({"metadata": {"labels": {"kyma-project.io/global-account-id": "a"}}}));
+    let matching = json!({"matchLabels": {"kyma-project.io/global-account-id": "a"}});
+    let other = json!({"matchLabels": {"kyma-project.io/global-account-id": "b"}});
+    for (settings, selector, allowed) in [
+        (&Settings::default(), None, true),
+        (&Settings::default(), Some(matching.clone()), false),
+        (&listed, None, false),
+        (&listed, Some(json!({})), false),
+        (&listed, Some(matching), true),
+        (&listed, Some(other), false),
+    ] {
+        let mut landscape = landscape();
+        let channels = json!([{"channel": "regular", "version": "1.2.0"}]);
+        let mut spec = json!({"channels": channels});
+        if let Some(selector) = &selector {
+            spec["kymaSelector"] = selector.clone();
+        }
+        add_release(&mut landscape, "cache", spec);
+        let plan = runtime(&landscape, &labelled, &labelled.spec, settings);
+        let installed = matches!(plan.modules[0].outcome, ModuleOutcome::Install(_));
+        assert_eq!(installed, allowed, "{selector:?} {settings:?}");
+        assert_eq!(!catalog(&landscape, &plan.class, settings).releases.is_empty(), allowed);
+    }
+}
+
+/// The Kyma with `cache` installed.
+fn installed(version: &str, channel: &str, more: Value) -> Kyma {
+    let mut with = json!({"status": {"state": "Ready", "modules": [
+        {"name": "cache", "state": "Ready", "version": version, "channel": channel},
+    ]}});
+    merge(&mut with, &more);
+    kyma(with)
+}
+
+const GUARDED: &str = "Warning Downgrade keep: module template update not allowed: ignore channel skew \
+    (from fast to regular), as a higher version (1.3.0) of the module was previously installed";
+
+#[test]
+fn a_lower_version_is_refused_in_upstreams_words() {
+    let landscape = landscape();
+    check(&landscape, &installed("1.3.0", "fast", json!({})), GUARDED);
+    check(&landscape, &installed("1.2.0", "regular", json!({})), "install 1.2.0");
+    check(&landscape, &installed("1.1.9", "fast", json!({})), "install 1.2.0");
+    check(&landscape, &installed("", "fast", json!({})), "install 1.2.0");
+    let plan = plan(&landscape, &installed("1.3.0", "fast", json!({})));
+    let ModuleOutcome::Refuse(refusal) = &plan.modules[0].outcome else { panic!("{plan:?}") };
+    assert_eq!(
+        refusal.hint.as_deref(),
+        Some(
+            "to go back to 1.2.0, commit annotation `tidegate.dev/allow-downgrade: cache-1.2.0` on \
+             ModuleReleaseMeta cache or on the Kyma"
+        )
+    );
+}
+
+#[test]
+fn pre_releases_count_in_the_downgrade_guard() {
+    let mut landscape = landscape();
+    add_release(&mut landscape, "cache", json!({"channels": [{"channel": "regular", "version": "1.3.0-rc"}]}));
+    add_template(&mut landscape, "cache", "1.3.0-rc", json!({}));
+    assert!(outcome(&landscape, &installed("1.3.0", "regular", json!({}))).starts_with("Warning Downgrade"));
+    check(&landscape, &installed("1.3.0-beta", "regular", json!({})), "install 1.3.0-rc");
+}
+
+#[test]
+fn a_definition_may_allow_going_back_to_one_version() {
+    let allow = |value: &str| json!({"metadata": {"annotations": {"tidegate.dev/allow-downgrade": value}}});
+    let landscape = landscape();
+    check(&landscape, &installed("1.3.0", "fast", allow("cache-1.2.0")), "install 1.2.0");
+    check(&landscape, &installed("1.3.0", "fast", allow("mailer-1.0.0, cache-1.2.0")), "install 1.2.0");
+    check(&landscape, &installed("1.3.0", "fast", allow("cache-1.1.0")), GUARDED);
+    let mut on_release = landscape;
+    let release = on_release.releases.get_mut(&Key::new("kcp-system", "cache")).unwrap();
+    Arc::make_mut(release).metadata.annotations =
+        Some([("tidegate.dev/allow-downgrade".to_owned(), "cache-1.2.0".to_owned())].into());
+    check(&on_release, &installed("1.3.0", "fast", json!({})), "install 1.2.0");
+}
+
+#[test]
+fn objects_come_from_git_only_where_a_source_owns_the_template() {
+    let mut landscape = landscape();
+    add_template(&mut landscape, "cache", "1.2.0", json!({"metadata": {"labels": null}}));
+    check(
+        &landscape,
+        &kyma(json!({})),
+        "Error NoSource keep: ModuleTemplate cache-1.2.0 has annotation tidegate.dev/module-path, but no GitSource owns it",
+    );
+    add_template(&mut landscape, "cache", "1.2.0", json!({"metadata": {"annotations": null}}));
+    check(
+        &landscape,
+        &kyma(json!({})),
+        "Error SourceUnavailable keep: ModuleTemplate cache-1.2.0 has no annotation tidegate.dev/module-path, and \
+         modules in an OCI registry are not installed yet",
+    );
+}
+
+#[test]
+fn an_unmanaged_module_is_left_to_the_user() {
+    let unmanaged = kyma(json!({"spec": {"modules": [{"name": "cache", "managed": false}]}}));
+    check(&landscape(), &unmanaged, "unmanage");
+}
+
+#[test]
+fn what_is_wanted_no_more_is_disabled() {
+    let without = installed("1.2.0", "regular", json!({"spec": {"modules": []}}));
+    let plan = plan(&landscape(), &without);
+    assert!(plan.modules.is_empty());
+    assert_eq!(plan.disabled, ["cache"]);
+}
+
+#[test]
+fn who_decides_the_modules_follows_annotation_then_origin() {
+    let annotated = |value: &str| json!({"metadata": {"annotations": {"tidegate.dev/modules-from": value}}});
+    let from_git = json!({"metadata": {"labels": {"tidegate.dev/source": "kcp-system.landscape"}}});
+    assert_eq!(modules_from(&kyma(json!({}))), ModulesFrom::Runtime);
+    assert_eq!(modules_from(&kyma(from_git.clone())), ModulesFrom::Git);
+    assert_eq!(modules_from(&kyma(annotated("git"))), ModulesFrom::Git);
+    assert_eq!(modules_from(&kyma(annotated("merge"))), ModulesFrom::Merge);
+    let mut without_modules = from_git.clone();
+    without_modules["spec"] = json!({"modules": []});
+    assert_eq!(modules_from(&kyma(without_modules)), ModulesFrom::Runtime);
+    let mut runtime = from_git;
+    merge(&mut runtime, &annotated("runtime"));
+    assert_eq!(modules_from(&kyma(runtime)), ModulesFrom::Runtime);
+}
+
+#[test]
+fn the_effective_spec_follows_who_decides() {
+    let runtime: KymaSpec = serde_json::from_value(json!({
+        "channel": "fast", "skipMaintenanceWindows": true,
+        "modules": [{"name": "cache", "channel": "fast"}, {"name": "mailer"}],
+    }))
+    .unwrap();
+    let spec = |from: &str| {
+        let kyma = kyma(json!({"metadata": {"annotations": {"tidegate.dev/modules-from": from}}}));
+        let spec = effective(&kyma, Some(&runtime));
+        let modules: Vec<String> = spec
+            .modules
+            .iter()
+            .map(|module| format!("{}@{}", module.name, module.channel.as_deref().unwrap_or("-")))
+            .collect();
+        assert!(!spec.skip_maintenance_windows, "only KCP decides this");
+        format!("{}: {}", spec.channel, modules.join(" "))
+    };
+    assert_eq!(spec("git"), "regular: cache@-");
+    assert_eq!(spec("runtime"), "fast: cache@fast mailer@-");
+    assert_eq!(spec("merge"), "regular: cache@- mailer@-");
+    let new = kyma(json!({}));
+    assert_eq!(effective(&new, None), new.spec, "a runtime without a Kyma gets that of KCP");
+}
+
+#[test]
+fn the_catalog_shows_channels_that_have_a_template() {
+    let mut landscape = landscape();
+    add_release(&mut landscape, "warden", json!({"mandatory": {"version": "1.0.0"}}));
+    add_template(&mut landscape, "warden", "1.0.0", json!({}));
+    add_release(&mut landscape, "gone", json!({"channels": [{"channel": "regular", "version": "9.9.9"}]}));
+    add_template(&mut landscape, "unnamed", "1.0.0", json!({}));
+    landscape.templates.remove(&Key::new("kcp-system", "cache-1.3.0"));
+    let class = Class::of(&landscape, &kyma(json!({})), &Settings::default());
+    let catalog = catalog(&landscape, &class, &Settings::default());
+    let releases: Vec<String> = catalog
+        .releases
+        .iter()
+        .map(|release| {
+            let channels: Vec<&str> = release.channels.iter().map(|entry| entry.channel.as_str()).collect();
+            format!("{} {}", release.key.name(), channels.join(","))
+        })
+        .collect();
+    assert_eq!(releases, ["cache regular"]);
+    assert_eq!(catalog.templates, [Key::new("kcp-system", "cache-1.2.0")]);
+}
+
+#[test]
+fn kymas_with_equal_rights_share_a_class() {
+    let landscape = landscape();
+    let class = |more| Class::of(&landscape, &kyma(more), &Settings::default());
+    let beta = json!({"metadata": {"name": "two", "labels": {"operator.kyma-project.io/beta": "true"}}});
+    assert_eq!(class(json!({"metadata": {"name": "two"}})), class(json!({})));
+    assert_ne!(class(beta), class(json!({})));
+}

@@ -1,0 +1,266 @@
+//! From plan to objects: what stands in the control plane and in runtimes when all is as desired.
+//!
+//! Contexts of templates are made here, and so are the marks by which we find our objects again. Objects that are equal
+//! for many runtimes are rendered and serialised once, see [`SharedObjects`]. What only a live cluster knows is passed
+//! in; offline it is a placeholder, see [`live`]. Nothing here looks at a cluster, and the agent's own objects are not
+//! rendered yet.
+
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        self, Kyma, Watcher,
+        kyma::KymaSpec,
+        names::{self, annotation, finalizer, label},
+        shared::{CustomResourcePolicy, ObjectMeta},
+    },
+    landscape::{self, Landscape},
+    name::Key,
+    object::Object,
+    plan::{
+        Catalog, Installation,
+        watch::{Gateways, Watch},
+    },
+    template::{Error, Library, Stamp, Template, Templates},
+};
+
+mod images;
+pub mod live;
+mod scope;
+mod shared;
+
+pub use images::localize_images;
+pub use scope::built_in_scope;
+pub use shared::{Mark, SharedObject, SharedObjects};
+
+/// The kinds whose CRDs a runtime gets.
+const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];
+
+/// Labels of the Kyma in KCP that its counterpart bears as well.
+const KYMA_LABELS_SHOWN: [&str; 3] = [label::RUNTIME_ID, label::GLOBAL_ACCOUNT_ID, label::SUBACCOUNT_ID];
+
+/// The Manifest of one module of one runtime. `owner_uid` is the Kyma's.
+pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &str) -> Result<Object, Error> {
+    let kyma = &installation.kyma;
+    let context = json!({
+        "kyma": { "namespace": kyma.namespace(), "name": kyma.name() },
+        "name": installation.manifest_name,
+        "module": {
+            "name": installation.module,
+            "version": installation.version,
+            "channel": installation.channel,
+            "component": installation.component,
+            "template": installation.template.name(),
+        },
+        "install": { "name": names::RAW_MANIFEST, "source": installation.source.to_value() },
+        "policy": installation.policy,
+        "resource": installation.default_resource,
+        "manager": installation.manager,
+        "localizedImages": installation.localized_images,
+    });
+    let mut stamp = Stamp::new(kyma.namespace(), &installation.manifest_name)
+        .label(label::KYMA_NAME, kyma.name())
+        .label(label::MODULE_NAME, &installation.module)
+        .label(label::MANAGED_BY, names::MANAGED_BY_KCP)
+        .label(label::CHANNEL, &installation.channel)
+        .annotation(annotation::OCM_COMPONENT_NAME, &installation.component)
+        .annotation(annotation::FQDN, &installation.component);
+    if let Some(controller) = &installation.controller {
+        stamp = stamp.label(label::CONTROLLER_NAME, controller);
+    }
+    stamp.owners.push(owner("Kyma", kyma, owner_uid, true));
+    stamp.finalizers.extend([finalizer::MANIFEST.to_owned(), finalizer::LABEL_REMOVAL.to_owned()]);
+    if installation.default_resource.is_some() && installation.policy == CustomResourcePolicy::CreateAndDelete {
+        stamp.finalizers.push(finalizer::MANIFEST_RESOURCE.to_owned());
+    }
+    let subject = format!("module {} of Kyma {kyma}", installation.module);
+    templates.render(Template::Manifest, &context, &stamp, &subject)
+}
+
+/// The VirtualService of one Watcher. `owner_uid` is the Watcher's.
+///
+/// `port` is [`Watch::port`], which has checked the number.
+pub fn virtual_service(
+    templates: &Templates,
+    watch: &Watch,
+    port: u16,
+    gateways: &Gateways,
+    owner_uid: &str,
+) -> Result<Object, Error> {
+    let watcher = &watch.watcher;
+    let service = &watch.service;
+    let context = json!({
+        "watcher": { "namespace": watcher.namespace(), "name": watcher.name() },
+        "manager": watch.manager,
+        "prefix": format!("/v2/{}/event", watch.manager),
+        "service": {
+            "namespace": service.namespace,
+            "name": service.name,
+            "port": port,
+            "host": format!("{}.{}.svc.cluster.local", service.name, service.namespace),
+        },
+        "gateways": gateways.names,
+        "hosts": gateways.hosts,
+    });
+    let mut stamp = Stamp::new(watcher.namespace(), watcher.name());
+    stamp.owners.push(owner("Watcher", watcher, owner_uid, false));
+    templates.render(Template::VirtualService, &context, &stamp, &format!("Watcher {watcher}"))
+}
+
+/// The webhook configuration of every runtime: one webhook a Watcher, by namespace and name.
+///
+/// `ca_bundle` is base64 of PEM; without one the API server of a runtime trusts nobody new.
+pub fn webhook(templates: &Templates, watches: &[Watch], ca_bundle: Option<&str>) -> Result<Object, Error> {
+    let mut sorted: Vec<&Watch> = watches.iter().collect();
+    sorted.sort_by(|a, b| a.watcher.cmp(&b.watcher));
+    let watches: Vec<Value> = sorted
+        .into_iter()
+        .map(|watch| {
+            json!({
+                "name": format!("{}.{}.{}", watch.watcher.namespace(), watch.watcher.name(), api::KYMA_GROUP),
+                "watcher": { "namespace": watch.watcher.namespace(), "name": watch.watcher.name() },
+                "manager": watch.manager,
+                "path": format!("/validate/{}", watch.manager),
+                "group": watch.group,
+                "version": watch.version,
+                "resource": watch.resource,
+                "labels": watch.labels,
+            })
+        })
+        .collect();
+    let context = json!({
+        "service": { "namespace": names::SKR_NAMESPACE, "name": names::SKR_WEBHOOK },
+        "caBundle": ca_bundle,
+        "watches": watches,
+    });
+    let stamp = Stamp::new("", names::SKR_WEBHOOK).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+    templates.render(Template::Webhook, &context, &stamp, "the webhook configuration of runtimes")
+}
+
+/// The system namespace of every runtime.
+pub fn runtime_namespace(templates: &Templates) -> Result<Object, Error> {
+    let context = json!({ "name": names::SKR_NAMESPACE });
+    let stamp = Stamp::new("", names::SKR_NAMESPACE).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+    templates.render(Template::Namespace, &context, &stamp, "the namespace of runtimes")
+}
+
+/// The CRDs of every runtime. They come from our types and from no template: a changed schema would break users.
+pub fn runtime_crds() -> Vec<Object> {
+    let crds = RUNTIME_KINDS.into_iter().filter_map(api::crd);
+    crds.map(|crd| {
+        let value = serde_json::to_value(crd).expect("a CRD is JSON");
+        let mut object = Object::new(value).expect("a CRD is an object");
+        // Served by the API server alone; an apply of it would only differ.
+        object.map_mut().shift_remove("status");
+        object.set_label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+        object
+    })
+    .collect()
+}
+
+/// The Kyma of one runtime, with the spec that it is to have.
+pub fn runtime_kyma(templates: &Templates, kyma: &Kyma, spec: &KymaSpec) -> Result<Object, Error> {
+    let key = landscape::key(&kyma.metadata);
+    let context = json!({ "kyma": { "namespace": key.namespace(), "name": key.name() }, "spec": spec });
+    let mut stamp = Stamp::new(names::SKR_NAMESPACE, names::SKR_KYMA)
+        .label(label::WATCHED_BY, names::MANAGED_BY_SKR)
+        .label(label::MANAGED_BY, names::MANAGED_BY_SKR)
+        .annotation(annotation::OWNED_BY, &key.to_string());
+    for shown in KYMA_LABELS_SHOWN {
+        if let Some(value) = landscape::label(&kyma.metadata, shown) {
+            stamp = stamp.label(shown, value);
+        }
+    }
+    templates.render(Template::Kyma, &context, &stamp, &format!("Kyma {key}"))
+}
+
+/// One ModuleTemplate as runtimes are shown it.
+pub fn catalog_template(library: &Library, landscape: &Landscape, key: &Key) -> Option<Result<Object, Error>> {
+    let template = landscape.templates.get(key)?;
+    let context = json!({
+        "template": { "namespace": key.namespace(), "name": key.name() },
+        "spec": template.spec,
+    });
+    let stamp = copied(&template.metadata);
+    let templates = library.of(&template.metadata);
+    Some(templates.render(Template::ModuleTemplate, &context, &stamp, &format!("ModuleTemplate {key}")))
+}
+
+/// One ModuleReleaseMeta as runtimes of a class are shown it.
+pub fn catalog_release(
+    library: &Library,
+    landscape: &Landscape,
+    shown: &crate::plan::Release,
+) -> Option<Result<Object, Error>> {
+    let key = &shown.key;
+    let release = landscape.releases.get(key)?;
+    let mut spec = release.spec.clone();
+    spec.channels.clone_from(&shown.channels);
+    let context = json!({ "release": { "namespace": key.namespace(), "name": key.name() }, "spec": spec });
+    let stamp = copied(&release.metadata);
+    let templates = library.of(&release.metadata);
+    Some(templates.render(Template::ModuleReleaseMeta, &context, &stamp, &format!("ModuleReleaseMeta {key}")))
+}
+
+/// All objects of a catalog, and what could not be rendered.
+pub fn catalog(library: &Library, landscape: &Landscape, catalog: &Catalog) -> (Vec<Object>, Vec<Error>) {
+    let templates = catalog.templates.iter().filter_map(|key| catalog_template(library, landscape, key));
+    let releases = catalog.releases.iter().filter_map(|release| catalog_release(library, landscape, release));
+    let (mut objects, mut errors) = (Vec::new(), Vec::new());
+    for result in templates.chain(releases) {
+        match result {
+            Ok(object) => objects.push(object),
+            Err(error) => errors.push(error),
+        }
+    }
+    (objects, errors)
+}
+
+/// The Watchers that can be acted upon, by key, and why the others cannot.
+pub fn watches<'a>(watchers: impl IntoIterator<Item = &'a Watcher>) -> (Vec<Watch>, Vec<crate::plan::watch::Error>) {
+    let (mut watches, mut errors) = (Vec::new(), Vec::new());
+    for watcher in watchers {
+        match crate::plan::watch::watch(watcher) {
+            Ok(watch) => watches.push(watch),
+            Err(error) => errors.push(error),
+        }
+    }
+    watches.sort_by(|a, b| a.watcher.cmp(&b.watcher));
+    (watches, errors)
+}
+
+fn owner(kind: &str, key: &Key, uid: &str, controller: bool) -> Value {
+    let mut owner = json!({
+        "apiVersion": format!("{}/{}", api::KYMA_GROUP, api::KYMA_VERSION),
+        "kind": kind,
+        "name": key.name(),
+        "uid": uid,
+    });
+    if controller {
+        owner["controller"] = Value::from(true);
+        owner["blockOwnerDeletion"] = Value::from(true);
+    }
+    owner
+}
+
+/// The marks of a definition's copy in a runtime: its own, without what only concerns KCP. Path, source and digest change
+/// with every edit of the file, and no runtime shall be written to for that.
+fn copied(metadata: &ObjectMeta) -> Stamp {
+    let concerns_runtimes = |key: &&String| {
+        let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+        prefix != api::TIDEGATE_GROUP && *key != "kubectl.kubernetes.io/last-applied-configuration"
+    };
+    let mut stamp = Stamp::new(names::SKR_NAMESPACE, metadata.name.as_deref().unwrap_or_default());
+    for (key, value) in metadata.labels.iter().flatten().filter(|(key, _)| concerns_runtimes(key)) {
+        if key != label::MANAGED_BY {
+            stamp = stamp.label(key, value);
+        }
+    }
+    for (key, value) in metadata.annotations.iter().flatten().filter(|(key, _)| concerns_runtimes(key)) {
+        stamp = stamp.annotation(key, value);
+    }
+    stamp.label(label::MANAGED_BY, names::MANAGED_BY_SKR)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Values that only a live cluster knows: placeholders for them, and where they stand.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// What an offline rendering cannot know.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Unknown {
+    /// What it is, as the placeholder says; `--assume` takes it as a key.
+    pub value: String,
+    /// The target whose object holds it.
+    pub target: String,
+    /// The object that holds it.
+    pub object: String,
+    /// Where in the object, such as `spec.hosts[0]`.
+    pub path: String,
+}
+
+/// The hosts of the Gateways that a Watcher selects.
+pub const GATEWAY_HOSTS: &str = "gateway hosts";
+/// The Gateways that a Watcher selects, as `<namespace>/<name>`.
+pub const GATEWAYS: &str = "gateways";
+/// What the API server of a runtime trusts when it calls the webhook, as base64 of PEM.
+pub const CA_BUNDLE: &str = "CA bundle";
+
+const OPEN: &str = "((live: ";
+const CLOSE: &str = "))";
+
+/// The placeholder of a value: `((live: gateway hosts))`.
+pub fn placeholder(value: &str) -> String {
+    format!("{OPEN}{value}{CLOSE}")
+}
+
+/// The name of an object's uid.
+pub fn uid(kind: &str, key: &crate::name::Key) -> String {
+    format!("uid of {kind} {key}")
+}
+
+/// Every placeholder in a value, with its path.
+pub fn placeholders(value: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    collect(value, &mut String::new(), &mut found);
+    found
+}
+
+fn collect(value: &Value, path: &mut String, found: &mut Vec<(String, String)>) {
+    let length = path.len();
+    match value {
+        Value::String(text) => {
+            let mut rest = text.as_str();
+            while let Some((_, behind)) = rest.split_once(OPEN) {
+                let Some((name, behind)) = behind.split_once(CLOSE) else { break };
+                found.push((path.clone(), name.to_owned()));
+                rest = behind;
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{index}]"));
+                collect(item, path, found);
+                path.truncate(length);
+            }
+        }
+        Value::Object(map) => {
+            for (key, value) in map {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(key);
+                collect(value, path, found);
+                path.truncate(length);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

@@ -1,0 +1,230 @@
+//! Objects that are equal for many runtimes but for the name of their owner.
+//!
+//! They are marked and serialised once; a runtime's own strings are filled in when a body is sent. The bytes between are
+//! shared, so a module that a thousand runtimes have is in memory once.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::scope;
+use crate::{
+    api::names::{self, annotation, label},
+    name::Key,
+    object::{Digest, Gvk, Object, ObjectId},
+};
+
+/// Which marks objects get, and who their owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// What every runtime has: the owner is its Kyma in KCP.
+    Runtime,
+    /// What a module consists of: the owner is its Manifest in KCP.
+    Module,
+}
+
+/// Objects in the order of apply, each once.
+#[derive(Clone, Debug, Default)]
+pub struct SharedObjects {
+    /// The objects.
+    pub objects: Vec<SharedObject>,
+    /// Digest of all of them, whoever the owner is.
+    pub digest: Option<Digest>,
+}
+
+/// One object, serialised but for the name of its owner. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SharedObject {
+    /// Its identity.
+    pub id: ObjectId,
+    /// Its group, version and kind.
+    pub gvk: Gvk,
+    /// Digest of it, whoever the owner is.
+    pub digest: Digest,
+    body: Arc<[Piece]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    /// JSON as it is.
+    Bytes(Box<[u8]>),
+    /// `<namespace>/<name>` of the owner.
+    Owner,
+    /// The owner's name.
+    OwnerName,
+}
+
+// === impl SharedObjects ===
+
+impl SharedObjects {
+    /// Marks and serialises `objects`.
+    ///
+    /// Of two with one identity the first counts. `namespaced` says whether a kind lives in namespaces, where that is
+    /// known; built-in kinds and those of CRDs among the objects are known anyway. Where it does, an object without
+    /// namespace gets `default`; where it does not, a namespace is dropped; a kind of which nothing is known passes as
+    /// it is.
+    pub fn new<'a>(
+        objects: impl IntoIterator<Item = &'a Object>,
+        mark: Mark,
+        namespaced: &dyn Fn(&Gvk) -> Option<bool>,
+    ) -> SharedObjects {
+        let originals: Vec<&Object> = objects.into_iter().collect();
+        let own = scope::of_crds(originals.iter().copied());
+        let mut seen = BTreeSet::new();
+        let mut shared = Vec::with_capacity(originals.len());
+        for original in originals {
+            let mut object = original.clone();
+            let gvk = object.gvk();
+            let scope = scope::built_in_scope(&gvk.group, &gvk.kind)
+                .or_else(|| own.get(&(gvk.group.to_string(), gvk.kind.to_string())).copied())
+                .or_else(|| namespaced(&gvk));
+            match scope {
+                Some(true) if object.namespace().is_empty() => object.set_namespace("default"),
+                Some(false) => object.set_namespace(""),
+                Some(true) | None => {}
+            }
+            if seen.insert(object.id()) {
+                shared.push(SharedObject::new(object, gvk, mark));
+            }
+        }
+        shared.sort_by(|a, b| a.id.apply_order().cmp(&b.id.apply_order()));
+        let digest = Some(Digest::all(shared.iter().map(|object| &object.digest)));
+        SharedObjects { objects: shared, digest }
+    }
+}
+
+// === impl SharedObject ===
+
+impl SharedObject {
+    fn new(mut object: Object, gvk: Gvk, mark: Mark) -> SharedObject {
+        let before = object.value().to_string();
+        let [owner, owner_name] = placeholders(&before);
+        object.set_label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+        object.set_annotation(annotation::OWNED_BY, &owner);
+        match mark {
+            Mark::Runtime => {}
+            Mark::Module => {
+                object.set_label(label::COMPONENT, &owner_name);
+                object.set_label(label::PART_OF, "Kyma");
+                object.set_annotation(annotation::DISCLAIMER, annotation::DISCLAIMER_TEXT);
+            }
+        }
+        let digest = object.digest();
+        let text = object.value().to_string();
+        let body = pieces(&text, &owner, &owner_name);
+        SharedObject { id: object.id(), gvk, digest, body: body.into() }
+    }
+
+    /// Its JSON for one owner: the Kyma or the Manifest in KCP.
+    pub fn body(&self, owner: &Key) -> Vec<u8> {
+        let mut body = Vec::new();
+        for piece in &*self.body {
+            match piece {
+                Piece::Bytes(bytes) => body.extend_from_slice(bytes),
+                // Namespaces and names hold nothing that JSON would escape.
+                Piece::Owner => body.extend_from_slice(owner.to_string().as_bytes()),
+                Piece::OwnerName => body.extend_from_slice(owner.name().as_bytes()),
+            }
+        }
+        body
+    }
+
+    /// The object for one owner.
+    pub fn object(&self, owner: &Key) -> Object {
+        let value = serde_json::from_slice(&self.body(owner)).expect("names leave JSON as it is");
+        Object::new(value).expect("it was an object before it was serialised")
+    }
+}
+
+/// Two texts that do not occur in `text` and need no escape in JSON.
+fn placeholders(text: &str) -> [String; 2] {
+    let mut mark = "((owner".to_owned();
+    while text.contains(&mark) {
+        mark.push('-');
+    }
+    [format!("{mark}))"), format!("{mark} name))")]
+}
+
+fn pieces(text: &str, owner: &str, owner_name: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    loop {
+        let next = [(owner, Piece::Owner), (owner_name, Piece::OwnerName)]
+            .into_iter()
+            .filter_map(|(placeholder, piece)| rest.find(placeholder).map(|at| (at, placeholder.len(), piece)))
+            .min_by_key(|(at, _, _)| *at);
+        let Some((at, length, piece)) = next else { break };
+        pieces.push(Piece::Bytes(rest.as_bytes()[..at].into()));
+        pieces.push(piece);
+        rest = &rest[at + length..];
+    }
+    pieces.push(Piece::Bytes(rest.as_bytes().into()));
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(api_version: &str, kind: &str, namespace: &str) -> Object {
+        let mut object =
+            Object::new(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}})).unwrap();
+        object.set_namespace(namespace);
+        object
+    }
+
+    #[track_caller]
+    fn check_namespace(object: &Object, expected: &str) {
+        let shared = SharedObjects::new([object], Mark::Module, &|_| None);
+        assert_eq!(&*shared.objects[0].id.namespace, expected);
+    }
+
+    #[test]
+    fn namespaces_follow_the_scope_of_the_kind() {
+        check_namespace(&object("v1", "ConfigMap", ""), "default");
+        check_namespace(&object("v1", "ConfigMap", "kyma-system"), "kyma-system");
+        check_namespace(&object("rbac.authorization.k8s.io/v1", "ClusterRole", "kyma-system"), "");
+        check_namespace(&object("example.com/v1", "Thing", ""), "");
+        check_namespace(&object("example.com/v1", "Thing", "x"), "x");
+    }
+
+    #[test]
+    fn kinds_of_crds_beside_them_are_known() {
+        let crd = Object::new(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "things.example.com"},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"kind": "Thing"}},
+        }))
+        .unwrap();
+        let thing = object("example.com/v1", "Thing", "");
+        let shared = SharedObjects::new([&thing, &crd], Mark::Module, &|_| None);
+        let ids: Vec<String> = shared.objects.iter().map(|object| object.id.to_string()).collect();
+        assert_eq!(
+            ids,
+            ["CustomResourceDefinition.apiextensions.k8s.io things.example.com", "Thing.example.com default/a"]
+        );
+    }
+
+    #[test]
+    fn an_owner_is_filled_into_shared_bytes() {
+        let mut config = object("v1", "ConfigMap", "kyma-system");
+        config.map_mut().insert("data".to_owned(), json!({"text": "((owner)) stays"}));
+        let shared = SharedObjects::new([&config, &config], Mark::Module, &|_| None);
+        assert_eq!(shared.objects.len(), 1, "an object that is there twice is once");
+        let object = shared.objects[0].object(&Key::new("kcp-system", "one-cache-1"));
+        assert_eq!(object.annotation(annotation::OWNED_BY), Some("kcp-system/one-cache-1"));
+        assert_eq!(object.label(label::COMPONENT), Some("one-cache-1"));
+        assert_eq!(object.label(label::PART_OF), Some("Kyma"));
+        assert_eq!(object.label(label::MANAGED_BY), Some("kyma"));
+        assert_eq!(object.annotation(annotation::DISCLAIMER), Some(annotation::DISCLAIMER_TEXT));
+        assert_eq!(object.value()["data"]["text"], "((owner)) stays");
+    }
+
+    #[test]
+    fn what_every_runtime_has_bears_the_kyma_and_no_module() {
+        let shared = SharedObjects::new([&object("v1", "Namespace", "")], Mark::Runtime, &|_| None);
+        let object = shared.objects[0].object(&Key::new("kcp-system", "one"));
+        assert_eq!(object.annotation(annotation::OWNED_BY), Some("kcp-system/one"));
+        assert_eq!(object.label(label::COMPONENT), None);
+    }
+}

@@ -1,0 +1,323 @@
+//! Templates: every generated object comes from one, and a source or the command line may replace any of them.
+//!
+//! A template sees a documented context and writes one object of one kind; see [`Template`] for the list. It reads no
+//! file, clock or random number, ends for lack of fuel, and its output is capped; what an expression builds on the way
+//! is not. Delimiters are `{{ }}`, `{% %}`, `{# #}`. Beside the engine's own filters there are
+//!
+//! * `tojson`: any value as JSON on one line, which is YAML too: the safe way to print anything;
+//! * `toyaml`: any value as YAML in several lines, without the last line break; follow it by `indent(n)`;
+//! * `indent(n)`: every line but the first further to the right;
+//! * `quote`: a scalar as a quoted text;
+//!
+//! and the function `fail("why")`. A variable that is not there is an error; a field without value is null.
+//!
+//! Identity, ownership and marks are set afterwards by code: a template can neither forge nor drop them.
+
+use std::{collections::BTreeMap, error::Error as _, sync::Arc};
+
+use minijinja::{Environment, ErrorKind, value::Serde};
+use serde_json::Value;
+
+use crate::{
+    api::shared::ObjectMeta,
+    diagnostic::{Diagnostic, Diagnostics, Place},
+    landscape::SourceName,
+    object::Object,
+    yaml,
+};
+
+mod check;
+mod environment;
+mod lines;
+mod list;
+
+pub use check::Stamp;
+pub use list::{Produces, Template};
+
+/// A set of templates: one for each [`Template`], and partial ones that these include. Cheap to clone.
+#[derive(Clone)]
+pub struct Templates {
+    environment: Arc<Environment<'static>>,
+    /// Which templates are not the embedded ones, and where they are.
+    overrides: Arc<BTreeMap<String, Arc<str>>>,
+    /// Overrides that are not templates: nothing is rendered in their stead.
+    broken: Arc<BTreeMap<String, Error>>,
+}
+
+/// Which templates count for which objects: a source's own for what it declares, and the base for everything else.
+#[derive(Clone)]
+pub struct Library {
+    base: Templates,
+    sources: BTreeMap<SourceName, Templates>,
+}
+
+/// A file below a folder of templates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateFile {
+    /// Path below that folder: the template's name.
+    pub name: String,
+    /// Path as diagnostics shall show it.
+    pub path: Arc<str>,
+    /// Its text.
+    pub text: String,
+}
+
+/// Why an object could not be rendered. One sentence, with the template and line where known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("template {}{}: {message} (rendering {subject})", .template, .line.map(|line| format!(":{line}")).unwrap_or_default())]
+pub struct Error {
+    /// Name of the template, which may be one that another includes.
+    pub template: String,
+    /// Line in it, from 1.
+    pub line: Option<u32>,
+    /// What is wrong.
+    pub message: String,
+    /// What was being rendered, such as `Watcher kcp-system/watcher`.
+    pub subject: String,
+    /// The override's file; `None` for an embedded template.
+    pub path: Option<Arc<str>>,
+}
+
+/// Code of the diagnostic of an [`Error`].
+pub const CODE_TEMPLATE: &str = "template";
+/// Code of the diagnostic of a file that overrides nothing.
+pub const CODE_TEMPLATE_UNKNOWN: &str = "template-unknown";
+
+// === impl Templates ===
+
+impl Templates {
+    /// The embedded templates.
+    pub fn embedded() -> Templates {
+        let mut environment = environment::environment();
+        for template in Template::ALL {
+            environment.add_template(template.name(), template.text()).expect("embedded templates are tested");
+        }
+        Templates { environment: Arc::new(environment), overrides: Arc::default(), broken: Arc::default() }
+    }
+
+    /// These templates with some replaced. Files whose name begins with `_` are partial: others include them.
+    ///
+    /// A file that replaces nothing or is no template is an error; what would be rendered by it is withheld, and the
+    /// template that it was to replace does not step in.
+    #[must_use]
+    pub fn with_overrides(
+        &self,
+        diagnostics: &mut Diagnostics,
+        files: impl IntoIterator<Item = TemplateFile>,
+    ) -> Templates {
+        let mut environment = (*self.environment).clone();
+        let mut overrides = (*self.overrides).clone();
+        let mut broken = (*self.broken).clone();
+        for file in files {
+            let is_partial = file.name.rsplit('/').next().is_some_and(|name| name.starts_with('_'));
+            if Template::named(&file.name).is_none() && !is_partial {
+                diagnostics.push(unknown(&file));
+                continue;
+            }
+            broken.remove(&file.name);
+            overrides.insert(file.name.clone(), Arc::clone(&file.path));
+            if let Err(error) = environment.add_template_owned(file.name.clone(), file.text) {
+                let error = Error {
+                    template: file.name.clone(),
+                    line: error.line().and_then(|line| line.try_into().ok()),
+                    message: sentence(&error),
+                    subject: "nothing yet".to_owned(),
+                    path: Some(file.path),
+                };
+                diagnostics.push(error.diagnostic());
+                environment.remove_template(&file.name);
+                broken.insert(file.name, error);
+            }
+        }
+        Templates { environment: Arc::new(environment), overrides: overrides.into(), broken: broken.into() }
+    }
+
+    /// Renders every template that is not embedded with the example of its context, and reports what fails.
+    ///
+    /// An example cannot prove a template right, but it shows most mistakes before any object needs the template.
+    pub fn check(&self, diagnostics: &mut Diagnostics) {
+        let replaced = Template::ALL.into_iter().filter(|template| self.overrides.contains_key(template.name()));
+        for template in replaced.filter(|template| !self.broken.contains_key(template.name())) {
+            let stamp = Stamp::new("kcp-system", "example");
+            let context = example(template);
+            if let Err(error) = self.render(template, &context, &stamp, "the example of its context") {
+                diagnostics.push(error.diagnostic());
+            }
+        }
+    }
+
+    /// The text of a template.
+    pub fn source(&self, template: Template) -> String {
+        let found = self.environment.get_template(template.name());
+        found.map_or_else(|_| String::new(), |found| found.source().to_owned())
+    }
+
+    /// The file that replaces the embedded template, if one does.
+    pub fn overridden_by(&self, template: Template) -> Option<&str> {
+        self.overrides.get(template.name()).map(|path| &**path)
+    }
+
+    /// Whether a template, or anything that it may include, can look at this variable of its context.
+    pub fn may_use(&self, template: Template, variable: &str) -> bool {
+        // What a partial template looks at is not followed: with any of them around, everything may be looked at.
+        let partial = self.environment.templates().any(|(name, _)| Template::named(name).is_none());
+        let found = self.environment.get_template(template.name());
+        partial || found.is_ok_and(|found| found.undeclared_variables(false).contains(variable))
+    }
+
+    /// Renders the object that `stamp` names. `subject` says in errors for what definition.
+    pub fn render(&self, template: Template, context: &Value, stamp: &Stamp, subject: &str) -> Result<Object, Error> {
+        if let Some(error) = self.broken.get(template.name()) {
+            return Err(Error { subject: subject.to_owned(), ..error.clone() });
+        }
+        let text =
+            self.text(template, context).map_err(|error| self.engine_error(template, context, &error, subject))?;
+        check::object(template, &text, stamp).map_err(|problem| Error {
+            template: template.name().to_owned(),
+            line: problem.line.and_then(|line| self.template_line(template, context, Some(line))),
+            message: problem.message,
+            subject: subject.to_owned(),
+            path: self.overrides.get(template.name()).cloned(),
+        })
+    }
+
+    fn text(&self, template: Template, context: &Value) -> Result<String, minijinja::Error> {
+        let mut output = environment::Capped::default();
+        self.environment.get_template(template.name())?.render_captured_to(Serde(context), &mut output)?;
+        Ok(output.text())
+    }
+
+    /// The line of a template that wrote a line of output; without one, the line that wrote last.
+    fn template_line(&self, template: Template, context: &Value, line: Option<u32>) -> Option<u32> {
+        let mut environment = (*self.environment).clone();
+        let marked = lines::marked(environment.get_template(template.name()).ok()?.source());
+        environment.add_template_owned(template.name(), marked).ok()?;
+        let mut output = environment::Capped::default();
+        let rendered = environment.get_template(template.name()).ok()?.render_captured_to(Serde(context), &mut output);
+        drop(rendered);
+        let output = output.text();
+        line.map_or_else(|| lines::last_template_line(&output), |line| lines::template_line(&output, line))
+    }
+
+    fn engine_error(&self, template: Template, context: &Value, error: &minijinja::Error, subject: &str) -> Error {
+        // An error in an included template or a macro is wrapped: the innermost one knows the line.
+        let mut innermost = error;
+        while let Some(source) = innermost.source().and_then(|source| source.downcast_ref::<minijinja::Error>()) {
+            innermost = source;
+        }
+        let name = innermost.name().unwrap_or(template.name());
+        let known = innermost.line().and_then(|line| line.try_into().ok());
+        let full = error.kind() == ErrorKind::WriteFailure && known.is_none();
+        Error {
+            template: name.to_owned(),
+            line: if full { self.template_line(template, context, None) } else { known },
+            message: sentence(innermost),
+            subject: subject.to_owned(),
+            path: self.overrides.get(name).cloned(),
+        }
+    }
+}
+
+impl Default for Templates {
+    fn default() -> Templates {
+        Templates::embedded()
+    }
+}
+
+impl std::fmt::Debug for Templates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Templates").field("overrides", &self.overrides).finish_non_exhaustive()
+    }
+}
+
+/// A context as `tidegate template context` prints it, as a value.
+pub fn example(template: Template) -> Value {
+    let nodes = yaml::parse(template.context(), &yaml::Limits::default());
+    nodes.ok().and_then(|nodes| nodes.first().map(yaml::Node::to_json)).unwrap_or_default()
+}
+
+fn unknown(file: &TemplateFile) -> Diagnostic {
+    let names: Vec<&str> = Template::ALL.into_iter().map(Template::name).collect();
+    Diagnostic::error(CODE_TEMPLATE_UNKNOWN, format!("there is no template `{}`", file.name))
+        .at(Place::file(&file.path))
+        .hint(format!("use one of {}; begin the name of a partial template with `_`", names.join(", ")))
+}
+
+/// What the engine found, in our words.
+fn sentence(error: &minijinja::Error) -> String {
+    let excerpt = || -> Option<&str> { error.template_source()?.get(error.range()?).map(str::trim) };
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UndefinedError => match excerpt() {
+            Some(excerpt) => format!("`{excerpt}` is not there in the context"),
+            None => "a variable is not there in the context".to_owned(),
+        },
+        ErrorKind::OutOfFuel => format!("takes more than {} steps; does it end?", environment::FUEL),
+        ErrorKind::WriteFailure => format!("writes more than {} bytes", environment::OUTPUT_BYTES_MAX),
+        ErrorKind::SyntaxError => format!("syntax error: {detail}"),
+        ErrorKind::InvalidOperation if !detail.is_empty() => detail.to_owned(),
+        kind if detail.is_empty() => kind.to_string(),
+        kind => format!("{kind}: {detail}"),
+    }
+}
+
+// === impl Library ===
+
+impl Library {
+    /// With the templates of everything that no source overrides.
+    pub fn new(base: Templates) -> Library {
+        Library { base, sources: BTreeMap::new() }
+    }
+
+    /// The templates of objects that no single source stands for.
+    pub fn base(&self) -> &Templates {
+        &self.base
+    }
+
+    /// Sets the templates of a source: [`Library::base`] with its overrides.
+    pub fn set(&mut self, source: SourceName, templates: Templates) {
+        self.sources.insert(source, templates);
+    }
+
+    /// Forgets the templates of a source.
+    pub fn remove(&mut self, source: &SourceName) {
+        self.sources.remove(source);
+    }
+
+    /// The templates for what comes from an object: those of the source that owns it.
+    pub fn of(&self, metadata: &ObjectMeta) -> &Templates {
+        self.of_source(SourceName::of(metadata).as_ref())
+    }
+
+    /// The templates of a source.
+    pub fn of_source(&self, source: Option<&SourceName>) -> &Templates {
+        source.and_then(|source| self.sources.get(source)).unwrap_or(&self.base)
+    }
+
+    /// The templates for what several objects share: a source's, if all come from it.
+    pub fn of_all<'a>(&self, all: impl IntoIterator<Item = &'a ObjectMeta>) -> &Templates {
+        let mut sources = all.into_iter().map(SourceName::of);
+        let Some(first) = sources.next() else { return &self.base };
+        if sources.all(|source| source == first) { self.of_source(first.as_ref()) } else { &self.base }
+    }
+}
+
+// === impl Error ===
+
+impl Error {
+    /// As a diagnostic, at the template's line if the template is a file of the user's.
+    pub fn diagnostic(&self) -> Diagnostic {
+        let line = self.line.unwrap_or_default();
+        let diagnostic = Diagnostic::error(
+            CODE_TEMPLATE,
+            format!("template {}: {} (rendering {})", self.template, self.message, self.subject),
+        );
+        match &self.path {
+            Some(path) => diagnostic.at(Place::at(path, line, 0)),
+            None => diagnostic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

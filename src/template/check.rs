@@ -1,0 +1,189 @@
+//! From what a template wrote to an object: YAML, one object, of the right kind; then our identity and marks on top.
+//!
+//! A template may add labels and annotations of its own. Whatever decides to whom an object belongs is set here, and a
+//! template that tries to say otherwise is refused rather than quietly overruled.
+
+use serde_json::{Map, Value};
+
+use super::Template;
+use crate::{
+    object::Object,
+    yaml::{self, Node, NodeValue},
+};
+
+/// What is set on an object, whatever its template says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stamp {
+    /// Namespace; empty for what is cluster-scoped.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Labels.
+    pub labels: Vec<(String, String)>,
+    /// Annotations.
+    pub annotations: Vec<(String, String)>,
+    /// Owner references, as they stand in `metadata`.
+    pub owners: Vec<Value>,
+    /// Finalizers.
+    pub finalizers: Vec<String>,
+}
+
+/// What is wrong with the output, and at which line of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) line: Option<u32>,
+    pub(super) message: String,
+}
+
+/// Keys of labels and annotations that only code sets: they say to whom an object belongs and who acts on it.
+const RESERVED: [&str; 3] = ["operator.kyma-project.io/", "deprecated-operator.kyma-project.io/", "tidegate.dev/"];
+
+/// Reads `text` as the object that `template` may produce, and stamps it.
+pub(super) fn object(template: Template, text: &str, stamp: &Stamp) -> Result<Object, Problem> {
+    let documents = yaml::parse(text, &yaml::Limits::default())
+        .map_err(|error| at(Some(error.line), format!("writes what is not YAML: {}", error.message)))?;
+    let mut documents = documents.iter().filter(|node| !matches!(node.value, NodeValue::Null));
+    let Some(node) = documents.next() else { return Err(at(None, "writes no object")) };
+    if let Some(second) = documents.next() {
+        return Err(at(Some(second.line), "writes more than one object"));
+    }
+    check_kind(template, node)?;
+    check_metadata(node, stamp)?;
+    let mut value = node.to_json();
+    let map = value.as_object_mut().expect("check_kind saw a mapping");
+    stamp.put_on(map);
+    Object::new(value).map_err(|error| at(Some(node.line), error.to_string()))
+}
+
+fn check_kind(template: Template, node: &Node) -> Result<(), Problem> {
+    let NodeValue::Map(entries) = &node.value else {
+        return Err(at(Some(node.line), "writes something that is not a mapping"));
+    };
+    let produces = template.produces();
+    for (field, allowed) in [("apiVersion", produces.api_versions), ("kind", &[produces.kind][..])] {
+        let Some(entry) = entries.iter().find(|entry| entry.key == field) else {
+            return Err(at(Some(node.line), format!("writes an object without `{field}`")));
+        };
+        let found = text(&entry.value);
+        if !allowed.contains(&found) {
+            let message = format!("writes `{field}: {found}`; it may only write `{field}: {}`", allowed[0]);
+            return Err(at(Some(entry.key_line), message));
+        }
+    }
+    match entries.iter().find(|entry| entry.key == "status") {
+        Some(entry) => Err(at(Some(entry.key_line), "writes `status`, which only the object's controller may write")),
+        None => Ok(()),
+    }
+}
+
+fn check_metadata(node: &Node, stamp: &Stamp) -> Result<(), Problem> {
+    let NodeValue::Map(entries) = &node.value else { return Ok(()) };
+    let Some(metadata) = entries.iter().find(|entry| entry.key == "metadata") else { return Ok(()) };
+    let fields = match &metadata.value.value {
+        NodeValue::Null => return Ok(()),
+        NodeValue::Map(fields) => fields,
+        _ => return Err(at(Some(metadata.key_line), "writes `metadata` that is not a mapping")),
+    };
+    for field in fields {
+        let line = Some(field.key_line);
+        let same = |expected: &str| text(&field.value) == expected;
+        match field.key.as_str() {
+            "name" if same(&stamp.name) => {}
+            "namespace" if same(&stamp.namespace) => {}
+            "labels" => check_marks("label", &field.value, &stamp.labels)?,
+            "annotations" => check_marks("annotation", &field.value, &stamp.annotations)?,
+            other => {
+                let message = format!("writes `metadata.{other}`; identity and ownership are set by Tidegate");
+                return Err(at(line, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_marks(what: &str, node: &Node, ours: &[(String, String)]) -> Result<(), Problem> {
+    let entries = match &node.value {
+        NodeValue::Null => return Ok(()),
+        NodeValue::Map(entries) => entries,
+        _ => return Err(at(Some(node.line), format!("writes {what}s that are not a mapping"))),
+    };
+    for entry in entries {
+        let NodeValue::Str(found) = &entry.value.value else {
+            return Err(at(Some(entry.key_line), format!("writes {what} `{}` that is not a text", entry.key)));
+        };
+        let expected = ours.iter().find(|(key, _)| *key == entry.key).map(|(_, value)| value);
+        let reserved = RESERVED.iter().any(|prefix| entry.key.starts_with(prefix));
+        if expected.map_or(reserved, |expected| expected != found) {
+            let message = format!("writes {what} `{}`, which only Tidegate sets", entry.key);
+            return Err(at(Some(entry.key_line), message));
+        }
+    }
+    Ok(())
+}
+
+/// A scalar as text; what is none, as the empty text.
+fn text(node: &Node) -> &str {
+    match &node.value {
+        NodeValue::Str(text) => text,
+        _ => "",
+    }
+}
+
+fn at(line: Option<u32>, message: impl Into<String>) -> Problem {
+    Problem { line, message: message.into() }
+}
+
+// === impl Stamp ===
+
+impl Stamp {
+    /// Of an object without marks.
+    pub fn new(namespace: &str, name: &str) -> Stamp {
+        Stamp { namespace: namespace.to_owned(), name: name.to_owned(), ..Stamp::default() }
+    }
+
+    /// With a label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Stamp {
+        self.labels.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With an annotation.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Stamp {
+        self.annotations.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets all of it. `apiVersion`, `kind` and `metadata` stand first, as readers expect.
+    fn put_on(&self, map: &mut Map<String, Value>) {
+        let written = map.shift_remove("metadata").and_then(|metadata| match metadata {
+            Value::Object(metadata) => Some(metadata),
+            _ => None,
+        });
+        let mut written = written.unwrap_or_default();
+        let mut metadata = Map::new();
+        metadata.insert("name".to_owned(), Value::from(self.name.as_str()));
+        if !self.namespace.is_empty() {
+            metadata.insert("namespace".to_owned(), Value::from(self.namespace.as_str()));
+        }
+        for (field, ours) in [("labels", &self.labels), ("annotations", &self.annotations)] {
+            let mut all = match written.shift_remove(field) {
+                Some(Value::Object(all)) => all,
+                _ => Map::new(),
+            };
+            all.extend(ours.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))));
+            all.sort_keys();
+            if !all.is_empty() {
+                metadata.insert(field.to_owned(), Value::Object(all));
+            }
+        }
+        if !self.owners.is_empty() {
+            metadata.insert("ownerReferences".to_owned(), Value::from(self.owners.clone()));
+        }
+        if !self.finalizers.is_empty() {
+            metadata.insert("finalizers".to_owned(), Value::from(self.finalizers.clone()));
+        }
+        map.shift_insert(2.min(map.len()), "metadata".to_owned(), Value::Object(metadata));
+    }
+}

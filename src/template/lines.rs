@@ -1,0 +1,115 @@
+//! From a line of output back to the line of the template that wrote it.
+//!
+//! Marks are put at the ends of template lines and the template is rendered once more; where a mark comes out, its line
+//! was written. This is done only when something is wrong with the output, so a good rendering pays nothing for it.
+
+/// Enclose the number of a line. Private use: no text that people write holds them.
+const OPEN: char = '\u{f0f0}';
+const CLOSE: char = '\u{f0f1}';
+
+/// The template with a mark at the end of each line that writes text up to its end.
+///
+/// Lines that end in a tag get none: the engine removes the line break after a tag, and a mark would keep it.
+pub(super) fn marked(text: &str) -> String {
+    let mut marked = String::with_capacity(text.len() * 2);
+    let mut rest = text;
+    let mut line = 1;
+    let mut after_tag = false;
+    while let Some(c) = rest.chars().next() {
+        if let Some(length) = tag_length(rest) {
+            let (tag, behind) = rest.split_at(length);
+            marked.push_str(tag);
+            line += tag.matches('\n').count();
+            after_tag = !tag.ends_with("}}") || tag.ends_with("-}}");
+            rest = behind;
+            continue;
+        }
+        if c == '\n' {
+            if !after_tag {
+                marked.push(OPEN);
+                marked.push_str(&line.to_string());
+                marked.push(CLOSE);
+            }
+            line += 1;
+        }
+        after_tag = false;
+        marked.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    marked
+}
+
+/// The template line behind a line of output, both from 1. What several output lines of one template line have in common
+/// is the mark that follows them.
+pub(super) fn template_line(marked_output: &str, output_line: u32) -> Option<u32> {
+    let skipped = usize::try_from(output_line.saturating_sub(1)).ok()?;
+    let mut lines = marked_output.split('\n').skip(skipped);
+    lines.find_map(|line| {
+        let (_, mark) = line.rsplit_once(OPEN)?;
+        mark.split(CLOSE).next()?.parse().ok()
+    })
+}
+
+/// The template line that wrote last, where output was cut off.
+pub(super) fn last_template_line(marked_output: &str) -> Option<u32> {
+    let (before, _) = marked_output.rsplit_once(CLOSE)?;
+    before.rsplit_once(OPEN)?.1.parse().ok()
+}
+
+/// Length of the tag with which `text` begins; a `raw` block counts as one tag.
+fn tag_length(text: &str) -> Option<usize> {
+    let end = match text.get(..2)? {
+        "{#" => return Some(text.find("#}").map_or(text.len(), |end| end + 2)),
+        "{{" => "}}",
+        "{%" => "%}",
+        _ => return None,
+    };
+    let mut quote = None;
+    let mut length = text.len();
+    for (position, c) in text.char_indices().skip(2) {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if text[position..].starts_with(end) => {
+                length = position + end.len();
+                break;
+            }
+            None => {}
+        }
+    }
+    let inner = text[2..length].trim_start_matches(['-', '+']).trim_start();
+    let is_raw = end == "%}" && inner.starts_with("raw") && !inner[3..].starts_with(|c: char| c.is_alphanumeric());
+    if is_raw {
+        let closing = text.find("endraw").and_then(|from| text[from..].find("%}").map(|end| from + end + 2));
+        return Some(closing.unwrap_or(text.len()));
+    }
+    Some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_stand_at_the_ends_of_lines_that_write() {
+        let text = "a\n{% if x %}\nb {{ y }}\n{# c\nd #}\ne\n";
+        let marked = marked(text).replace(OPEN, "<").replace(CLOSE, ">");
+        assert_eq!(marked, "a<1>\n{% if x %}\nb {{ y }}<3>\n{# c\nd #}\ne<6>\n");
+    }
+
+    #[test]
+    fn a_tag_may_hold_what_looks_like_its_end() {
+        let text = "{{ \"}}\" }}\nb\n";
+        let marked = marked(text).replace(OPEN, "<").replace(CLOSE, ">");
+        assert_eq!(marked, "{{ \"}}\" }}<1>\nb<2>\n");
+    }
+
+    #[test]
+    fn an_output_line_without_mark_belongs_to_the_next_one() {
+        let output = format!("x{OPEN}1{CLOSE}\ny\nz{OPEN}4{CLOSE}\n");
+        assert_eq!(template_line(&output, 1), Some(1));
+        assert_eq!(template_line(&output, 2), Some(4));
+        assert_eq!(template_line(&output, 9), None);
+    }
+}

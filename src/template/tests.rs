@@ -1,0 +1,243 @@
+use serde_json::json;
+
+use super::*;
+use crate::name::Key;
+
+fn file(name: &str, text: &str) -> TemplateFile {
+    TemplateFile { name: name.to_owned(), path: format!("templates/{name}").into(), text: text.to_owned() }
+}
+
+/// What goes wrong when the namespace's template is replaced by `text`.
+fn mistake(text: &str) -> String {
+    let mut diagnostics = Diagnostics::default();
+    let templates = Templates::embedded().with_overrides(&mut diagnostics, [file(Template::Namespace.name(), text)]);
+    let stamp = Stamp::new("", "kyma-system").label("operator.kyma-project.io/managed-by", "kyma");
+    let result = templates.render(Template::Namespace, &json!({"name": "kyma-system"}), &stamp, "the namespace");
+    let error = result.expect_err("the template is wrong");
+    assert_eq!(error.path.as_deref(), Some("templates/skr/namespace.yaml"));
+    error.to_string()
+}
+
+#[track_caller]
+fn check(text: &str, expected: &str) {
+    assert_eq!(mistake(text), expected);
+}
+
+const HEAD: &str = "apiVersion: v1\nkind: Namespace\n";
+
+#[test]
+fn embedded_templates_render_their_documented_context() {
+    for template in Template::ALL {
+        let stamp = Stamp::new("kcp-system", "example");
+        let rendered = Templates::embedded().render(template, &example(template), &stamp, "the example");
+        let object = rendered.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(&*object.gvk().kind, template.produces().kind);
+        assert_eq!(object.gvk().api_version(), template.produces().api_versions[0]);
+    }
+}
+
+#[test]
+fn embedded_templates_use_every_field_that_is_documented_or_say_so() {
+    // A context documents what overrides may use; what embedded templates leave alone is listed here on purpose.
+    let unused = ["kcp/manifest.yaml kyma", "kcp/manifest.yaml name", "kcp/virtual-service.yaml manager"];
+    let unused_names =
+        ["skr/kyma.yaml kyma", "skr/module-release-meta.yaml release", "skr/module-template.yaml template"];
+    for template in Template::ALL {
+        for field in example(template).as_object().expect("a context is a mapping").keys() {
+            let named = format!("{} {field}", template.name());
+            let expected = !unused.contains(&named.as_str())
+                && !unused_names.contains(&named.as_str())
+                && named != "skr/namespace.yaml name";
+            assert_eq!(Templates::embedded().may_use(template, field), expected, "{named}");
+        }
+    }
+}
+
+#[test]
+fn an_undefined_variable_is_named_with_its_line() {
+    check(
+        "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    a: {{ nmae }}\n",
+        "template skr/namespace.yaml:5: `nmae` is not there in the context (rendering the namespace)",
+    );
+}
+
+#[test]
+fn a_template_that_does_not_end_is_stopped() {
+    check(
+        &format!("{HEAD}{{% for i in range(90000) %}}{{% for j in range(90000) %}}{{% endfor %}}\n{{% endfor %}}"),
+        "template skr/namespace.yaml:3: takes more than 250000 steps; does it end? (rendering the namespace)",
+    );
+}
+
+#[test]
+fn huge_output_is_stopped() {
+    check(
+        &format!("{HEAD}{{% for i in range(9999) %}}{}\n{{% endfor %}}", "#".repeat(1000)),
+        "template skr/namespace.yaml:3: writes more than 2097152 bytes (rendering the namespace)",
+    );
+}
+
+#[test]
+fn one_template_writes_one_object() {
+    check(
+        &format!("{HEAD}---\n{HEAD}"),
+        "template skr/namespace.yaml:4: writes more than one object (rendering the namespace)",
+    );
+    check("# nothing\n", "template skr/namespace.yaml: writes no object (rendering the namespace)");
+}
+
+#[test]
+fn a_template_writes_only_its_kind() {
+    check(
+        "{# why #}\napiVersion: v1\n{% if true %}\nkind: Secret\n{% endif %}\n",
+        "template skr/namespace.yaml:4: writes `kind: Secret`; it may only write `kind: Namespace` (rendering the namespace)",
+    );
+    check(
+        "apiVersion: v2\nkind: Namespace\n",
+        "template skr/namespace.yaml:1: writes `apiVersion: v2`; it may only write `apiVersion: v1` (rendering the namespace)",
+    );
+}
+
+#[test]
+fn marks_and_identity_cannot_be_forged() {
+    let metadata = |text: &str| format!("{HEAD}metadata:\n  {text}\n");
+    check(
+        &metadata("labels: {operator.kyma-project.io/managed-by: me}"),
+        "template skr/namespace.yaml:4: writes label `operator.kyma-project.io/managed-by`, which only Tidegate sets \
+         (rendering the namespace)",
+    );
+    check(
+        &metadata("annotations: {tidegate.dev/prune: enabled}"),
+        "template skr/namespace.yaml:4: writes annotation `tidegate.dev/prune`, which only Tidegate sets \
+         (rendering the namespace)",
+    );
+    for forged in ["name: other", "namespace: other", "finalizers: [x]", "ownerReferences: []", "generateName: a"] {
+        let field = forged.split_once(':').unwrap().0;
+        check(
+            &metadata(forged),
+            &format!(
+                "template skr/namespace.yaml:4: writes `metadata.{field}`; identity and ownership are set by Tidegate \
+                 (rendering the namespace)"
+            ),
+        );
+    }
+}
+
+#[test]
+fn what_is_not_yaml_is_shown_in_the_template_and_not_in_the_output() {
+    let text = "apiVersion: v1\n{% for i in range(3) %}\n# {{ i }}\n{% endfor %}\nkind: [Namespace\n";
+    let message = mistake(text);
+    assert!(message.starts_with("template skr/namespace.yaml:5: writes what is not YAML: "), "{message}");
+}
+
+#[test]
+fn a_syntax_error_is_a_diagnostic_when_the_template_is_read() {
+    let mut diagnostics = Diagnostics::default();
+    let text = "apiVersion: v1\nkind: {% if %}\n";
+    let templates = Templates::embedded().with_overrides(&mut diagnostics, [file("skr/namespace.yaml", text)]);
+    let found: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].starts_with("templates/skr/namespace.yaml:2: template skr/namespace.yaml: syntax error: "),
+        "{found:?}"
+    );
+    let error = templates.render(Template::Namespace, &json!({}), &Stamp::new("", "a"), "the namespace");
+    assert!(error.is_err(), "the embedded template does not step in for a broken one");
+}
+
+#[test]
+fn a_file_that_replaces_nothing_is_a_diagnostic() {
+    let mut diagnostics = Diagnostics::default();
+    let _ = Templates::embedded().with_overrides(&mut diagnostics, [file("skr/namespaces.yaml", "")]);
+    let found: Vec<&Diagnostic> = diagnostics.iter().collect();
+    assert_eq!(found[0].code, CODE_TEMPLATE_UNKNOWN);
+    assert!(found[0].hint.as_deref().is_some_and(|hint| hint.contains("skr/namespace.yaml")));
+}
+
+#[test]
+fn a_partial_template_is_included_and_named_when_it_is_wrong() {
+    let mut diagnostics = Diagnostics::default();
+    let files = [
+        file("skr/namespace.yaml", &format!("{HEAD}{{% include \"_labels.yaml\" %}}\n")),
+        file("_labels.yaml", "metadata:\n  labels:\n    a: {{ b }}\n"),
+    ];
+    let templates = Templates::embedded().with_overrides(&mut diagnostics, files);
+    assert!(diagnostics.is_empty());
+    let error = templates.render(Template::Namespace, &json!({}), &Stamp::new("", "a"), "the namespace").unwrap_err();
+    assert_eq!((error.template.as_str(), error.line), ("_labels.yaml", Some(3)));
+    let object =
+        templates.render(Template::Namespace, &json!({"b": "c"}), &Stamp::new("", "a"), "the namespace").unwrap();
+    assert_eq!(object.label("a"), Some("c"));
+}
+
+#[test]
+fn check_finds_what_the_example_shows() {
+    let mut diagnostics = Diagnostics::default();
+    let templates = Templates::embedded()
+        .with_overrides(&mut diagnostics, [file("skr/kyma.yaml", "apiVersion: {{ version }}\nkind: Kyma\n")]);
+    templates.check(&mut diagnostics);
+    let found: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        ["templates/skr/kyma.yaml:1: template skr/kyma.yaml: `version` is not there in the context \
+          (rendering the example of its context)"]
+    );
+}
+
+#[test]
+fn a_template_may_refuse() {
+    check(
+        "{{ fail(\"no runtimes here\") }}\n",
+        "template skr/namespace.yaml:1: no runtimes here (rendering the namespace)",
+    );
+}
+
+#[test]
+fn values_are_printed_as_yaml() {
+    let mut diagnostics = Diagnostics::default();
+    let text = "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    a: {{ a|quote }}\n    b: {{ b|tojson }}\n\
+                spec:\n  on: {{ on }}\n  off: {{ off }}\n  list:\n    {{ list|toyaml|indent(4) }}\n";
+    let templates = Templates::embedded().with_overrides(&mut diagnostics, [file("skr/namespace.yaml", text)]);
+    let context = json!({"a": 1, "b": "yes", "on": true, "off": null, "list": ["0644", {"x": ["y"]}]});
+    let object = templates.render(Template::Namespace, &context, &Stamp::new("", "a"), "the namespace").unwrap();
+    assert_eq!((object.label("a"), object.label("b")), (Some("1"), Some("yes")));
+    // `on` and `off` are keys here, which YAML of old reads as booleans.
+    let spec = object.value()["spec"].as_object().unwrap();
+    assert!(spec.values().any(|value| *value == json!(true)) && spec.values().any(Value::is_null), "{spec:?}");
+    assert_eq!(spec["list"], json!(["0644", {"x": ["y"]}]));
+}
+
+#[test]
+fn a_list_is_not_printed_as_it_is() {
+    let mut diagnostics = Diagnostics::default();
+    let templates = Templates::embedded()
+        .with_overrides(&mut diagnostics, [file("skr/namespace.yaml", "apiVersion: v1\nkind: {{ list }}\n")]);
+    let error =
+        templates.render(Template::Namespace, &json!({"list": []}), &Stamp::new("", "a"), "the namespace").unwrap_err();
+    assert_eq!(error.message, "a list or mapping cannot be printed as it is; use the filter `tojson` or `toyaml`");
+}
+
+#[test]
+fn overrides_hold_for_objects_of_their_source_only() {
+    let source = |name: &str| SourceName::new(Key::new("kcp-system", name));
+    let metadata = |name: &str| ObjectMeta {
+        labels: Some([("tidegate.dev/source".to_owned(), source(name).label_value())].into()),
+        annotations: Some([("tidegate.dev/source".to_owned(), source(name).to_string())].into()),
+        ..ObjectMeta::default()
+    };
+    let text = "apiVersion: v1\nkind: Namespace\nmetadata: {labels: {own: \"yes\"}}\n";
+    let own = Templates::embedded().with_overrides(&mut Diagnostics::default(), [file("skr/namespace.yaml", text)]);
+    let mut library = Library::new(Templates::embedded());
+    library.set(source("a"), own);
+    let label = |templates: &Templates| {
+        let stamp = Stamp::new("", "kyma-system");
+        let object = templates.render(Template::Namespace, &json!({"name": "x"}), &stamp, "a test").unwrap();
+        object.label("own").map(str::to_owned)
+    };
+    let (a, b) = (metadata("a"), metadata("b"));
+    assert_eq!(label(library.of(&a)).as_deref(), Some("yes"));
+    assert_eq!(label(library.of(&b)), None);
+    assert_eq!(label(library.of(&ObjectMeta::default())), None);
+    assert_eq!(label(library.of_all([&a, &a])).as_deref(), Some("yes"));
+    assert_eq!(label(library.of_all([&a, &b])), None, "what several sources share is none of theirs");
+}
