@@ -12,6 +12,7 @@ mod build;
 mod certificates;
 mod guard;
 mod kubeconfig;
+mod objects;
 mod ports;
 mod repository;
 mod server;
@@ -23,6 +24,7 @@ pub use build::{Assets, MODULE_FILES, Program};
 pub use certificates::{Authority, Identity};
 pub use guard::{Folder, Guarded};
 pub use kubeconfig::{Credentials, Kubeconfig};
+pub use objects::{api_of, apply, install_crds, read_crds};
 pub use repository::Repository;
 pub use server::{ControlPlane, Etcd, Extent, Options};
 

@@ -31,10 +31,10 @@ kill -s KILL "$watcher" 2>/dev/null
 exit "$code"
 "#;
 
-/// Removes its argument, a folder, when standard input ends. A server that is being killed may still write into it,
-/// hence the repetition.
+/// Removes its argument, a folder, when standard input ends without a word. A server that is being killed may still
+/// write into it, hence the repetition.
 const JANITOR: &str = r#"
-read -r ignored
+read -r word && exit 0
 tries=0
 while [ "$tries" -lt 100 ]; do
   rm -rf -- "$1" 2>/dev/null && [ ! -e "$1" ] && exit 0
@@ -157,6 +157,15 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Keeps the folder for good.
+    pub fn keep(mut self) -> PathBuf {
+        if let Some(mut pipe) = self.janitor.stdin.take() {
+            // A janitor that is gone removes nothing either.
+            let _ = writeln!(pipe, "keep");
+        }
+        self.path.clone()
     }
 }
 

@@ -7,7 +7,6 @@
 use std::{
     fmt::Write as _,
     ops::Deref,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -15,14 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::{
-    Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
-    core::{GroupVersionKind, NamespaceResourceScope},
-    discovery::{Scope, pinned_kind},
-};
+use kube::{Api, Client, api::DynamicObject, core::NamespaceResourceScope};
 use serde_json::{Value, json};
-use tidegate::testbed::{Assets, ControlPlane, Etcd, Extent, Options};
+use tidegate::testbed::{self, Assets, ControlPlane, Etcd, Extent, Options};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 /// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
@@ -139,65 +133,42 @@ pub(crate) async fn namespace(client: &Client, prefix: &str) -> String {
     name
 }
 
-/// Applies an object as `test`, whatever its kind, and returns what the server made of it.
+/// Applies an object as an administrator, whatever its kind, and returns what the server made of it.
 pub(crate) async fn apply(client: &Client, object: &Value) -> DynamicObject {
     try_apply(client, object).await.unwrap_or_else(|error| panic!("{} is applied: {error}", describe(object)))
 }
 
-/// Applies an object as `test`, or says what the server has against it.
+/// Applies an object as an administrator, or says what the server has against it.
 pub(crate) async fn try_apply(client: &Client, object: &Value) -> Result<DynamicObject, kube::Error> {
-    let parameters = PatchParams::apply("test").force().validation_strict();
-    let name = object["metadata"]["name"].as_str().expect("an object has a name");
-    api_of(client, object).await?.patch(name, &parameters, &Patch::Apply(object)).await
+    testbed::apply(client, object).await
 }
 
 /// The API of an object's kind, in the object's namespace.
 pub(crate) async fn api_of(client: &Client, object: &Value) -> Result<Api<DynamicObject>, kube::Error> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    let (group, version) = version.rsplit_once('/').unwrap_or(("", &version));
-    let kind = GroupVersionKind::gvk(group, version, &kind);
-    let (resource, capabilities) = pinned_kind(client, &kind).await?;
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-    Ok(match capabilities.scope {
-        Scope::Cluster => Api::all_with(client.clone(), &resource),
-        Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
-    })
+    testbed::api_of(client, object).await
 }
 
-/// Applies the documents of a file with CRDs and waits until all are established.
-pub(crate) async fn install_crds_from(client: &Client, file: &Path) {
-    use serde::Deserialize as _;
-    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let crds: Vec<Value> = serde_yaml::Deserializer::from_str(&text)
-        .map(|document| Value::deserialize(document).expect("CRDs are YAML"))
-        .filter(|document| document["kind"] == "CustomResourceDefinition")
-        .collect();
-    assert!(!crds.is_empty(), "{} holds CRDs", file.display());
-    install_crds(client, &crds).await;
-}
-
-/// Applies CRDs, as values, and waits until all are established and served.
+/// Applies CRDs, as values, and waits until all are served.
 pub(crate) async fn install_crds(client: &Client, crds: &[Value]) {
-    for crd in crds {
-        apply(client, crd).await;
-    }
-    for crd in crds {
-        let name = crd["metadata"]["name"].as_str().expect("a CRD has a name");
-        eventually(&format!("CRD {name} is established"), SOON, async || {
-            let live = api_of(client, crd).await.map_err(|e| e.to_string())?;
-            let live = live.get(name).await.map_err(|error| error.to_string())?;
-            let conditions = live.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let established = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
-            if conditions.iter().any(established) { Ok(()) } else { Err(format!("conditions {conditions:?}")) }
-        })
-        .await;
-    }
+    testbed::install_crds(client, crds).await.expect("CRDs are accepted");
+}
+
+/// Our own CRDs.
+pub(crate) async fn install_own_crds(client: &Client) {
+    let crds: Vec<Value> = tidegate::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect();
+    install_crds(client, &crds).await;
 }
 
 /// Istio's CRDs, as a KCP has them.
 pub(crate) async fn install_istio_crds(client: &Client) {
-    install_crds_from(client, &assets().await.file("istio-crds.yaml")).await;
+    install_crds_from(client, "istio-crds.yaml").await;
+}
+
+/// The CRDs of one of the testbed's files.
+pub(crate) async fn install_crds_from(client: &Client, file: &str) {
+    let crds = testbed::read_crds(&assets().await.file(file)).expect("CRDs are YAML");
+    assert!(!crds.is_empty(), "{file} holds CRDs");
+    install_crds(client, &crds).await;
 }
 
 /// Asks again until `ask` answers `Ok`, and returns the answer. Past the deadline the test fails with the last `Err`,

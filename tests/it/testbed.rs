@@ -82,6 +82,13 @@ async fn rbac_decides_and_the_audit_log_counts() {
 }
 
 #[tokio::test]
+async fn crds_of_go_modules_are_accepted() {
+    let client = harness::kcp().await.client().unwrap();
+    harness::install_istio_crds(&client).await;
+    harness::install_crds_from(&client, "cert-manager-crds.yaml").await;
+}
+
+#[tokio::test]
 async fn a_server_comes_back_with_its_objects() {
     let server = harness::dedicated(Options { name: "again".to_owned(), ..Options::default() }).await;
     let client = server.client().unwrap();

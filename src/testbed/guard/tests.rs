@@ -52,3 +52,11 @@ async fn a_folder_goes_with_its_value() {
     drop(folder);
     assert!(!path.exists());
 }
+
+#[tokio::test]
+async fn a_folder_can_be_kept() {
+    let folder = Folder::temporary("tidegate-guard-").unwrap();
+    let path = folder.keep();
+    assert!(path.exists());
+    std::fs::remove_dir(path).unwrap();
+}
