@@ -5,12 +5,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{
-    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
+    api::{
+        Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher,
+        names::{self, annotation, finalizer},
+        shared::ObjectMeta,
+    },
+    definition::{Definition, Definitions, Kind},
+    diagnostic::{Diagnostic, Diagnostics},
     name::Key,
-    object::Digest,
+    object::{Digest, Object},
 };
 
 /// Definitions by key. Iteration is in the order of keys, so two runs see the same order.
@@ -30,6 +37,9 @@ pub struct Landscape {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceName(Key);
 
+/// Code of the diagnostic of a definition that passes the schema and is still not understood.
+pub const CODE_UNREADABLE: &str = "unreadable";
+
 /// Longest value of a label.
 const LABEL_LEN_MAX: usize = 63;
 
@@ -46,6 +56,79 @@ pub fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
 /// One of an object's annotations.
 pub fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// What is applied to KCP for a definition: as written, with our marks.
+///
+/// Nothing in it changes unless the definition, its path or its module does, so an unrelated commit writes nothing:
+/// neither commit nor line is part of it. The digest covers everything else that is applied.
+pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
+    let mut object = definition.object.clone();
+    object.map_mut().shift_remove("status");
+    let forged = [annotation::MODULE_TREE, annotation::DIGEST];
+    if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|name, _| !forged.contains(&name.as_str()));
+    }
+    object.set_label(names::label::SOURCE, &source.label_value());
+    object.set_annotation(annotation::SOURCE, &source.to_string());
+    object.set_annotation(annotation::PATH, &definition.place.path);
+    if let Some(module) = &definition.module {
+        object.set_annotation(annotation::MODULE_TREE, &module.tree.to_string());
+    }
+    match definition.kind {
+        Kind::Kyma => {
+            object.set_label(names::label::MANAGED_BY, names::MANAGED_BY_KCP);
+            add_finalizer(&mut object, finalizer::KYMA);
+        }
+        // Set at once, so that the controller need not write the Watcher a second time.
+        Kind::Watcher => add_finalizer(&mut object, finalizer::WATCHER),
+        Kind::ModuleTemplate | Kind::ModuleReleaseMeta => {}
+    }
+    let digest = object.digest().to_string();
+    object.set_annotation(annotation::DIGEST, &digest);
+    object
+}
+
+fn add_finalizer(object: &mut Object, finalizer: &str) {
+    let finalizers = object.metadata_mut().entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
+    if let Some(finalizers) = finalizers.as_array_mut() {
+        if !finalizers.iter().any(|found| found == finalizer) {
+            finalizers.push(Value::from(finalizer));
+        }
+    }
+}
+
+// === impl Landscape ===
+
+impl Landscape {
+    /// The definitions of one source, as they will stand in KCP.
+    pub fn of(diagnostics: &mut Diagnostics, definitions: &Definitions, source: &SourceName) -> Landscape {
+        let mut landscape = Landscape::default();
+        for ((kind, key), definition) in &definitions.good {
+            let object = stamp(definition, source);
+            let inserted = match kind {
+                Kind::ModuleTemplate => insert(&mut landscape.templates, key, object),
+                Kind::ModuleReleaseMeta => insert(&mut landscape.releases, key, object),
+                Kind::Watcher => insert(&mut landscape.watchers, key, object),
+                Kind::Kyma => insert(&mut landscape.kymas, key, object),
+            };
+            if let Err(error) = inserted {
+                // The schema let it pass and our types do not, which no definition should manage.
+                let message = format!("{kind} {key} cannot be read: {error}");
+                diagnostics.push(Diagnostic::error(CODE_UNREADABLE, message).at(definition.place.clone()));
+            }
+        }
+        landscape
+    }
+}
+
+fn insert<T: DeserializeOwned>(
+    into: &mut BTreeMap<Key, Arc<T>>,
+    key: &Key,
+    object: Object,
+) -> Result<(), serde_json::Error> {
+    into.insert(key.clone(), Arc::new(serde_json::from_value(object.into_value())?));
+    Ok(())
 }
 
 // === impl SourceName ===

@@ -22,6 +22,6 @@ pub mod revision;
 pub mod schema;
 pub mod snapshot;
 pub mod status;
-pub mod testbed;
 pub mod template;
+pub mod testbed;
 pub mod yaml;

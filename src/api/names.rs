@@ -55,11 +55,11 @@ pub mod annotation {
     /// The value of [`DISCLAIMER`].
     pub const DISCLAIMER_TEXT: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the resource is reverted to the original state.";
 
-    /// File and line of the definition behind an object in KCP.
+    /// File of the definition behind an object in KCP. Not its line: an edit above it would write the object.
     pub const PATH: &str = "tidegate.dev/path";
     /// `<namespace>/<name>` of the GitSource, spelled out (the label may be cut).
     pub const SOURCE: &str = "tidegate.dev/source";
-    /// Digest of the definition as it was last applied.
+    /// Digest of everything else that is applied for the definition.
     pub const DIGEST: &str = "tidegate.dev/digest";
     /// Directory or file in the same repository with the objects of a ModuleTemplate.
     pub const MODULE_PATH: &str = "tidegate.dev/module-path";

@@ -1,4 +1,7 @@
+use serde_json::json;
+
 use super::*;
+use crate::{definition::ModuleSource, diagnostic::Place, yaml};
 
 fn metadata(label: &str, annotation: &str) -> ObjectMeta {
     ObjectMeta {
@@ -28,4 +31,82 @@ fn a_source_counts_only_where_label_and_annotation_agree() {
     assert_eq!(source, Some(SourceName::new(Key::new("kcp-system", "landscape"))));
     assert_eq!(SourceName::of(&metadata("kcp-system.other", "kcp-system/landscape")), None);
     assert_eq!(SourceName::of(&ObjectMeta::default()), None);
+}
+
+fn definition(kind: Kind, value: Value, module: Option<ModuleSource>) -> Definition {
+    let object = Object::new(value).unwrap();
+    Definition {
+        kind,
+        key: Key::new(object.namespace(), object.name()),
+        place: Place::at(&"landscapes/dev.yaml".into(), 7, 1),
+        digest: object.digest(),
+        object,
+        module,
+        fields: Arc::new(yaml::parse("{}", &yaml::Limits::default()).unwrap().remove(0)),
+    }
+}
+
+fn kyma() -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {
+            "namespace": "kcp-system", "name": "one", "labels": {"team": "a"},
+            "annotations": {"tidegate.dev/module-tree": "forged"}, "finalizers": ["x"],
+        },
+        "spec": {"channel": "regular"},
+        "status": {"state": "Ready"},
+    })
+}
+
+#[test]
+fn a_stamped_kyma_says_where_it_comes_from_and_nothing_of_the_commit() {
+    let source = SourceName::new(Key::new("kcp-system", "landscape"));
+    let mut object = stamp(&definition(Kind::Kyma, kyma(), None), &source);
+    let digest = object.annotation(annotation::DIGEST).unwrap().to_owned();
+    object.metadata_mut()["annotations"].as_object_mut().unwrap().shift_remove(annotation::DIGEST);
+    assert_eq!(digest, object.digest().to_string());
+    let expected = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {
+            "namespace": "kcp-system", "name": "one",
+            "labels": {
+                "team": "a", "tidegate.dev/source": "kcp-system.landscape",
+                "operator.kyma-project.io/managed-by": "lifecycle-manager",
+            },
+            "annotations": {
+                "tidegate.dev/source": "kcp-system/landscape", "tidegate.dev/path": "landscapes/dev.yaml",
+            },
+            "finalizers": ["x", "operator.kyma-project.io/Kyma"],
+        },
+        "spec": {"channel": "regular"},
+    });
+    assert_eq!(object.value(), &expected);
+}
+
+#[test]
+fn a_module_that_lives_in_git_is_stamped_with_its_tree() {
+    let tree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904".parse().unwrap();
+    let value = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+        "metadata": {"namespace": "kcp-system", "name": "cache-1.2.0"}, "spec": {"descriptor": {}},
+    });
+    let module = ModuleSource { path: "modules/cache/1.2.0".to_owned(), tree };
+    let source = SourceName::new(Key::new("kcp-system", "landscape"));
+    let object = stamp(&definition(Kind::ModuleTemplate, value, Some(module)), &source);
+    assert_eq!(object.annotation(annotation::MODULE_TREE), Some("4b825dc642cb6eb9a060e54bf8d69288fbee4904"));
+    assert_eq!(SourceName::of(&serde_json::from_value(object.value()["metadata"].clone()).unwrap()), Some(source));
+}
+
+#[test]
+fn a_landscape_holds_what_is_stamped() {
+    let mut definitions = Definitions::default();
+    let kyma = definition(Kind::Kyma, kyma(), None);
+    definitions.good.insert((Kind::Kyma, kyma.key.clone()), Arc::new(kyma));
+    let mut diagnostics = Diagnostics::default();
+    let source = SourceName::new(Key::new("kcp-system", "landscape"));
+    let landscape = Landscape::of(&mut diagnostics, &definitions, &source);
+    assert!(diagnostics.is_empty());
+    let kyma = &landscape.kymas[&Key::new("kcp-system", "one")];
+    assert_eq!(SourceName::of(&kyma.metadata), Some(source));
+    assert_eq!(kyma.spec.channel, "regular");
 }
