@@ -469,33 +469,34 @@ fn cut(message: &str) -> String {
 
 /// Why a connection or a request failed below HTTP.
 pub(super) fn of_transport(error: &(dyn std::error::Error + 'static)) -> Unreachable {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    let mut found = None;
-    while let Some(error) = cause {
-        if error.is::<rustls::Error>() {
-            return Unreachable::Tls;
-        }
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            // `rustls` hides its errors in those of `std::io`, whose source skips the innermost one.
-            if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-                return Unreachable::Tls;
-            }
-            found = Some(match io.kind() {
-                std::io::ErrorKind::TimedOut => Unreachable::Timeout,
-                std::io::ErrorKind::ConnectionRefused
-                | std::io::ErrorKind::HostUnreachable
-                | std::io::ErrorKind::NetworkUnreachable
-                | std::io::ErrorKind::AddrNotAvailable => Unreachable::Connect,
-                _ => Unreachable::Broken,
-            });
-        }
-        // The connector's error for a failed look-up is private; its text is the only sign.
-        if error.to_string().starts_with("dns error") {
-            return Unreachable::Dns;
-        }
-        cause = error.source();
+    use std::io::ErrorKind;
+    if error.is::<rustls::Error>() {
+        return Unreachable::Tls;
     }
-    found.unwrap_or(Unreachable::Broken)
+    // The connector's error for a failed look-up is private; its text is the only sign.
+    if error.to_string().starts_with("dns error") {
+        return Unreachable::Dns;
+    }
+    let io = error.downcast_ref::<std::io::Error>();
+    // An error that is wrapped in one of `std::io` is no source of it: that would be the source of the wrapped one.
+    let inner = match io.and_then(std::io::Error::get_ref) {
+        Some(wrapped) => Some(of_transport(wrapped)),
+        None => error.source().map(of_transport),
+    };
+    match (io.map(std::io::Error::kind), inner) {
+        (_, Some(inner)) if inner != Unreachable::Broken => inner,
+        (Some(ErrorKind::TimedOut), _) => Unreachable::Timeout,
+        (
+            Some(
+                ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::AddrNotAvailable,
+            ),
+            _,
+        ) => Unreachable::Connect,
+        _ => Unreachable::Broken,
+    }
 }
 
 #[cfg(test)]

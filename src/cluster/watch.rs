@@ -34,6 +34,8 @@ pub struct Options {
     pub fields: Option<String>,
     /// Whether only metadata is asked for; the type that is read is then [`kube::core::PartialObjectMeta`].
     pub metadata_only: bool,
+    /// How often a kind that is not served is asked for again.
+    pub absent_pause: Duration,
 }
 
 /// What happened.
@@ -71,7 +73,7 @@ const WATCH: Duration = Duration::from_secs(290);
 const SILENCE_MAX: Duration = Duration::from_secs(330);
 /// Longest line of a watch: an object of etcd's limit, in JSON, with room.
 const LINE_LEN_MAX: usize = 16 << 20;
-/// How often a kind that is not served is asked for again.
+/// How often a kind that is not served is asked for again, if nobody says otherwise.
 const ABSENT: Duration = Duration::from_secs(30);
 
 // === impl Options ===
@@ -79,7 +81,7 @@ const ABSENT: Duration = Duration::from_secs(30);
 impl Options {
     /// All objects of a kind.
     pub fn all(kind: Kind) -> Options {
-        Options { kind, namespace: None, labels: None, fields: None, metadata_only: false }
+        Options { kind, namespace: None, labels: None, fields: None, metadata_only: false, absent_pause: ABSENT }
     }
 
     /// In one namespace.
@@ -98,6 +100,12 @@ impl Options {
     #[must_use]
     pub fn fields(self, selector: &str) -> Options {
         Options { fields: Some(selector.to_owned()), ..self }
+    }
+
+    /// With another pace for a kind that is not served.
+    #[must_use]
+    pub fn absent_pause(self, absent_pause: Duration) -> Options {
+        Options { absent_pause, ..self }
     }
 
     /// Metadata only.
@@ -262,7 +270,7 @@ where
             Error::NotServed { .. } => {
                 self.replace(BTreeMap::new());
                 self.say_synced();
-                return retry::jittered(ABSENT, dice());
+                return retry::jittered(self.options.absent_pause, dice());
             }
             Error::Expired { .. } => return Duration::ZERO,
             _ => {}

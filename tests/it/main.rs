@@ -1,6 +1,7 @@
 //! All integration tests, in one binary.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail by panic, and say what they wait for")]
 
+mod cluster;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
 mod testbed;
