@@ -25,15 +25,23 @@ pub use self::{
     watch::LocalWatch,
 };
 
+mod address;
+mod advertisement;
 mod error;
+mod fetch;
+mod generation;
+mod http;
 pub mod limits;
 mod local;
 mod mirror;
 mod objects;
+mod redirect;
 mod remote;
 mod state;
+mod thread;
 mod url;
 mod watch;
+mod work_tree;
 
 /// Sets libgit2 up, once per process; every entrance of this module calls it.
 fn prepare() {
@@ -57,5 +65,6 @@ fn prepare() {
         // configuration; we run none, and checkouts in pipelines often belong to somebody else.
         let set = unsafe { git2::opts::set_verify_owner_validation(false) };
         debug_assert!(set.is_ok(), "the setting exists in this libgit2");
+        http::register();
     });
 }

@@ -3,7 +3,7 @@
 use std::{fmt, io, path::PathBuf, time::Duration};
 
 use super::{remote::Reference, url::Url};
-use crate::revision::Oid;
+use crate::{retry::Class, revision::Oid};
 
 /// An operation that failed, and what it failed on.
 #[derive(Debug, thiserror::Error)]
@@ -259,6 +259,46 @@ struct Seconds(Duration);
 // === impl Error ===
 
 impl Error {
+    /// What can help.
+    pub fn class(&self) -> Class {
+        match self {
+            Error::StateInUse { .. }
+            | Error::State { .. }
+            | Error::Damaged { .. }
+            | Error::Busy { .. }
+            | Error::Thread
+            | Error::Deadline { .. }
+            | Error::Connect { .. }
+            | Error::Answer { .. }
+            | Error::Path { .. }
+            | Error::Missing { .. } => Class::Transient,
+            Error::Status { status, .. } if *status == 429 || 500 <= *status => Class::Transient,
+            Error::Status { .. }
+            | Error::Certificate { .. }
+            | Error::Authorities
+            | Error::Credentials { .. }
+            | Error::CredentialsOverHttp { .. }
+            | Error::Address { .. }
+            | Error::Authentication { .. }
+            | Error::Forbidden { .. }
+            | Error::NoRepository { .. }
+            | Error::NoReference { .. }
+            | Error::NoCommit { .. }
+            | Error::Redirect { .. }
+            | Error::NotGit { .. }
+            | Error::TooMuch { .. }
+            | Error::Sha256 { .. }
+            | Error::TooManyFiles { .. }
+            | Error::TooDeep { .. }
+            | Error::Unreadable { .. }
+            | Error::PathIsLink { .. }
+            | Error::NotARepository { .. }
+            | Error::Repository { .. }
+            | Error::NoRevision { .. }
+            | Error::Watch { .. } => Class::Stalled,
+        }
+    }
+
     /// One word for conditions and metrics.
     pub fn reason(&self) -> &'static str {
         match self {

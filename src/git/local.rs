@@ -1,11 +1,25 @@
 //! Repositories and folders of the user, read in place.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
 
 use git2::Repository;
 
-use super::{error::Error, objects};
+use super::{error::Error, fetch::is_sha256_error, objects, work_tree};
 use crate::snapshot::{Filter, Limits, Snapshot};
+
+/// Where a path lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The repository's root; outside of a repository the folder itself, or the folder of the file.
+    pub root: PathBuf,
+    /// The path relative to the root, with `/`; empty for the root.
+    pub below: String,
+    /// Whether there is a repository.
+    pub is_repository: bool,
+}
 
 /// The files of a revision of the repository that `path` lies in, which may be bare.
 ///
@@ -13,8 +27,9 @@ use crate::snapshot::{Filter, Limits, Snapshot};
 /// paths are relative to the root (see [`locate`] for where `path` lies in it).
 pub fn resolve(path: &Path, revision: &str, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
     super::prepare();
-    let not_found = || Error::NotARepository { path: path.to_owned() };
-    let repository = Repository::discover(path).map_err(|_| not_found())?;
+    check_links(path)?;
+    let canonical = canonical(path)?;
+    let (_, repository) = discover(&canonical)?.ok_or_else(|| Error::NotARepository { path: path.to_owned() })?;
     let commit = repository
         .revparse_single(revision)
         .and_then(|object| object.peel_to_commit())
@@ -23,26 +38,120 @@ pub fn resolve(path: &Path, revision: &str, filter: &Filter, limits: Limits) -> 
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, None, filter, limits, &broken)
 }
 
-/// Where a path lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The repository's root, or the folder itself where there is no repository.
-    pub root: PathBuf,
-    /// The path relative to the root, with `/`; empty for the root.
-    pub below: String,
+/// The files as they lie on disk, as `git add -A` would see them: what `.gitignore` and `.git/info/exclude` name is left
+/// out unless it is tracked, a repository within is a submodule, and folders have the tree ids that a commit would give
+/// them. The user's own list of ignored files does not count, so that everybody sees the same.
+///
+/// `path` may be the repository's root, a folder or a file in it; the snapshot holds the whole repository and its
+/// paths are relative to the root (see [`locate`] for where `path` lies in it). Outside of a repository, and where the
+/// repository ignores `path`, a folder is read as it is, with paths relative to it, and of a file only that file.
+///
+/// No symbolic link is followed: one that lies in the tree is [`crate::snapshot::Content::Symlink`], and a `path` that
+/// leads through one within the repository is refused.
+pub fn read_work_tree(path: &Path, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
+    super::prepare();
+    let place = locate(path)?;
+    if !place.is_repository {
+        return work_tree::read_folder(&place, filter, limits);
+    }
+    let broken = |what: &str| Error::Repository { path: place.root.clone(), what: what.to_owned() };
+    let repository = Repository::open(&place.root).map_err(|_| broken("it was there a moment ago"))?;
+    if repository.is_bare() {
+        return Err(broken("it is bare and has no work tree; name a revision with --rev"));
+    }
+    work_tree::read_repository(&repository, &place.root, filter, limits)
 }
 
 /// Finds the repository, or the plain folder, that a path of the command line lies in.
 pub fn locate(path: &Path) -> Result<Place, Error> {
     super::prepare();
-    Err(Error::NotARepository { path: path.to_owned() })
+    check_links(path)?;
+    let canonical = canonical(path)?;
+    if let Some((root, repository)) = discover(&canonical)? {
+        let below = canonical.strip_prefix(&root).unwrap_or(Path::new(""));
+        let text = below.to_str().ok_or_else(|| Error::Path {
+            path: path.to_owned(),
+            source: io::Error::new(io::ErrorKind::InvalidFilename, "the name is no UTF-8"),
+        })?;
+        if !is_left_out(&repository, below) {
+            return Ok(Place { below: text.to_owned(), root, is_repository: true });
+        }
+    }
+    let (root, below) =
+        match (canonical.is_file(), canonical.parent(), canonical.file_name().and_then(|name| name.to_str())) {
+            (true, Some(folder), Some(name)) => (folder.to_owned(), name.to_owned()),
+            _ => (canonical, String::new()),
+        };
+    Ok(Place { root, below, is_repository: false })
 }
 
-/// The files as they lie on disk, as `git add -A` would see them.
+/// The path without links, `.` and `..`.
+fn canonical(path: &Path) -> Result<PathBuf, Error> {
+    fs::canonicalize(path).map_err(|source| Error::Path { path: path.to_owned(), source })
+}
+
+/// The innermost repository around a path, and its root.
+fn discover(canonical: &Path) -> Result<Option<(PathBuf, Repository)>, Error> {
+    for folder in canonical.ancestors() {
+        let is_candidate = fs::symlink_metadata(folder.join(".git")).is_ok() || folder.join("HEAD").is_file();
+        if !is_candidate {
+            continue;
+        }
+        match Repository::open(folder) {
+            // Within `.git`, the repository around it is not meant.
+            Ok(repository) if folder.file_name().is_some_and(|name| name == ".git") && !repository.is_bare() => {}
+            Ok(repository) => return Ok(Some((folder.to_owned(), repository))),
+            Err(error) if is_sha256_error(&error) => {
+                let what = "it uses SHA-256 object ids, which are not supported".to_owned();
+                return Err(Error::Repository { path: folder.to_owned(), what });
+            }
+            // An empty `.git` is no repository; git looks further up as well.
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Whether `git add -A` would find nothing at a path: it is ignored, and nothing below it is tracked.
+fn is_left_out(repository: &Repository, below: &Path) -> bool {
+    if below.as_os_str().is_empty() || repository.is_bare() {
+        return false;
+    }
+    let ignored = below.ancestors().filter(|part| !part.as_os_str().is_empty()).any(|part| {
+        // A pattern that ends with a slash only matches a path that does.
+        let folder = part.join("");
+        repository.is_path_ignored(part).unwrap_or(false) || repository.is_path_ignored(folder).unwrap_or(false)
+    });
+    let is_tracked = || {
+        repository.index().is_ok_and(|index| {
+            index
+                .iter()
+                .any(|entry| std::str::from_utf8(&entry.path).is_ok_and(|path| Path::new(path).starts_with(below)))
+        })
+    };
+    ignored && !is_tracked()
+}
+
+/// Refuses a path that leads through a symbolic link within a repository.
 ///
-/// `path` may be the repository's root, a folder or a file in it; the snapshot holds the whole repository and its
-/// paths are relative to the root (see [`locate`] for where `path` lies in it). A folder outside of any repository is
-/// read as it is, and paths are relative to it; of a file outside of any repository only that file is read.
-pub fn read_work_tree(path: &Path, _filter: &Filter, _limits: Limits) -> Result<Snapshot, Error> {
-    Err(Error::NotARepository { path: path.to_owned() })
+/// Links outside of it, such as a home folder that is one, are the user's own affair.
+fn check_links(path: &Path) -> Result<(), Error> {
+    let absolute = std::path::absolute(path).map_err(|source| Error::Path { path: path.to_owned(), source })?;
+    if absolute.components().any(|component| component == Component::ParentDir) {
+        // Without resolving links nobody knows what `..` means; the canonical path holds none.
+        return Ok(());
+    }
+    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+    let mut link: Option<&Path> = None;
+    for part in absolute.ancestors() {
+        match (link, fs::symlink_metadata(part.join(".git")).is_ok()) {
+            (Some(link), true) => return Err(Error::PathIsLink { path: link.to_owned() }),
+            (None, true) if !is_link(part) => return Ok(()),
+            _ => {}
+        }
+        if is_link(part) {
+            link = Some(part);
+        }
+    }
+    Ok(())
 }

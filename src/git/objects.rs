@@ -165,6 +165,16 @@ impl<'a> Collector<'a> {
         self.filter.takes(path)
     }
 
+    /// Whether a file of this size is not read.
+    pub(super) fn is_too_large(&self, bytes: u64) -> bool {
+        self.limits.file_bytes_max < bytes
+    }
+
+    /// Largest file that is read.
+    pub(super) fn file_bytes_max(&self) -> u64 {
+        self.limits.file_bytes_max
+    }
+
     pub(super) fn folder(&mut self, path: &str, id: Oid) {
         self.trees.insert(path.into(), id);
     }

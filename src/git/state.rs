@@ -17,7 +17,7 @@ use crate::name::Key;
 pub struct State {
     folder: Arc<Path>,
     /// Held open for the lock.
-    lock: Arc<File>,
+    _lock: Arc<File>,
 }
 
 // === impl State ===
@@ -44,7 +44,7 @@ impl State {
         }
         // Who holds it is for people only, so a failure to write it is none of ours.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        Ok(State { folder: folder.into(), lock: Arc::new(lock) })
+        Ok(State { folder: folder.into(), _lock: Arc::new(lock) })
     }
 
     /// The mirror of a source's repository, which is made if it is absent.
@@ -71,4 +71,56 @@ fn holder(lock: &mut File) -> String {
 pub(super) fn state_error(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path: PathBuf = path.to_owned();
     move |source| Error::State { operation, path, source }
+}
+
+/// Makes renames within a folder durable.
+pub(super) fn sync_folder(folder: &Path) -> Result<(), Error> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(state_error("sync", folder))
+}
+
+/// The file that says which revision was good last.
+pub(super) mod good {
+    use std::{
+        fs::{self, File},
+        io::Write,
+        path::Path,
+    };
+
+    use serde::{Deserialize, Serialize};
+
+    use super::{Error, state_error, sync_folder};
+    use crate::revision::{Oid, Revision};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Record {
+        name: String,
+        commit: Oid,
+    }
+
+    /// What was recorded, if it can be read.
+    pub(in super::super) fn load(folder: &Path) -> Option<Revision> {
+        let path = folder.join("good");
+        let bytes = fs::read(&path).ok()?;
+        match serde_json::from_slice::<Record>(&bytes) {
+            Ok(Record { name, commit }) => Some(Revision::Commit { name, commit }),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "record of the last good revision cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Records a commit so that either the old or the new record is there whatever happens.
+    pub(in super::super) fn store(folder: &Path, revision: &Revision) -> Result<(), Error> {
+        let Revision::Commit { name, commit } = revision else { return Ok(()) };
+        let path = folder.join("good");
+        let new = folder.join("good.new");
+        let record = serde_json::json!({ "name": name, "commit": commit });
+        File::create(&new)
+            .and_then(|mut file| writeln!(file, "{record}").and_then(|()| file.sync_all()))
+            .map_err(state_error("write", &new))?;
+        fs::rename(&new, &path).map_err(state_error("rename to", &path))?;
+        sync_folder(folder)
+    }
 }

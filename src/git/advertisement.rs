@@ -1,0 +1,66 @@
+//! The first answer of a git server, looked at before libgit2 parses it.
+//!
+//! It is small enough to be held as a whole. Looking first gives errors that can be acted upon, and keeps libgit2
+//! away from what is no advertisement at all.
+
+/// What is wrong with an advertisement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// It ends early, or its framing is broken.
+    Broken,
+    /// The server says, in a line made for it, that it does not want to.
+    Refused,
+    /// The repository has SHA-256 ids.
+    Sha256,
+}
+
+/// Checks the framing and the capabilities of a `git-upload-pack` advertisement, and returns it without the lines
+/// that are no UTF-8: a reference with such a name cannot be asked for, and the bindings do not expect one.
+pub(super) fn checked(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
+    // After the line with the service and its flush come the references and theirs.
+    let mut rest = bytes;
+    let mut flushes = 0;
+    let mut lines = 0;
+    let mut kept = Vec::with_capacity(bytes.len());
+    while flushes < 2 {
+        let (line, after) = packet(rest).ok_or(Problem::Broken)?;
+        let packet = &rest[..rest.len() - after.len()];
+        rest = after;
+        let Some(line) = line else {
+            flushes += 1;
+            kept.extend_from_slice(packet);
+            continue;
+        };
+        lines += 1;
+        if lines == 1 && !line.starts_with(b"# service=git-upload-pack") {
+            return Err(if line.starts_with(b"ERR ") { Problem::Refused } else { Problem::Broken });
+        }
+        if line.starts_with(b"ERR ") {
+            return Err(Problem::Refused);
+        }
+        let capabilities = line.iter().position(|&byte| byte == 0).map_or(&b""[..], |zero| &line[zero + 1..]);
+        let mut capabilities = capabilities.split(|byte| byte.is_ascii_whitespace());
+        if capabilities.any(|capability| capability == b"object-format=sha256") {
+            return Err(Problem::Sha256);
+        }
+        if std::str::from_utf8(line).is_ok() {
+            kept.extend_from_slice(packet);
+        }
+    }
+    Ok(kept)
+}
+
+/// The first packet (`None` for a flush) and what follows it.
+fn packet(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+    let length = std::str::from_utf8(bytes.get(..4)?).ok()?;
+    if !length.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    match usize::from_str_radix(length, 16).ok()? {
+        0 => Some((None, bytes.get(4..)?)),
+        length => Some((Some(bytes.get(4..length)?), bytes.get(length..)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! Where a redirect leads, and whether it may carry credentials: a decision, apart from the network.
+
+use ureq::http::Uri;
+
+/// What to ask next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) uri: Uri,
+    /// Whether credentials may go there: only to the very origin that they were given for.
+    pub(super) is_same_origin: bool,
+}
+
+/// Why a redirect is not followed, in words that continue "… redirects".
+pub(super) type Why = &'static str;
+
+/// Resolves `location`, found in the answer of `current`, for a fetch that was asked of `origin`.
+pub(super) fn follow(origin: &Uri, current: &Uri, location: &[u8]) -> Result<Hop, Why> {
+    let location = std::str::from_utf8(location).map_err(|_| "to something that is no URL")?;
+    let uri = resolve(current, location).ok_or("to something that is no URL")?;
+    match uri.scheme_str() {
+        Some("https") => {}
+        Some("http") if current.scheme_str() == Some("http") => {}
+        Some("http") => return Err("from https to plain http, which is refused"),
+        _ => return Err("to something else than http"),
+    }
+    if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
+        return Err("to a URL with credentials, which is refused");
+    }
+    Ok(Hop { is_same_origin: parts(&uri) == parts(origin), uri })
+}
+
+/// Scheme, host and port.
+fn parts(uri: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
+    let port_of_scheme = match uri.scheme_str() {
+        Some("https") => Some(443),
+        Some("http") => Some(80),
+        _ => None,
+    };
+    (uri.scheme_str(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(port_of_scheme))
+}
+
+fn resolve(current: &Uri, location: &str) -> Option<Uri> {
+    let (scheme, authority) = (current.scheme_str()?, current.authority()?);
+    let text = if location.contains("://") {
+        location.to_owned()
+    } else if location.starts_with("//") {
+        format!("{scheme}:{location}")
+    } else if location.starts_with('/') {
+        format!("{scheme}://{authority}{location}")
+    } else {
+        let folder = current.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        format!("{scheme}://{authority}{folder}/{location}")
+    };
+    let without_fragment = text.split('#').next()?;
+    without_fragment.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;
