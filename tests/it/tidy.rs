@@ -36,6 +36,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("conditions", 1, &["jiff", "k8s_openapi", "serde", "serde_json"]),
     ("retry", 1, &[]),
     ("status", 1, &["k8s_openapi", "serde_json"]),
+    // `definition` says what git declares, `status` how conditions are kept.
+    ("intake", 1, &["k8s_openapi", "serde_json"]),
     // ground
     ("config", 2, &["serde"]),
     ("tls", 2, &["rustls"]),

@@ -1,0 +1,228 @@
+//! Whose an object in KCP is.
+
+use std::collections::BTreeMap;
+
+use super::{Declared, Id, Live, Other, Situation, Why, text};
+use crate::{api::names::annotation, definition::Kind, diagnostic::Diagnostic, name::Key};
+
+/// Another GitOps tool that takes care of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OtherTool {
+    /// Flux, by a Kustomization.
+    Kustomization(Key),
+    /// Flux, by a HelmRelease.
+    HelmRelease(Key),
+    /// Argo CD, by an Application.
+    Application(String),
+}
+
+/// What is to be done about one definition.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// It stands in KCP as git has it.
+    Equal,
+    /// It is applied.
+    Apply(Why),
+    /// Its live object's managers must be known first.
+    LookUp,
+    /// Its live object is being deleted.
+    Terminating,
+    /// It is not applied.
+    Refused(Refusal),
+}
+
+/// Why a good definition is not applied.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Another source owns the object.
+    OwnedBy { owner: Key, read: bool },
+    /// The object exists without our mark.
+    Foreign { managers: Vec<String> },
+    /// Another tool takes care of the object.
+    Tool(OtherTool),
+}
+
+const FLUX_KUSTOMIZATION: (&str, &str) = ("kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace");
+const FLUX_HELM_RELEASE: (&str, &str) = ("helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace");
+const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
+const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
+/// Argo CD's default label is everybody's label: it counts only where a manager of Argo CD's wrote to the object.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// What is to be done about one definition.
+pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> Claim {
+    let Some(live) = situation.live.get(id) else {
+        return match earlier_claimant(situation, id) {
+            Some(owner) => Claim::Refused(Refusal::OwnedBy { owner, read: true }),
+            None => Claim::Apply(Why::Absent),
+        };
+    };
+    if live.deleting {
+        return Claim::Terminating;
+    }
+    if let Some(tool) = &live.tool {
+        return Claim::Refused(Refusal::Tool(tool.clone()));
+    }
+    match &live.source {
+        Some(label) if &**label == situation.label => ours(live, declared),
+        Some(label) => match situation.others.get(&**label) {
+            // The mark of a GitSource that is gone protects nothing any more.
+            None => Claim::Apply(Why::Moved),
+            Some(Other { key, declares: None, .. }) => {
+                Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: false })
+            }
+            Some(Other { key, declares: Some(ids), .. }) if ids.contains(id) => {
+                Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: true })
+            }
+            Some(_) => Claim::Apply(Why::Moved),
+        },
+        None => unmarked(live, declared),
+    }
+}
+
+fn ours(live: &Live, declared: &Declared) -> Claim {
+    let equal = live.digest.as_deref().is_some_and(|digest| digest == declared.digest.to_string());
+    match (equal, live.drifted) {
+        (true, false) => Claim::Equal,
+        (true, true) => Claim::Apply(Why::Drifted),
+        (false, _) => Claim::Apply(Why::Changed),
+    }
+}
+
+fn unmarked(live: &Live, declared: &Declared) -> Claim {
+    match (&live.managers, declared.adopt) {
+        // Only the managers tell whether Argo CD holds the object, so they are asked for even before an adoption.
+        (None, _) => Claim::LookUp,
+        (Some(_), true) => Claim::Apply(Why::Adopted),
+        (Some(managers), false) => Claim::Refused(Refusal::Foreign { managers: managers.to_vec() }),
+    }
+}
+
+/// Which other source creates an object that nobody has created yet: one that is read and comes first by name, so that
+/// two sources which declare the same object do not both create it.
+fn earlier_claimant(situation: &Situation<'_>, id: &Id) -> Option<Key> {
+    let declares = |other: &&Other| {
+        !other.idle && other.key < *situation.source && other.declares.as_ref().is_some_and(|ids| ids.contains(id))
+    };
+    situation.others.values().filter(declares).map(|other| other.key.clone()).min()
+}
+
+// === impl OtherTool ===
+
+impl OtherTool {
+    /// Finds the marks of Flux and Argo CD on an object. `managers` are its field managers, as far as they are known.
+    pub fn of(
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+        managers: &[String],
+    ) -> Option<OtherTool> {
+        let flux = |(name, namespace): (&str, &str)| {
+            let name = labels.get(name)?;
+            Some(Key::new(labels.get(namespace).map_or("", String::as_str), name))
+        };
+        if let Some(key) = flux(FLUX_KUSTOMIZATION) {
+            return Some(OtherTool::Kustomization(key));
+        }
+        if let Some(key) = flux(FLUX_HELM_RELEASE) {
+            return Some(OtherTool::HelmRelease(key));
+        }
+        if let Some(tracking) = annotations.get(ARGO_TRACKING) {
+            // `<application>:<group>/<kind>:<namespace>/<name>`
+            let application = tracking.split(':').next().unwrap_or_default();
+            return Some(OtherTool::Application(application.to_owned()));
+        }
+        let by_argo = managers.iter().any(|manager| manager.starts_with("argocd"));
+        labels
+            .get(ARGO_INSTANCE)
+            .or_else(|| annotations.get(ARGO_INSTANCE))
+            .or_else(|| labels.get(INSTANCE).filter(|_| by_argo))
+            .map(|application| OtherTool::Application(application.clone()))
+    }
+
+    /// Whose it is, for a sentence.
+    pub fn text(&self) -> String {
+        match self {
+            OtherTool::Kustomization(key) => format!("the Flux Kustomization {key}"),
+            OtherTool::HelmRelease(key) => format!("the Flux HelmRelease {key}"),
+            OtherTool::Application(name) => format!("the Argo CD Application {name}"),
+        }
+    }
+
+    fn code(&self) -> &'static str {
+        match self {
+            OtherTool::Kustomization(_) | OtherTool::HelmRelease(_) => "managed-by-flux",
+            OtherTool::Application(_) => "managed-by-argocd",
+        }
+    }
+
+    /// How the object comes to us without being deleted on the way.
+    fn hand_over(&self, id: &Id) -> String {
+        let resource = resource(id.0);
+        let (namespace, name) = (id.1.namespace(), id.1.name());
+        let adopt = annotation::ADOPT;
+        match self {
+            OtherTool::Kustomization(key) => format!(
+                "set `spec.prune: false` on the Kustomization {key}, take the object out of its path, remove its labels with \
+                 `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition with `{adopt}: \"true\"`",
+                FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1
+            ),
+            OtherTool::HelmRelease(key) => format!(
+                "annotate the object with `helm.sh/resource-policy: keep`, take it out of the chart of the HelmRelease {key}, \
+                 remove its labels with `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition \
+                 with `{adopt}: \"true\"`",
+                FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1
+            ),
+            OtherTool::Application(application) => format!(
+                "delete the Application {application} with `kubectl delete application {application} --cascade=orphan`, or \
+                 annotate the object with `argocd.argoproj.io/sync-options: Prune=false` and take it out of the Application, \
+                 then remove `{ARGO_TRACKING}`, `{ARGO_INSTANCE}` and `{INSTANCE}` from it, and annotate the definition with \
+                 `{adopt}: \"true\"`"
+            ),
+        }
+    }
+}
+
+/// What kubectl calls a kind.
+pub(super) fn resource(kind: Kind) -> &'static str {
+    match kind {
+        Kind::ModuleTemplate => "moduletemplate",
+        Kind::ModuleReleaseMeta => "modulereleasemeta",
+        Kind::Watcher => "watcher",
+        Kind::Kyma => "kyma",
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    pub(super) fn diagnostic(&self, id: &Id) -> Diagnostic {
+        let object = text(id);
+        match self {
+            Refusal::OwnedBy { owner, read: true } => {
+                Diagnostic::error("owned-by-source", format!("{object} is declared by GitSource {owner} as well, which owns it"))
+                    .hint("declare it in one of the two; once the owner no longer declares it, it moves here without being deleted")
+            }
+            Refusal::OwnedBy { owner, read: false } => Diagnostic::error(
+                "owned-by-source",
+                format!("{object} belongs to GitSource {owner}, which has not been read yet"),
+            )
+            .hint("once that source is read and no longer declares the object, it moves here without being deleted"),
+            Refusal::Foreign { managers } => {
+                let managers = match managers.as_slice() {
+                    [] => "unknown managers".to_owned(),
+                    names => names.join(", "),
+                };
+                Diagnostic::error(
+                    "foreign-object",
+                    format!("{object} exists in KCP and was not applied by Tidegate; its field managers are {managers}"),
+                )
+                .hint(format!("to take it over, annotate the definition with `{}: \"true\"`", annotation::ADOPT))
+            }
+            Refusal::Tool(tool) => Diagnostic::error(
+                tool.code(),
+                format!("{object} is managed by {}; two tools must not apply one object", tool.text()),
+            )
+            .hint(tool.hand_over(id)),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! What the status of a GitSource says: computed once per pass, from what the pass found.
+//!
+//! `Ready`, `Fetched` and `Applied`, with `Stalled` where nothing but a new revision or a hand can help, so that tools
+//! which read conditions as kstatus does tell waiting from broken. What a remote said is never part of it.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Decision, Id, Wait, prune::confirm_command, text};
+use crate::{
+    api::{
+        GitSource,
+        git_source::{Counts, DiagnosticEntry, GitSourceStatus, WithheldEntry},
+        shared::Condition,
+    },
+    diagnostic::{Diagnostic, Diagnostics, Severity},
+    name::Key,
+    revision::Revision,
+    status::{seconds, set_condition},
+};
+
+/// Whether all that a source declares stands in KCP and nothing else is wrong.
+pub const READY: &str = "Ready";
+/// Whether the source could be read.
+pub const FETCHED: &str = "Fetched";
+/// Whether all that the revision declares stands in KCP.
+pub const APPLIED: &str = "Applied";
+/// Nothing changes until there is a new revision or somebody acts.
+pub const STALLED: &str = "Stalled";
+/// From where the objects of the source come: its message is a digest of URL, ref and paths. It follows a change only
+/// once nothing is left to prune, so that a restart does not forget that a change must be confirmed.
+pub const SCOPE: &str = "tidegate.dev/Scope";
+
+/// Lists in the status stop here; the numbers beside them do not.
+const ENTRIES_MAX: usize = 20;
+
+/// How the last attempt to read the source ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// The revision that is looked at is the newest.
+    Done,
+    /// It could not be read. The last good revision stays in force.
+    Failed {
+        /// Static, PascalCase.
+        reason: &'static str,
+        /// One sentence, without anything that a remote said.
+        message: String,
+        /// Trying again cannot help.
+        stalled: bool,
+    },
+}
+
+/// A definition that is not applied.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Withheld {
+    /// Which.
+    pub id: Id,
+    /// File.
+    pub path: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Why, in one sentence.
+    pub message: String,
+}
+
+/// What a pass over a source found and did.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    /// How reading it ended.
+    pub fetched: &'a Fetched,
+    /// The revision last looked at.
+    pub attempted: Option<&'a Revision>,
+    /// `onError: RefuseRevision`, and there are errors: nothing of the revision is applied.
+    pub refused: bool,
+    /// What was decided; nothing if no revision could ever be read.
+    pub decision: Option<&'a Decision>,
+    /// Definitions that are broken or refer to broken ones.
+    pub withheld: &'a [Withheld],
+    /// The diagnostics of the revision, without those of the decision.
+    pub diagnostics: &'a Diagnostics,
+    /// What KCP did not accept, and why.
+    pub failures: &'a [(Id, String)],
+    /// Digest of URL, ref and paths.
+    pub scope: &'a str,
+    /// What is gone from git must be confirmed, since the scope changed or the branch was rewritten.
+    pub moved: bool,
+}
+
+/// The status after a pass.
+pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatus {
+    let now = seconds(now);
+    let before = source.status.clone().unwrap_or_default();
+    let generation = source.metadata.generation;
+    let mut status = GitSourceStatus {
+        observed_generation: generation,
+        last_handled_reconcile_at: requested(source).or(before.last_handled_reconcile_at),
+        attempted_revision: pass.attempted.map(ToString::to_string).or(before.attempted_revision),
+        ..GitSourceStatus::default()
+    };
+    let fetched = fetched(pass);
+    let applied = applied(source, pass);
+    let mut conditions = before.conditions;
+    conditions.retain(|condition| condition.type_ != STALLED);
+    let mut set = |type_: &str, verdict: &Verdict| {
+        let status = if verdict.holds { "True" } else { "False" };
+        set_condition(&mut conditions, type_, status, verdict.reason, &verdict.message, generation, now);
+    };
+    set(FETCHED, &fetched);
+    if let Some(applied) = &applied {
+        set(APPLIED, applied);
+    }
+    let ready = if fetched.holds { applied.as_ref().unwrap_or(&fetched) } else { &fetched };
+    set(READY, ready);
+    if ready.stalled {
+        set(STALLED, &Verdict { holds: true, ..ready.clone() });
+    }
+    set_scope(&mut conditions, pass, generation, now);
+    conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+    status.conditions = conditions;
+
+    let Some(decision) = pass.decision else {
+        status.applied_revision = before.applied_revision;
+        status.counts = before.counts;
+        status.diagnostics = entries(pass.diagnostics.clone());
+        return status;
+    };
+    let complete = !pass.refused && pass.withheld.is_empty() && decision.held.is_empty() && pass.failures.is_empty();
+    status.applied_revision =
+        pass.attempted.filter(|_| complete && fetched.holds).map(ToString::to_string).or(before.applied_revision);
+    status.counts = Some(counts(pass, decision));
+    status.withheld = withheld(pass, decision);
+    let mut diagnostics = pass.diagnostics.clone();
+    diagnostics.append(decision.diagnostics.clone());
+    diagnostics.extend(pass.failures.iter().map(|(id, message)| failure(id, message)));
+    status.diagnostics = entries(diagnostics);
+    status
+}
+
+/// The status of a source that is suspended: what was known stays, and `Ready` says why nothing moves.
+pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
+    let mut status = source.status.clone().unwrap_or_default();
+    let generation = source.metadata.generation;
+    status.observed_generation = generation;
+    status.last_handled_reconcile_at = requested(source).or(status.last_handled_reconcile_at);
+    let message = match &status.applied_revision {
+        Some(revision) => format!("the source is suspended; {revision} stays as it was applied"),
+        None => "the source is suspended".to_owned(),
+    };
+    set_condition(&mut status.conditions, READY, "False", "Suspended", &message, generation, seconds(now));
+    status.conditions.retain(|condition| condition.type_ != STALLED);
+    status.conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+    status
+}
+
+/// Where the objects of the source came from when nothing was left to prune; `None` before the first pass.
+pub fn settled_scope(source: &GitSource) -> Option<(&str, bool)> {
+    let conditions = &source.status.as_ref()?.conditions;
+    let scope = conditions.iter().find(|condition| condition.type_ == SCOPE)?;
+    Some((scope.message.as_str(), scope.status == "True"))
+}
+
+/// The value of the annotation that asks for a reconcile.
+pub fn requested(source: &GitSource) -> Option<String> {
+    let annotations = source.metadata.annotations.as_ref()?;
+    annotations.get(crate::api::names::annotation::RECONCILE_REQUESTED_AT).cloned()
+}
+
+/// One condition, before it is one.
+#[derive(Clone, Debug)]
+struct Verdict {
+    holds: bool,
+    stalled: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn no(reason: &'static str, message: String) -> Verdict {
+        Verdict { holds: false, stalled: false, reason, message }
+    }
+
+    fn stalled(self) -> Verdict {
+        Verdict { stalled: true, ..self }
+    }
+}
+
+fn fetched(pass: &Pass<'_>) -> Verdict {
+    match (pass.fetched, pass.attempted) {
+        (Fetched::Done, Some(revision)) => {
+            Verdict { holds: true, stalled: false, reason: "Fetched", message: format!("read {revision}") }
+        }
+        (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
+        (Fetched::Failed { reason, message, stalled }, revision) => {
+            let in_force = revision.map(|revision| format!("; {revision} stays in force")).unwrap_or_default();
+            Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}") }
+        }
+    }
+}
+
+/// The worst that is to be said about the revision; `None` before any could be read.
+fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
+    let decision = pass.decision?;
+    let revision = pass.attempted?;
+    if pass.refused {
+        let errors = pass.diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
+        let message = format!("{revision} has {}, and onError says RefuseRevision", number(errors, "error"));
+        return Some(Verdict::no("RevisionRefused", message).stalled());
+    }
+    if let Some((id, cause)) = pass.failures.first() {
+        let count = number(pass.failures.len(), "object");
+        return Some(Verdict::no("ApplyFailed", format!("KCP did not accept {count}; {}: {cause}", text(id))));
+    }
+    let broken = withheld(pass, decision);
+    let waiting_only = pass.withheld.is_empty() && decision.held.values().all(|held| held.terminating);
+    if let Some(first) = broken.first() {
+        let count = number(pass.withheld.len() + decision.held.len(), "definition");
+        let place = if first.line == 0 { first.path.clone() } else { format!("{}:{}", first.path, first.line) };
+        let message = format!("withheld: {count}; {place}: {}", first.message);
+        return Some(if waiting_only {
+            Verdict::no("Terminating", message)
+        } else {
+            Verdict::no("Withheld", message).stalled()
+        });
+    }
+    if pass.diagnostics.has_errors() {
+        let first = entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default();
+        let place = first.path.map(|path| format!("{path}: ")).unwrap_or_default();
+        let message = format!("{revision} has errors, so nothing is pruned; {place}{}", first.message);
+        return Some(Verdict::no("Invalid", message).stalled());
+    }
+    waiting(source, revision, decision).or_else(|| {
+        let count = number(decision.equal + decision.apply.len(), "definition");
+        Some(Verdict {
+            holds: true,
+            stalled: false,
+            reason: "Applied",
+            message: format!("applied {revision}: {count}"),
+        })
+    })
+}
+
+/// What is gone from git and still in KCP, if somebody should know.
+fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Option<Verdict> {
+    let count = |matches: fn(&Wait) -> bool| decision.waiting.values().filter(|wait| matches(wait)).count();
+    let key = Key::new(
+        source.metadata.namespace.as_deref().unwrap_or_default(),
+        source.metadata.name.as_deref().unwrap_or_default(),
+    );
+    let commit = revision.commit().map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
+    let command = confirm_command(&key, &commit);
+    let unconfirmed = count(|wait| matches!(wait, Wait::Unconfirmed(_)));
+    let limited = count(|wait| matches!(wait, Wait::Limit { .. }));
+    let unread = decision.waiting.values().find_map(|wait| match wait {
+        Wait::Unread(sources) => Some(sources),
+        Wait::Errors
+        | Wait::Off
+        | Wait::Kept
+        | Wait::Tool(_)
+        | Wait::Unconfirmed(_)
+        | Wait::Limit { .. }
+        | Wait::Terminating => None,
+    });
+    if 0 < unconfirmed {
+        let mut message = format!("{} gone from git and wait to be pruned:", number(unconfirmed, "object"));
+        let first = decision.diagnostics.iter().filter(|found| found.code == "prune-unconfirmed").take(ENTRIES_MAX);
+        for diagnostic in first {
+            // Writing to a String cannot fail.
+            let _ = write!(message, " {};", diagnostic.message);
+        }
+        let _ = write!(message, " to let them go, run `{command}`");
+        return Some(Verdict::no("PruneUnconfirmed", message).stalled());
+    }
+    if 0 < limited {
+        let message = format!(
+            "{} gone from git, too many to prune unasked; to let them go, run `{command}`",
+            number(limited, "object")
+        );
+        return Some(Verdict::no("PruneLimit", message).stalled());
+    }
+    unread.map(|sources| {
+        let names: Vec<String> = sources.iter().take(ENTRIES_MAX).map(ToString::to_string).collect();
+        Verdict::no(
+            "PruneWaits",
+            format!("nothing is pruned before these sources have been read: {}", names.join(", ")),
+        )
+    })
+}
+
+/// Keeps the old scope while something must be confirmed because it changed.
+fn set_scope(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Option<i64>, now: Timestamp) {
+    let Some(decision) = pass.decision else { return };
+    if pass.fetched != &Fetched::Done || pass.refused {
+        return;
+    }
+    let open = decision.waiting.values().any(|wait| !matches!(wait, Wait::Kept | Wait::Tool(_)));
+    match (pass.moved, open) {
+        (true, true) => {
+            let old = conditions.iter().find(|condition| condition.type_ == SCOPE);
+            let message = old.map_or_else(|| pass.scope.to_owned(), |condition| condition.message.clone());
+            set_condition(conditions, SCOPE, "False", "Changed", &message, generation, now);
+        }
+        (true, false) | (false, _) => {
+            set_condition(conditions, SCOPE, "True", "Settled", pass.scope, generation, now);
+        }
+    }
+}
+
+fn counts(pass: &Pass<'_>, decision: &Decision) -> Counts {
+    let applied = (decision.equal + decision.apply.len()).saturating_sub(pass.failures.len());
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    Counts {
+        applied: count(applied),
+        withheld: count(pass.withheld.len() + decision.held.len()),
+        to_prune: count(decision.waiting.len()),
+    }
+}
+
+fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
+    let held = decision.held.iter().map(|(id, held)| Withheld {
+        id: id.clone(),
+        path: held.place.path.to_string(),
+        line: held.place.line,
+        message: held.message.clone(),
+    });
+    let mut all: Vec<Withheld> = pass.withheld.iter().cloned().chain(held).collect();
+    all.sort();
+    let entry = |withheld: Withheld| WithheldEntry {
+        kind: withheld.id.0.to_string(),
+        namespace: withheld.id.1.namespace().to_owned(),
+        name: withheld.id.1.name().to_owned(),
+        path: withheld.path,
+        line: i64::from(withheld.line),
+        message: withheld.message,
+    };
+    all.into_iter().take(ENTRIES_MAX).map(entry).collect()
+}
+
+/// The first diagnostics, errors before warnings: a list that is cut must not hide the error behind warnings.
+fn entries(diagnostics: Diagnostics) -> Vec<DiagnosticEntry> {
+    let mut sorted = diagnostics.sorted();
+    sorted.sort_by_key(|diagnostic| diagnostic.severity);
+    let position = |number: u32| Some(i64::from(number)).filter(|number| 0 < *number);
+    let entry = |diagnostic: Diagnostic| DiagnosticEntry {
+        severity: match diagnostic.severity {
+            Severity::Error => "error".to_owned(),
+            Severity::Warning => "warning".to_owned(),
+        },
+        code: diagnostic.code.to_owned(),
+        path: diagnostic.place.as_ref().map(|place| place.path.to_string()),
+        line: diagnostic.place.as_ref().and_then(|place| position(place.line)),
+        column: diagnostic.place.as_ref().and_then(|place| position(place.column)),
+        message: match diagnostic.hint {
+            Some(hint) => format!("{}; {hint}", diagnostic.message),
+            None => diagnostic.message,
+        },
+    };
+    sorted.into_iter().take(ENTRIES_MAX).map(entry).collect()
+}
+
+fn failure(id: &Id, message: &str) -> Diagnostic {
+    Diagnostic::error("apply-failed", format!("{}: {message}", text(id)))
+}
+
+fn number(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}

@@ -1,0 +1,266 @@
+//! A GitSource as it counts: defaults filled in, texts parsed.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::Policy;
+use crate::{
+    api::{
+        GitSource,
+        git_source::{Allow, DeletionPolicy, GitSourceSpec, OnError},
+        names::annotation,
+    },
+    object::Digest,
+    revision::Oid,
+};
+
+/// What to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// A branch.
+    Branch(String),
+    /// A tag.
+    Tag(String),
+    /// A commit.
+    Commit(Oid),
+}
+
+/// What a GitSource asks for.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Where; whoever fetches parses it.
+    pub url: String,
+    /// What to follow.
+    pub follow: Follow,
+    /// Folders and files with definitions; empty for the whole repository.
+    pub paths: Vec<String>,
+    /// How often to look.
+    pub interval: Duration,
+    /// How long a fetch may take.
+    pub timeout: Duration,
+    /// Name of the Secret with credentials, in the GitSource's namespace.
+    pub secret: Option<String>,
+    /// Folder of template overrides.
+    pub templates: Option<String>,
+    /// What is passed over, in gitignore's syntax.
+    pub ignore: Vec<String>,
+    /// What may be declared.
+    pub allow: Allow,
+    /// What happens when a definition is broken.
+    pub on_error: OnError,
+    /// Whether the branch may be rewritten.
+    pub allow_rewrite: bool,
+    /// Whether foreign kinds are errors.
+    pub strict: bool,
+    /// What may be deleted.
+    pub policy: Policy,
+    /// What becomes of the objects when the GitSource is deleted.
+    pub deletion: DeletionPolicy,
+    /// Nothing happens.
+    pub suspend: bool,
+}
+
+/// Why a GitSource cannot be acted on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TermsError {
+    /// Several references.
+    #[error("spec.ref names more than one of branch, tag and commit")]
+    Reference,
+    /// A commit that is none.
+    #[error("spec.ref.commit is not a full commit id of 40 hexadecimal digits")]
+    Commit,
+    /// A duration that is none.
+    #[error("spec.{field} is not a duration such as 30s, 5m or 1h30m")]
+    Duration {
+        /// Which field.
+        field: &'static str,
+    },
+    /// Too often.
+    #[error("spec.interval is below {} s", Terms::INTERVAL_MIN.as_secs())]
+    Interval,
+    /// A path that leads out of the repository.
+    #[error("spec.{field} holds a path that does not stay within the repository; paths are relative, without `..`")]
+    Path {
+        /// Which field.
+        field: &'static str,
+    },
+    /// A limit below zero.
+    #[error("spec.pruneLimit must not be negative")]
+    PruneLimit,
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// A git server is not asked more often than this.
+    pub const INTERVAL_MIN: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// Parses what the GitSource says.
+    pub fn of(source: &GitSource) -> Result<Terms, TermsError> {
+        let spec = &source.spec;
+        let interval = duration(spec.interval.as_deref(), "interval", Terms::INTERVAL)?;
+        if interval < Terms::INTERVAL_MIN {
+            return Err(TermsError::Interval);
+        }
+        let annotations = source.metadata.annotations.as_ref();
+        let confirmed =
+            annotations.and_then(|map| map.get(annotation::CONFIRM_PRUNE)).map(|text| text.trim().to_owned());
+        Ok(Terms {
+            url: spec.url.clone(),
+            follow: follow(spec)?,
+            paths: spec.paths.iter().map(|path| relative(path, "paths")).collect::<Result<_, _>>()?,
+            interval,
+            timeout: duration(spec.timeout.as_deref(), "timeout", Terms::TIMEOUT)?,
+            secret: spec.secret_ref.as_ref().map(|secret| secret.name.clone()),
+            templates: spec.templates.as_deref().map(|path| relative(path, "templates")).transpose()?,
+            ignore: spec.ignore.clone(),
+            allow: spec.allow.clone().unwrap_or_default(),
+            on_error: spec.on_error.unwrap_or_default(),
+            allow_rewrite: spec.allow_rewrite,
+            strict: spec.strict,
+            policy: policy(spec, confirmed)?,
+            deletion: spec.deletion_policy.unwrap_or_default(),
+            suspend: spec.suspend,
+        })
+    }
+
+    /// Digest of where the objects come from: when it changes, what is gone from git is a mass deletion.
+    pub fn scope(&self) -> String {
+        Digest::of(&json!([self.url, format!("{:?}", self.follow), self.paths])).short()
+    }
+
+    /// Digest of all that decides how a commit is read.
+    pub fn reading(&self) -> Digest {
+        let allow = json!([self.allow.kinds, self.allow.namespaces, self.allow.names]);
+        Digest::of(&json!([self.paths, self.ignore, self.templates, self.strict, allow]))
+    }
+
+    /// Digest of all that decides what is fetched.
+    pub fn fetching(&self) -> Digest {
+        Digest::of(&json!([self.url, format!("{:?}", self.follow), self.secret, self.allow_rewrite]))
+    }
+}
+
+fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
+    let reference = spec.reference.clone().unwrap_or_default();
+    match (reference.branch, reference.tag, reference.commit) {
+        (None, None, None) => Ok(Follow::Branch("main".to_owned())),
+        (Some(branch), None, None) => Ok(Follow::Branch(branch)),
+        (None, Some(tag), None) => Ok(Follow::Tag(tag)),
+        (None, None, Some(commit)) => commit.parse().map(Follow::Commit).map_err(|_| TermsError::Commit),
+        (Some(_), Some(_), _) | (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => Err(TermsError::Reference),
+    }
+}
+
+fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy, TermsError> {
+    let default = Policy::default();
+    let limit = spec.prune_limit.clone().unwrap_or_default();
+    let number = |value: Option<i32>, default: usize| match value {
+        None => Ok(default),
+        Some(value) => usize::try_from(value).map_err(|_| TermsError::PruneLimit),
+    };
+    Ok(Policy {
+        prune: spec.prune.unwrap_or(default.prune),
+        limit_objects: number(limit.objects, default.limit_objects)?,
+        limit_percent: number(limit.percent, default.limit_percent)?,
+        confirmed,
+    })
+}
+
+/// A path within the repository, without `./` and slashes around it; the empty path is the root.
+fn relative(path: &str, field: &'static str) -> Result<String, TermsError> {
+    if path.starts_with('/') {
+        return Err(TermsError::Path { field });
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.contains(&"..") {
+        return Err(TermsError::Path { field });
+    }
+    Ok(parts.join("/"))
+}
+
+/// A duration as Go writes it: numbers with units, such as `1h30m`, `90s` or `1.5m`.
+fn duration(text: Option<&str>, field: &'static str, default: Duration) -> Result<Duration, TermsError> {
+    let error = TermsError::Duration { field };
+    let Some(text) = text else { return Ok(default) };
+    let (mut rest, mut seconds) = (text.trim(), 0.0_f64);
+    if rest.is_empty() {
+        return Err(error);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(|| error.clone())?;
+        let number: f64 = rest[..digits].parse().map_err(|_| error.clone())?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        seconds += number
+            * match &rest[..unit] {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => return Err(error),
+            };
+        rest = &rest[unit..];
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_gos() {
+        let parse = |text| duration(Some(text), "interval", Duration::ZERO);
+        assert_eq!(parse("1m"), Ok(Duration::from_secs(60)));
+        assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
+        for bad in ["", "1", "m", "1d", "-1s", "1s x", "1e9999s"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths_stay_within_the_repository() {
+        assert_eq!(relative("./a//b/", "paths"), Ok("a/b".to_owned()));
+        assert_eq!(relative(".", "paths"), Ok(String::new()));
+        assert!(relative("/a", "paths").is_err() && relative("a/../b", "paths").is_err());
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let terms = Terms::of(&GitSource::new("a", GitSourceSpec::default())).unwrap();
+        assert_eq!(terms.follow, Follow::Branch("main".to_owned()));
+        assert_eq!((terms.interval, terms.timeout), (Duration::from_secs(60), Duration::from_secs(60)));
+        assert!(terms.policy.prune && !terms.suspend && terms.deletion == DeletionPolicy::Orphan);
+        assert_eq!((terms.policy.limit_objects, terms.policy.limit_percent), (50, 10));
+    }
+
+    #[test]
+    fn two_references_are_refused() {
+        let reference = crate::api::git_source::GitRef {
+            branch: Some("main".to_owned()),
+            tag: Some("v1".to_owned()),
+            commit: None,
+        };
+        let spec = GitSourceSpec { reference: Some(reference), ..GitSourceSpec::default() };
+        assert_eq!(Terms::of(&GitSource::new("a", spec)).unwrap_err(), TermsError::Reference);
+    }
+
+    #[test]
+    fn the_scope_is_url_ref_and_paths_and_nothing_else() {
+        let scope = |change: fn(&mut GitSourceSpec)| {
+            let mut spec = GitSourceSpec { url: "https://git.example.com/a".to_owned(), ..GitSourceSpec::default() };
+            change(&mut spec);
+            Terms::of(&GitSource::new("a", spec)).unwrap().scope()
+        };
+        let same = scope(|_| {});
+        assert_eq!(same, scope(|spec| spec.interval = Some("5m".to_owned())));
+        assert_ne!(same, scope(|spec| spec.paths = vec!["a".to_owned()]));
+        assert_ne!(same, scope(|spec| spec.url.push('b')));
+    }
+}

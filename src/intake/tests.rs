@@ -1,0 +1,587 @@
+//! Each rule of what a git source does to KCP, as a sentence.
+
+use super::*;
+use crate::api::{GitSource, git_source::GitSourceStatus};
+use crate::intake::status::{Fetched, Pass, Withheld};
+use crate::revision::Revision;
+use k8s_openapi::jiff::Timestamp;
+
+const LABEL: &str = "kcp-system.landscape";
+const COMMIT: &str = "0123456789012345678901234567890123456789";
+
+#[test]
+fn an_absent_object_is_applied_in_the_order_of_kinds() {
+    let world = World::new().declares(["Kyma/a", "Watcher/w", "ModuleReleaseMeta/m", "ModuleTemplate/m-1"]);
+    world.check(&["apply ModuleTemplate/m-1", "apply ModuleReleaseMeta/m", "apply Watcher/w", "apply Kyma/a"]);
+}
+
+#[test]
+fn an_equal_digest_means_nothing_to_do() {
+    World::new().declares(["Kyma/a"]).ours(["Kyma/a"]).check(&[]);
+}
+
+#[test]
+fn another_digest_means_apply() {
+    World::new()
+        .declares(["Kyma/a"])
+        .ours(["Kyma/a"])
+        .with("Kyma/a", |live| live.digest = Some("old".into()))
+        .check(&["apply Kyma/a"]);
+}
+
+#[test]
+fn a_field_changed_by_hand_is_set_back() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]).with("Kyma/a", |live| live.drifted = true);
+    assert_eq!(decide(&world.situation()).apply[0].1, Why::Drifted);
+}
+
+#[test]
+fn a_namespace_is_wanted_only_where_nothing_stands_yet() {
+    let world = World::new().declares(["Kyma/a", "Kyma/b"]).ours(["Kyma/a"]);
+    assert!(decide(&world.situation()).namespaces.is_empty());
+    let world = World::new().declares(["Kyma/a"]);
+    assert_eq!(Vec::from_iter(decide(&world.situation()).namespaces), ["kcp-system".into()]);
+}
+
+#[test]
+fn the_first_owner_keeps_an_object_that_it_still_declares() {
+    let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", ["Kyma/a"]);
+    world.check(&["hold Kyma/a: Kyma kcp-system/a is declared by GitSource kcp-system/other as well, which owns it"]);
+}
+
+#[test]
+fn an_object_moves_without_delete_once_its_owner_no_longer_declares_it() {
+    let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", []);
+    assert_eq!(decide(&world.situation()).apply, [(id("Kyma/a"), Why::Moved)]);
+}
+
+#[test]
+fn the_owner_does_not_prune_what_another_source_declares_but_wakes_it() {
+    let world = World::new().ours(["Watcher/w"]).declares(["Kyma/a"]).ours(["Kyma/a"]).other("other", ["Watcher/w"]);
+    let decision = decide(&world.situation());
+    assert!(decision.prune.is_empty() && decision.waiting.is_empty());
+    assert_eq!(Vec::from_iter(decision.awaken), [Key::new("kcp-system", "other")]);
+}
+
+#[test]
+fn an_object_does_not_move_from_a_source_that_was_not_read() {
+    let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").unread("other");
+    world.check(&["hold Kyma/a: Kyma kcp-system/a belongs to GitSource kcp-system/other, which has not been read yet"]);
+}
+
+#[test]
+fn the_mark_of_a_source_that_is_gone_holds_nothing() {
+    World::new().declares(["Kyma/a"]).owned_by("gone", "Kyma/a").check(&["apply Kyma/a"]);
+}
+
+#[test]
+fn of_two_sources_that_declare_an_absent_object_the_first_by_name_creates_it() {
+    World::new()
+        .declares(["Kyma/a"])
+        .other("aaa", ["Kyma/a"])
+        .check(&["hold Kyma/a: Kyma kcp-system/a is declared by GitSource kcp-system/aaa as well, which owns it"]);
+    World::new().declares(["Kyma/a"]).other("zzz", ["Kyma/a"]).check(&["apply Kyma/a"]);
+}
+
+#[test]
+fn a_foreign_object_is_looked_up_before_it_is_refused_by_its_managers_names() {
+    let world = World::new().declares(["Kyma/a"]).exists("Kyma/a");
+    world.check(&["look up Kyma/a"]);
+    let known = world.with("Kyma/a", |live| live.managers = Some(Arc::from(["kubectl".to_owned(), "kim".to_owned()])));
+    known.check(&[
+        "hold Kyma/a: Kyma kcp-system/a exists in KCP and was not applied by Tidegate; its field managers are kubectl, kim",
+    ]);
+}
+
+#[test]
+fn a_foreign_object_is_taken_over_where_its_definition_says_so() {
+    let world = World::new()
+        .declares(["Kyma/a"])
+        .exists("Kyma/a")
+        .with("Kyma/a", |live| live.managers = Some(Arc::from(["kubectl".to_owned()])))
+        .adopts("Kyma/a");
+    assert_eq!(decide(&world.situation()).apply, [(id("Kyma/a"), Why::Adopted)]);
+}
+
+#[test]
+fn what_flux_applies_is_not_applied_over_even_with_the_annotation() {
+    let flux = OtherTool::of(
+        &map(&[("kustomize.toolkit.fluxcd.io/name", "apps"), ("kustomize.toolkit.fluxcd.io/namespace", "flux-system")]),
+        &map(&[]),
+        &[],
+    );
+    let world =
+        World::new().declares(["Kyma/a"]).adopts("Kyma/a").exists("Kyma/a").with("Kyma/a", |live| live.tool = flux);
+    world.check(&[
+        "hold Kyma/a: Kyma kcp-system/a is managed by the Flux Kustomization flux-system/apps; two tools must not apply one object",
+    ]);
+    let hint = decide(&world.situation()).diagnostics.sorted()[0].hint.clone().unwrap();
+    assert!(hint.contains("kubectl label kyma -n kcp-system a kustomize.toolkit.fluxcd.io/name-"), "{hint}");
+}
+
+#[test]
+fn argo_cd_is_known_by_its_three_ways_of_tracking() {
+    let labels = |pairs: &[(&str, &str)], managers: &[&str]| {
+        let managers: Vec<String> = managers.iter().map(ToString::to_string).collect();
+        OtherTool::of(&map(pairs), &map(&[]), &managers)
+    };
+    let application = Some(OtherTool::Application("shop".to_owned()));
+    assert_eq!(labels(&[("argocd.argoproj.io/instance", "shop")], &[]), application);
+    assert_eq!(labels(&[("app.kubernetes.io/instance", "shop")], &["argocd-controller"]), application);
+    assert_eq!(labels(&[("app.kubernetes.io/instance", "shop")], &["helm"]), None);
+    let tracking = [("argocd.argoproj.io/tracking-id", "shop:operator.kyma-project.io/Kyma:kcp-system/a")];
+    assert_eq!(OtherTool::of(&map(&[]), &map(&tracking), &[]), application);
+}
+
+#[test]
+fn helm_releases_of_flux_are_known() {
+    let labels = map(&[("helm.toolkit.fluxcd.io/name", "r"), ("helm.toolkit.fluxcd.io/namespace", "n")]);
+    assert_eq!(OtherTool::of(&labels, &map(&[]), &[]), Some(OtherTool::HelmRelease(Key::new("n", "r"))));
+}
+
+#[test]
+fn a_definition_whose_object_is_being_deleted_waits() {
+    World::new()
+        .declares(["Kyma/a"])
+        .ours(["Kyma/a"])
+        .with("Kyma/a", |live| live.deleting = true)
+        .check(&["hold Kyma/a: Kyma kcp-system/a is being deleted in KCP; it is created again once it is gone"]);
+}
+
+#[test]
+fn a_release_waits_for_its_template_unless_it_stands_already() {
+    let world = || {
+        let mut world = World::new()
+            .declares(["ModuleTemplate/m-1", "ModuleReleaseMeta/m"])
+            .ours(["ModuleTemplate/m-1"])
+            .with("ModuleTemplate/m-1", |live| live.deleting = true);
+        world.declared.get_mut(&id("ModuleReleaseMeta/m")).unwrap().needs.push(id("ModuleTemplate/m-1"));
+        world
+    };
+    let held = &decide(&world().situation()).held[&id("ModuleReleaseMeta/m")];
+    assert_eq!(held.message, "ModuleReleaseMeta kcp-system/m needs ModuleTemplate kcp-system/m-1, which is withheld");
+    assert!(!decide(&world().ours(["ModuleReleaseMeta/m"]).situation()).held.contains_key(&id("ModuleReleaseMeta/m")));
+}
+
+#[test]
+fn watchers_and_unused_templates_are_pruned_unasked_in_reverse_order() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "ModuleTemplate/m-1", "Watcher/w"]);
+    world.check(&["prune Watcher/w", "prune ModuleTemplate/m-1"]);
+}
+
+#[test]
+fn nothing_is_pruned_while_an_error_stands() {
+    let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
+    world.errors = true;
+    world.check(&["wait Watcher/w: Errors"]);
+}
+
+#[test]
+fn a_refusal_is_an_error_that_keeps_everything() {
+    let world =
+        World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", ["Kyma/a"]).ours(["Watcher/w"]);
+    assert_eq!(decide(&world.situation()).waiting[&id("Watcher/w")], Wait::Errors);
+}
+
+#[test]
+fn a_withheld_definition_keeps_its_object() {
+    World::new().withholds(["Watcher/w"]).declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]).check(&[]);
+}
+
+#[test]
+fn nothing_is_pruned_before_every_source_has_been_read() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]).unread("other");
+    assert!(matches!(decide(&world.situation()).waiting[&id("Watcher/w")], Wait::Unread(_)));
+}
+
+#[test]
+fn a_suspended_source_is_not_waited_for() {
+    let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]).unread("other");
+    world.others.values_mut().for_each(|other| other.idle = true);
+    world.check(&["prune Watcher/w"]);
+}
+
+#[test]
+fn prune_false_keeps_everything() {
+    let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
+    world.policy.prune = false;
+    world.check(&["wait Watcher/w: Off"]);
+}
+
+#[test]
+fn an_object_annotated_to_stay_stays() {
+    let world =
+        World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]).with("Watcher/w", |live| live.keep = true);
+    world.check(&["wait Watcher/w: Kept"]);
+}
+
+#[test]
+fn an_object_handed_over_to_another_tool_is_not_pruned() {
+    let tool = OtherTool::Application("shop".to_owned());
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
+    let world = world.with("Watcher/w", |live| live.tool = Some(tool.clone()));
+    assert_eq!(decide(&world.situation()).waiting[&id("Watcher/w")], Wait::Tool(tool));
+}
+
+#[test]
+fn a_kyma_waits_for_confirmation_and_says_what_the_runtime_loses() {
+    let mut world = World::new().declares(["Watcher/w"]).ours(["Watcher/w", "Kyma/a"]).installed("a", "m", "1.0.0");
+    let decision = decide(&world.situation());
+    assert!(decision.prune.is_empty());
+    let diagnostic = decision.diagnostics.sorted().remove(0);
+    assert_eq!(
+        diagnostic.message,
+        "Kyma kcp-system/a is gone from git and waits to be pruned; the runtime loses m 1.0.0"
+    );
+    assert_eq!(
+        diagnostic.hint.unwrap(),
+        format!(
+            "to let it go, run `kubectl annotate gitsource -n kcp-system landscape tidegate.dev/confirm-prune={COMMIT} --overwrite`"
+        )
+    );
+    world.policy.confirmed = Some(COMMIT.to_owned());
+    world.check(&["prune Kyma/a"]);
+}
+
+#[test]
+fn a_confirmation_of_another_commit_confirms_nothing() {
+    let mut world = World::new().declares(["Watcher/w"]).ours(["Watcher/w", "Kyma/a"]);
+    world.policy.confirmed = Some(COMMIT.replace('0', "f"));
+    assert!(decide(&world.situation()).prune.is_empty());
+    world.policy.confirmed = Some(format!("main@sha1:{COMMIT}"));
+    world.check(&["prune Kyma/a"]);
+}
+
+#[test]
+fn a_template_in_use_and_any_release_wait_for_confirmation() {
+    let world = World::new()
+        .declares(["Watcher/w"])
+        .ours(["Watcher/w", "ModuleTemplate/m-1.0.0", "ModuleTemplate/m-2.0.0", "ModuleReleaseMeta/n"])
+        .installed("a", "m", "1.0.0");
+    let decision = decide(&world.situation());
+    assert_eq!(decision.prune.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(), [id("ModuleTemplate/m-2.0.0")]);
+    let loss = Loss { runtime: Key::new("kcp-system", "a"), module: "m 1.0.0".to_owned() };
+    assert_eq!(decision.waiting[&id("ModuleTemplate/m-1.0.0")], Wait::Unconfirmed(vec![loss]));
+    assert_eq!(decision.waiting[&id("ModuleReleaseMeta/n")], Wait::Unconfirmed(Vec::new()));
+}
+
+#[test]
+fn more_than_five_at_once_stop_where_a_tenth_is_less() {
+    let names: Vec<String> = (0..6).map(|number| format!("Watcher/w{number}")).collect();
+    let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    for name in &names {
+        world = world.ours([name.as_str()]);
+    }
+    let decision = decide(&world.situation());
+    assert!(decision.prune.is_empty());
+    assert!(decision.waiting.values().all(|wait| *wait == Wait::Limit { found: 6, limit: 5 }));
+    world.live.remove(&id("Watcher/w0"));
+    assert_eq!(decide(&world.situation()).prune.len(), 5);
+}
+
+#[test]
+fn the_limit_grows_with_what_the_source_declares_up_to_its_number() {
+    let mut world = World::new();
+    for number in 0..1000 {
+        world = world.declares([format!("Kyma/k{number}").as_str()]);
+    }
+    let limit = |world: &World| prune_limit(world);
+    assert_eq!(limit(&world), 50);
+    world.policy.limit_objects = 80;
+    assert_eq!(limit(&world), 80);
+    world.policy.limit_percent = 1;
+    assert_eq!(limit(&world), 10);
+}
+
+#[test]
+fn an_empty_revision_is_a_mass_deletion() {
+    let world = World::new().ours(["Watcher/w"]);
+    assert_eq!(decide(&world.situation()).waiting[&id("Watcher/w")], Wait::Unconfirmed(Vec::new()));
+}
+
+#[test]
+fn a_changed_url_is_a_mass_deletion() {
+    let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
+    world.moved = true;
+    assert_eq!(decide(&world.situation()).waiting[&id("Watcher/w")], Wait::Unconfirmed(Vec::new()));
+}
+
+#[test]
+fn a_changed_scope_is_remembered_until_nothing_is_left_to_prune() {
+    let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]);
+    let mut source = source();
+    source.status = Some(world.status(&source, &Fetched::Done, "old"));
+    world.moved = true;
+    source.status = Some(world.status(&source, &Fetched::Done, "new"));
+    assert_eq!(status::settled_scope(&source), Some(("old", false)));
+    world.policy.confirmed = Some(COMMIT.to_owned());
+    source.status = Some(world.status(&source, &Fetched::Done, "new"));
+    assert_eq!(status::settled_scope(&source), Some(("new", true)));
+}
+
+#[test]
+fn a_source_whose_definitions_all_stand_is_ready() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=True Applied"]);
+    assert_eq!(status.applied_revision.as_deref(), Some(format!("main@sha1:{COMMIT}").as_str()));
+    assert_eq!(status.counts.unwrap().applied, 1);
+}
+
+#[test]
+fn a_source_that_cannot_be_read_says_why_and_keeps_its_revision_in_force() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    let failed = Fetched::Failed {
+        reason: "Unauthorized",
+        message: "the server wants other credentials".to_owned(),
+        stalled: false,
+    };
+    let status = world.status(&source(), &failed, "scope");
+    check_conditions(&status, &["Applied=True Applied", "Fetched=False Unauthorized", "Ready=False Unauthorized"]);
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert_eq!(ready.message, format!("the server wants other credentials; main@sha1:{COMMIT} stays in force"));
+}
+
+#[test]
+fn a_withheld_definition_keeps_the_applied_revision_behind() {
+    let mut world = World::new().withholds(["Kyma/a"]).declares(["Kyma/b"]).ours(["Kyma/b"]);
+    world.errors = true;
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    check_conditions(
+        &status,
+        &["Applied=False Withheld", "Fetched=True Fetched", "Ready=False Withheld", "Stalled=True Withheld"],
+    );
+    assert_eq!(status.applied_revision, None);
+    assert_eq!(status.attempted_revision.as_deref(), Some(format!("main@sha1:{COMMIT}").as_str()));
+    assert_eq!((status.counts.unwrap().withheld, status.withheld.len()), (1, 1));
+}
+
+#[test]
+fn an_unconfirmed_prune_stands_in_the_condition_with_its_command() {
+    let world = World::new().declares(["Watcher/w"]).ours(["Watcher/w", "Kyma/a"]);
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    let applied = status.conditions.iter().find(|condition| condition.type_ == "Applied").unwrap();
+    assert_eq!(applied.reason, "PruneUnconfirmed");
+    assert!(applied.message.contains(&format!("tidegate.dev/confirm-prune={COMMIT}")), "{}", applied.message);
+    assert_eq!(status.counts.unwrap().to_prune, 1);
+}
+
+#[test]
+fn the_same_pass_again_gives_the_same_status() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    let mut source = source();
+    let first = world.status(&source, &Fetched::Done, "scope");
+    source.status = Some(first.clone());
+    assert_eq!(world.status(&source, &Fetched::Done, "scope"), first);
+}
+
+#[test]
+fn a_suspended_source_says_so_and_forgets_nothing() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
+    let mut source = source();
+    source.status = Some(world.status(&source, &Fetched::Done, "scope"));
+    let status = status::suspended(&source, Timestamp::UNIX_EPOCH);
+    check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=False Suspended"]);
+    assert!(status.applied_revision.is_some() && status.counts.is_some());
+}
+
+#[test]
+fn twenty_entries_are_listed_and_all_are_counted() {
+    let names: Vec<String> = (0..30).map(|number| format!("Kyma/k{number}")).collect();
+    let world = World::new().withholds(names.iter().map(String::as_str));
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    assert_eq!((status.withheld.len(), status.counts.unwrap().withheld), (20, 30));
+}
+
+// === the world of a test ===
+
+/// What a test says about git and KCP. Names are `Kind/name` in `kcp-system`.
+struct World {
+    key: Key,
+    declared: BTreeMap<Id, Declared>,
+    withheld: BTreeSet<Id>,
+    live: BTreeMap<Id, Live>,
+    others: BTreeMap<String, Other>,
+    installed: Vec<Installed>,
+    policy: Policy,
+    errors: bool,
+    moved: bool,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            key: Key::new("kcp-system", "landscape"),
+            declared: BTreeMap::new(),
+            withheld: BTreeSet::new(),
+            live: BTreeMap::new(),
+            others: BTreeMap::new(),
+            installed: Vec::new(),
+            policy: Policy::default(),
+            errors: false,
+            moved: false,
+        }
+    }
+
+    fn declares<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
+        self.declared.extend(names.into_iter().map(|name| {
+            (
+                id(name),
+                Declared {
+                    digest: Digest::of_bytes(name.as_bytes()),
+                    place: Place::file("a.yaml"),
+                    adopt: false,
+                    needs: Vec::new(),
+                },
+            )
+        }));
+        self
+    }
+
+    fn withholds<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
+        self.withheld.extend(names.into_iter().map(id));
+        self
+    }
+
+    fn exists(mut self, name: &str) -> World {
+        self.live.insert(id(name), Live { uid: name.into(), ..Live::default() });
+        self
+    }
+
+    fn ours<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
+        for name in names {
+            let digest = Digest::of_bytes(name.as_bytes()).to_string();
+            let live = Live {
+                uid: name.into(),
+                source: Some(LABEL.into()),
+                digest: Some(digest.as_str().into()),
+                ..Live::default()
+            };
+            self.live.insert(id(name), live);
+        }
+        self
+    }
+
+    fn owned_by(self, owner: &str, name: &str) -> World {
+        self.ours([name]).with(name, |live| live.source = Some(format!("kcp-system.{owner}").into()))
+    }
+
+    fn with(mut self, name: &str, change: impl FnOnce(&mut Live)) -> World {
+        change(self.live.get_mut(&id(name)).unwrap());
+        self
+    }
+
+    fn adopts(mut self, name: &str) -> World {
+        self.declared.get_mut(&id(name)).unwrap().adopt = true;
+        self
+    }
+
+    fn other<'a>(mut self, name: &str, declares: impl IntoIterator<Item = &'a str>) -> World {
+        let declares = Some(Arc::new(declares.into_iter().map(id).collect()));
+        let other = Other { key: Key::new("kcp-system", name), idle: false, declares };
+        self.others.insert(format!("kcp-system.{name}"), other);
+        self
+    }
+
+    fn unread(mut self, name: &str) -> World {
+        let other = Other { key: Key::new("kcp-system", name), idle: false, declares: None };
+        self.others.insert(format!("kcp-system.{name}"), other);
+        self
+    }
+
+    fn installed(mut self, runtime: &str, module: &str, version: &str) -> World {
+        self.installed.push(Installed {
+            runtime: Key::new("kcp-system", runtime),
+            module: module.to_owned(),
+            version: version.to_owned(),
+        });
+        self
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        Situation {
+            source: &self.key,
+            label: LABEL,
+            commit: Some(COMMIT.parse().unwrap()),
+            declared: &self.declared,
+            withheld: &self.withheld,
+            live: &self.live,
+            others: &self.others,
+            installed: &self.installed,
+            policy: &self.policy,
+            errors: self.errors,
+            moved: self.moved,
+        }
+    }
+
+    fn status(&self, source: &GitSource, fetched: &Fetched, scope: &str) -> GitSourceStatus {
+        let decision = decide(&self.situation());
+        let revision = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
+        let withheld: Vec<Withheld> = self
+            .withheld
+            .iter()
+            .map(|id| Withheld { id: id.clone(), path: "a.yaml".to_owned(), line: 1, message: "broken".to_owned() })
+            .collect();
+        let pass = Pass {
+            fetched,
+            attempted: Some(&revision),
+            refused: false,
+            decision: Some(&decision),
+            withheld: &withheld,
+            diagnostics: &Diagnostics::default(),
+            failures: &[],
+            scope,
+            moved: self.moved,
+        };
+        status::of(source, &pass, Timestamp::UNIX_EPOCH)
+    }
+
+    #[track_caller]
+    fn check(&self, expected: &[&str]) {
+        let decision = decide(&self.situation());
+        let short = |id: &Id| format!("{}/{}", id.0, id.1.name());
+        let mut script: Vec<String> = decision.apply.iter().map(|(id, _)| format!("apply {}", short(id))).collect();
+        script.extend(decision.look_up.iter().map(|id| format!("look up {}", short(id))));
+        script.extend(decision.held.iter().map(|(id, held)| format!("hold {}: {}", short(id), held.message)));
+        script.extend(decision.prune.iter().map(|(id, _)| format!("prune {}", short(id))));
+        script.extend(decision.waiting.iter().map(|(id, wait)| format!("wait {}: {wait:?}", short(id))));
+        assert_eq!(script, expected);
+    }
+}
+
+fn prune_limit(world: &World) -> usize {
+    prune::limit(&world.situation(), world.declared.len())
+}
+
+fn id(text: &str) -> Id {
+    let (kind, name) = text.split_once('/').unwrap();
+    let kind = match kind {
+        "ModuleTemplate" => Kind::ModuleTemplate,
+        "ModuleReleaseMeta" => Kind::ModuleReleaseMeta,
+        "Watcher" => Kind::Watcher,
+        "Kyma" => Kind::Kyma,
+        other => panic!("no kind {other}"),
+    };
+    (kind, Key::new("kcp-system", name))
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn source() -> GitSource {
+    let mut source = GitSource::new("landscape", crate::api::git_source::GitSourceSpec::default());
+    source.metadata.namespace = Some("kcp-system".to_owned());
+    source
+}
+
+#[track_caller]
+fn check_conditions(status: &GitSourceStatus, expected: &[&str]) {
+    let found: Vec<String> = status
+        .conditions
+        .iter()
+        .filter(|condition| condition.type_ != status::SCOPE)
+        .map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason))
+        .collect();
+    assert_eq!(found, expected);
+}
