@@ -5,15 +5,54 @@
 //! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
 //! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
 
+pub mod events;
 pub mod stores;
 
-use std::{error::Error, fmt};
-
-use crate::{
-    name::Key,
-    queue::{self, Finish},
-    retry::Class,
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
+
+use self::{events::Recorder, stores::Stores};
+use crate::{
+    cluster::{Cause, Cluster, Pool},
+    landscape::SourceName,
+    metrics::Metrics,
+    name::Key,
+    plan::Settings,
+    queue::{self, Finish, Triggers},
+    retry::Class,
+    template::{Library, Templates},
+};
+
+/// Everything that the controllers share. Made once by the daemon; a pass gets it by reference.
+pub struct Context {
+    /// The control plane. Writes through it are refused while we do not lead.
+    pub kcp: Arc<Cluster>,
+    /// The runtimes, likewise.
+    pub pool: Pool,
+    /// What stands in the control plane.
+    pub stores: Stores,
+    /// Where subjects ask for each other.
+    pub queue: Queue,
+    /// What plans depend on beside definitions.
+    pub settings: Settings,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What users are told.
+    pub events: Recorder,
+    /// Namespaces in which GitSources, Kymas and access Secrets count.
+    pub namespaces: BTreeSet<String>,
+    /// Whether GitSources in KCP may name local paths.
+    pub allow_local_sources: bool,
+    /// How often a runtime is compared with what it should be, where nothing reports its changes.
+    pub resync: Duration,
+    /// The templates: those of the daemon, and the overrides of sources. See [`Context::library`].
+    pub library: RwLock<Arc<Library>>,
+}
 
 /// What a controller works on.
 ///
@@ -50,6 +89,29 @@ pub struct Failure {
     pub reason: &'static str,
     /// The error, with its chain of sources.
     pub error: Box<dyn Error + Send + Sync>,
+}
+
+// === impl Context ===
+
+impl Context {
+    /// The templates as they are now.
+    pub fn library(&self) -> Arc<Library> {
+        Arc::clone(&self.library.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets or drops the overrides of a source. Does not wake anybody.
+    pub fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
+        let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
+        match templates {
+            Some(templates) => Arc::make_mut(&mut library).set(source, templates),
+            None => Arc::make_mut(&mut library).remove(&source),
+        }
+    }
+}
+
+/// Why a pass writes, for the audit.
+pub fn cause(triggers: Triggers) -> Cause {
+    Cause::trigger(&triggers.to_string())
 }
 
 // === impl Subject ===

@@ -25,7 +25,7 @@ pub mod schema;
 pub mod snapshot;
 pub mod status;
 pub mod telemetry;
-pub mod testbed;
 pub mod template;
 pub mod testbed;
+pub mod tls;
 pub mod yaml;
