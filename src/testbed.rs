@@ -13,6 +13,7 @@ mod certificates;
 mod guard;
 mod kubeconfig;
 mod objects;
+mod poll;
 mod ports;
 mod repository;
 mod server;
@@ -25,6 +26,7 @@ pub use certificates::{Authority, Identity};
 pub use guard::{Folder, Guarded};
 pub use kubeconfig::{Credentials, Kubeconfig};
 pub use objects::{api_of, apply, install_crds, read_crds};
+pub use poll::{TimedOut, throughout, until};
 pub use repository::Repository;
 pub use server::{ControlPlane, Etcd, Extent, Options};
 

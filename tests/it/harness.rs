@@ -5,13 +5,12 @@
 //! so the servers end through their guards when this binary ends.
 
 use std::{
-    fmt::Write as _,
     ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kube::{Api, Client, api::DynamicObject, core::NamespaceResourceScope};
@@ -21,8 +20,6 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 /// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// How long until a poll looks again.
-const POLL: Duration = Duration::from_millis(50);
 /// Dedicated servers at a time: each is 300 MB and a part of a core. A landscape takes all places.
 const DEDICATED_MAX: u32 = 3;
 static DEDICATED: Semaphore = Semaphore::const_new(DEDICATED_MAX as usize);
@@ -177,49 +174,28 @@ pub(crate) async fn install_crds_from(client: &Client, file: &str) {
 pub(crate) fn eventually<T>(
     what: &str,
     deadline: Duration,
-    mut ask: impl AsyncFnMut() -> Result<T, String>,
+    ask: impl AsyncFnMut() -> Result<T, String>,
 ) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
-        let start = Instant::now();
-        let mut answers: Vec<(Duration, String)> = Vec::new();
-        loop {
-            match tokio::time::timeout(deadline, ask()).await {
-                Ok(Ok(value)) => return value,
-                Ok(Err(answer)) => {
-                    if answers.last().is_none_or(|(_, last)| *last != answer) {
-                        answers.push((start.elapsed(), answer));
-                    }
-                }
-                Err(_) => answers.push((start.elapsed(), "no answer".to_owned())),
-            }
-            if deadline <= start.elapsed() {
-                let mut history = String::new();
-                for (at, answer) in answers.iter().rev().take(5).rev() {
-                    let _ = writeln!(history, "  after {at:.1?}: {answer}");
-                }
-                panic!("{caller}: not within {deadline:?}: {what}\n{history}");
-            }
-            tokio::time::sleep(POLL).await;
+        match testbed::until(deadline, ask).await {
+            Ok(value) => value,
+            Err(late) => panic!("{caller}: {what}: {late}"),
         }
     }
 }
 
 /// Holds for `duration` whatever is asked: the counterpart of [`eventually`] for what must not happen.
 #[track_caller]
-pub(crate) fn holds<T>(
+pub(crate) fn holds(
     what: &str,
     duration: Duration,
-    mut ask: impl AsyncFnMut() -> Result<T, String>,
+    ask: impl AsyncFnMut() -> Result<(), String>,
 ) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
     async move {
-        let start = Instant::now();
-        while start.elapsed() < duration {
-            if let Err(answer) = ask().await {
-                panic!("{caller}: no longer after {:?}: {what}: {answer}", start.elapsed());
-            }
-            tokio::time::sleep(POLL).await;
+        if let Err((after, answer)) = testbed::throughout(duration, ask).await {
+            panic!("{caller}: no longer after {after:?}: {what}: {answer}");
         }
     }
 }
