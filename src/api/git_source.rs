@@ -1,5 +1,7 @@
 //! GitSource: where definitions come from.
 
+#![expect(clippy::duplicated_attributes, reason = "each printer column names its type")]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

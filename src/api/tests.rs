@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "tables read better with their values written in place")]
+
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 

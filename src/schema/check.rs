@@ -209,19 +209,19 @@ fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Vec<V
     let mut refuse = |message: String| out.push(path.violation(ViolationKind::Range, message));
     match schema.minimum {
         Some(Limit { value: limit, exclusive: true }) if value <= limit => {
-            refuse(format!("{number} must be greater than {limit}"))
+            refuse(format!("{number} must be greater than {limit}"));
         }
         Some(Limit { value: limit, exclusive: false }) if value < limit => {
-            refuse(format!("{number} must be at least {limit}"))
+            refuse(format!("{number} must be at least {limit}"));
         }
         _ => {}
     }
     match schema.maximum {
         Some(Limit { value: limit, exclusive: true }) if value >= limit => {
-            refuse(format!("{number} must be less than {limit}"))
+            refuse(format!("{number} must be less than {limit}"));
         }
         Some(Limit { value: limit, exclusive: false }) if value > limit => {
-            refuse(format!("{number} must be at most {limit}"))
+            refuse(format!("{number} must be at most {limit}"));
         }
         _ => {}
     }

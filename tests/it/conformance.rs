@@ -1,0 +1,3 @@
+//! What the upstream systems do, as facts about us: each file one part of their behaviour.
+
+mod crds;

@@ -1,0 +1,524 @@
+//! Our CRDs accept and refuse what the upstream ones do, and the offline check agrees with the server.
+//!
+//! The cases are data (`crds/*.yaml`). One [`check`], three judges: our CRDs in a real API server, our CRDs in
+//! [`Schema`], and, where the upstream CRDs lie beside the checkout, those in a real API server and in [`Schema`].
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use futures::StreamExt as _;
+use http::{Request, header};
+use kube::Client;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tidegate::{
+    api::{self, GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    object::DisplayPath,
+    schema::{Schema, ViolationKind},
+    testbed::Options,
+};
+
+use crate::harness::{self, SOON, eventually};
+
+/// A file of cases.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct File {
+    api_version: String,
+    kind: String,
+    /// An object that is accepted, without its type.
+    base: Value,
+    /// Values of one field.
+    fields: Vec<Field>,
+    /// Whole objects.
+    objects: Vec<Change>,
+}
+
+/// Values of one field, good and bad.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Field {
+    name: String,
+    field: String,
+    #[serde(default)]
+    base: Value,
+    accept: Vec<Value>,
+    refuse: Vec<Value>,
+}
+
+/// A change to the base, and what becomes of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    name: String,
+    change: Value,
+    /// The field that is to blame; without it the object is accepted.
+    refuse: Option<String>,
+    /// The `spec` that is stored.
+    stored: Option<Value>,
+}
+
+/// One object and what becomes of it.
+struct Case {
+    name: String,
+    object: Value,
+    expected: Verdict,
+}
+
+/// What a judge says.
+#[derive(Debug)]
+enum Verdict {
+    /// With what is stored as `spec`, where that is known.
+    Accept(Option<Value>),
+    /// With the fields to blame, and what was said.
+    Refuse(Vec<String>, String),
+}
+
+/// Who says whether an object is accepted.
+enum Judge {
+    Server(Server),
+    Offline(BTreeMap<String, Schema>),
+}
+
+/// A real API server with the CRDs under test.
+struct Server {
+    client: Client,
+    namespace: String,
+    /// Kind to its resource's name.
+    plurals: BTreeMap<String, String>,
+}
+
+#[tokio::test]
+async fn our_crds_decide_as_written_down() {
+    let crds: Vec<Value> = api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let client = harness::kcp().await.client().unwrap();
+    harness::install_crds(&client, &crds).await;
+    let namespace = harness::namespace(&client, "crds").await;
+    let cases = cases(&crds);
+    check(&cases, &Judge::Offline(schemas(&crds))).await;
+    check(&cases, &Judge::Server(Server { client, namespace, plurals: plurals(&crds) })).await;
+}
+
+#[tokio::test]
+async fn the_upstream_crds_decide_likewise() {
+    let Some(folder) = upstream("config/crd/bases") else {
+        eprintln!("the upstream CRDs are not beside the checkout; nothing to compare with");
+        return;
+    };
+    let crds: Vec<Value> =
+        yaml_files(&folder).iter().flat_map(|file| documents(file)).filter(|crd| kind_is_ours(&kind_of(crd))).collect();
+    assert_eq!(crds.len(), 5);
+    let server = harness::dedicated(Options { name: "upstream-crds".to_owned(), ..Options::default() }).await;
+    let client = server.client().unwrap();
+    harness::install_crds(&client, &crds).await;
+    let namespace = harness::namespace(&client, "crds").await;
+    let cases = cases(&crds);
+    check(&cases, &Judge::Offline(schemas(&crds))).await;
+    check(&cases, &Judge::Server(Server { client, namespace, plurals: plurals(&crds) })).await;
+}
+
+#[tokio::test]
+async fn the_upstream_samples_are_accepted_and_survive_the_types() {
+    let Some(folder) = upstream("") else { return };
+    let schemas = schemas(&api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect::<Vec<_>>());
+    let mut count = 0;
+    for file in yaml_files(&folder) {
+        for object in documents(&file) {
+            let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+            if object["apiVersion"] != "operator.kyma-project.io/v1beta2" || !kind_is_ours(&kind) {
+                continue;
+            }
+            count += 1;
+            let found: Vec<String> = schemas[&kind]
+                .check(&object)
+                .iter()
+                .map(|v| format!("{}: {}", DisplayPath(&v.path), v.message))
+                .collect();
+            assert!(found.is_empty(), "{}: {found:?}", file.display());
+            let back = round_trip(&kind, &object);
+            assert!(covers(&back, &object), "{}: {object:#}\nbecame {back:#}", file.display());
+        }
+    }
+    assert!(count >= 5, "only {count} samples");
+}
+
+#[tokio::test]
+async fn a_status_is_written_through_its_subresource_only() {
+    let crds: Vec<Value> = api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let client = harness::kcp().await.client().unwrap();
+    harness::install_crds(&client, &crds).await;
+    let namespace = harness::namespace(&client, "status").await;
+    let server = Server { client, namespace, plurals: plurals(&crds) };
+    let object = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {"name": "isolated"}, "spec": {"channel": "regular"}, "status": {"state": "Ready"}});
+    let created = server.send("POST", &server.path(&object, ""), &object).await.unwrap();
+    assert_eq!(created["status"], Value::Null);
+
+    let patch =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"channel": "fast"}, "status": {"state": "Warning"}});
+    let patched = server.send("PATCH", &server.path(&object, "/isolated/status"), &patch).await.unwrap();
+    assert_eq!((&patched["spec"]["channel"], &patched["status"]["state"]), (&json!("regular"), &json!("Warning")));
+    assert_eq!(patched["metadata"]["generation"], 1);
+
+    let patched = server
+        .send(
+            "PATCH",
+            &server.path(&object, "/isolated"),
+            &json!({"spec": {"channel": "fast"}, "status": {"state": "Error"}}),
+        )
+        .await
+        .unwrap();
+    assert_eq!((&patched["spec"]["channel"], &patched["status"]["state"]), (&json!("fast"), &json!("Warning")));
+    assert_eq!(patched["metadata"]["generation"], 2);
+}
+
+#[tokio::test]
+async fn kubectl_sees_columns_and_short_names() {
+    let crds: Vec<Value> = api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let client = harness::kcp().await.client().unwrap();
+    harness::install_crds(&client, &crds).await;
+    let namespace = harness::namespace(&client, "columns").await;
+    for (path, names, columns) in [
+        ("apis/operator.kyma-project.io/v1beta2", "kymas", "Name State Age"),
+        ("apis/operator.kyma-project.io/v1beta2", "manifests", "Name State Age"),
+        ("apis/operator.kyma-project.io/v1beta2", "modulereleasemetas mrm", "Name Age"),
+        ("apis/operator.kyma-project.io/v1beta2", "moduletemplates mt", "Name Age"),
+        ("apis/operator.kyma-project.io/v1beta2", "watchers", "Name Age"),
+        ("apis/tidegate.dev/v1alpha1", "gitsources gs", "Name Ready Status Revision Age"),
+    ] {
+        let plural = names.split(' ').next().unwrap();
+        let request = Request::get(format!("/{path}/namespaces/{namespace}/{plural}"))
+            .header(header::ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
+            .body(Vec::new())
+            .unwrap();
+        let table: Value = client.request(request).await.unwrap();
+        let found: Vec<&str> = table["columnDefinitions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|column| column["name"].as_str())
+            .collect();
+        assert_eq!(found.join(" "), columns, "{plural}");
+
+        let resources: Value =
+            client.request(Request::get(format!("/{path}")).body(Vec::new()).unwrap()).await.unwrap();
+        let resource =
+            resources["resources"].as_array().unwrap().iter().find(|resource| resource["name"] == plural).unwrap();
+        let short = resource["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let found: Vec<&str> = std::iter::once(plural).chain(short).collect();
+        assert_eq!(found.join(" "), names);
+        assert_eq!(resource["namespaced"], true);
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_stored_v1beta1_takes_our_crds() {
+    let crds: Vec<Value> = api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let server = harness::dedicated(Options { name: "stored".to_owned(), ..Options::default() }).await;
+    let client = server.client().unwrap();
+    // An older cluster: the retired version is served and stored.
+    let mut old = crds.iter().find(|crd| kind_of(crd) == "Kyma").unwrap().clone();
+    for version in old["spec"]["versions"].as_array_mut().unwrap() {
+        let retired = version["name"] == "v1beta1";
+        version["served"] = json!(true);
+        version["storage"] = json!(retired);
+    }
+    harness::install_crds(&client, &[old]).await;
+    harness::install_crds(&client, &crds).await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io";
+    eventually("both versions are stored versions", SOON, async || {
+        let crd: Value =
+            client.request(Request::get(path).body(Vec::new()).unwrap()).await.map_err(|e| e.to_string())?;
+        let stored = &crd["status"]["storedVersions"];
+        if *stored == json!(["v1beta1", "v1beta2"]) { Ok(()) } else { Err(stored.to_string()) }
+    })
+    .await;
+}
+
+// === the one check ===
+
+/// Each case is judged; all that differ are shown at once.
+async fn check(cases: &[Case], judge: &Judge) {
+    /// Questions to the server at a time.
+    const CONCURRENCY: usize = 8;
+    assert!(cases.len() > 200, "only {} cases", cases.len());
+    let holders: BTreeMap<String, &Value> =
+        cases.iter().map(|case| (kind(&case.object).to_owned(), &case.object)).collect();
+    if let Judge::Server(server) = judge {
+        for object in holders.values() {
+            server.hold(object).await;
+        }
+    }
+    let problems: Vec<String> = futures::stream::iter(cases)
+        .map(|case| async move {
+            let verdict = match judge {
+                Judge::Server(server) => server.judge(&case.object).await,
+                Judge::Offline(schemas) => judge_offline(&schemas[kind(&case.object)], &case.object),
+            };
+            disagreement(case, &verdict)
+        })
+        .buffer_unordered(CONCURRENCY)
+        .filter_map(async |problem| problem)
+        .collect()
+        .await;
+    assert!(problems.is_empty(), "{} of {} cases\n{}", problems.len(), cases.len(), problems.join("\n"));
+}
+
+fn disagreement(case: &Case, verdict: &Verdict) -> Option<String> {
+    let agree = match (&case.expected, verdict) {
+        (Verdict::Accept(Some(expected)), Verdict::Accept(Some(stored))) => expected == stored,
+        (Verdict::Accept(_), Verdict::Accept(_)) => true,
+        (Verdict::Refuse(expected, _), Verdict::Refuse(found, _)) => found.contains(&expected[0]),
+        (Verdict::Accept(_), Verdict::Refuse(..)) | (Verdict::Refuse(..), Verdict::Accept(_)) => false,
+    };
+    (!agree).then(|| format!("{}: expected {:?}, found {verdict:?}: {}", case.name, case.expected, case.object))
+}
+
+// === the judges ===
+
+fn judge_offline(schema: &Schema, object: &Value) -> Verdict {
+    let violations = schema.check(object);
+    if violations.is_empty() {
+        let mut object = object.clone();
+        schema.default(&mut object);
+        return Verdict::Accept(object.get("spec").cloned());
+    }
+    let fields = violations.iter().map(|violation| match violation.kind {
+        // The server blames the whole map of labels for one of them.
+        ViolationKind::Metadata => display(&violation.path[..metadata_depth(&violation.path)]),
+        _ => display(&violation.path),
+    });
+    let said: Vec<String> = violations.iter().map(|v| format!("{}: {}", DisplayPath(&v.path), v.message)).collect();
+    Verdict::Refuse(fields.collect(), said.join("; "))
+}
+
+/// The parts of a path up to the field of `metadata`.
+fn metadata_depth(path: &[tidegate::object::PathPart]) -> usize {
+    path.iter().position(|part| *part == "metadata".into()).map_or(path.len(), |at| at + 2).min(path.len())
+}
+
+/// As the server spells it: keys of maps are fields like others.
+fn display(path: &[tidegate::object::PathPart]) -> String {
+    DisplayPath(path).to_string()
+}
+
+impl Server {
+    /// An accepted object of each kind, for statuses to be written to.
+    async fn hold(&self, object: &Value) {
+        let mut holder =
+            json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {"name": "holder"}});
+        holder["spec"] = base_of(kind(object))["spec"].clone();
+        self.send("POST", &self.path(object, ""), &holder).await.unwrap();
+    }
+
+    async fn judge(&self, object: &Value) -> Verdict {
+        // A status is reset when an object is created; what decides about it is its own endpoint.
+        let has_status = object.get("status").is_some() && kind(object) != "ModuleReleaseMeta";
+        let answer = if has_status {
+            let patch = json!({"status": object["status"]});
+            self.send(
+                "PATCH",
+                &format!("{}?dryRun=All&fieldValidation=Strict", self.path(object, "/holder/status")),
+                &patch,
+            )
+            .await
+        } else {
+            self.send("POST", &format!("{}?dryRun=All&fieldValidation=Strict", self.path(object, "")), object).await
+        };
+        match answer {
+            Ok(stored) => Verdict::Accept(stored.get("spec").cloned()),
+            Err(kube::Error::Api(status)) => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                let mut fields: Vec<String> = causes.map(|cause| cause.field.clone()).collect();
+                // Unknown fields come as one text.
+                fields.extend(status.message.split('"').skip(1).step_by(2).map(str::to_owned));
+                Verdict::Refuse(fields, status.message.clone())
+            }
+            Err(other) => panic!("the server answers: {other}"),
+        }
+    }
+
+    fn path(&self, object: &Value, rest: &str) -> String {
+        let version = object["apiVersion"].as_str().unwrap();
+        format!("/apis/{version}/namespaces/{}/{}{rest}", self.namespace, self.plurals[kind(object)])
+    }
+
+    async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value, kube::Error> {
+        let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, content_type)
+            .body(serde_json::to_vec(body).unwrap())
+            .unwrap();
+        self.client.request(request).await
+    }
+}
+
+// === reading the cases ===
+
+fn files() -> Vec<File> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/conformance/crds");
+    yaml_files(&folder)
+        .iter()
+        .map(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        })
+        .collect()
+}
+
+/// The cases of the kinds that `crds` define.
+fn cases(crds: &[Value]) -> Vec<Case> {
+    let kinds = plurals(crds);
+    files().iter().filter(|file| kinds.contains_key(&file.kind)).flat_map(File::cases).collect()
+}
+
+fn base_of(kind: &str) -> Value {
+    files().into_iter().find(|file| file.kind == kind).unwrap().base
+}
+
+impl File {
+    fn cases(&self) -> Vec<Case> {
+        let typed = json!({"apiVersion": self.api_version, "kind": self.kind});
+        let base = merged(&typed, &self.base);
+        let mut cases = Vec::new();
+        for field in &self.fields {
+            let base = merged(&base, &field.base);
+            let mut push = |value: &Value, expected: Verdict| {
+                let mut object = base.clone();
+                put(&mut object, &field.field, value);
+                cases.push(Case { name: format!("{}: {} {value}", self.kind, field.name), object, expected });
+            };
+            field.accept.iter().for_each(|value| push(value, Verdict::Accept(None)));
+            let refuse = || Verdict::Refuse(vec![field.field.clone()], String::new());
+            field.refuse.iter().for_each(|value| push(value, refuse()));
+        }
+        for change in &self.objects {
+            let expected = match &change.refuse {
+                Some(field) => Verdict::Refuse(vec![field.clone()], String::new()),
+                None => Verdict::Accept(change.stored.clone()),
+            };
+            let object = merged(&base, &change.change);
+            cases.push(Case { name: format!("{}: {}", self.kind, change.name), object, expected });
+        }
+        cases
+    }
+}
+
+/// `change` laid over `base`: mappings are merged, null removes what is there and stays where nothing is.
+fn merged(base: &Value, change: &Value) -> Value {
+    let (Value::Object(base), Value::Object(change)) = (base, change) else {
+        return if change.is_null() { base.clone() } else { change.clone() };
+    };
+    let mut result = base.clone();
+    for (key, change) in change {
+        match base.get(key) {
+            Some(_) if change.is_null() => drop(result.shift_remove(key)),
+            Some(before) => drop(result.insert(key.clone(), merged(before, change))),
+            None => drop(result.insert(key.clone(), change.clone())),
+        }
+    }
+    Value::Object(result)
+}
+
+/// Puts a value at a path such as `spec.modules[0].name`.
+fn put(object: &mut Value, path: &str, value: &Value) {
+    let mut place = object;
+    for part in path.split('.') {
+        let (key, index) = match part.split_once('[') {
+            Some((key, index)) => (key, Some(index.trim_end_matches(']').parse::<usize>().unwrap())),
+            None => (part, None),
+        };
+        place = &mut place[key];
+        if let Some(index) = index {
+            place = &mut place[index];
+        }
+    }
+    *place = value.clone();
+}
+
+fn schemas(crds: &[Value]) -> BTreeMap<String, Schema> {
+    let compile = |crd: &Value| Schema::of(&serde_json::from_value(crd.clone()).unwrap()).unwrap();
+    crds.iter().map(|crd| (kind_of(crd), compile(crd))).collect()
+}
+
+fn plurals(crds: &[Value]) -> BTreeMap<String, String> {
+    crds.iter().map(|crd| (kind_of(crd), crd["spec"]["names"]["plural"].as_str().unwrap().to_owned())).collect()
+}
+
+/// The kind that a CRD defines.
+fn kind_of(crd: &Value) -> String {
+    crd["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned()
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap()
+}
+
+fn kind_is_ours(kind: &str) -> bool {
+    api::crd(kind).is_some()
+}
+
+/// A folder of upstream files, which lie beside some checkouts and are no part of this repository.
+fn upstream(folder: &str) -> Option<PathBuf> {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let beside = checkout.ancestors().skip(1).map(|parent| parent.join("shared/upstream/kyma").join(folder));
+    beside.take(2).find(|path| path.is_dir())
+}
+
+fn yaml_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(yaml_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn documents(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap();
+    serde_yaml::Deserializer::from_str(&text).filter_map(|document| Value::deserialize(document).ok()).collect()
+}
+
+fn round_trip(kind: &str, object: &Value) -> Value {
+    fn through<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
+        serde_json::to_value(serde_json::from_value::<T>(object.clone()).unwrap()).unwrap()
+    }
+    match kind {
+        "GitSource" => through::<GitSource>(object),
+        "Kyma" => through::<Kyma>(object),
+        "Manifest" => through::<Manifest>(object),
+        "ModuleReleaseMeta" => through::<ModuleReleaseMeta>(object),
+        "ModuleTemplate" => through::<ModuleTemplate>(object),
+        "Watcher" => through::<Watcher>(object),
+        other => panic!("{other} has no type"),
+    }
+}
+
+/// Whether everything in `before` stands in `after`: what is absent, empty or false may go, defaults may come.
+fn covers(after: &Value, before: &Value) -> bool {
+    match (after, before) {
+        (Value::Object(after), Value::Object(before)) => {
+            before.iter().all(|(key, value)| covers(after.get(key).unwrap_or(&Value::Null), value))
+        }
+        (Value::Array(after), Value::Array(before)) => {
+            after.len() == before.len() && after.iter().zip(before).all(|(after, before)| covers(after, before))
+        }
+        (Value::Null, before) => {
+            before.is_null()
+                || *before == json!(false)
+                || *before == json!([])
+                || before.as_object().is_some_and(serde_json::Map::is_empty)
+        }
+        (after, before) => after == before,
+    }
+}
