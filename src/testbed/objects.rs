@@ -55,7 +55,7 @@ pub async fn install_crds(client: &Client, crds: &[Value]) -> Result<(), Error> 
         let served = async {
             loop {
                 let live = api.get(name).await?;
-                if is_established(&live.data) {
+                if is_established(&live.data) && can_be_listed(client, crd).await {
                     return Ok(());
                 }
                 tokio::time::sleep(POLL).await;
@@ -74,6 +74,22 @@ pub async fn install_crds(client: &Client, crds: &[Value]) -> Result<(), Error> 
         }
     }
     Ok(())
+}
+
+/// Whether objects of a CRD's kind can be listed, in each version: for a moment after `Established` they cannot
+/// (404 while discovery follows, 429 while the storage is made).
+async fn can_be_listed(client: &Client, crd: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, plural) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["plural"]));
+    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+    for version in versions.filter(|version| version["served"] == true) {
+        let path = format!("/apis/{group}/{}/{plural}?limit=1", text(&version["name"]));
+        let Ok(request) = http::Request::get(path).body(Vec::new()) else { return false };
+        if client.request::<Value>(request).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 fn is_established(crd: &Value) -> bool {
