@@ -5,53 +5,49 @@
 //! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
 //! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
 
-pub mod events;
+pub mod manifest;
+mod objects;
+pub mod runtime;
+pub mod sources;
 pub mod stores;
+pub mod watcher;
 
-use std::{
-    collections::BTreeSet,
-    error::Error,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{error::Error, fmt, sync::Arc};
 
-use self::{events::Recorder, stores::Stores};
+use bytes::Bytes;
+use serde_json::json;
+
 use crate::{
-    cluster::{Cause, Cluster, Pool},
-    landscape::SourceName,
-    metrics::Metrics,
+    api::{KYMA_GROUP, KYMA_VERSION},
+    cluster::{Cluster, Pool},
     name::Key,
-    plan::Settings,
-    queue::{self, Finish, Triggers},
+    plan,
+    queue::{self, Finish},
     retry::Class,
-    template::{Library, Templates},
 };
 
-/// Everything that the controllers share. Made once by the daemon; a pass gets it by reference.
+/// What every controller may use. Built once, shared by all passes.
 pub struct Context {
-    /// The control plane. Writes through it are refused while we do not lead.
+    /// The control plane.
     pub kcp: Arc<Cluster>,
-    /// The runtimes, likewise.
+    /// What the control plane holds, as its watches say.
+    pub stores: stores::Stores,
+    /// Clients of runtimes.
     pub pool: Pool,
-    /// What stands in the control plane.
-    pub stores: Stores,
-    /// Where subjects ask for each other.
+    /// What is to be worked on.
     pub queue: Queue,
     /// What plans depend on beside definitions.
-    pub settings: Settings,
-    /// What is counted.
-    pub metrics: Metrics,
-    /// What users are told.
-    pub events: Recorder,
-    /// Namespaces in which GitSources, Kymas and access Secrets count.
-    pub namespaces: BTreeSet<String>,
-    /// Whether GitSources in KCP may name local paths.
-    pub allow_local_sources: bool,
-    /// How often a runtime is compared with what it should be, where nothing reports its changes.
-    pub resync: Duration,
-    /// The templates: those of the daemon, and the overrides of sources. See [`Context::library`].
-    pub library: RwLock<Arc<Library>>,
+    pub settings: plan::Settings,
+    /// Repositories: definitions, template overrides, objects of modules.
+    pub sources: sources::SourceRegistry,
+    /// What this process remembers of each runtime.
+    pub runtimes: runtime::Memories,
+    /// What every runtime has, rendered once a class.
+    pub bases: runtime::Bases,
+    /// Objects of modules, marked and serialised once.
+    pub modules: manifest::Modules,
+    /// What this process remembers of each Watcher.
+    pub watchers: watcher::Memories,
 }
 
 /// What a controller works on.
@@ -89,29 +85,6 @@ pub struct Failure {
     pub reason: &'static str,
     /// The error, with its chain of sources.
     pub error: Box<dyn Error + Send + Sync>,
-}
-
-// === impl Context ===
-
-impl Context {
-    /// The templates as they are now.
-    pub fn library(&self) -> Arc<Library> {
-        Arc::clone(&self.library.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Sets or drops the overrides of a source. Does not wake anybody.
-    pub fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
-        let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
-        match templates {
-            Some(templates) => Arc::make_mut(&mut library).set(source, templates),
-            None => Arc::make_mut(&mut library).remove(&source),
-        }
-    }
-}
-
-/// Why a pass writes, for the audit.
-pub fn cause(triggers: Triggers) -> Cause {
-    Cause::trigger(&triggers.to_string())
 }
 
 // === impl Subject ===
@@ -157,6 +130,17 @@ impl Failure {
     pub fn new(class: Class, reason: &'static str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { class, reason, error: error.into() }
     }
+}
+
+/// The body of an apply of the status of a Kyma kind.
+fn status_body(kind: &str, key: &Key, status: &impl serde::Serialize) -> Bytes {
+    let body = json!({
+        "apiVersion": format!("{KYMA_GROUP}/{KYMA_VERSION}"),
+        "kind": kind,
+        "metadata": { "name": key.name(), "namespace": key.namespace() },
+        "status": status,
+    });
+    Bytes::from(body.to_string())
 }
 
 /// An error and its causes in one line, each of them once.

@@ -11,18 +11,8 @@ use crate::{
         kyma::{KymaSpec, Module},
     },
     object::Object,
+    plan,
 };
-
-/// Who decides the module list of a runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ModulesFrom {
-    /// The Kyma in the runtime, after it was created from the one in KCP.
-    Runtime,
-    /// The Kyma in KCP; edits in the runtime are reverted.
-    Git,
-    /// The entries of the Kyma in KCP stay; users may add others in the runtime.
-    Merge,
-}
 
 /// What must be written to the Kyma in a runtime.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,44 +30,21 @@ pub enum Write {
     },
 }
 
-/// What must be written so that the runtime's Kyma is `desired`, as far as `from` lets us decide.
+/// What must be written so that the runtime's Kyma is `desired`, as far as the Kyma in KCP lets us decide.
 ///
-/// `desired` is the Kyma as rendered, with the spec of the Kyma in KCP; `live` is what stands in the runtime.
-pub fn write(desired: &Object, spec: &KymaSpec, from: ModulesFrom, live: Option<&Kyma>) -> Write {
+/// `desired` is the Kyma as rendered, with the spec of `kyma`, which is the one in KCP; `live` is what stands in the runtime.
+pub fn write(desired: &Object, kyma: &Kyma, live: Option<&Kyma>) -> Write {
     let Some(live) = live else { return Write::Create(Box::new(desired.clone())) };
     let mut patch = Map::new();
     if let Some(metadata) = metadata_patch(desired, live) {
         patch.insert("metadata".to_owned(), metadata);
     }
-    let target = effective(spec, from, Some(&live.spec));
+    let target = plan::effective(kyma, Some(&live.spec));
     let reverted = differences(&target, &live.spec);
     if !reverted.is_empty() {
         patch.insert("spec".to_owned(), json!({ "channel": target.channel, "modules": target.modules }));
     }
     if patch.is_empty() { Write::Nothing } else { Write::Merge { patch: Value::Object(patch), reverted } }
-}
-
-/// The spec that counts: whose channel, and which modules.
-///
-/// Maintenance windows are the operator's matter: whether they are skipped is always said in KCP.
-pub fn effective(kcp: &KymaSpec, from: ModulesFrom, runtime: Option<&KymaSpec>) -> KymaSpec {
-    let Some(runtime) = runtime else { return kcp.clone() };
-    let skip_maintenance_windows = kcp.skip_maintenance_windows;
-    match from {
-        ModulesFrom::Runtime => KymaSpec { skip_maintenance_windows, ..runtime.clone() },
-        ModulesFrom::Git => kcp.clone(),
-        ModulesFrom::Merge => {
-            let ours = |name: &str| kcp.modules.iter().find(|module| module.name == name);
-            // In the runtime's order, so that a user's reordering alone is no difference.
-            let kept = runtime.modules.iter().map(|module| ours(&module.name).unwrap_or(module).clone());
-            let missing = kcp
-                .modules
-                .iter()
-                .filter(|module| runtime.modules.iter().all(|live| live.name != module.name))
-                .cloned();
-            KymaSpec { channel: kcp.channel.clone(), skip_maintenance_windows, modules: kept.chain(missing).collect() }
-        }
-    }
 }
 
 /// What differs between the spec that shall be and the one that is, in words; order does not count.

@@ -8,6 +8,12 @@ fn spec(channel: &str, modules: &[&str]) -> KymaSpec {
     .unwrap()
 }
 
+fn kcp(spec: &KymaSpec, from: &str) -> Kyma {
+    let mut kyma = Kyma { spec: spec.clone(), ..Kyma::default() };
+    kyma.metadata.annotations = Some([("tidegate.dev/modules-from".to_owned(), from.to_owned())].into());
+    kyma
+}
+
 fn desired(spec: &KymaSpec) -> Object {
     Object::new(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
@@ -25,9 +31,9 @@ fn live(spec: KymaSpec, label: Option<&str>) -> Kyma {
 }
 
 #[track_caller]
-fn check(from: ModulesFrom, kcp: &[&str], runtime: &[&str], patched: Option<&[&str]>) {
-    let kcp = spec("regular", kcp);
-    let write = write(&desired(&kcp), &kcp, from, Some(&live(spec("regular", runtime), Some("1"))));
+fn check(from: &str, ours: &[&str], runtime: &[&str], patched: Option<&[&str]>) {
+    let ours = spec("regular", ours);
+    let write = write(&desired(&ours), &kcp(&ours, from), Some(&live(spec("regular", runtime), Some("1"))));
     let names = match &write {
         Write::Nothing => None,
         Write::Merge { patch, .. } => Some(
@@ -45,46 +51,44 @@ fn check(from: ModulesFrom, kcp: &[&str], runtime: &[&str], patched: Option<&[&s
 
 #[test]
 fn the_runtime_decides_after_creation() {
-    check(ModulesFrom::Runtime, &["cache"], &["mailer"], None);
-    check(ModulesFrom::Runtime, &["cache"], &[], None);
+    check("runtime", &["cache"], &["mailer"], None);
+    check("runtime", &["cache"], &[], None);
 }
 
 #[test]
 fn git_reverts_edits_in_the_runtime() {
-    check(ModulesFrom::Git, &["cache"], &["cache", "mailer"], Some(&["cache"]));
-    check(ModulesFrom::Git, &["cache"], &[], Some(&["cache"]));
-    check(ModulesFrom::Git, &["cache", "mailer"], &["mailer", "cache"], None);
+    check("git", &["cache"], &["cache", "mailer"], Some(&["cache"]));
+    check("git", &["cache"], &[], Some(&["cache"]));
+    check("git", &["cache", "mailer"], &["mailer", "cache"], None);
 }
 
 #[test]
 fn merge_keeps_both() {
-    check(ModulesFrom::Merge, &["cache"], &["cache", "mailer"], None);
-    check(ModulesFrom::Merge, &["cache"], &["mailer"], Some(&["mailer", "cache"]));
-    let (kcp, runtime) = (spec("fast", &["cache"]), spec("regular", &["mailer"]));
-    assert_eq!(effective(&kcp, ModulesFrom::Merge, Some(&runtime)), spec("fast", &["mailer", "cache"]));
+    check("merge", &["cache"], &["cache", "mailer"], None);
+    check("merge", &["cache"], &["mailer"], Some(&["cache", "mailer"]));
 }
 
 #[test]
 fn what_is_not_there_is_created_whole() {
-    let kcp = spec("regular", &["cache"]);
-    let Write::Create(object) = write(&desired(&kcp), &kcp, ModulesFrom::Runtime, None) else { panic!() };
+    let ours = spec("regular", &["cache"]);
+    let Write::Create(object) = write(&desired(&ours), &kcp(&ours, "runtime"), None) else { panic!() };
     assert_eq!(object.value()["spec"]["modules"][0]["name"], "cache");
 }
 
 #[test]
 fn only_differing_labels_are_patched_and_users_labels_stay() {
-    let kcp = spec("regular", &[]);
-    let change = write(&desired(&kcp), &kcp, ModulesFrom::Runtime, Some(&live(kcp.clone(), Some("2"))));
+    let ours = spec("regular", &[]);
+    let change = write(&desired(&ours), &kcp(&ours, "runtime"), Some(&live(ours.clone(), Some("2"))));
     assert_eq!(change, Write::Merge { patch: json!({"metadata": {"labels": {"a": "1"}}}), reverted: vec![] });
-    assert_eq!(write(&desired(&kcp), &kcp, ModulesFrom::Git, Some(&live(kcp.clone(), Some("1")))), Write::Nothing);
+    assert_eq!(write(&desired(&ours), &kcp(&ours, "git"), Some(&live(ours.clone(), Some("1")))), Write::Nothing);
 }
 
 #[test]
 fn what_is_reverted_is_said() {
-    let kcp = spec("regular", &["cache", "mailer"]);
+    let ours = spec("regular", &["cache", "mailer"]);
     let mut edited = spec("fast", &["cache", "tracing"]);
     edited.modules[0].managed = false;
-    let Write::Merge { reverted, .. } = write(&desired(&kcp), &kcp, ModulesFrom::Git, Some(&live(edited, Some("1"))))
+    let Write::Merge { reverted, .. } = write(&desired(&ours), &kcp(&ours, "git"), Some(&live(edited, Some("1"))))
     else {
         panic!()
     };

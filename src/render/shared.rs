@@ -22,12 +22,12 @@ pub enum Mark {
 }
 
 /// Objects in the order of apply, each once.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SharedObjects {
     /// The objects.
     pub objects: Vec<SharedObject>,
     /// Digest of all of them, whoever the owner is.
-    pub digest: Option<Digest>,
+    pub digest: Digest,
 }
 
 /// One object, serialised but for the name of its owner. Cheap to clone.
@@ -39,6 +39,8 @@ pub struct SharedObject {
     pub gvk: Gvk,
     /// Digest of it, whoever the owner is.
     pub digest: Digest,
+    /// Whether its definition allows to take over an object that exists without our mark.
+    pub adopt: bool,
     body: Arc<[Piece]>,
 }
 
@@ -86,7 +88,7 @@ impl SharedObjects {
             }
         }
         shared.sort_by(|a, b| a.id.apply_order().cmp(&b.id.apply_order()));
-        let digest = Some(Digest::all(shared.iter().map(|object| &object.digest)));
+        let digest = Digest::all(shared.iter().map(|object| &object.digest));
         SharedObjects { objects: shared, digest }
     }
 }
@@ -110,7 +112,8 @@ impl SharedObject {
         let digest = object.digest();
         let text = object.value().to_string();
         let body = pieces(&text, &owner, &owner_name);
-        SharedObject { id: object.id(), gvk, digest, body: body.into() }
+        let adopt = object.annotation(annotation::ADOPT) == Some("true");
+        SharedObject { id: object.id(), gvk, digest, adopt, body: body.into() }
     }
 
     /// Its JSON for one owner: the Kyma or the Manifest in KCP.

@@ -42,8 +42,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("config", 2, &["serde"]),
     ("tls", 2, &["rustls"]),
     ("metrics", 2, &["prometheus_client"]),
-    // `jiff` and `serde_json`: a record is JSON with its date.
-    ("telemetry", 2, &["jiff", "serde_json", "tracing", "tracing_subscriber"]),
+    ("telemetry", 2, &["tracing", "tracing_subscriber"]),
     // adapters: one outside thing each
     (
         "git",

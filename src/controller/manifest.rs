@@ -1,0 +1,520 @@
+//! One pass over a Manifest: the objects of one module in one runtime.
+//!
+//! What a pass does, in order: read the objects, record them in the inventory, apply what is missing, prune what is no
+//! longer wanted, create the default custom resource once, look at the workloads, write the status if it differs. It may
+//! be dropped at any `await` and run again: the inventory grows before the first write and shrinks after the last, so no
+//! live object of ours is ever unrecorded.
+//!
+//! It is part of a pass over its runtime (see [`super::runtime`]) and no subject of its own in the queue. What it refuses:
+//! to send an object that exists without our mark, to prune anything while the objects cannot be read, and to touch a
+//! runtime for a Manifest that stands as recorded.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use k8s_openapi::jiff::Timestamp;
+
+use super::{
+    Context,
+    objects::{self, Applied, Failed, concerns_all},
+    status_body,
+};
+use crate::{
+    api::{
+        Manifest,
+        manifest::ManifestStatus,
+        names::{MANAGED_BY_SKR, annotation, label},
+        shared::{CustomResourcePolicy, State},
+    },
+    changes::{Changes, Desired, Verdict},
+    cluster::{Cause, Cluster, Error, Kind, Metadata},
+    health::{self, Health},
+    inventory::Inventory,
+    landscape,
+    name::Key,
+    object::{Digest, Gvk, Object, ObjectId},
+    plan::InstallSource,
+    render::{Mark, SharedObject, SharedObjects},
+    retry::{self, Class},
+    revision::Oid,
+    status::{self, ManifestFacts, ManifestOutcome},
+};
+
+mod remove;
+
+pub(super) use remove::abandon;
+
+/// Where a pass takes place.
+pub(super) struct Site<'a> {
+    pub(super) context: &'a Context,
+    pub(super) cluster: &'a Cluster,
+    pub(super) cause: &'a Cause,
+    pub(super) now: Timestamp,
+    /// What the runtime holds of ours, if this pass looks for drift.
+    pub(super) live: Option<&'a BTreeMap<ObjectId, Metadata>>,
+}
+
+/// What a process remembers of a Manifest between passes.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    applied: Option<Applied>,
+    /// Passes in a row that did not end well.
+    attempt: u32,
+    /// What the last pass wanted, and until when it need not be tried again.
+    waiting: Option<(Digest, Timestamp)>,
+}
+
+/// How a pass ended.
+pub(super) struct Passed {
+    /// The Manifest, with the status that was written.
+    pub(super) manifest: Arc<Manifest>,
+    /// When to go again, if unasked.
+    pub(super) again: Option<Duration>,
+}
+
+/// Brings the objects of a Manifest to what it says.
+///
+/// # Errors
+///
+/// Only what concerns the runtime or KCP as a whole: that it cannot be reached or does not let us in. What is wrong with
+/// one object is in the status.
+pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory: &mut Memory) -> Result<Passed, Error> {
+    if manifest.metadata.deletion_timestamp.is_some() {
+        return remove::reconcile(site, manifest, memory).await;
+    }
+    if is_skipped(manifest) {
+        return Ok(Passed { manifest: Arc::clone(manifest), again: None });
+    }
+    let objects = match objects_of(site, manifest).await {
+        Ok(objects) => objects,
+        Err(unavailable) => return source_unavailable(site, manifest, memory, &unavailable).await,
+    };
+    let desired = desired_digest(&objects, manifest);
+    if let Some(again) = memory.rest(&desired, site) {
+        return Ok(Passed { manifest: Arc::clone(manifest), again: Some(again) });
+    }
+    let recorded =
+        manifest.status.as_ref().and_then(|status| status::condition_message(&status.conditions, status::APPLIED));
+    let mut applied = Applied::before(&objects, memory.applied.take(), recorded, &desired);
+    if let Some(live) = site.live {
+        let suspects = applied.look(live);
+        objects::compare(site.cluster, &landscape::key(&manifest.metadata), live, &mut applied, suspects).await?;
+    }
+    let owned = Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
+    let wanted: Inventory =
+        objects.objects.iter().map(|object| (object.id.clone(), Arc::clone(&object.gvk.version))).collect();
+    let changes = Changes::between(&Desired::complete(wanted), &owned);
+    if applied.is_complete() && changes.prune.is_empty() && stands(manifest, &desired) && site.live.is_none() {
+        memory.applied = Some(applied);
+        memory.settle();
+        return Ok(Passed { manifest: Arc::clone(manifest), again: None });
+    }
+    let pass = Pass { site, manifest, objects: &objects, desired, owned };
+    pass.run(memory, applied, &changes).await
+}
+
+/// A pass that has something to do.
+struct Pass<'a> {
+    site: &'a Site<'a>,
+    manifest: &'a Arc<Manifest>,
+    objects: &'a Arc<SharedObjects>,
+    desired: Digest,
+    owned: Inventory,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// How long to wait before trying again what failed, unless there is news.
+    fn rest(&self, desired: &Digest, site: &Site<'_>) -> Option<Duration> {
+        let (wanted, until) = self.waiting.as_ref()?;
+        if wanted != desired || site.live.is_some() || *until <= site.now {
+            return None;
+        }
+        Duration::try_from(until.duration_since(site.now)).ok()
+    }
+
+    fn settle(&mut self) {
+        self.attempt = 0;
+        self.waiting = None;
+    }
+
+    /// Notes that a pass did not end well. Returns when to try again.
+    fn postpone(&mut self, class: Class, desired: Digest, now: Timestamp) -> Duration {
+        self.attempt = self.attempt.saturating_add(1);
+        let delay = match class {
+            // Workloads are mostly ready within a second; the looks slow down while they are not.
+            Class::Waiting => retry::backoff(READINESS_LOOK_MIN, retry::DEPENDENCY_POLL_MAX, self.attempt),
+            Class::Stalled | Class::Transient => retry::delay(class, self.attempt, RETRY_STALLED),
+        };
+        self.waiting = Some((desired, now + delay));
+        delay
+    }
+}
+
+/// First look at a workload that is not ready yet.
+const READINESS_LOOK_MIN: Duration = Duration::from_millis(250);
+/// How often what only a change can help is tried all the same: somebody may have mended it in the runtime.
+const RETRY_STALLED: Duration = Duration::from_secs(300);
+
+// === impl Pass ===
+
+impl Pass<'_> {
+    async fn run(self, memory: &mut Memory, mut applied: Applied, changes: &Changes) -> Result<Passed, Error> {
+        let site = self.site;
+        let missing = applied.missing();
+        let strangers = self.strangers(&applied, &missing).await?;
+        let sent: Vec<usize> =
+            missing.into_iter().filter(|&index| !strangers.contains_key(&applied.objects.objects[index].id)).collect();
+        let recorded = self.record(&applied, &sent).await?;
+        let key = landscape::key(&self.manifest.metadata);
+        let failed = objects::send(site.cluster, site.cause, &key, &mut applied, &sent).await?;
+        let inventory =
+            Inventory::of(recorded.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
+        let (inventory, pruning) = if failed.is_empty() {
+            prune(site, &recorded, changes, inventory).await?
+        } else {
+            (inventory, Pruning::default())
+        };
+        let resource = self.module_resource(&recorded).await?;
+        let (outcome, class) = self.judge(&strangers, &failed, &pruning, resource).await?;
+        let complete = applied.is_complete();
+        let facts = ManifestFacts {
+            outcome,
+            synced: inventory.to_synced(),
+            applied: complete.then_some(self.desired),
+            module_resource: resource,
+            requested: requested(&recorded),
+        };
+        memory.applied = Some(applied);
+        let manifest = store_status(site, &recorded, &facts).await?;
+        let again = match class {
+            Some(class) => Some(memory.postpone(class, self.desired, site.now)),
+            None => {
+                memory.settle();
+                None
+            }
+        };
+        Ok(Passed { manifest, again })
+    }
+
+    /// Objects that we never recorded and that exist without our mark, with the names of their managers.
+    async fn strangers(&self, applied: &Applied, missing: &[usize]) -> Result<BTreeMap<ObjectId, String>, Error> {
+        let unrecorded: Vec<&SharedObject> = missing
+            .iter()
+            .map(|&index| &applied.objects.objects[index])
+            .filter(|object| !self.owned.contains(&object.id) && !object.adopt)
+            .collect();
+        if unrecorded.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let found = self.site.cluster.survey(unrecorded.iter().map(|object| (&object.gvk, &object.id))).await?;
+        Ok(found
+            .into_iter()
+            .filter_map(|(id, metadata)| whose(self.site, self.manifest, &metadata).map(|whose| (id, whose)))
+            .collect())
+    }
+
+    /// Writes the inventory with everything that is about to exist.
+    async fn record(&self, applied: &Applied, sent: &[usize]) -> Result<Arc<Manifest>, Error> {
+        let coming: Inventory = sent
+            .iter()
+            .map(|&index| &applied.objects.objects[index])
+            .map(|object| (object.id.clone(), Arc::clone(&object.gvk.version)))
+            .collect();
+        let union = self.owned.union(&coming);
+        if union == self.owned {
+            return Ok(Arc::clone(self.manifest));
+        }
+        let facts = ManifestFacts {
+            outcome: ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
+            synced: union.to_synced(),
+            applied: None,
+            module_resource: None,
+            requested: None,
+        };
+        store_status(self.site, self.manifest, &facts).await
+    }
+
+    /// Creates the default custom resource once. Returns whether it was created; none if that is not ours.
+    async fn module_resource(&self, manifest: &Manifest) -> Result<Option<bool>, Error> {
+        let Some(resource) = module_resource(manifest) else { return Ok(None) };
+        if is_resource_created(manifest) {
+            return Ok(Some(true));
+        }
+        let Some(kind) = self.site.cluster.kind(&resource.gvk()).await? else { return Ok(Some(false)) };
+        let body = Bytes::from(resource.value().to_string());
+        let id = kind.id(&Key::new(resource.namespace(), resource.name()));
+        match self.site.cluster.create(self.site.cause, &kind, &id, body).await {
+            // A user's own counts: it was there, and it is never updated by us.
+            Ok(_) | Err(Error::Exists { .. }) => Ok(Some(true)),
+            Err(error) if concerns_all(&error) => Err(error),
+            Err(error) => {
+                tracing::warn!(object = %id, error = %error, "default custom resource cannot be created yet");
+                Ok(Some(false))
+            }
+        }
+    }
+
+    /// What the pass came to, and what can help if it did not end well.
+    async fn judge(
+        &self,
+        strangers: &BTreeMap<ObjectId, String>,
+        failed: &[Failed],
+        pruning: &Pruning,
+        resource: Option<bool>,
+    ) -> Result<(ManifestOutcome, Option<Class>), Error> {
+        if let Some((id, whose)) = strangers.iter().next() {
+            let more = more(strangers.len());
+            let message = format!(
+                "{id} exists and is not ours: {whose}{more}; remove it, or annotate it in the module with {}: \"true\" to take it over",
+                annotation::ADOPT
+            );
+            return Ok((ManifestOutcome::Failed(message), Some(Class::Stalled)));
+        }
+        if let Some(first) = failed.first() {
+            let class = failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class).max();
+            let message = format!("{}{}", first.message, more(failed.len()));
+            return Ok((ManifestOutcome::Failed(message), Some(class.unwrap_or(Class::Transient))));
+        }
+        if resource == Some(false) {
+            return Ok((
+                ManifestOutcome::Waiting("waiting until the module CR can be created".to_owned()),
+                Some(Class::Waiting),
+            ));
+        }
+        let health = self.health().await?;
+        let waiting = (!pruning.is_finished()).then_some(Class::Waiting);
+        Ok(match health.state {
+            State::Ready | State::Warning => (ManifestOutcome::Ready, waiting),
+            State::Error => (ManifestOutcome::Failed(health.message), Some(Class::Waiting)),
+            State::Processing | State::Deleting | State::Unknown | State::Unmanaged => {
+                (ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()), Some(Class::Waiting))
+            }
+        })
+    }
+
+    /// How the workloads fare: the module's manager if it names one, else all of them.
+    async fn health(&self) -> Result<Health, Error> {
+        let manager = self.manifest.spec.manager.as_ref();
+        let mut all: Vec<(String, Health)> = Vec::new();
+        let workloads: Vec<(Gvk, Key)> = match manager {
+            Some(manager) => vec![(
+                Gvk::new(&manager.group, &manager.version, &manager.kind),
+                Key::new(manager.namespace.as_deref().unwrap_or_default(), &manager.name),
+            )],
+            None => self
+                .objects
+                .objects
+                .iter()
+                .filter(|object| is_workload(&object.id))
+                .map(|object| (object.gvk.clone(), Key::new(&object.id.namespace, &object.id.name)))
+                .collect(),
+        };
+        for (gvk, key) in workloads {
+            let name = format!("{} {key}", gvk.kind);
+            let health = match self.site.cluster.kind(&gvk).await? {
+                None => Health::processing(format!("{gvk} is not served yet")),
+                Some(kind) => match self.site.cluster.get(&kind, &key).await? {
+                    Some(object) => health::of(object.value()),
+                    None => Health::processing(format!("{name} is not there yet")),
+                },
+            };
+            all.push((name, health));
+        }
+        Ok(health::worst(all.iter().map(|(name, health)| (name.as_str(), health))))
+    }
+}
+
+/// What pruning came to.
+#[derive(Default)]
+struct Pruning {
+    /// Objects that are being deleted, or that could not be.
+    waiting: Vec<ObjectId>,
+    /// Objects that stay although they are no longer wanted.
+    kept: Vec<ObjectId>,
+}
+
+impl Pruning {
+    fn is_finished(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+/// Deletes what `changes` names and what bears our mark, on condition that it is still the same. Returns the inventory
+/// without what is gone.
+async fn prune(
+    site: &Site<'_>,
+    manifest: &Manifest,
+    changes: &Changes,
+    inventory: Inventory,
+) -> Result<(Inventory, Pruning), Error> {
+    let results =
+        site.cluster.prune(site.cause, &changes.prune, &|metadata| whose(site, manifest, metadata).is_none()).await;
+    let (mut gone, mut pruning) = (Vec::new(), Pruning::default());
+    for pruned in results {
+        if pruned.is_settled() {
+            gone.push(pruned.id);
+            continue;
+        }
+        match pruned.result {
+            // They stay, with their entry in the inventory, until someone decides.
+            Ok(Verdict::Disabled | Verdict::Guarded) => pruning.kept.push(pruned.id),
+            Ok(Verdict::Delete | Verdict::Wait | Verdict::Gone | Verdict::Foreign) => pruning.waiting.push(pruned.id),
+            Err(error) if concerns_all(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(object = %pruned.id, error = %error, "object cannot be pruned yet");
+                pruning.waiting.push(pruned.id);
+            }
+        }
+    }
+    Ok((inventory.without(&gone), pruning))
+}
+
+/// Whose an object is; none if it is ours: it bears the mark and names this Manifest, or one that is gone.
+fn whose(site: &Site<'_>, manifest: &Manifest, metadata: &Metadata) -> Option<String> {
+    let managers = || match metadata.managers.as_slice() {
+        [] => "it has no field manager".to_owned(),
+        names => format!("managed by {}", names.join(", ")),
+    };
+    if metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
+        return Some(managers());
+    }
+    let owner = metadata.annotation(annotation::OWNED_BY)?;
+    if owner == landscape::key(&manifest.metadata).to_string() {
+        return None;
+    }
+    let other = owner.parse::<Key>().ok().and_then(|key| site.context.stores.manifest(&key))?;
+    other.metadata.name.as_ref().map(|name| format!("it belongs to Manifest {name}"))
+}
+
+/// The objects that a Manifest names, shared by all runtimes that have them.
+async fn objects_of(site: &Site<'_>, manifest: &Manifest) -> Result<Arc<SharedObjects>, String> {
+    let InstallSource::Git { source, path, tree } =
+        InstallSource::try_from(&manifest.spec.install.source).map_err(|error| error.to_string())?;
+    let context = site.context;
+    if let Some(objects) = context.modules.get(tree) {
+        return Ok(objects);
+    }
+    let read = context.sources.module_objects(&source, tree, &path).await.map_err(|error| error.to_string())?;
+    let objects = read.objects.iter().map(|object| &object.object);
+    Ok(context.modules.put(tree, SharedObjects::new(objects, Mark::Module, &|_| None)))
+}
+
+async fn source_unavailable(
+    site: &Site<'_>,
+    manifest: &Arc<Manifest>,
+    memory: &mut Memory,
+    message: &str,
+) -> Result<Passed, Error> {
+    let facts = ManifestFacts {
+        outcome: ManifestOutcome::SourceUnavailable(message.to_owned()),
+        synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
+        applied: None,
+        module_resource: None,
+        requested: requested(manifest),
+    };
+    let manifest = store_status(site, manifest, &facts).await?;
+    memory.attempt = memory.attempt.saturating_add(1);
+    Ok(Passed { manifest, again: Some(retry::delay(Class::Transient, memory.attempt, RETRY_STALLED)) })
+}
+
+/// Writes the status if it differs. Returns the Manifest with it.
+async fn store_status(
+    site: &Site<'_>,
+    manifest: &Arc<Manifest>,
+    facts: &ManifestFacts,
+) -> Result<Arc<Manifest>, Error> {
+    let next = status::manifest(manifest, facts, site.now);
+    if manifest.status.as_ref() == Some(&next) {
+        return Ok(Arc::clone(manifest));
+    }
+    let kind = Kind::namespaced::<Manifest>();
+    let key = landscape::key(&manifest.metadata);
+    let body = status_body("Manifest", &key, &next);
+    let metadata = site.context.kcp.apply_status(site.cause, &kind, &kind.id(&key), body).await?;
+    Ok(Arc::new(with_status(manifest, next, &metadata)))
+}
+
+fn with_status(manifest: &Manifest, status: ManifestStatus, metadata: &Metadata) -> Manifest {
+    let mut manifest = manifest.clone();
+    manifest.status = Some(status);
+    manifest.metadata.resource_version = Some(metadata.resource_version.clone());
+    manifest
+}
+
+/// Digest of everything that a Manifest wants in its runtime.
+fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
+    // The manager only says what is looked at, but a change of it must be looked at.
+    let manager = serde_json::to_value(&manifest.spec.manager).unwrap_or_default();
+    Digest::all([&objects.digest, &Digest::of(&manager)])
+}
+
+/// Whether the status says that everything is as desired.
+fn stands(manifest: &Manifest, desired: &Digest) -> bool {
+    let Some(status) = &manifest.status else { return false };
+    let handled = status::condition_message(&status.conditions, status::RECONCILE_REQUESTED).map(str::to_owned);
+    status.state == State::Ready
+        && status::condition_message(&status.conditions, status::APPLIED) == Some(desired.to_string().as_str())
+        && (module_resource(manifest).is_none() || is_resource_created(manifest))
+        && (requested(manifest).is_none() || requested(manifest) == handled)
+}
+
+fn requested(manifest: &Manifest) -> Option<String> {
+    landscape::annotation(&manifest.metadata, annotation::RECONCILE_REQUESTED_AT).map(str::to_owned)
+}
+
+fn is_skipped(manifest: &Manifest) -> bool {
+    landscape::label(&manifest.metadata, label::SKIP_RECONCILIATION) == Some("true")
+}
+
+/// The default custom resource, if it is ours to make.
+fn module_resource(manifest: &Manifest) -> Option<Object> {
+    match manifest.spec.custom_resource_policy {
+        CustomResourcePolicy::Ignore => None,
+        CustomResourcePolicy::CreateAndDelete => Object::new(manifest.spec.resource.clone()?).ok(),
+    }
+}
+
+fn is_resource_created(manifest: &Manifest) -> bool {
+    manifest.status.as_ref().is_some_and(|status| status::condition_message(&status.conditions, "ModuleCR").is_some())
+}
+
+fn is_workload(id: &ObjectId) -> bool {
+    &*id.group == "apps" && matches!(&*id.kind, "Deployment" | "StatefulSet" | "DaemonSet")
+}
+
+fn more(count: usize) -> String {
+    if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() }
+}
+
+/// Whether nothing of ours holds a Manifest any more that is being deleted.
+pub(super) fn is_released(manifest: &Manifest) -> bool {
+    manifest.metadata.deletion_timestamp.is_some() && manifest.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// Objects of modules, marked and serialised once for all runtimes that have them.
+#[derive(Debug, Default)]
+pub struct Modules(Mutex<BTreeMap<Oid, Arc<SharedObjects>>>);
+
+/// Trees that are kept serialised: a landscape has some hundred versions in use.
+const MODULES_MAX: usize = 2_000;
+
+impl Modules {
+    fn get(&self, tree: Oid) -> Option<Arc<SharedObjects>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&tree).cloned()
+    }
+
+    fn put(&self, tree: Oid, objects: SharedObjects) -> Arc<SharedObjects> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MODULES_MAX {
+            // Those that no runtime holds go first.
+            known.retain(|_, objects| Arc::strong_count(objects) > 1);
+        }
+        Arc::clone(known.entry(tree).or_insert_with(|| Arc::new(objects)))
+    }
+}

@@ -1,0 +1,71 @@
+use serde_json::json;
+
+use super::*;
+use crate::{
+    object::Object,
+    render::{Mark, SharedObjects},
+};
+
+fn objects(contents: &[(&str, &str)]) -> Arc<SharedObjects> {
+    let objects: Vec<Object> = contents
+        .iter()
+        .map(|(name, text)| {
+            Object::new(json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": name, "namespace": "n"}, "data": {"text": text},
+            }))
+            .unwrap()
+        })
+        .collect();
+    Arc::new(SharedObjects::new(&objects, Mark::Module, &|_| None))
+}
+
+fn live(name: &str, resource_version: &str) -> Metadata {
+    Metadata {
+        id: ObjectId::new("", "ConfigMap", "n", name),
+        version: "v1".into(),
+        uid: String::new(),
+        resource_version: resource_version.to_owned(),
+        generation: 0,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        finalizers: Vec::new(),
+        managers: Vec::new(),
+        deleting: false,
+    }
+}
+
+fn at(resource_version: &str) -> Seen {
+    Seen::At(Version::of(&live("a", resource_version)))
+}
+
+#[test]
+fn a_new_process_believes_the_digest_in_the_status() {
+    let wanted = objects(&[("a", "1"), ("b", "1")]);
+    let recorded = wanted.digest.to_string();
+    let before = |recorded: Option<&str>| Applied::before(&wanted, None, recorded, &wanted.digest);
+    assert_eq!(before(Some(&recorded)).missing(), Vec::<usize>::new());
+    assert_eq!(before(Some("other")).missing(), [0, 1]);
+    assert_eq!(before(None).missing(), [0, 1]);
+}
+
+#[test]
+fn only_what_changed_between_two_versions_is_sent() {
+    let old = objects(&[("a", "1"), ("b", "1"), ("c", "1")]);
+    let new = objects(&[("a", "1"), ("b", "2"), ("d", "1")]);
+    let former = Applied { objects: Arc::clone(&old), seen: vec![at("1"), at("2"), at("3")].into() };
+    let applied = Applied::before(&new, Some(former), None, &new.digest);
+    assert_eq!(applied.seen.as_ref(), [at("1"), Seen::Missing, Seen::Missing]);
+}
+
+#[test]
+fn a_look_finds_what_is_gone_and_what_changed() {
+    let wanted = objects(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
+    let seen = vec![at("1"), at("2"), at("3"), Seen::Recorded].into();
+    let mut applied = Applied { objects: wanted, seen };
+    let found: BTreeMap<ObjectId, Metadata> =
+        [live("a", "1"), live("b", "9"), live("d", "4")].into_iter().map(|live| (live.id.clone(), live)).collect();
+    let suspects = applied.look(&found);
+    assert_eq!(suspects, [1, 3], "another state, and one that was never seen");
+    assert_eq!(applied.missing(), [2], "the one that is gone");
+}

@@ -1,0 +1,338 @@
+//! One pass over a runtime: its Kyma, what every runtime has, its Manifests, and the objects of each.
+//!
+//! What a pass does, in order: look at the Kyma in the runtime if there is reason to; plan; bring namespace, CRDs,
+//! catalog and webhook configuration to what they should be; write the Kyma in the runtime and the Manifests in KCP where
+//! they differ; pass over each Manifest; write the status of the Kyma once, and its copy in the runtime, where they differ.
+//!
+//! A pass over a runtime without news makes no request. The first pass of a process reads the runtime's Kyma, once, and
+//! writes nothing that is as recorded. What users did in a runtime is looked for on a resync, on request, or when an event
+//! says so: objects are listed by their metadata and only what changed is looked at closer.
+//!
+//! What it refuses: to prune while anything is unknown, to create objects that exist without our mark, and to work on a
+//! runtime whose access Secret is absent, ambiguous or asks for more than inline credentials.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Context, Failure, Pass, manifest};
+use crate::{
+    api::{
+        Kyma, Manifest,
+        kyma::KymaStatus,
+        names::{MANAGED_BY_SKR, annotation, label},
+    },
+    cluster::{Cause, Cluster, Error, Metadata},
+    landscape,
+    name::Key,
+    object::{Gvk, ObjectId},
+    plan,
+    queue::{Finish, Trigger, Triggers},
+    retry::{self, Class},
+    status::{self, Facts, ModulesFromFact},
+};
+
+mod base;
+mod counterpart;
+mod manifests;
+mod outcome;
+mod remove;
+
+pub use base::Bases;
+
+/// What a process remembers of all runtimes between passes.
+#[derive(Debug, Default)]
+pub struct Memories(Mutex<HashMap<Key, Memory>>);
+
+/// What a process remembers of one runtime between passes.
+#[derive(Debug, Default)]
+struct Memory {
+    base: base::Memory,
+    /// The Kyma in the runtime, as it was last read or written.
+    counterpart: Option<Arc<Kyma>>,
+    /// The status of the Kyma in KCP as we last wrote it, with the resource version that it then had.
+    status: Option<(String, KymaStatus)>,
+    /// The Manifests as we last wrote them.
+    written: BTreeMap<Key, Arc<Manifest>>,
+    manifests: BTreeMap<Key, manifest::Memory>,
+}
+
+/// Longest time for one pass. Nothing in it waits for anything slow, so a pass that takes longer is stuck.
+const PASS_MAX: Duration = Duration::from_secs(300);
+/// Manifests of one runtime that are worked on at once; their requests share the runtime's bound.
+const MANIFESTS_AT_ONCE: usize = 4;
+
+// === impl Memories ===
+
+impl Memories {
+    fn take(&self, key: &Key) -> Memory {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
+    }
+
+    fn put(&self, key: &Key, memory: Memory) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), memory);
+    }
+
+    /// Forgets a runtime: the next pass looks at everything, as that of a new process.
+    pub fn forget(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// Brings a runtime a step nearer to what its Kyma says.
+pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass {
+    let mut memory = context.runtimes.take(key);
+    let passed = tokio::time::timeout(PASS_MAX, pass(context, key, triggers, &mut memory)).await;
+    match passed {
+        Ok(Ok(Finish::Gone)) => Ok(Finish::Gone),
+        Ok(result) => {
+            context.runtimes.put(key, memory);
+            result
+        }
+        // What was remembered may be half true: it is not put back.
+        Err(_) => Err(Failure::new(Class::Transient, "PassTimeout", "the pass took too long")),
+    }
+}
+
+async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Memory) -> Pass {
+    let now = Timestamp::now();
+    let cause = cause(triggers);
+    let manifests = known_manifests(context, key, memory);
+    let Some(kyma) = context.stores.kyma(key) else {
+        return remove::orphans(context, key, &cause, &manifests, memory, now).await;
+    };
+    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look: looks(triggers, &kyma) };
+    if kyma.metadata.deletion_timestamp.is_some() {
+        return remove::reconcile(&round, manifests, memory).await;
+    }
+    if round.is_skipped() {
+        return Ok(Finish::Done);
+    }
+    let installed = match round.install(&manifests, memory).await {
+        Ok(installed) => installed,
+        Err(failed) => return round.failed(failed, &manifests, memory).await,
+    };
+    round.conclude(&installed.facts, &installed.cluster, memory).await?;
+    Ok(match installed.again {
+        Some(delay) => Finish::After(delay, Trigger::Retry),
+        None => Finish::Done,
+    })
+}
+
+/// One pass over a runtime.
+struct Round<'a> {
+    context: &'a Context,
+    key: &'a Key,
+    kyma: &'a Arc<Kyma>,
+    cause: &'a Cause,
+    now: Timestamp,
+    /// Whether the runtime itself is looked at, beyond what this process and the statuses remember.
+    look: bool,
+}
+
+/// What a pass that went through found.
+struct Installed {
+    cluster: Arc<Cluster>,
+    facts: Facts,
+    again: Option<Duration>,
+}
+
+// === impl Round ===
+
+impl Round<'_> {
+    /// Brings everything in the runtime, and the Manifests in KCP, to what they should be.
+    async fn install(&self, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Result<Installed, outcome::Failed> {
+        let cluster = self.access().await?;
+        self.take_charge().await?;
+        let landscape = self.context.stores.landscape();
+        let mode = plan::modules_from(self.kyma);
+        if self.look || memory.counterpart.is_none() {
+            memory.counterpart = counterpart::read(&cluster).await?;
+        }
+        let spec = plan::effective(self.kyma, memory.counterpart.as_ref().map(|kyma| &kyma.spec));
+        let plan = plan::runtime(&landscape, self.kyma, &spec, &self.context.settings);
+        let live = if self.look { Some(self.survey(&cluster, manifests).await?) } else { None };
+        let base = base::bring(self, &cluster, &landscape, &plan, live.as_ref(), &mut memory.base).await?;
+        let reverted = counterpart::bring(self, &cluster, &mut memory.counterpart).await?;
+        let modules = manifests::bring(self, &plan, manifests).await?;
+        let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), memory).await?;
+        let facts = Facts {
+            modules: modules.facts(&passed),
+            crds: base.crds,
+            catalog: base.catalog,
+            webhook: base.webhook,
+            applied: base.applied,
+            channel: spec.channel.clone(),
+            requested: self.requested(),
+            modules_from: Some(self.modules_from(mode, &reverted)),
+            failure: modules.failure(),
+            deleting: None,
+        };
+        Ok(Installed { cluster, facts, again: soonest(again, base.again) })
+    }
+
+    /// The client for the runtime.
+    async fn access(&self) -> Result<Arc<Cluster>, outcome::Failed> {
+        outcome::access(self.context, self.key).await
+    }
+
+    /// Passes over each Manifest that is there, a few at once.
+    async fn pass_over(
+        &self,
+        cluster: &Cluster,
+        manifests: &[Arc<Manifest>],
+        live: Option<&BTreeMap<ObjectId, Metadata>>,
+        memory: &mut Memory,
+    ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
+        let site = manifest::Site { context: self.context, cluster, cause: self.cause, now: self.now, live };
+        let mut taken: Vec<(Arc<Manifest>, manifest::Memory)> = manifests
+            .iter()
+            .map(|manifest| {
+                let memory = memory.manifests.remove(&landscape::key(&manifest.metadata)).unwrap_or_default();
+                (Arc::clone(manifest), memory)
+            })
+            .collect();
+        let results: Vec<Result<manifest::Passed, Error>> = stream::iter(&mut taken)
+            .map(|(manifest, memory)| manifest::reconcile(&site, manifest, memory))
+            .buffered(MANIFESTS_AT_ONCE)
+            .collect()
+            .await;
+        memory.manifests =
+            taken.into_iter().map(|(manifest, memory)| (landscape::key(&manifest.metadata), memory)).collect();
+        let (mut passed, mut again) = (Vec::new(), None);
+        for result in results {
+            let result = result?;
+            again = soonest(again, result.again);
+            memory.written.insert(landscape::key(&result.manifest.metadata), Arc::clone(&result.manifest));
+            passed.push(result.manifest);
+        }
+        Ok((passed, again))
+    }
+
+    /// The metadata of everything in the runtime that bears our mark, of the kinds that we put there: a list a kind.
+    async fn survey(
+        &self,
+        cluster: &Cluster,
+        manifests: &[Arc<Manifest>],
+    ) -> Result<BTreeMap<ObjectId, Metadata>, Error> {
+        let mut kinds: Vec<Gvk> = base::kinds();
+        for synced in manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced)
+        {
+            kinds.push(Gvk::new(&synced.group, &synced.version, &synced.kind));
+        }
+        kinds.sort();
+        kinds.dedup_by(|one, other| one.group == other.group && one.kind == other.kind);
+        let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
+        let mut found = BTreeMap::new();
+        for gvk in kinds {
+            let Some(kind) = cluster.kind(&gvk).await? else { continue };
+            let listed = cluster.list_metadata(&kind, None, Some(&selector)).await?;
+            found.extend(listed.into_iter().map(|metadata| (metadata.id.clone(), metadata)));
+        }
+        Ok(found)
+    }
+
+    fn requested(&self) -> Option<String> {
+        landscape::annotation(&self.kyma.metadata, annotation::RECONCILE_REQUESTED_AT).map(str::to_owned)
+    }
+
+    fn is_skipped(&self) -> bool {
+        landscape::label(&self.kyma.metadata, label::SKIP_RECONCILIATION)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// Who decides the module list, and what was reverted last.
+    fn modules_from(&self, mode: plan::ModulesFrom, reverted: &[String]) -> ModulesFromFact {
+        let (reason, message) = match mode {
+            plan::ModulesFrom::Runtime => ("Runtime", "the Kyma in the runtime decides the modules"),
+            plan::ModulesFrom::Git => {
+                ("Git", "the Kyma in the control plane decides the modules; edits in the runtime are reverted")
+            }
+            plan::ModulesFrom::Merge => {
+                ("Merge", "modules of the Kyma in the control plane stay; others may be added in the runtime")
+            }
+        };
+        if !reverted.is_empty() {
+            return ModulesFromFact { reason, message: format!("{message}; last reverted: {}", reverted.join(", ")) };
+        }
+        // What was reverted is said until something else is: whoever edited finds it there.
+        let before = self
+            .kyma
+            .status
+            .as_ref()
+            .and_then(|status| status::condition_message(&status.conditions, status::MODULES_FROM));
+        let message = before.filter(|before| before.starts_with(message)).unwrap_or(message);
+        ModulesFromFact { reason, message: message.to_owned() }
+    }
+}
+
+/// Whether the runtime itself must be looked at: somebody may have changed it, or asks.
+fn looks(triggers: Triggers, kyma: &Kyma) -> bool {
+    let requested = landscape::annotation(&kyma.metadata, annotation::RECONCILE_REQUESTED_AT);
+    let handled = kyma
+        .status
+        .as_ref()
+        .and_then(|status| status::condition_message(&status.conditions, status::RECONCILE_REQUESTED));
+    requested.is_some_and(|requested| Some(requested) != handled)
+        || triggers.iter().any(|trigger| match trigger {
+            Trigger::Drift | Trigger::Resync => true,
+            Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => false,
+        })
+}
+
+fn cause(triggers: Triggers) -> Cause {
+    let names: Vec<&str> = triggers.iter().map(Trigger::name).collect();
+    Cause::trigger(&names.join("+"))
+}
+
+/// The Manifests of a Kyma: what the watch says, or what we wrote since.
+fn known_manifests(context: &Context, key: &Key, memory: &mut Memory) -> Vec<Arc<Manifest>> {
+    let listed = context.stores.manifests_of(key);
+    let written = std::mem::take(&mut memory.written);
+    let mut known = Vec::with_capacity(listed.len());
+    for manifest in listed {
+        let key = landscape::key(&manifest.metadata);
+        match written.get(&key) {
+            // The watch lags behind our own writes by some milliseconds.
+            Some(ours) if is_newer(&ours.metadata.resource_version, &manifest.metadata.resource_version) => {
+                memory.written.insert(key, Arc::clone(ours));
+                known.push(Arc::clone(ours));
+            }
+            _ => known.push(manifest),
+        }
+    }
+    known
+}
+
+/// Whether a resource version is later than another. They are numbers since Kubernetes promised so (1.35); where they
+/// are not, the watch is believed.
+fn is_newer(one: &Option<String>, other: &Option<String>) -> bool {
+    let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u64>().ok());
+    match (number(one), number(other)) {
+        (Some(one), Some(other)) => one > other,
+        _ => false,
+    }
+}
+
+fn soonest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// How often a runtime that cannot be worked on is tried all the same.
+const RETRY_STALLED: Duration = Duration::from_secs(300);
+
+/// Delay after failures in a row.
+fn delay(class: Class, attempt: u32) -> Duration {
+    retry::delay(class, attempt, RETRY_STALLED)
+}
+
+#[cfg(test)]
+mod tests;

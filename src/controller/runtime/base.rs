@@ -1,0 +1,186 @@
+//! What every runtime has, whatever its modules: the system namespace, the CRDs, the catalog and the webhook configuration.
+//!
+//! Rendered and serialised once for all runtimes of a class. Their names are reserved by the platform, so they are applied
+//! without a look at who else may have made them, as Lifecycle Manager does.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::{Round, delay};
+use crate::{
+    api::names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, label},
+    cluster::{Cluster, Error, Metadata, Propagation},
+    controller::{
+        Context,
+        objects::{self, Applied, Failed},
+    },
+    landscape::{self, Landscape},
+    object::{Digest, Gvk, ObjectId},
+    plan::{self, Class, RuntimePlan},
+    render::{self, Mark, SharedObjects},
+    status::{self, Part},
+};
+
+/// What a process remembers of it in one runtime.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    applied: Option<Applied>,
+    attempt: u32,
+}
+
+/// The objects, for all runtimes of a class.
+#[derive(Debug)]
+struct Base {
+    objects: Arc<SharedObjects>,
+    /// What could not be rendered.
+    problems: Vec<String>,
+}
+
+/// The objects of each class, valid for one landscape.
+#[derive(Debug, Default)]
+pub struct Bases(Mutex<HashMap<Class, (Arc<Landscape>, Option<Digest>, Arc<Base>)>>);
+
+/// How the parts fare after a pass.
+pub(super) struct Brought {
+    pub(super) crds: Part,
+    pub(super) catalog: Part,
+    pub(super) webhook: Part,
+    /// Digest of all of it, once all of it is applied.
+    pub(super) applied: Option<Digest>,
+    pub(super) again: Option<Duration>,
+}
+
+/// Field manager of Lifecycle Manager for catalog objects: what bears it is a copy from KCP, not a user's.
+const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
+
+/// The kinds of which every runtime has objects.
+pub(super) fn kinds() -> Vec<Gvk> {
+    vec![
+        Gvk::new("", "v1", "Namespace"),
+        Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        Gvk::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"),
+        template_kind(),
+        release_kind(),
+    ]
+}
+
+fn template_kind() -> Gvk {
+    Gvk::new(crate::api::KYMA_GROUP, crate::api::KYMA_VERSION, "ModuleTemplate")
+}
+
+fn release_kind() -> Gvk {
+    Gvk::new(crate::api::KYMA_GROUP, crate::api::KYMA_VERSION, "ModuleReleaseMeta")
+}
+
+/// Brings what every runtime has to what it should be.
+pub(super) async fn bring(
+    round: &Round<'_>,
+    cluster: &Cluster,
+    landscape: &Arc<Landscape>,
+    plan: &RuntimePlan,
+    live: Option<&BTreeMap<ObjectId, Metadata>>,
+    memory: &mut Memory,
+) -> Result<Brought, Error> {
+    let base = round.context.bases.of(round.context, landscape, &plan.class);
+    let digest = base.objects.digest;
+    let recorded =
+        round.kyma.status.as_ref().and_then(|status| status::condition_message(&status.conditions, status::APPLIED));
+    let mut applied = Applied::before(&base.objects, memory.applied.take(), recorded, &digest);
+    let owner = landscape::key(&round.kyma.metadata);
+    if let Some(live) = live {
+        let suspects = applied.look(live);
+        objects::compare(cluster, &owner, live, &mut applied, suspects).await?;
+    }
+    let missing = applied.missing();
+    let changed = !missing.is_empty() || recorded != Some(digest.to_string().as_str());
+    let failed = objects::send(cluster, round.cause, &owner, &mut applied, &missing).await?;
+    // A catalog that could not be rendered whole says nothing about what is no longer in it.
+    if (changed || live.is_some()) && failed.is_empty() && base.problems.is_empty() {
+        prune_catalog(round, cluster, &base.objects).await?;
+    }
+    let complete = applied.is_complete() && base.problems.is_empty();
+    memory.applied = Some(applied);
+    memory.attempt = if failed.is_empty() { 0 } else { memory.attempt.saturating_add(1) };
+    let again = failed
+        .iter()
+        .filter_map(|failed| failed.error.as_ref())
+        .map(|error| delay(error.class(), memory.attempt))
+        .min();
+    Ok(Brought {
+        crds: part(&failed, &[], |id| matches!(&*id.kind, "Namespace" | "CustomResourceDefinition")),
+        catalog: part(&failed, &base.problems, |id| matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")),
+        webhook: part(&failed, &[], |id| &*id.kind == "ValidatingWebhookConfiguration"),
+        applied: complete.then_some(digest),
+        again,
+    })
+}
+
+fn part(failed: &[Failed], problems: &[String], belongs: impl Fn(&ObjectId) -> bool) -> Part {
+    let message = failed.iter().find(|failed| belongs(&failed.id)).map(|failed| &failed.message).or(problems.first());
+    message.map_or(Part::Done, |message| Part::Failed(message.clone()))
+}
+
+/// Deletes the copies of definitions that this runtime no longer sees; what users made themselves stays.
+async fn prune_catalog(round: &Round<'_>, cluster: &Cluster, desired: &SharedObjects) -> Result<(), Error> {
+    let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
+    for gvk in [template_kind(), release_kind()] {
+        let Some(kind) = cluster.kind(&gvk).await? else { continue };
+        for metadata in cluster.list_metadata(&kind, Some(SKR_NAMESPACE), Some(&selector)).await? {
+            let kept = desired.objects.iter().any(|object| object.id == metadata.id);
+            let ours = metadata.has_manager(FIELD_MANAGER) || metadata.has_manager(CATALOG_MANAGER_UPSTREAM);
+            if !kept && ours && !metadata.deleting {
+                cluster.delete(round.cause, &kind, &metadata, Propagation::Background).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+// === impl Bases ===
+
+impl Bases {
+    /// The objects for a class of runtimes.
+    fn of(&self, context: &Context, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
+        let bundle = context.stores.ca_bundle();
+        let trusted = bundle.as_deref().map(Digest::of_bytes);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, with, base)) = known.get(class)
+            && Arc::ptr_eq(of, landscape)
+            && *with == trusted
+        {
+            return Arc::clone(base);
+        }
+        let base = Arc::new(render_base(context, landscape, class, bundle.as_deref()));
+        // Classes are few (beta, internal, restricted modules), and those of an older landscape are of no use.
+        known.retain(|_, (of, _, _)| Arc::ptr_eq(of, landscape));
+        known.insert(class.clone(), (Arc::clone(landscape), trusted, Arc::clone(&base)));
+        base
+    }
+}
+
+fn render_base(context: &Context, landscape: &Landscape, class: &Class, bundle: Option<&[u8]>) -> Base {
+    let library = context.sources.library();
+    let catalog = plan::catalog(landscape, class, &context.settings);
+    let (mut objects, errors) = render::catalog(&library, landscape, &catalog);
+    let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
+    for error in unusable {
+        tracing::warn!(error = %error, "watcher is left out of the webhook configurations");
+    }
+    let bundle = bundle.map(|bundle| STANDARD.encode(bundle));
+    let shared = library.base();
+    for rendered in [render::runtime_namespace(shared), render::webhook(shared, &watches, bundle.as_deref())] {
+        match rendered {
+            Ok(object) => objects.push(object),
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    objects.extend(render::runtime_crds());
+    // The catalog's kinds are namespaced: their CRDs are among the objects.
+    Base { objects: Arc::new(SharedObjects::new(&objects, Mark::Runtime, &|_| None)), problems }
+}

@@ -1,0 +1,189 @@
+//! How a pass over a runtime ends: access to it, what kept it from being worked on, and the status that says so.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::{Memory, Round, counterpart, is_newer, manifests};
+use crate::{
+    api::{
+        Kyma, Manifest,
+        names::{MANAGED_BY_KCP, finalizer, label},
+    },
+    cluster::{self, Cluster, Error, Kind},
+    controller::{Context, Failure, Pass, status_body, stores::Access},
+    landscape,
+    name::Key,
+    queue::Finish,
+    retry::Class,
+    status::{self, Facts},
+    template,
+};
+
+/// What kept a runtime from being worked on.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// One word in PascalCase.
+    pub(super) reason: &'static str,
+    /// One sentence.
+    pub(super) message: String,
+    /// What can help.
+    pub(super) class: Class,
+    /// Whether the runtime cannot be reached or entered.
+    pub(super) access: bool,
+    /// Whether there is nothing to try until something changes that wakes us.
+    pub(super) quiet: bool,
+}
+
+// === impl Failed ===
+
+impl Failed {
+    /// A value of ours that does not read as what it is.
+    pub(super) fn unreadable(error: serde_json::Error) -> Failed {
+        Failed {
+            reason: "RenderFailed",
+            message: format!("a rendered Manifest is not one: {error}; mend the template"),
+            class: Class::Stalled,
+            access: false,
+            quiet: false,
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        let access = error.is_unreachable() || matches!(error, Error::Unauthorized { .. });
+        Failed { reason: error.reason(), message: error.to_string(), class: error.class(), access, quiet: false }
+    }
+}
+
+impl From<template::Error> for Failed {
+    fn from(error: template::Error) -> Failed {
+        Failed {
+            reason: "RenderFailed",
+            message: error.to_string(),
+            class: Class::Stalled,
+            access: false,
+            quiet: false,
+        }
+    }
+}
+
+/// The client for a runtime, or why there is none.
+pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>, Failed> {
+    let refused =
+        |reason, message: String| Failed { reason, message, class: Class::Stalled, access: true, quiet: true };
+    match context.stores.access(key) {
+        Access::Missing => Err(refused(
+            "NoAccessSecret",
+            format!(
+                "no access Secret: there is none in namespace {} with label {}={}",
+                key.namespace(),
+                label::KYMA_NAME,
+                key.name()
+            ),
+        )),
+        Access::Ambiguous(secrets) => Err(refused(
+            "AmbiguousAccessSecret",
+            format!(
+                "more than one access Secret bears label {}={}: {}; remove all but one",
+                label::KYMA_NAME,
+                key.name(),
+                secrets.join(", ")
+            ),
+        )),
+        Access::One { secret, resource_version } => Ok(context.pool.cluster(key, &secret, &resource_version).await?),
+    }
+}
+
+// === impl Round ===
+
+impl Round<'_> {
+    /// Sees to it that the Kyma in KCP bears our finalizer and label before anything exists that it must outlive.
+    pub(super) async fn take_charge(&self) -> Result<(), Error> {
+        let metadata = &self.kyma.metadata;
+        let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
+        let before = finalizers.len();
+        finalizers.retain(|name| name != finalizer::KYMA_PURGE);
+        if !finalizers.iter().any(|name| name == finalizer::KYMA) {
+            finalizers.push(finalizer::KYMA.to_owned());
+        }
+        let labelled = landscape::label(metadata, label::MANAGED_BY) == Some(MANAGED_BY_KCP);
+        if labelled && finalizers.len() == before && metadata.finalizers.as_ref() == Some(&finalizers) {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {
+            "labels": {label::MANAGED_BY: MANAGED_BY_KCP},
+            "finalizers": finalizers,
+            "resourceVersion": metadata.resource_version,
+        }});
+        let kind = Kind::namespaced::<Kyma>();
+        self.context
+            .kcp
+            .merge_patch(self.cause, &kind, &kind.id(self.key), None, Bytes::from(patch.to_string()))
+            .await
+            .map(drop)
+    }
+
+    /// Says in the status why nothing could be done.
+    pub(super) async fn failed(&self, failed: Failed, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Pass {
+        let facts = Facts {
+            modules: manifests::as_they_are(self, manifests, &failed.message),
+            requested: self.requested(),
+            failure: Some(status::Failure {
+                reason: failed.reason,
+                message: failed.message.clone(),
+                access: failed.access,
+            }),
+            ..Facts::default()
+        };
+        // What we could not do we may at least say, unless KCP itself is the trouble.
+        self.write_status(&facts, memory).await.map_err(kcp_failure)?;
+        if failed.quiet {
+            return Ok(Finish::Done);
+        }
+        Err(Failure::new(failed.class, failed.reason, failed.message))
+    }
+
+    /// Writes the status of the Kyma, and its copy in the runtime, where they differ.
+    pub(super) async fn conclude(&self, facts: &Facts, cluster: &Cluster, memory: &mut Memory) -> Result<(), Failure> {
+        let status = self.write_status(facts, memory).await.map_err(kcp_failure)?;
+        match counterpart::show(self, cluster, &status, &mut memory.counterpart).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(Failure::new(error.class(), error.reason(), error)),
+        }
+    }
+
+    pub(super) async fn write_status(
+        &self,
+        facts: &Facts,
+        memory: &mut Memory,
+    ) -> Result<crate::api::kyma::KymaStatus, cluster::Error> {
+        let kyma = self.with_latest_status(memory);
+        let next = status::kyma(&kyma, facts, self.now);
+        if kyma.status.as_ref() == Some(&next) {
+            return Ok(next);
+        }
+        let kind = Kind::namespaced::<Kyma>();
+        let body = status_body("Kyma", self.key, &next);
+        let metadata = self.context.kcp.apply_status(self.cause, &kind, &kind.id(self.key), body).await?;
+        memory.status = Some((metadata.resource_version, next.clone()));
+        Ok(next)
+    }
+
+    /// The Kyma with the status that we wrote last, where the watch still shows an older one.
+    fn with_latest_status(&self, memory: &Memory) -> Kyma {
+        let mut kyma = Kyma::clone(self.kyma);
+        if let Some((resource_version, status)) = &memory.status
+            && is_newer(&Some(resource_version.clone()), &kyma.metadata.resource_version)
+        {
+            kyma.status = Some(status.clone());
+        }
+        kyma
+    }
+}
+
+fn kcp_failure(error: Error) -> Failure {
+    Failure::new(error.class(), error.reason(), error)
+}

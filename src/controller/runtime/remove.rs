@@ -1,0 +1,236 @@
+//! The end of a runtime: what the Kyma brought goes in Lifecycle Manager's order, then its finalizer.
+//!
+//! Manifests are asked to go, then webhook configuration, catalog and the Kyma in the runtime with their CRDs; the Kyma in
+//! KCP waits for its Manifests. A runtime that cannot be reached keeps its Kyma `Deleting` until its access Secret is
+//! gone; then nobody can reach it any more, and the finalizers are dropped.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::{Memory, Round, manifests, outcome};
+use crate::{
+    api::{
+        KYMA_GROUP, Kyma, Manifest,
+        names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, SKR_WEBHOOK, finalizer, label},
+    },
+    cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation},
+    controller::{Context, Failure, Pass, manifest},
+    name::Key,
+    object::Gvk,
+    queue::{Finish, Trigger},
+    retry::Class,
+    status::{Facts, ModuleFact, Planned},
+};
+
+/// What every runtime has and a removed one loses, in order; the Kyma itself stands between the catalog's CRDs and its own.
+const CATALOG_CRDS: [&str; 2] = ["moduletemplates", "modulereleasemetas"];
+const KYMA_CRD: &str = "kymas";
+
+/// Takes a Kyma that is being deleted a step nearer to its end.
+pub(super) async fn reconcile(round: &Round<'_>, manifests: Vec<Arc<Manifest>>, memory: &mut Memory) -> Pass {
+    let ours = round.kyma.metadata.finalizers.iter().flatten().any(|name| name == finalizer::KYMA);
+    if !ours && manifests.is_empty() {
+        return Ok(Finish::Gone);
+    }
+    match outcome::access(round.context, round.key).await {
+        Ok(cluster) => match through(round, &cluster, &manifests, memory).await {
+            Ok(pass) => Ok(pass),
+            Err(failed) => unreachable(round, &failed, &manifests, memory).await,
+        },
+        Err(failed) if failed.reason == "NoAccessSecret" => {
+            abandon(round, &manifests).await.map_err(|error| Failure::new(error.class(), error.reason(), error))
+        }
+        Err(failed) => unreachable(round, &failed, &manifests, memory).await,
+    }
+}
+
+/// With access: everything goes in order.
+async fn through(
+    round: &Round<'_>,
+    cluster: &Arc<Cluster>,
+    manifests: &[Arc<Manifest>],
+    memory: &mut Memory,
+) -> Result<Finish, outcome::Failed> {
+    let mut deleting = Vec::with_capacity(manifests.len());
+    for manifest in manifests {
+        deleting.push(manifests::delete(round, manifest).await?);
+    }
+    let waiting = facts(&deleting, "waiting for modules to be deleted".to_owned());
+    if memory.counterpart.is_none() {
+        memory.counterpart = super::counterpart::read(cluster).await?;
+    }
+    round.conclude(&waiting, cluster, memory).await.map_err(said)?;
+    let (passed, _) = round.pass_over(cluster, &deleting, None, memory).await?;
+    let left: Vec<Arc<Manifest>> = passed.into_iter().filter(|manifest| !manifest::is_released(manifest)).collect();
+    if let Some(step) = remove_base(round, cluster).await? {
+        round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
+        return Ok(Finish::After(POLL, Trigger::Retry));
+    }
+    if !left.is_empty() {
+        let messages: Vec<String> = left.iter().filter_map(|manifest| message(manifest)).collect();
+        let step = messages.first().cloned().unwrap_or_else(|| "waiting for modules to be deleted".to_owned());
+        round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
+        return Ok(Finish::After(POLL, Trigger::Retry));
+    }
+    drop_finalizer(round).await?;
+    round.context.pool.forget(round.key);
+    Ok(Finish::Gone)
+}
+
+/// How often the end of something is looked for.
+const POLL: std::time::Duration = std::time::Duration::from_millis(500);
+
+fn message(manifest: &Manifest) -> Option<String> {
+    let operation = manifest.status.as_ref()?.last_operation.as_ref()?.operation.clone();
+    let module = manifest.metadata.labels.as_ref()?.get(label::MODULE_NAME)?;
+    Some(format!("module {module}: {operation}"))
+}
+
+fn said(failure: Failure) -> outcome::Failed {
+    outcome::Failed {
+        reason: failure.reason,
+        message: failure.error.to_string(),
+        class: failure.class,
+        access: false,
+        quiet: false,
+    }
+}
+
+/// Deletes what every runtime has. Returns what is waited for, or nothing once all of it is gone.
+async fn remove_base(round: &Round<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
+    let webhook = Gvk::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
+    remove(round, cluster, &webhook, &Key::new("", SKR_WEBHOOK)).await?;
+    for plural in CATALOG_CRDS {
+        if !remove(round, cluster, &crd(), &Key::new("", &format!("{plural}.{KYMA_GROUP}"))).await? {
+            return Ok(Some(format!("waiting for the {plural} in the runtime to be deleted")));
+        }
+    }
+    let kyma = Gvk::new(KYMA_GROUP, crate::api::KYMA_VERSION, "Kyma");
+    if !remove(round, cluster, &kyma, &Key::new(SKR_NAMESPACE, SKR_KYMA)).await? {
+        return Ok(Some("waiting for the Kyma in the runtime to be deleted".to_owned()));
+    }
+    if !remove(round, cluster, &crd(), &Key::new("", &format!("{KYMA_CRD}.{KYMA_GROUP}"))).await? {
+        return Ok(Some("waiting for the kymas in the runtime to be deleted".to_owned()));
+    }
+    Ok(None)
+}
+
+fn crd() -> Gvk {
+    Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+}
+
+/// Deletes an object that bears our mark. Returns whether it is gone, or is not ours.
+async fn remove(round: &Round<'_>, cluster: &Cluster, gvk: &Gvk, key: &Key) -> Result<bool, Error> {
+    let Some(kind) = cluster.kind(gvk).await? else { return Ok(true) };
+    let Some(metadata) = cluster.get_metadata(&kind, key).await? else { return Ok(true) };
+    if metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
+        return Ok(true);
+    }
+    if metadata.deleting {
+        return Ok(false);
+    }
+    Ok(cluster.delete(round.cause, &kind, &metadata, Propagation::Background).await? == Deleted::Gone)
+}
+
+/// The status of a Kyma that is being deleted.
+fn facts(manifests: &[Arc<Manifest>], step: String) -> Facts {
+    let module = |manifest: &Arc<Manifest>| {
+        let name = manifest.metadata.labels.as_ref()?.get(label::MODULE_NAME)?.clone();
+        Some(ModuleFact { name, planned: Planned::Removing, manifest: Some(Arc::clone(manifest)) })
+    };
+    Facts { modules: manifests.iter().filter_map(module).collect(), deleting: Some(step), ..Facts::default() }
+}
+
+/// The runtime cannot be reached: the Kyma stays, and says why and what would help.
+async fn unreachable(
+    round: &Round<'_>,
+    failed: &outcome::Failed,
+    manifests: &[Arc<Manifest>],
+    memory: &mut Memory,
+) -> Pass {
+    let hint = if failed.access {
+        "; it goes on once the runtime can be reached, or once its access Secret is gone"
+    } else {
+        ""
+    };
+    let mut facts = facts(manifests, format!("{}{hint}", failed.message));
+    facts.failure =
+        Some(crate::status::Failure { reason: failed.reason, message: failed.message.clone(), access: failed.access });
+    round.write_status(&facts, memory).await.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
+    Err(Failure::new(failed.class.max(Class::Waiting), failed.reason, failed.message.clone()))
+}
+
+/// Without access Secret: nobody can reach the runtime any more.
+async fn abandon(round: &Round<'_>, manifests: &[Arc<Manifest>]) -> Result<Finish, Error> {
+    for manifest in manifests {
+        let kind = Kind::namespaced::<Manifest>();
+        let id = kind.id(&crate::landscape::key(&manifest.metadata));
+        let uid = manifest.metadata.uid.clone().unwrap_or_default();
+        round.context.kcp.delete_if(round.cause, &kind, &id, &uid, None, Propagation::Background).await?;
+        let mut latest = Manifest::clone(manifest);
+        latest.metadata.resource_version = None;
+        manifest::abandon(&round.context.kcp, round.cause, &latest).await?;
+    }
+    drop_finalizer(round).await?;
+    Ok(Finish::Gone)
+}
+
+async fn drop_finalizer(round: &Round<'_>) -> Result<(), Error> {
+    let finalizers: Vec<&String> = round
+        .kyma
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .filter(|name| ![finalizer::KYMA, finalizer::KYMA_PURGE].contains(&name.as_str()))
+        .collect();
+    let patch = json!({"metadata": {"finalizers": finalizers}});
+    let kind = Kind::namespaced::<Kyma>();
+    match round
+        .context
+        .kcp
+        .merge_patch(round.cause, &kind, &kind.id(round.key), None, Bytes::from(patch.to_string()))
+        .await
+    {
+        Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Manifests whose Kyma is gone: those that are being deleted are brought to their end.
+pub(super) async fn orphans(
+    context: &Context,
+    key: &Key,
+    cause: &Cause,
+    manifests: &[Arc<Manifest>],
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Pass {
+    let deleting: Vec<Arc<Manifest>> =
+        manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some()).cloned().collect();
+    if deleting.is_empty() {
+        context.pool.forget(key);
+        return Ok(Finish::Gone);
+    }
+    let failure = |error: Error| Failure::new(error.class(), error.reason(), error);
+    match outcome::access(context, key).await {
+        Ok(cluster) => {
+            let site = manifest::Site { context, cluster: &cluster, cause, now, live: None };
+            for manifest in &deleting {
+                let memory = memory.manifests.entry(crate::landscape::key(&manifest.metadata)).or_default();
+                manifest::reconcile(&site, manifest, memory).await.map_err(failure)?;
+            }
+            Ok(Finish::After(POLL, Trigger::Retry))
+        }
+        Err(failed) if failed.reason == "NoAccessSecret" => {
+            for manifest in &deleting {
+                manifest::abandon(&context.kcp, cause, manifest).await.map_err(failure)?;
+            }
+            Ok(Finish::Gone)
+        }
+        Err(failed) => Err(Failure::new(failed.class, failed.reason, failed.message)),
+    }
+}

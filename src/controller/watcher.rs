@@ -1,0 +1,259 @@
+//! One pass over a Watcher: its VirtualService in KCP, its finalizer, its status.
+//!
+//! The webhook in the runtimes follows with the next pass over each (see [`super::runtime`]). Without a Gateway that its
+//! selector matches a Watcher waits: the Gateway's arrival wakes it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::{Context, Failure, Pass, status_body};
+use crate::{
+    api::{
+        Watcher,
+        names::{annotation, finalizer},
+        shared::State,
+        watcher::WatcherStatus,
+    },
+    changes::covers,
+    cluster::{Cause, Error, Kind, OnConflict, Propagation},
+    landscape,
+    name::Key,
+    object::{Digest, Gvk, Object},
+    plan::{selector, watch},
+    queue::{Finish, Trigger, Triggers},
+    render,
+    retry::Class,
+    status::{self, REASON_READY, RECONCILE_REQUESTED},
+};
+
+/// What this process remembers of all Watchers: the digest and resource version of the VirtualService that stands.
+#[derive(Debug, Default)]
+pub struct Memories(Mutex<HashMap<Key, Digest>>);
+
+/// How often the VirtualService is looked at: nothing watches it, and few are there.
+const LOOK: Duration = Duration::from_secs(300);
+
+/// Type of the condition that says whether the VirtualService stands.
+const CONDITION: &str = "VirtualService";
+
+/// Brings the VirtualService of a Watcher to what it should be.
+pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass {
+    let landscape = context.stores.landscape();
+    let Some(watcher) = landscape.watchers.get(key) else {
+        context.watchers.forget(key);
+        return Ok(Finish::Gone);
+    };
+    let names: Vec<&str> = triggers.iter().map(Trigger::name).collect();
+    let round = Round { context, key, watcher, cause: &Cause::trigger(&names.join("+")), now: Timestamp::now() };
+    let result = if watcher.metadata.deletion_timestamp.is_some() {
+        round.remove().await
+    } else {
+        round.bring(looks(triggers, watcher)).await
+    };
+    result.map_err(|error| Failure::new(error.class(), error.reason(), error))
+}
+
+fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
+    let handled =
+        watcher.status.as_ref().and_then(|status| status::condition_message(&status.conditions, RECONCILE_REQUESTED));
+    let requested = landscape::annotation(&watcher.metadata, annotation::RECONCILE_REQUESTED_AT);
+    (requested.is_some() && requested != handled)
+        || triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync | Trigger::Requested))
+}
+
+/// One pass over a Watcher.
+struct Round<'a> {
+    context: &'a Context,
+    key: &'a Key,
+    watcher: &'a Arc<Watcher>,
+    cause: &'a Cause,
+    now: Timestamp,
+}
+
+/// What a pass came to.
+enum Outcome {
+    /// The VirtualService stands.
+    Done(Digest),
+    /// It cannot be made: one sentence.
+    Not(String),
+}
+
+// === impl Round ===
+
+impl Round<'_> {
+    async fn bring(&self, look: bool) -> Result<Finish, Error> {
+        self.take_charge().await?;
+        let outcome = match self.desired() {
+            Ok(object) => {
+                let digest = object.digest();
+                if look || !self.stands(&digest) { self.apply(&object, look).await? } else { Outcome::Done(digest) }
+            }
+            Err(message) => Outcome::Not(message),
+        };
+        self.write_status(&outcome).await?;
+        Ok(match outcome {
+            Outcome::Done(digest) => {
+                self.context.watchers.put(self.key, digest);
+                Finish::After(LOOK, Trigger::Resync)
+            }
+            // A Gateway, or another edit of the Watcher, wakes it.
+            Outcome::Not(_) => Finish::Failed(Class::Stalled),
+        })
+    }
+
+    /// The VirtualService as it should be, or why it cannot be.
+    fn desired(&self) -> Result<Object, String> {
+        let watch = watch::watch(self.watcher).map_err(|error| error.to_string())?;
+        let port = watch.port().map_err(|error| error.to_string())?;
+        let matched = self
+            .context
+            .stores
+            .gateways()
+            .iter()
+            .filter(|entry| selector::matches(&self.watcher.spec.gateway.selector, &entry.labels))
+            .map(|entry| entry.gateway.clone())
+            .collect();
+        let gateways = watch::Gateways::of(self.key, matched).map_err(|error| error.to_string())?;
+        let uid = self.watcher.metadata.uid.clone().unwrap_or_default();
+        let library = self.context.sources.library();
+        render::virtual_service(library.of(&self.watcher.metadata), &watch, port, &gateways, &uid)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Whether just this VirtualService was applied, by this process or, as the status records, by an earlier one.
+    fn stands(&self, digest: &Digest) -> bool {
+        let recorded = self
+            .watcher
+            .status
+            .as_ref()
+            .and_then(|status| status::condition_message(&status.conditions, status::APPLIED));
+        self.context.watchers.get(self.key).as_ref() == Some(digest) || recorded == Some(digest.to_string().as_str())
+    }
+
+    async fn apply(&self, object: &Object, look: bool) -> Result<Outcome, Error> {
+        let digest = object.digest();
+        let kcp = &self.context.kcp;
+        let Some(kind) = kcp.kind(&object.gvk()).await? else {
+            return Ok(Outcome::Not("the control plane serves no VirtualServices: install Istio's CRDs".to_owned()));
+        };
+        if look
+            && let Some(live) = kcp.get(&kind, self.key).await?
+            && covers(object.value(), live.value())
+        {
+            return Ok(Outcome::Done(digest));
+        }
+        let body = Bytes::from(object.value().to_string());
+        match kcp.apply(self.cause, &kind, &object.id(), body, OnConflict::Force).await {
+            Ok(_) => Ok(Outcome::Done(digest)),
+            Err(error @ (Error::Invalid { .. } | Error::UndeclaredField { .. } | Error::Forbidden { .. })) => {
+                Ok(Outcome::Not(error.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the VirtualService, then drops the finalizer.
+    async fn remove(&self) -> Result<Finish, Error> {
+        let kcp = &self.context.kcp;
+        let finalizers = self.watcher.metadata.finalizers.clone().unwrap_or_default();
+        if !finalizers.iter().any(|name| name == finalizer::WATCHER) {
+            return Ok(Finish::Gone);
+        }
+        let gvk = Gvk::new("networking.istio.io", "v1beta1", "VirtualService");
+        if let Some(kind) = kcp.kind(&gvk).await?
+            && let Some(live) = kcp.get(&kind, self.key).await?
+        {
+            let uid = self.watcher.metadata.uid.as_deref().unwrap_or_default();
+            let owners = live.value().pointer("/metadata/ownerReferences").and_then(serde_json::Value::as_array);
+            // Only the one that was made for this very Watcher.
+            if owners.into_iter().flatten().any(|owner| owner["uid"] == uid) {
+                let metadata =
+                    live.value().pointer("/metadata/uid").and_then(serde_json::Value::as_str).unwrap_or_default();
+                kcp.delete_if(self.cause, &kind, &live.id(), metadata, None, Propagation::Background).await?;
+            }
+        }
+        let rest: Vec<&String> = finalizers.iter().filter(|name| *name != finalizer::WATCHER).collect();
+        self.patch_metadata(&json!({ "finalizers": rest })).await?;
+        self.context.watchers.forget(self.key);
+        Ok(Finish::Gone)
+    }
+
+    /// Sees to it that the Watcher bears our finalizer before anything exists that it must outlive.
+    async fn take_charge(&self) -> Result<(), Error> {
+        let mut finalizers = self.watcher.metadata.finalizers.clone().unwrap_or_default();
+        if finalizers.iter().any(|name| name == finalizer::WATCHER) {
+            return Ok(());
+        }
+        finalizers.push(finalizer::WATCHER.to_owned());
+        self.patch_metadata(
+            &json!({ "finalizers": finalizers, "resourceVersion": self.watcher.metadata.resource_version }),
+        )
+        .await
+    }
+
+    async fn patch_metadata(&self, metadata: &serde_json::Value) -> Result<(), Error> {
+        let kind = Kind::namespaced::<Watcher>();
+        let body = Bytes::from(json!({ "metadata": metadata }).to_string());
+        match self.context.kcp.merge_patch(self.cause, &kind, &kind.id(self.key), None, body).await {
+            Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_status(&self, outcome: &Outcome) -> Result<(), Error> {
+        let before = self.watcher.status.clone().unwrap_or_default();
+        let generation = self.watcher.metadata.generation;
+        let now = status::seconds(self.now);
+        let mut conditions = before.conditions.clone();
+        let (state, holds, message) = match outcome {
+            Outcome::Done(_) => (State::Ready, "True", "VirtualService is configured".to_owned()),
+            Outcome::Not(message) => (State::Error, "False", format!("VirtualService is not configured: {message}")),
+        };
+        status::set_condition(&mut conditions, CONDITION, holds, REASON_READY, &message, generation, now);
+        if let Outcome::Done(digest) = outcome {
+            status::set_condition(
+                &mut conditions,
+                status::APPLIED,
+                "True",
+                "Applied",
+                &digest.to_string(),
+                generation,
+                now,
+            );
+        }
+        if let Some(requested) = landscape::annotation(&self.watcher.metadata, annotation::RECONCILE_REQUESTED_AT) {
+            status::set_condition(&mut conditions, RECONCILE_REQUESTED, "True", "Handled", requested, generation, now);
+        }
+        conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
+        let next = WatcherStatus { state, conditions, observed_generation: generation };
+        if next == before {
+            return Ok(());
+        }
+        let kind = Kind::namespaced::<Watcher>();
+        let body = status_body("Watcher", self.key, &next);
+        self.context.kcp.apply_status(self.cause, &kind, &kind.id(self.key), body).await.map(drop)
+    }
+}
+
+// === impl Memories ===
+
+impl Memories {
+    fn get(&self, key: &Key) -> Option<Digest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied()
+    }
+
+    fn put(&self, key: &Key, digest: Digest) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), digest);
+    }
+
+    fn forget(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
