@@ -1,5 +1,7 @@
 //! The command line: one file a command, and the exit codes that they share.
 
+mod crds;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -13,7 +15,9 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Crds(crds::Arguments),
+}
 
 /// How a command ends, as an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,9 @@ impl From<Exit> for ExitCode {
 /// Reads the arguments, runs the command, prints its error as one sentence with its causes.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let result: anyhow::Result<Exit> = match arguments.command {};
+    let result: anyhow::Result<Exit> = match arguments.command {
+        Command::Crds(arguments) => crds::run(&arguments),
+    };
     match result {
         Ok(exit) => exit.into(),
         Err(error) => {

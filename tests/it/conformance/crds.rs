@@ -238,6 +238,41 @@ async fn a_cluster_that_stored_v1beta1_takes_our_crds() {
     .await;
 }
 
+#[test]
+fn the_files_to_deploy_are_what_the_program_prints() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/base/crds");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("crds").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut expected = BTreeMap::new();
+    for document in text.split("---\n").filter(|document| !document.is_empty()) {
+        let crd: Value = serde_yaml::from_str(document).unwrap();
+        let (group, plural) = (&crd["spec"]["group"], &crd["spec"]["names"]["plural"]);
+        let name = format!("{}_{}.yaml", group.as_str().unwrap(), plural.as_str().unwrap());
+        expected.insert(folder.join(name), document.to_owned());
+    }
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        expected.iter().for_each(|(file, document)| fs::write(file, document).unwrap());
+    }
+    let found: BTreeMap<PathBuf, String> = yaml_files(&folder)
+        .into_iter()
+        .filter(|file| !file.ends_with("kustomization.yaml"))
+        .map(|file| (file.clone(), fs::read_to_string(file).unwrap()))
+        .collect();
+    assert!(found == expected, "deploy/base/crds is stale; run this test with UPDATE_EXPECTED=1 and review the change");
+}
+
+#[test]
+fn json_is_a_list_of_the_same_definitions() {
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["crds", "-o", "json"]).output().unwrap();
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().filter_map(|crd| crd["metadata"]["name"].as_str()).collect();
+    assert!(names.is_sorted());
+    assert_eq!(names.len(), api::crds().len());
+}
+
 // === the one check ===
 
 /// Each case is judged; all that differ are shown at once.

@@ -1,0 +1,68 @@
+//! `tidegate crds`: the CustomResourceDefinitions, ready for `kubectl apply --server-side -f -`.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+use serde_json::{Number, Value, json};
+
+use super::Exit;
+use crate::{api, yaml};
+
+/// Prints the CustomResourceDefinitions of all our kinds.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// How to print them.
+    #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Output {
+    /// One YAML document each.
+    Yaml,
+    /// One JSON list.
+    Json,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let crds = crds()?;
+    let text = match arguments.output {
+        Output::Yaml => crds.iter().map(|crd| format!("---\n{}", yaml::to_string(crd))).collect(),
+        Output::Json => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": crds});
+            format!("{}\n", serde_json::to_string_pretty(&list).context("cannot write JSON")?)
+        }
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
+    }
+}
+
+fn crds() -> anyhow::Result<Vec<Value>> {
+    let mut crds = Vec::new();
+    for crd in api::crds() {
+        let mut crd = serde_json::to_value(crd).context("cannot write a CustomResourceDefinition")?;
+        write_whole_numbers_whole(&mut crd);
+        crds.push(crd);
+    }
+    Ok(crds)
+}
+
+/// Bounds of schemas are fractions as types: `minimum: 0.0` would puzzle a reader.
+fn write_whole_numbers_whole(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(write_whole_numbers_whole),
+        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers_whole),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|_| number.is_f64()).filter(|float| float.fract() == 0.0);
+            // What does not fit stays as it is.
+            if let Some(whole) = whole.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
+                *number = Number::from(whole);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
