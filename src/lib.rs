@@ -10,6 +10,7 @@ pub mod definition;
 pub mod diagnostic;
 pub mod git;
 pub mod health;
+pub mod http;
 pub mod intake;
 pub mod inventory;
 pub mod landscape;

@@ -291,14 +291,14 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
 
     /// Asks for work on a subject now.
     pub fn push(&self, subject: S, trigger: Trigger) -> Pushed {
-        let pushed = self.state().push(subject, trigger, Instant::now());
+        let pushed = self.state().push(&subject, trigger, Instant::now());
         self.0.wake.notify_one();
         pushed
     }
 
     /// Asks for work on a subject later. If the same was asked for already, the earlier moment holds.
     pub fn push_after(&self, subject: S, trigger: Trigger, delay: Duration) -> Pushed {
-        let pushed = self.state().push_at(subject, trigger, Instant::now() + delay);
+        let pushed = self.state().push_at(&subject, trigger, Instant::now() + delay);
         self.0.wake.notify_one();
         pushed
     }

@@ -8,6 +8,7 @@
 //! Secret has not been listed yet looks exactly like one without.
 
 pub mod change;
+pub mod feed;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,8 +37,8 @@ pub struct Stores(Arc<Shared>);
 struct Shared {
     tables: Mutex<Tables>,
     queue: Queue,
-    /// The tables that have not been listed yet.
-    missing: watch::Sender<BTreeSet<Table>>,
+    /// What has not been listed yet: tables, each with its namespace.
+    missing: watch::Sender<BTreeSet<(Table, String)>>,
     /// A catalog changed: see [`Stores::spread`].
     catalog_changed: Notify,
 }
@@ -138,13 +139,11 @@ pub struct GatewayEntry {
 }
 
 /// A kind that stands in a table of its own.
-pub trait Stored: Resource + Sized + Send + Sync + 'static {
+pub trait Stored: Resource<DynamicType = ()> + Sized + Send + Sync + 'static {
     /// Its table's name.
     const TABLE: Table;
     /// Puts it into its table, or removes it from there. Returns what stood there.
     fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>>;
-    /// The keys of its table.
-    fn keys(tables: &Tables) -> Vec<Key>;
     /// The change that an edit of it is.
     fn change(edit: Edit<Self>) -> Change;
 }
@@ -160,7 +159,7 @@ const START_SPREAD_MAX: Duration = Duration::from_secs(60);
 impl Stores {
     /// Empty stores that wake subjects in `queue`.
     pub fn new(queue: Queue) -> Stores {
-        let (missing, _) = watch::channel(Table::ALL.into_iter().collect());
+        let (missing, _) = watch::channel(BTreeSet::new());
         Stores(Arc::new(Shared { tables: Mutex::default(), queue, missing, catalog_changed: Notify::new() }))
     }
 
@@ -253,22 +252,29 @@ impl Stores {
 
     // --- feeding ---
 
-    /// Takes an object as it stands now.
-    pub fn upsert<K: Stored>(&self, mut object: K) {
-        let key = slim(object.meta_mut());
-        self.edit::<K>(&key, Some(Arc::new(object)));
+    /// Takes an object as it stands now, or takes note that it is gone.
+    pub fn set<K: Stored>(&self, key: &Key, after: Option<Arc<K>>) {
+        let mut tables = self.tables();
+        let before = K::put(&mut tables, key, after.clone());
+        self.wake(&mut tables, &K::change(Edit { key: key.clone(), before, after }));
     }
 
-    /// Takes note that an object is gone.
-    pub fn remove<K: Stored>(&self, key: &Key) {
-        self.edit::<K>(key, None);
+    /// Takes an access Secret as it stands now, or takes note that it is gone or opens no runtime any more.
+    pub fn set_access(&self, secret: &Key, access: Option<AccessSecret>) {
+        let mut tables = self.tables();
+        let after = access.as_ref().map(|access| access.kyma.clone());
+        let before = put(&mut tables.access, secret, access.clone());
+        reindex(&mut tables.access_by_kyma, secret, before.as_ref().map(|access| access.kyma.clone()), after);
+        self.wake(&mut tables, &Change::Access { before, after: access });
     }
 
-    /// Takes note that a list of the whole table has ended: what it did not name is gone.
-    pub fn retain<K: Stored>(&self, listed: &BTreeSet<Key>) {
-        let gone: Vec<Key> = K::keys(&self.tables()).into_iter().filter(|key| !listed.contains(key)).collect();
-        gone.iter().for_each(|key| self.remove::<K>(key));
-        self.listed(K::TABLE);
+    /// Takes a Gateway as it stands now, or takes note that it is gone.
+    pub fn set_gateway(&self, key: &Key, gateway: Option<Arc<GatewayEntry>>) {
+        let mut tables = self.tables();
+        let before = put(&mut tables.gateways, key, gateway.clone());
+        if before != gateway {
+            self.wake(&mut tables, &Change::Gateways);
+        }
     }
 
     /// Takes the CA bundle.
@@ -280,17 +286,24 @@ impl Stores {
         }
     }
 
+    /// Takes note that a table will be listed.
+    pub fn expect(&self, table: Table, namespace: &str) {
+        self.0.missing.send_modify(|missing| {
+            missing.insert((table, namespace.to_owned()));
+        });
+    }
+
     /// Takes note that a table has been listed once.
-    pub fn listed(&self, table: Table) {
-        self.0.missing.send_if_modified(|missing| missing.remove(&table));
+    pub fn listed(&self, table: Table, namespace: &str) {
+        self.0.missing.send_if_modified(|missing| missing.remove(&(table, namespace.to_owned())));
     }
 
-    /// The tables that have not been listed yet.
-    pub fn missing(&self) -> BTreeSet<Table> {
-        self.0.missing.borrow().clone()
+    /// What has not been listed yet, in words.
+    pub fn missing(&self) -> Vec<String> {
+        self.0.missing.borrow().iter().map(|(table, namespace)| format!("{} in {namespace}", table.name())).collect()
     }
 
-    /// Returns once every table has been listed.
+    /// Returns once everything that is expected has been listed.
     pub async fn complete(&self) {
         let mut missing = self.0.missing.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
@@ -344,12 +357,6 @@ impl Stores {
         }
     }
 
-    fn edit<K: Stored>(&self, key: &Key, after: Option<Arc<K>>) {
-        let mut tables = self.tables();
-        let before = K::put(&mut tables, key, after.clone());
-        self.wake(&mut tables, &K::change(Edit { key: key.clone(), before, after }));
-    }
-
     fn wake(&self, tables: &mut Tables, change: &Change) {
         if !tables.started {
             return;
@@ -374,33 +381,9 @@ impl Stores {
     }
 }
 
-/// Drops what nobody reads and returns the key.
-fn slim(metadata: &mut ObjectMeta) -> Key {
-    // Written by `kubectl apply`; as large as the object itself.
-    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-    metadata.managed_fields = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.remove(LAST_APPLIED);
-    }
-    landscape::key(metadata)
-}
-
 // === impl Table ===
 
 impl Table {
-    /// All of them.
-    pub const ALL: [Table; 9] = [
-        Table::Sources,
-        Table::Kymas,
-        Table::Manifests,
-        Table::Templates,
-        Table::Releases,
-        Table::Watchers,
-        Table::Access,
-        Table::Gateways,
-        Table::CaBundle,
-    ];
-
     /// What is in it, in words.
     pub fn name(self) -> &'static str {
         match self {
@@ -477,16 +460,12 @@ pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
 // === impl Stored ===
 
 macro_rules! stored {
-    ($kind:ident, $table:ident, |$tables:ident| $map:expr, |$read:ident| $read_map:expr) => {
+    ($kind:ident, $table:ident, |$tables:ident| $map:expr) => {
         impl Stored for $kind {
             const TABLE: Table = Table::$table;
 
             fn put($tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
                 put($map, key, object)
-            }
-
-            fn keys($read: &Tables) -> Vec<Key> {
-                $read_map.keys().cloned().collect()
             }
 
             fn change(edit: Edit<Self>) -> Change {
@@ -496,17 +475,11 @@ macro_rules! stored {
     };
 }
 
-stored!(GitSource, Sources, |tables| &mut tables.sources, |tables| tables.sources);
-stored!(Kyma, Kymas, |tables| &mut tables.kymas, |tables| tables.kymas);
-stored!(ModuleTemplate, Templates, |tables| &mut Arc::make_mut(&mut tables.landscape).templates, |tables| tables
-    .landscape
-    .templates);
-stored!(ModuleReleaseMeta, Releases, |tables| &mut Arc::make_mut(&mut tables.landscape).releases, |tables| tables
-    .landscape
-    .releases);
-stored!(Watcher, Watchers, |tables| &mut Arc::make_mut(&mut tables.landscape).watchers, |tables| tables
-    .landscape
-    .watchers);
+stored!(GitSource, Sources, |tables| &mut tables.sources);
+stored!(Kyma, Kymas, |tables| &mut tables.kymas);
+stored!(ModuleTemplate, Templates, |tables| &mut Arc::make_mut(&mut tables.landscape).templates);
+stored!(ModuleReleaseMeta, Releases, |tables| &mut Arc::make_mut(&mut tables.landscape).releases);
+stored!(Watcher, Watchers, |tables| &mut Arc::make_mut(&mut tables.landscape).watchers);
 
 impl Stored for Manifest {
     const TABLE: Table = Table::Manifests;
@@ -519,43 +492,8 @@ impl Stored for Manifest {
         before
     }
 
-    fn keys(tables: &Tables) -> Vec<Key> {
-        tables.manifests.keys().cloned().collect()
-    }
-
     fn change(edit: Edit<Self>) -> Change {
         Change::Manifest(edit)
-    }
-}
-
-impl Stores {
-    /// Takes an access Secret as it stands now, or that it is gone or opens no runtime any more.
-    pub fn set_access(&self, secret: &Key, access: Option<AccessSecret>) {
-        let mut tables = self.tables();
-        let after = access.as_ref().map(|access| access.kyma.clone());
-        let before = put(&mut tables.access, secret, access.clone());
-        reindex(&mut tables.access_by_kyma, secret, before.as_ref().map(|access| access.kyma.clone()), after);
-        self.wake(&mut tables, &Change::Access { before, after: access });
-    }
-
-    /// Takes note that a list of all access Secrets has ended.
-    pub fn retain_access(&self, listed: &BTreeSet<Key>) {
-        let gone: Vec<Key> = self.tables().access.keys().filter(|key| !listed.contains(key)).cloned().collect();
-        gone.iter().for_each(|key| self.set_access(key, None));
-        self.listed(Table::Access);
-    }
-
-    /// Takes all Gateways.
-    pub fn set_gateways(&self, gateways: Vec<GatewayEntry>) {
-        let mut tables = self.tables();
-        let after: BTreeMap<Key, Arc<GatewayEntry>> =
-            gateways.into_iter().map(|entry| (entry.gateway.key.clone(), Arc::new(entry))).collect();
-        if tables.gateways != after {
-            tables.gateways = after;
-            self.wake(&mut tables, &Change::Gateways);
-        }
-        drop(tables);
-        self.listed(Table::Gateways);
     }
 }
 

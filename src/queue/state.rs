@@ -108,8 +108,8 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
     }
 
     /// Asks for work now; after a failure, as early as its back-off allows for such a trigger.
-    pub(super) fn push(&mut self, subject: S, trigger: Trigger, now: Instant) -> Pushed {
-        if self.refuses(&subject) {
+    pub(super) fn push(&mut self, subject: &S, trigger: Trigger, now: Instant) -> Pushed {
+        if self.refuses(subject) {
             return Pushed::Refused;
         }
         let entry = self.entries.entry(subject.clone()).or_default();
@@ -120,20 +120,20 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
             _ => entry.not_before.filter(|not_before| now < *not_before && entry.running.is_none()),
         };
         match later {
-            Some(moment) => self.delay(&subject, trigger, moment),
-            None => self.make_ready(&subject, trigger.into(), now),
+            Some(moment) => self.delay(subject, trigger, moment),
+            None => self.make_ready(subject, trigger.into(), now),
         }
         if merged { Pushed::Merged } else { Pushed::New }
     }
 
     /// Asks for work at a moment; an earlier one for the same trigger holds.
-    pub(super) fn push_at(&mut self, subject: S, trigger: Trigger, moment: Instant) -> Pushed {
-        if self.refuses(&subject) {
+    pub(super) fn push_at(&mut self, subject: &S, trigger: Trigger, moment: Instant) -> Pushed {
+        if self.refuses(subject) {
             return Pushed::Refused;
         }
         let entry = self.entries.entry(subject.clone()).or_default();
         let merged = entry.ready.is_some() || !entry.pending.is_empty();
-        self.delay(&subject, trigger, moment);
+        self.delay(subject, trigger, moment);
         if merged { Pushed::Merged } else { Pushed::New }
     }
 

@@ -26,7 +26,7 @@ impl Bench {
     }
 
     fn push(&mut self, subject: Text, trigger: Trigger) -> Pushed {
-        self.state.push(subject, trigger, self.now)
+        self.state.push(&subject, trigger, self.now)
     }
 
     fn take(&mut self) -> Option<(Text, String, u32)> {
@@ -230,7 +230,7 @@ fn an_event_does_not_push_a_resync_out() {
 #[test]
 fn what_is_gone_is_forgotten() {
     let mut bench = Bench::new();
-    bench.state.push_at("a", Trigger::Resync, bench.now + Duration::from_secs(300));
+    bench.state.push_at(&"a", Trigger::Resync, bench.now + Duration::from_secs(300));
     bench.push("a", Trigger::Event);
     bench.expect(&[("a", "event", 1)]);
     bench.finish("a", Finish::Gone);
@@ -372,7 +372,7 @@ proptest! {
                 }
                 Step::PushAfter(subject, trigger, seconds) => {
                     let moment = bench.now + Duration::from_secs(seconds);
-                    bench.state.push_at(SUBJECTS[subject], Trigger::ALL[trigger], moment);
+                    bench.state.push_at(&SUBJECTS[subject], Trigger::ALL[trigger], moment);
                     owed.entry(SUBJECTS[subject]).or_default().insert(Trigger::ALL[trigger]);
                 }
                 Step::Take => take(&mut bench, &mut owed)?,

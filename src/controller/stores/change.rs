@@ -81,7 +81,7 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
         }
         Change::Manifest(edit) => manifest(edit, &mut wakes),
         Change::ModuleTemplate(edit) => {
-            catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), &mut wakes)
+            catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), &mut wakes);
         }
         Change::ModuleReleaseMeta(edit) => {
             catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), &mut wakes);

@@ -13,17 +13,18 @@ fn queue() -> Queue {
 /// A landscape of two runtimes: `one` with Manifest `one-keda` and an access Secret, `two` with neither; a Watcher, a
 /// ModuleTemplate, a ModuleReleaseMeta, a GitSource. Work has started and nothing is waiting.
 fn started() -> Stores {
-    let stores = Stores::new(queue());
-    stores.upsert(kyma("one", json!({})));
-    stores.upsert(kyma("two", json!({})));
-    stores.upsert(manifest(json!({})));
-    stores.upsert(object::<ModuleTemplate>("ModuleTemplate", "keda-1.0.0", template_spec(), json!({})));
-    stores.upsert(object::<ModuleReleaseMeta>("ModuleReleaseMeta", "keda", json!({"moduleName": "keda"}), json!({})));
-    stores.upsert(object::<Watcher>("Watcher", "watcher", watcher_spec(), json!({})));
-    stores.upsert(source(json!({})));
+    let started = Stores::new(queue());
+    let stores = &started;
+    upsert(stores, kyma("one", json!({})));
+    upsert(stores, kyma("two", json!({})));
+    upsert(stores, manifest(json!({})));
+    upsert(stores, object::<ModuleTemplate>("ModuleTemplate", "keda-1.0.0", template_spec(), json!({})));
+    upsert(stores, object::<ModuleReleaseMeta>("ModuleReleaseMeta", "keda", json!({"moduleName": "keda"}), json!({})));
+    upsert(stores, object::<Watcher>("Watcher", "watcher", watcher_spec(), json!({})));
+    upsert(stores, source(json!({})));
     stores.set_access(&key("access-one"), Some(access("one", "1")));
     stores.tables().started = true;
-    stores
+    started
 }
 
 fn key(name: &str) -> Key {
@@ -32,6 +33,15 @@ fn key(name: &str) -> Key {
 
 fn access(kyma: &str, version: &str) -> AccessSecret {
     AccessSecret { kyma: key(kyma), resource_version: version.to_owned() }
+}
+
+fn upsert<K: Stored>(stores: &Stores, mut object: K) {
+    let key = feed::slim(object.meta_mut());
+    stores.set(&key, Some(Arc::new(object)));
+}
+
+fn remove<K: Stored>(stores: &Stores, key: &Key) {
+    stores.set::<K>(key, None);
 }
 
 /// An object whose JSON is overlaid with `overlay`.
@@ -102,13 +112,14 @@ fn check(edit: impl FnOnce(&Stores), expected: &[&str]) {
 
 #[track_caller]
 fn check_after(before: impl FnOnce(&Stores), edit: impl FnOnce(&Stores), expected: &[&str]) {
-    let stores = started();
+    let started = started();
+    let stores = &started;
     stores.tables().started = false;
-    before(&stores);
+    before(stores);
     stores.tables().started = true;
-    edit(&stores);
+    edit(stores);
     stores.spread();
-    let mut woken = woken(&stores);
+    let mut woken = woken(stores);
     woken.sort();
     let mut expected = expected.to_vec();
     expected.sort_unstable();
@@ -136,47 +147,47 @@ const MANIFEST: &str = "manifest kcp-system/one-keda event";
 
 #[test]
 fn a_new_kyma_wakes_its_runtime() {
-    check(|stores| stores.upsert(kyma("three", json!({}))), &["runtime kcp-system/three event"]);
+    check(|stores| upsert(stores, kyma("three", json!({}))), &["runtime kcp-system/three event"]);
 }
 
 #[test]
 fn a_changed_spec_wakes_the_runtime() {
-    check(|stores| stores.upsert(kyma("one", json!({"metadata": {"generation": 2}}))), &[RUNTIME]);
+    check(|stores| upsert(stores, kyma("one", json!({"metadata": {"generation": 2}}))), &[RUNTIME]);
 }
 
 #[test]
 fn a_status_of_ours_wakes_nobody() {
-    check(|stores| stores.upsert(kyma("one", json!({"status": {"state": "Ready"}}))), &[]);
-    check(|stores| stores.upsert(source(json!({"status": {"appliedRevision": "main@sha1:1"}}))), &[]);
+    check(|stores| upsert(stores, kyma("one", json!({"status": {"state": "Ready"}}))), &[]);
+    check(|stores| upsert(stores, source(json!({"status": {"appliedRevision": "main@sha1:1"}}))), &[]);
     let status = json!({"status": {"state": "Ready"}});
-    check(|stores| stores.upsert(object::<Watcher>("Watcher", "watcher", watcher_spec(), status)), &[]);
+    check(|stores| upsert(stores, object::<Watcher>("Watcher", "watcher", watcher_spec(), status)), &[]);
 }
 
 #[test]
 fn the_same_object_again_wakes_nobody() {
-    check(|stores| stores.upsert(kyma("one", json!({"metadata": {"resourceVersion": "7"}}))), &[]);
+    check(|stores| upsert(stores, kyma("one", json!({"metadata": {"resourceVersion": "7"}}))), &[]);
 }
 
 #[test]
 fn labels_annotations_and_deletion_wake_the_runtime() {
-    check(|stores| stores.upsert(kyma("one", json!({"metadata": {"labels": {"a": "b"}}}))), &[RUNTIME]);
-    check(|stores| stores.upsert(kyma("one", json!({"metadata": {"annotations": {"a": "b"}}}))), &[RUNTIME]);
+    check(|stores| upsert(stores, kyma("one", json!({"metadata": {"labels": {"a": "b"}}}))), &[RUNTIME]);
+    check(|stores| upsert(stores, kyma("one", json!({"metadata": {"annotations": {"a": "b"}}}))), &[RUNTIME]);
     let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    check(|stores| stores.upsert(kyma("one", deleting)), &[RUNTIME]);
-    check(|stores| stores.remove::<Kyma>(&key("one")), &[RUNTIME]);
+    check(|stores| upsert(stores, kyma("one", deleting)), &[RUNTIME]);
+    check(|stores| remove::<Kyma>(stores, &key("one")), &[RUNTIME]);
 }
 
 #[test]
 fn a_request_by_annotation_says_so() {
     let request = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "now"}}});
-    check(|stores| stores.upsert(kyma("one", request.clone())), &["runtime kcp-system/one requested"]);
-    check(|stores| stores.upsert(source(request.clone())), &["source kcp-system/landscape requested"]);
-    check(|stores| stores.upsert(manifest(request)), &["manifest kcp-system/one-keda requested", RUNTIME]);
+    check(|stores| upsert(stores, kyma("one", request.clone())), &["runtime kcp-system/one requested"]);
+    check(|stores| upsert(stores, source(request.clone())), &["source kcp-system/landscape requested"]);
+    check(|stores| upsert(stores, manifest(request)), &["manifest kcp-system/one-keda requested", RUNTIME]);
 }
 
 #[test]
 fn what_git_changed_says_so_and_does_not_wake_its_source() {
-    check(|stores| stores.upsert(kyma("one", digest("d1"))), &["runtime kcp-system/one git"]);
+    check(|stores| upsert(stores, kyma("one", digest("d1"))), &["runtime kcp-system/one git"]);
 }
 
 #[test]
@@ -184,34 +195,34 @@ fn what_others_change_in_a_declared_object_wakes_its_source() {
     let mut edited = digest("d1");
     merge(&mut edited, json!({"metadata": {"generation": 2}}));
     check_after(
-        |stores| stores.upsert(kyma("one", digest("d1"))),
-        |stores| stores.upsert(kyma("one", edited)),
+        |stores| upsert(stores, kyma("one", digest("d1"))),
+        |stores| upsert(stores, kyma("one", edited)),
         &[RUNTIME, "source kcp-system/landscape drift"],
     );
     check_after(
-        |stores| stores.upsert(kyma("one", digest("d1"))),
-        |stores| stores.remove::<Kyma>(&key("one")),
+        |stores| upsert(stores, kyma("one", digest("d1"))),
+        |stores| remove::<Kyma>(stores, &key("one")),
         &["runtime kcp-system/one git", "source kcp-system/landscape drift"],
     );
 }
 
 #[test]
 fn a_manifests_status_wakes_its_runtime_and_not_itself() {
-    check(|stores| stores.upsert(manifest(json!({"status": {"state": "Ready"}}))), &[RUNTIME]);
+    check(|stores| upsert(stores, manifest(json!({"status": {"state": "Ready"}}))), &[RUNTIME]);
     let inventory = json!({"status": {"state": "Ready", "synced": [
         {"group": "", "version": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b"}
     ]}});
     check_after(
-        |stores| stores.upsert(manifest(json!({"status": {"state": "Ready"}}))),
-        |stores| stores.upsert(manifest(inventory)),
+        |stores| upsert(stores, manifest(json!({"status": {"state": "Ready"}}))),
+        |stores| upsert(stores, manifest(inventory)),
         &[],
     );
 }
 
 #[test]
 fn a_manifests_spec_wakes_both() {
-    check(|stores| stores.upsert(manifest(json!({"metadata": {"generation": 2}}))), &[MANIFEST, RUNTIME]);
-    check(|stores| stores.remove::<Manifest>(&key("one-keda")), &[MANIFEST, RUNTIME]);
+    check(|stores| upsert(stores, manifest(json!({"metadata": {"generation": 2}}))), &[MANIFEST, RUNTIME]);
+    check(|stores| remove::<Manifest>(stores, &key("one-keda")), &[MANIFEST, RUNTIME]);
 }
 
 #[test]
@@ -221,19 +232,19 @@ fn a_catalog_wakes_every_runtime_of_its_namespace_once() {
     };
     check(
         |stores| {
-            stores.upsert(kyma("three", json!({"metadata": {"namespace": "elsewhere"}})));
-            stores.upsert(template("1.1.0"));
-            stores.upsert(template("1.2.0"));
+            upsert(stores, kyma("three", json!({"metadata": {"namespace": "elsewhere"}})));
+            upsert(stores, template("1.1.0"));
+            upsert(stores, template("1.2.0"));
         },
         &["runtime elsewhere/three event", RUNTIME, RUNTIME_TWO],
     );
-    check(|stores| stores.remove::<ModuleReleaseMeta>(&key("keda")), &[RUNTIME, RUNTIME_TWO]);
+    check(|stores| remove::<ModuleReleaseMeta>(stores, &key("keda")), &[RUNTIME, RUNTIME_TWO]);
 }
 
 #[test]
 fn a_watcher_wakes_itself_and_every_runtime() {
     check(
-        |stores| stores.remove::<Watcher>(&key("watcher")),
+        |stores| remove::<Watcher>(stores, &key("watcher")),
         &["watcher kcp-system/watcher event", RUNTIME, RUNTIME_TWO],
     );
 }
@@ -250,62 +261,70 @@ fn an_access_secret_wakes_the_runtime_and_its_manifests() {
 fn a_gateway_wakes_the_watchers_and_the_ca_the_runtimes() {
     let gateway = Gateway { key: key("klm-watcher"), hosts: vec!["listener.example.com".to_owned()] };
     let entry = GatewayEntry { gateway, labels: BTreeMap::new() };
-    check(|stores| stores.set_gateways(vec![entry]), &["watcher kcp-system/watcher event"]);
+    check(
+        |stores| stores.set_gateway(&key("klm-watcher"), Some(Arc::new(entry))),
+        &["watcher kcp-system/watcher event"],
+    );
     check(|stores| stores.set_ca_bundle(Some(Arc::from(*b"pem"))), &[RUNTIME, RUNTIME_TWO]);
 }
 
 #[test]
 fn nothing_is_woken_before_the_start_and_everything_at_the_start() {
-    let stores = started();
+    let started = started();
+    let stores = &started;
     stores.tables().started = false;
-    stores.upsert(kyma("one", json!({"metadata": {"generation": 2}})));
-    assert_eq!(woken(&stores), Vec::<String>::new());
+    upsert(stores, kyma("one", json!({"metadata": {"generation": 2}})));
+    assert_eq!(woken(stores), Vec::<String>::new());
     stores.start();
     let depths = stores.0.queue.depths();
     assert_eq!(depths.ready + depths.delayed, 5, "source, watcher, two runtimes and a manifest");
 }
 
 #[test]
-fn a_list_drops_what_it_did_not_name() {
-    check(|stores| stores.retain::<Kyma>(&BTreeSet::from([key("one")])), &[RUNTIME_TWO]);
-    let stores = started();
-    stores.retain::<Kyma>(&BTreeSet::from([key("one")]));
-    assert!(stores.kyma(&key("two")).is_none());
-    assert!(!stores.missing().contains(&Table::Kymas));
-    assert!(stores.missing().contains(&Table::Access));
+fn what_has_not_been_listed_is_named() {
+    let stores = &started();
+    stores.expect(Table::Kymas, "kcp-system");
+    stores.expect(Table::Access, "kcp-system");
+    stores.listed(Table::Kymas, "kcp-system");
+    assert_eq!(stores.missing(), ["access Secrets in kcp-system"]);
+    stores.listed(Table::Access, "kcp-system");
+    assert_eq!(stores.missing(), Vec::<String>::new());
 }
 
 #[test]
 fn access_is_one_secret_or_an_explanation() {
-    let stores = started();
+    let stores = &started();
     let one = Access::One { secret: key("access-one"), resource_version: "1".to_owned() };
     assert_eq!(stores.access(&key("one")), one);
     assert_eq!(stores.access(&key("two")), Access::Missing);
     stores.set_access(&key("another"), Some(access("one", "9")));
     assert_eq!(stores.access(&key("one")), Access::Ambiguous(vec!["access-one".to_owned(), "another".to_owned()]));
-    stores.retain_access(&BTreeSet::from([key("another")]));
+    stores.set_access(&key("access-one"), None);
     assert_eq!(stores.access(&key("one")), Access::One { secret: key("another"), resource_version: "9".to_owned() });
 }
 
 #[test]
 fn a_manifest_moves_with_its_label() {
-    let stores = started();
+    let stores = &started();
     assert_eq!(stores.manifests_of(&key("one")).len(), 1);
     let moved = json!({"metadata": {"labels": {"operator.kyma-project.io/kyma-name": "two"}}});
-    stores.upsert(manifest(moved));
+    upsert(stores, manifest(moved));
     assert_eq!((stores.manifests_of(&key("one")).len(), stores.manifests_of(&key("two")).len()), (0, 1));
 }
 
 #[test]
 fn bookkeeping_is_not_kept() {
-    let stores = started();
-    stores.upsert(kyma(
-        "one",
-        json!({"metadata": {
-            "managedFields": [{"manager": "kubectl"}],
-            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "kept": "yes"},
-        }}),
-    ));
+    let stores = &started();
+    upsert(
+        stores,
+        kyma(
+            "one",
+            json!({"metadata": {
+                "managedFields": [{"manager": "kubectl"}],
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "kept": "yes"},
+            }}),
+        ),
+    );
     let kept = stores.kyma(&key("one")).unwrap();
     assert_eq!(kept.metadata.managed_fields, None);
     assert_eq!(kept.metadata.annotations.as_ref().unwrap().keys().collect::<Vec<_>>(), ["kept"]);
@@ -313,7 +332,7 @@ fn bookkeeping_is_not_kept() {
 
 #[test]
 fn a_source_of_the_command_line_keeps_its_status_here() {
-    let stores = started();
+    let stores = &started();
     let local = key("local");
     stores.add_local_source(source(json!({"metadata": {"name": "local"}})));
     let status = GitSourceStatus { applied_revision: Some("worktree".to_owned()), ..GitSourceStatus::default() };
