@@ -5,6 +5,7 @@
 //! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
 //! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
 
+pub mod events;
 pub mod manifest;
 mod objects;
 pub mod runtime;
@@ -12,34 +13,56 @@ pub mod sources;
 pub mod stores;
 pub mod watcher;
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use serde_json::json;
 
+use self::{events::Recorder, sources::SourceRegistry, stores::Stores};
 use crate::{
     api::{KYMA_GROUP, KYMA_VERSION},
-    cluster::{Cluster, Pool},
+    cluster::{Cause, Cluster, Pool},
+    landscape::SourceName,
+    metrics::Metrics,
     name::Key,
-    plan,
-    queue::{self, Finish},
+    plan::Settings,
+    queue::{self, Finish, Triggers},
     retry::Class,
+    template::{Library, Templates},
 };
 
-/// What every controller may use. Built once, shared by all passes.
+/// Everything that the controllers share. Made once by the daemon; a pass gets it by reference.
 pub struct Context {
-    /// The control plane.
+    /// The control plane. Writes through it are refused while we do not lead.
     pub kcp: Arc<Cluster>,
-    /// What the control plane holds, as its watches say.
-    pub stores: stores::Stores,
-    /// Clients of runtimes.
+    /// The runtimes, likewise.
     pub pool: Pool,
-    /// What is to be worked on.
+    /// What stands in the control plane.
+    pub stores: Stores,
+    /// Where subjects ask for each other.
     pub queue: Queue,
     /// What plans depend on beside definitions.
-    pub settings: plan::Settings,
-    /// Repositories: definitions, template overrides, objects of modules.
-    pub sources: sources::SourceRegistry,
+    pub settings: Settings,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What users are told.
+    pub events: Recorder,
+    /// Namespaces in which GitSources, Kymas and access Secrets count.
+    pub namespaces: BTreeSet<String>,
+    /// Whether GitSources in KCP may name local paths.
+    pub allow_local_sources: bool,
+    /// How often a runtime is compared with what it should be, where nothing reports its changes.
+    pub resync: Duration,
+    /// The templates: those of the daemon, and the overrides of sources. See [`Context::library`].
+    pub library: RwLock<Arc<Library>>,
+    /// Repositories: definitions and objects of modules.
+    pub sources: SourceRegistry,
     /// What this process remembers of each runtime.
     pub runtimes: runtime::Memories,
     /// What every runtime has, rendered once a class.
@@ -85,6 +108,29 @@ pub struct Failure {
     pub reason: &'static str,
     /// The error, with its chain of sources.
     pub error: Box<dyn Error + Send + Sync>,
+}
+
+// === impl Context ===
+
+impl Context {
+    /// The templates as they are now.
+    pub fn library(&self) -> Arc<Library> {
+        Arc::clone(&self.library.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets or drops the overrides of a source. Does not wake anybody.
+    pub fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
+        let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
+        match templates {
+            Some(templates) => Arc::make_mut(&mut library).set(source, templates),
+            None => Arc::make_mut(&mut library).remove(&source),
+        }
+    }
+}
+
+/// Why a pass writes, for the audit.
+pub fn cause(triggers: Triggers) -> Cause {
+    Cause::trigger(&triggers.to_string())
 }
 
 // === impl Subject ===

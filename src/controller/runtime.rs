@@ -101,7 +101,7 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
 
 async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Memory) -> Pass {
     let now = Timestamp::now();
-    let cause = cause(triggers);
+    let cause = super::cause(triggers);
     let manifests = known_manifests(context, key, memory);
     let Some(kyma) = context.stores.kyma(key) else {
         return remove::orphans(context, key, &cause, &manifests, memory, now).await;
@@ -283,11 +283,6 @@ fn looks(triggers: Triggers, kyma: &Kyma) -> bool {
             Trigger::Drift | Trigger::Resync => true,
             Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => false,
         })
-}
-
-fn cause(triggers: Triggers) -> Cause {
-    let names: Vec<&str> = triggers.iter().map(Trigger::name).collect();
-    Cause::trigger(&names.join("+"))
 }
 
 /// The Manifests of a Kyma: what the watch says, or what we wrote since.

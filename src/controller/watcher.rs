@@ -50,8 +50,7 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
         context.watchers.forget(key);
         return Ok(Finish::Gone);
     };
-    let names: Vec<&str> = triggers.iter().map(Trigger::name).collect();
-    let round = Round { context, key, watcher, cause: &Cause::trigger(&names.join("+")), now: Timestamp::now() };
+    let round = Round { context, key, watcher, cause: &super::cause(triggers), now: Timestamp::now() };
     let result = if watcher.metadata.deletion_timestamp.is_some() {
         round.remove().await
     } else {
@@ -122,7 +121,7 @@ impl Round<'_> {
             .collect();
         let gateways = watch::Gateways::of(self.key, matched).map_err(|error| error.to_string())?;
         let uid = self.watcher.metadata.uid.clone().unwrap_or_default();
-        let library = self.context.sources.library();
+        let library = self.context.library();
         render::virtual_service(library.of(&self.watcher.metadata), &watch, port, &gateways, &uid)
             .map_err(|error| error.to_string())
     }

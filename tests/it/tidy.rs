@@ -42,7 +42,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("config", 2, &["serde"]),
     ("tls", 2, &["rustls"]),
     ("metrics", 2, &["prometheus_client"]),
-    ("telemetry", 2, &["tracing", "tracing_subscriber"]),
+    // `jiff` and `serde_json`: a record is JSON with its date.
+    ("telemetry", 2, &["jiff", "serde_json", "tracing", "tracing_subscriber"]),
     // adapters: one outside thing each
     (
         "git",

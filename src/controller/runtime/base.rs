@@ -164,7 +164,7 @@ impl Bases {
 }
 
 fn render_base(context: &Context, landscape: &Landscape, class: &Class, bundle: Option<&[u8]>) -> Base {
-    let library = context.sources.library();
+    let library = context.library();
     let catalog = plan::catalog(landscape, class, &context.settings);
     let (mut objects, errors) = render::catalog(&library, landscape, &catalog);
     let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();

@@ -42,7 +42,7 @@ pub(super) async fn bring(
         *known = None;
         return Ok(Vec::new());
     }
-    let library = round.context.sources.library();
+    let library = round.context.library();
     let desired = render::runtime_kyma(library.of(&round.kyma.metadata), round.kyma, &round.kyma.spec)?;
     let kind = Kind::namespaced::<Kyma>();
     let id = kind.id(&key());

@@ -134,7 +134,7 @@ async fn install(
             Ok(Some(delete(round, live).await?))
         };
     }
-    let library = round.context.sources.library();
+    let library = round.context.library();
     let uid = round.kyma.metadata.uid.clone().unwrap_or_default();
     let desired = match render::manifest(library.of(&round.kyma.metadata), installation, &uid) {
         Ok(desired) => desired,

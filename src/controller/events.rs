@@ -1,0 +1,214 @@
+//! Kubernetes Events: what a user should see with `kubectl describe`, said once.
+//!
+//! The same sentence about the same object is said again only after an hour, and no object says much in a short time:
+//! Events are writes, and an object that fails ten thousand times has one thing to say. Nothing waits for an Event; when
+//! there are too many, they are dropped and counted. They are written by one task, while we lead.
+
+mod limit;
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use self::limit::Limiter;
+use crate::{
+    cluster::{Cause, Cluster, Error, Kind},
+    name::Key,
+    object::{Digest, Gvk},
+};
+
+/// Reasons of Events: Lifecycle Manager's, where it has one for the thing.
+pub mod reason {
+    /// A runtime got its Kyma.
+    pub const REMOTE_INSTALLATION: &str = "RemoteInstallation";
+    /// Edits in a runtime's Kyma were taken back.
+    pub const METADATA_SYNCHRONIZATION: &str = "MetadataSynchronization";
+    /// The status could not be written to the runtime's Kyma.
+    pub const STATUS_SYNCHRONIZATION: &str = "StatusSynchronization";
+    /// The status could not be written.
+    pub const PATCH_STATUS: &str = "PatchStatus";
+    /// The spec could not be written.
+    pub const UPDATE_SPEC_ERROR: &str = "UpdateSpecError";
+    /// A Kyma that is being deleted waits for something.
+    pub const KYMA_DELETION_STUCK: &str = "KymaDeletionStuck";
+    /// A Watcher's selector matches no Gateway.
+    pub const WATCHER_GATEWAY_NOT_FOUND: &str = "WatcherGatewayNotFound";
+    /// A Watcher's status changed.
+    pub const WATCHER_STATUS_UPDATE: &str = "WatcherStatusUpdate";
+    /// A runtime cannot be reached.
+    pub const UNREACHABLE: &str = "Unreachable";
+    /// A revision was applied as a whole.
+    pub const APPLIED: &str = "Applied";
+    /// Definitions of a revision are kept back.
+    pub const WITHHELD: &str = "Withheld";
+    /// A prune waits for a confirmation.
+    pub const PRUNE_WAITS: &str = "PruneWaits";
+    /// A source cannot be fetched.
+    pub const FETCH_FAILED: &str = "FetchFailed";
+    /// Something was changed by others and is as it should be again.
+    pub const DRIFT_REPAIRED: &str = "DriftRepaired";
+    /// An object exists that is not ours.
+    pub const CONFLICT: &str = "Conflict";
+}
+
+/// Whether an Event is good or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// Something happened as it should.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// One Event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The object that it is about.
+    pub regarding: ObjectReference,
+    /// Good or bad news.
+    pub severity: Severity,
+    /// One word in PascalCase: one of [`reason`].
+    pub reason: &'static str,
+    /// What was being done, in one word in PascalCase.
+    pub action: &'static str,
+    /// One sentence, without secrets and excerpts.
+    pub note: String,
+}
+
+/// Where Events are handed in. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder(Arc<Shared>);
+
+/// What writes Events, in a task of its own.
+pub struct Writer {
+    events: mpsc::Receiver<Event>,
+    /// Who says so: the process.
+    instance: String,
+}
+
+struct Shared {
+    events: mpsc::Sender<Event>,
+    limiter: Mutex<Limiter>,
+    dropped: AtomicU64,
+}
+
+/// Events that wait to be written. A rollout over thousands of runtimes says more than anybody reads; what is beyond is
+/// dropped.
+const WAITING_MAX: usize = 512;
+/// Longest note that the API server accepts.
+const NOTE_BYTES_MAX: usize = 1024;
+
+/// A recorder, and what writes the Events that are handed in.
+pub fn recorder(instance: &str) -> (Recorder, Writer) {
+    let (sender, events) = mpsc::channel(WAITING_MAX);
+    let shared = Shared { events: sender, limiter: Mutex::default(), dropped: AtomicU64::new(0) };
+    (Recorder(Arc::new(shared)), Writer { events, instance: instance.to_owned() })
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    /// Hands in an Event about an object. Never waits.
+    pub fn publish<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        severity: Severity,
+        reason: &'static str,
+        action: &'static str,
+        note: impl Into<String>,
+    ) {
+        self.publish_event(Event { regarding: object.object_ref(&()), severity, reason, action, note: note.into() });
+    }
+
+    /// Hands in an Event. Never waits.
+    pub fn publish_event(&self, event: Event) {
+        let admitted = {
+            let mut limiter = self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            limiter.admit(&event, Instant::now())
+        };
+        match admitted {
+            limit::Admission::Admitted => {
+                if self.0.events.try_send(event).is_err() {
+                    self.0.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            limit::Admission::SaidBefore => {}
+            limit::Admission::TooMany => {
+                self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Events that were not written, since there were too many.
+    pub fn dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    /// Writes Events until there is no recorder any more.
+    pub async fn run(mut self, kcp: Arc<Cluster>) {
+        let kind = Kind::new(Gvk::new("events.k8s.io", "v1", "Event"), "events", true);
+        while let Some(event) = self.events.recv().await {
+            let now = Timestamp::now();
+            let (key, body) = body(&event, &self.instance, now);
+            match kcp.create(&Cause::default(), &kind, &kind.id(&key), body.to_string().into()).await {
+                // Events of a process that does not lead are nobody's news.
+                Ok(_) | Err(Error::NotLeading) => {}
+                Err(error) => tracing::warn!(reason = error.reason(), event = event.reason, "event not written"),
+            }
+        }
+    }
+}
+
+/// The object of an Event.
+fn body(event: &Event, instance: &str, now: Timestamp) -> (Key, serde_json::Value) {
+    let regarding = &event.regarding;
+    // Events about what is cluster-scoped live in `default`.
+    let namespace = regarding.namespace.as_deref().unwrap_or("default");
+    let about = regarding.name.as_deref().unwrap_or_default();
+    let unique = Digest::of_bytes(format!("{:?}{}{now}", regarding.uid, event.note).as_bytes()).short();
+    let name = format!("{}.{unique}", cut(about, 253 - 17).trim_end_matches(['.', '-']));
+    let body = json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "name": name},
+        // The API server wants exactly six decimals.
+        "eventTime": format!("{now:.6}"),
+        "reportingController": "tidegate.dev/tidegate",
+        "reportingInstance": cut(instance, 128),
+        "action": event.action,
+        "reason": event.reason,
+        "regarding": regarding,
+        "note": cut(&event.note, NOTE_BYTES_MAX),
+        "type": match event.severity {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        },
+    });
+    (Key::new(namespace, &name), body)
+}
+
+/// At most `bytes` of a text, cut between characters.
+fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests;

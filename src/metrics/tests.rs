@@ -1,0 +1,72 @@
+use super::*;
+
+#[test]
+fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
+    let metrics = Metrics::default();
+    let start = Instant::now();
+    metrics.pass("runtime", Ended::Well, Duration::from_millis(3));
+    metrics.waited("runtime", Duration::from_millis(3));
+    metrics.requeue("SourceUnavailable", false);
+    metrics.manifest_pass("one-keda", Duration::from_secs(75));
+    metrics.manifest_pass("one-short", Duration::from_secs(5));
+    metrics.seen("c0ffee", start);
+    metrics.seen("c0ffee", start + Duration::from_secs(60));
+    metrics.arrived("c0ffee", Arrived::Runtime, start + Duration::from_secs(2));
+    metrics.arrived("of an earlier process", Arrived::Runtime, start);
+    let observed = Observed {
+        kymas: vec![KymaSeries {
+            name: "one".to_owned(),
+            shoot: "c-123".to_owned(),
+            instance_id: "i-1".to_owned(),
+            state: State::Ready,
+            modules: vec![("keda".to_owned(), State::Unmanaged)],
+        }],
+        mandatory_modules: 1,
+        sources: vec![SourceSeries {
+            name: "kcp-system/landscape".to_owned(),
+            ready: true,
+            suspended: false,
+            applied: 12,
+            withheld: 1,
+            to_prune: 2,
+        }],
+        queue: QueueSeries { ready: 1, running: 2, delayed: 3, failing: 1, oldest: Duration::from_millis(1500) },
+        requests: vec![RequestSeries { cluster: "kcp", verb: "apply", count: 7 }],
+        unreachable_runtimes: 1,
+        leading: true,
+        paused: false,
+        events_dropped: 0,
+    };
+    insta::assert_snapshot!(sorted(&metrics.render(&observed)));
+}
+
+#[test]
+fn a_deleted_kyma_leaves_no_series() {
+    let metrics = Metrics::default();
+    let kyma = KymaSeries { name: "one".to_owned(), ..KymaSeries::default() };
+    assert!(metrics.render(&Observed { kymas: vec![kyma], ..Observed::default() }).contains("kyma_name=\"one\""));
+    assert!(!metrics.render(&Observed::default()).contains("kyma_name"));
+}
+
+#[test]
+fn what_is_remembered_of_git_is_bounded() {
+    let metrics = Metrics::default();
+    let now = Instant::now();
+    for content in 0..=SEEN_MAX {
+        metrics.seen(&content.to_string(), now);
+    }
+    let seen = metrics.lock();
+    assert_eq!((seen.moments.len(), seen.order.len()), (SEEN_MAX, SEEN_MAX));
+    assert!(!seen.moments.contains_key("0"));
+}
+
+/// Series within a family come in any order; here they are sorted, save the buckets of histograms.
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    for family in lines.chunk_by_mut(|left, right| left.starts_with('#') == right.starts_with('#')) {
+        if !family[0].starts_with('#') && !family.iter().any(|line| line.contains("_bucket{")) {
+            family.sort_unstable();
+        }
+    }
+    lines.join("\n")
+}
