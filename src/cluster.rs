@@ -114,7 +114,7 @@ const PAGE: usize = 500;
 impl Cluster {
     /// A cluster as a configuration describes it. Makes no request.
     pub fn new(name: ClusterName, config: kube::Config, limits: Limits) -> Result<Cluster, Error> {
-        let transport = Transport::new(name.to_string().into(), config, limits)?;
+        let transport = Transport::new(name.to_string().into(), &config, limits)?;
         Ok(Cluster { name, transport, kinds: discovery::Known::default(), leadership: None })
     }
 
@@ -397,7 +397,7 @@ impl Cluster {
         }
         let verb = ask.verb;
         let result = self.transport.ask(ask).await;
-        audit::record(&self.name, verb, id, cause, result.as_ref().map(|answer| answer.status).map_err(|error| error));
+        audit::record(&self.name, verb, id, cause, result.as_ref().map(|answer| answer.status));
         result
     }
 

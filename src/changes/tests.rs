@@ -1,1 +1,227 @@
+use proptest::prelude::*;
+use serde_json::json;
+
 use super::*;
+
+/// `Kind/name`, `Kind/namespace/name`; built-in kinds get their group.
+fn id(text: &str) -> ObjectId {
+    let parts: Vec<&str> = text.split('/').collect();
+    let group = match parts[0] {
+        "Deployment" => "apps",
+        "ClusterRole" => "rbac.authorization.k8s.io",
+        "CustomResourceDefinition" => "apiextensions.k8s.io",
+        "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io",
+        "Boat" => "example.org",
+        _ => "",
+    };
+    match parts.as_slice() {
+        [kind, name] => ObjectId::new(group, kind, "", name),
+        [kind, namespace, name] => ObjectId::new(group, kind, namespace, name),
+        _ => panic!("{text}"),
+    }
+}
+
+fn inventory(ids: &[&str], version: &str) -> Inventory {
+    ids.iter().map(|text| (id(text), Arc::from(version))).collect()
+}
+
+fn script(changes: &Changes) -> Vec<String> {
+    let line = |verb: &str, id: &ObjectId| format!("{verb} {} {}", id.kind, id.name);
+    let prune = |prune: &Prune| match prune.guard {
+        Guard::Mark => line("prune", &prune.id),
+        Guard::Annotation => line("guarded", &prune.id),
+    };
+    changes.apply.iter().map(|id| line("apply", id)).chain(changes.prune.iter().map(prune)).collect()
+}
+
+#[track_caller]
+fn check(desired: &Desired, owned: &[&str], expected: &[&str]) {
+    assert_eq!(script(&Changes::between(desired, &inventory(owned, "v1"))), expected);
+}
+
+const ALL: [&str; 7] = [
+    "Boat/a/boat",
+    "ConfigMap/a/config",
+    "CustomResourceDefinition/boats.example.org",
+    "Deployment/a/operator",
+    "Namespace/a",
+    "ClusterRole/role",
+    "ValidatingWebhookConfiguration/hook",
+];
+
+#[test]
+fn broken_definition_prunes_nothing() {
+    check(
+        &Desired::partial(inventory(&["Namespace/a"], "v1")),
+        &["Namespace/a", "ConfigMap/a/old"],
+        &["apply Namespace a"],
+    );
+    check(&Desired::partial(Inventory::default()), &ALL, &[]);
+}
+
+#[test]
+fn apply_goes_by_stage_and_removal_the_other_way() {
+    check(
+        &Desired::complete(inventory(&ALL, "v1")),
+        &[],
+        &[
+            "apply CustomResourceDefinition boats.example.org",
+            "apply Namespace a",
+            "apply ClusterRole role",
+            "apply ConfigMap config",
+            "apply Deployment operator",
+            "apply ValidatingWebhookConfiguration hook",
+            "apply Boat boat",
+        ],
+    );
+    check(
+        &Desired::nothing(),
+        &ALL,
+        &[
+            "prune Boat boat",
+            "prune ValidatingWebhookConfiguration hook",
+            "prune Deployment operator",
+            "prune ConfigMap config",
+            "prune ClusterRole role",
+            "prune Namespace a",
+            "prune CustomResourceDefinition boats.example.org",
+        ],
+    );
+}
+
+#[test]
+fn what_holds_data_is_guarded_when_it_merely_vanishes_between_versions() {
+    check(
+        &Desired::complete(Inventory::default()),
+        &["CustomResourceDefinition/boats.example.org", "Namespace/a", "PersistentVolumeClaim/a/data", "ConfigMap/a/c"],
+        &[
+            "guarded PersistentVolumeClaim data",
+            "prune ConfigMap c",
+            "guarded Namespace a",
+            "guarded CustomResourceDefinition boats.example.org",
+        ],
+    );
+}
+
+#[test]
+fn kyma_system_is_never_pruned() {
+    check(&Desired::nothing(), &["Namespace/kyma-system", "ConfigMap/kyma-system/c"], &["prune ConfigMap c"]);
+    check(&Desired::complete(Inventory::default()), &["Namespace/kyma-system"], &[]);
+}
+
+#[test]
+fn another_version_is_the_same_object() {
+    let changes = Changes::between(
+        &Desired::complete(inventory(&["Boat/a/boat"], "v1")),
+        &inventory(&["Boat/a/boat"], "v1beta1"),
+    );
+    assert_eq!(script(&changes), ["apply Boat boat"]);
+}
+
+#[test]
+fn a_second_look_decides() {
+    let prune = |guard| Prune { id: id("Namespace/a"), version: "v1".into(), guard };
+    let live = |marked, deleting, prune| Some(Live { marked, deleting, prune });
+    for (guard, live, expected) in [
+        (Guard::Mark, None, Verdict::Gone),
+        (Guard::Mark, live(false, false, Some("enabled")), Verdict::Foreign),
+        (Guard::Mark, live(false, true, None), Verdict::Foreign),
+        (Guard::Mark, live(true, true, None), Verdict::Wait),
+        (Guard::Mark, live(true, false, None), Verdict::Delete),
+        (Guard::Mark, live(true, false, Some("disabled")), Verdict::Disabled),
+        (Guard::Annotation, live(true, false, None), Verdict::Guarded),
+        (Guard::Annotation, live(true, false, Some("yes")), Verdict::Guarded),
+        (Guard::Annotation, live(true, false, Some("enabled")), Verdict::Delete),
+        (Guard::Annotation, live(true, false, Some("disabled")), Verdict::Disabled),
+    ] {
+        assert_eq!(prune(guard).verdict(live.as_ref()), expected, "{guard:?} {live:?}");
+    }
+    assert!(Verdict::Gone.is_settled() && Verdict::Foreign.is_settled() && !Verdict::Guarded.is_settled());
+}
+
+#[test]
+fn foreign_objects_are_those_that_exist_without_our_mark_and_were_never_ours() {
+    let desired = [id("ConfigMap/a/theirs"), id("ConfigMap/a/marked"), id("ConfigMap/a/owned"), id("ConfigMap/a/new")];
+    let owned = inventory(&["ConfigMap/a/owned"], "v1");
+    let live = BTreeMap::from([
+        (id("ConfigMap/a/theirs"), false),
+        (id("ConfigMap/a/marked"), true),
+        (id("ConfigMap/a/owned"), false),
+    ]);
+    assert_eq!(foreign(&desired, &owned, &live), BTreeSet::from([id("ConfigMap/a/theirs")]));
+}
+
+#[test]
+fn live_covers_what_it_says_already() {
+    let live = json!({
+        "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x", "y"]},
+        "spec": {
+            "replicas": 1,
+            "containers": [
+                {"name": "side", "image": "s"},
+                {"name": "main", "image": "m", "ports": [{"containerPort": 80, "protocol": "TCP"}], "env": [{"name": "B", "value": ""}]},
+            ],
+            "args": ["--a", "--b"],
+            "subjects": [{"name": "one"}, {"name": "two"}],
+        },
+    });
+    for desired in [
+        json!({"metadata": {"labels": {"b": "2"}, "finalizers": ["y"]}}),
+        json!({"spec": {"replicas": 1.0, "args": ["--a", "--b"]}}),
+        json!({"spec": {"containers": [{"name": "main", "image": "m", "ports": [{"containerPort": 80}]}]}}),
+        json!({"spec": {"nothing": {}, "none": null, "empty": [], "deep": {"empty": {}}}}),
+    ] {
+        assert!(covers(&desired, &live), "{desired}");
+    }
+    for desired in [
+        json!({"metadata": {"labels": {"c": "3"}}}),
+        json!({"metadata": {"finalizers": ["z"]}}),
+        json!({"spec": {"replicas": "1"}}),
+        json!({"spec": {"args": ["--b", "--a"]}}),
+        json!({"spec": {"args": ["--a"]}}),
+        json!({"spec": {"containers": [{"name": "main", "image": "n"}]}}),
+        json!({"spec": {"containers": [{"name": "other"}]}}),
+        json!({"spec": {"subjects": [{"name": "one"}]}}),
+    ] {
+        assert!(!covers(&desired, &live), "{desired}");
+    }
+}
+
+fn ids() -> impl Strategy<Value = Vec<&'static str>> {
+    prop::collection::vec(prop::sample::select(&ALL[..]), 0..8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_pruned_that_is_desired_or_not_owned(desired in ids(), owned in ids(), complete in any::<bool>()) {
+        let desired = inventory(&desired, "v2");
+        let owned = inventory(&owned, "v1");
+        let wanted = if complete { Desired::complete(desired.clone()) } else { Desired::partial(desired.clone()) };
+        let changes = Changes::between(&wanted, &owned);
+        prop_assert!(changes.prune.iter().all(|prune| owned.contains(&prune.id) && !desired.contains(&prune.id)));
+        prop_assert!(complete || changes.prune.is_empty());
+        prop_assert_eq!(changes.apply.len(), desired.len());
+        // Every object that we own is desired, pruned, or left on purpose.
+        if complete {
+            prop_assert!(owned.ids().all(|id| desired.contains(id) || changes.prune.iter().any(|prune| prune.id == *id)));
+        }
+    }
+
+    #[test]
+    fn the_order_does_not_depend_on_the_order_of_input(desired in ids(), owned in ids()) {
+        let reversed = |ids: &[&'static str]| ids.iter().rev().copied().collect::<Vec<_>>();
+        let one = Changes::between(&Desired::complete(inventory(&desired, "v1")), &inventory(&owned, "v1"));
+        let other = Changes::between(&Desired::complete(inventory(&reversed(&desired), "v1")), &inventory(&reversed(&owned), "v1"));
+        prop_assert_eq!(&one, &other);
+        prop_assert!(one.apply.is_sorted_by(|a, b| a.apply_order() <= b.apply_order()));
+        prop_assert!(one.prune.is_sorted_by(|a, b| a.id.apply_order() >= b.id.apply_order()));
+    }
+
+    #[test]
+    fn everything_covers_itself(texts in prop::collection::btree_map("[a-c]", "[a-z]{0,3}", 0..4), number in any::<i64>()) {
+        let value = json!({"spec": {"texts": texts, "number": number, "list": [number, "a"], "env": [{"name": "a", "value": "b"}]}});
+        prop_assert!(covers(&value, &value));
+    }
+}

@@ -9,6 +9,8 @@ use std::fmt;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
+use crate::yaml;
+
 /// How to reach a runtime.
 #[derive(Clone)]
 pub struct Access {
@@ -84,10 +86,14 @@ pub fn parse(kubeconfig: &[u8]) -> Result<Access, Refused> {
     }
     let text = std::str::from_utf8(kubeconfig).map_err(|_| Refused::NotAKubeconfig)?;
     let config = read(text)?;
-    let context = match config["current-context"].as_str().filter(|name| !name.is_empty()) {
-        Some(name) => named(&config, "contexts", name, "context").ok_or(Refused::Dangling("current-context"))?,
-        None => only(&config, "contexts", "context").ok_or(Refused::Absent("current-context"))?,
-    };
+    let context = match &config["current-context"] {
+        Value::String(name) if !name.is_empty() => named(&config, "contexts", name, "context"),
+        Value::String(_) | Value::Null => {
+            Some(only(&config, "contexts", "context").ok_or(Refused::Absent("current-context"))?)
+        }
+        _ => None,
+    }
+    .ok_or(Refused::Dangling("current-context"))?;
     let part = |list, field: &'static str, dangling: &'static str| {
         let name = context[field].as_str().ok_or(Refused::Absent(dangling))?;
         named(&config, list, name, field).ok_or(Refused::Dangling(dangling))
@@ -109,8 +115,12 @@ pub fn parse(kubeconfig: &[u8]) -> Result<Access, Refused> {
 }
 
 fn read(text: &str) -> Result<Value, Refused> {
-    let config = kube::config::Kubeconfig::from_yaml(text).map_err(|_| Refused::NotAKubeconfig)?;
-    serde_json::to_value(config).map_err(|_| Refused::NotAKubeconfig)
+    // The error's words may quote the text, so they go no further.
+    let documents = yaml::parse(text, &yaml::Limits::default()).map_err(|_| Refused::NotAKubeconfig)?;
+    match documents.as_slice() {
+        [document] if matches!(document.value, yaml::NodeValue::Map(_)) => Ok(document.to_json()),
+        _ => Err(Refused::NotAKubeconfig),
+    }
 }
 
 fn refuse(part: &Value) -> Result<(), Refused> {

@@ -58,7 +58,9 @@ impl Known {
     /// Learns what a definition brings. Returns whether any of it is new.
     pub(super) fn learn(&self, kinds: Vec<Kind>) -> bool {
         let mut state = self.lock();
-        kinds.into_iter().fold(false, |new, kind| state.applied.insert(kind.gvk.clone(), kind).is_none() || new)
+        let before = state.applied.len();
+        state.applied.extend(kinds.into_iter().map(|kind| (kind.gvk.clone(), kind)));
+        state.applied.len() != before
     }
 
     /// Forgets a kind that turned out not to be served.

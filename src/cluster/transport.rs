@@ -178,8 +178,8 @@ impl Requests {
 // === impl Transport ===
 
 impl Transport {
-    pub(super) fn new(name: Arc<str>, config: kube::Config, limits: Limits) -> Result<Transport, Error> {
-        let client = client(&config, &limits)
+    pub(super) fn new(name: Arc<str>, config: &kube::Config, limits: Limits) -> Result<Transport, Error> {
+        let client = client(config, &limits)
             .map_err(|error| Error::Client { cluster: name.clone(), message: client_problem(&error) })?;
         Ok(Transport {
             name,

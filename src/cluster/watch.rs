@@ -353,7 +353,7 @@ where
         let kind = self.options.kind.clone();
         let misunderstood = |this: &Follower<K, P>, error: serde_json::Error| {
             // A line that cannot be read is skipped by listing anew; staying here would hide it for ever.
-            Interrupted { error: this.cluster.misunderstood_list(&kind, &super::position(&error)), resume: None }
+            Interrupted::from(this.cluster.misunderstood_list(&kind, &super::position(&error)))
         };
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| misunderstood(self, error))?;
         let mark: Mark = serde_json::from_str(line.object.get()).map_err(|error| misunderstood(self, error))?;
@@ -361,14 +361,14 @@ where
             "ERROR" => {
                 let target = Target::List(kind.gvk.clone());
                 let error = match mark.code {
-                    Some(410) => return Err(Interrupted { error: Error::Expired { target }, resume: None }),
+                    Some(410) => Error::Expired { target },
                     code => Error::Answer {
                         cluster: self.cluster.transport.name(),
                         target,
                         message: format!("the watch ended with status {}", code.unwrap_or_default()),
                     },
                 };
-                return Err(Interrupted { error, resume: None });
+                return Err(Interrupted::from(error));
             }
             "BOOKMARK" => {}
             "DELETED" => self.remove(&Key::new(&mark.metadata.namespace, &mark.metadata.name)),
@@ -429,7 +429,7 @@ where
 
 /// Why following stopped, and from where it can go on; from a new list if there is no place.
 struct Interrupted {
-    error: Error,
+    error: Box<Error>,
     resume: Option<String>,
 }
 
@@ -440,13 +440,13 @@ impl Interrupted {
             Error::Expired { .. } | Error::NotServed { .. } | Error::Invalid { .. } => None,
             _ => Some(version.to_owned()),
         };
-        Interrupted { error, resume }
+        Interrupted { error: Box::new(error), resume }
     }
 }
 
 impl From<Error> for Interrupted {
     fn from(error: Error) -> Interrupted {
-        Interrupted { error, resume: None }
+        Interrupted { error: Box::new(error), resume: None }
     }
 }
 
@@ -497,6 +497,3 @@ fn dice() -> f64 {
     let fraction = bits as f64 / (1_u64 << 53) as f64;
     fraction
 }
-
-#[cfg(test)]
-mod tests;

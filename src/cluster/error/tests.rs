@@ -1,1 +1,105 @@
+use serde_json::{Value, json};
+
 use super::*;
+
+fn read(kind: &str, status: u16, body: &Value) -> Error {
+    let target = Target::Object(ObjectId::new("", kind, "a", "b"));
+    of_answer(&"kcp".into(), &target, StatusCode::from_u16(status).unwrap(), None, body.to_string().as_bytes())
+}
+
+fn status(message: &str, reason: &str, details: &Value) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "details": details})
+}
+
+#[test]
+fn answers_become_reasons_and_classes() {
+    let conflict = json!({"causes": [{
+        "reason": "FieldManagerConflict", "field": ".spec.replicas", "message": "conflict with \"kubectl\" using apps/v1",
+    }]});
+    let terminating = json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]});
+    let none = json!({});
+    for (code, body, reason, class) in [
+        (409, status("x", "Conflict", &conflict), "Conflict", Class::Stalled),
+        (409, status("the object has been modified", "Conflict", &none), "Changed", Class::Transient),
+        (409, status("object is being deleted: a", "Conflict", &none), "Terminating", Class::Waiting),
+        (409, status("x", "AlreadyExists", &none), "AlreadyExists", Class::Stalled),
+        (422, status("x", "Invalid", &none), "Invalid", Class::Stalled),
+        (400, status("x", "BadRequest", &none), "Invalid", Class::Stalled),
+        (404, status("x \"b\" not found", "NotFound", &none), "NotFound", Class::Waiting),
+        (404, json!("404 page not found"), "KindNotServed", Class::Waiting),
+        (403, status("x", "Forbidden", &none), "Forbidden", Class::Stalled),
+        (403, status("x", "Forbidden", &terminating), "NamespaceTerminating", Class::Waiting),
+        (401, status("Unauthorized", "Unauthorized", &none), "Unauthorized", Class::Transient),
+        (429, status("x", "TooManyRequests", &none), "TooManyRequests", Class::Transient),
+        (410, status("x", "Expired", &none), "Expired", Class::Transient),
+        (
+            500,
+            status(
+                "failed to create typed patch object (a/b; v1, Kind=X): .dada: field not declared in schema",
+                "",
+                &none,
+            ),
+            "UndeclaredField",
+            Class::Stalled,
+        ),
+        (500, status("x", "InternalError", &none), "ServerError", Class::Transient),
+        (503, json!("<html>"), "ServerError", Class::Transient),
+    ] {
+        let error = read("ConfigMap", code, &body);
+        assert_eq!((error.reason(), error.class()), (reason, class), "{code} {body}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_no_status_is_never_quoted() {
+    let error = read("ConfigMap", 502, &json!("<html>token=s3cret</html>"));
+    assert!(!format!("{error} {error:?}").contains("s3cret"));
+    let error = read("ConfigMap", 500, &json!({"kind": "Other", "message": "s3cret"}));
+    assert!(!format!("{error} {error:?}").contains("s3cret"));
+}
+
+#[test]
+fn of_a_secret_only_reason_and_fields_are_said() {
+    let details =
+        json!({"causes": [{"reason": "FieldValueInvalid", "field": "data.key", "message": "Invalid value: s3cret"}]});
+    let error = read("Secret", 422, &status("Secret \"b\" is invalid: data.key: s3cret", "Invalid", &details));
+    assert_eq!(error.to_string(), "Secret a/b is refused: Invalid at data.key");
+    let error = read("Secret", 400, &status("s3cret", "BadRequest", &json!({})));
+    assert_eq!(error.to_string(), "Secret a/b is refused: BadRequest");
+    let text = "failed to create typed patch object (a/b; /v1, Kind=Secret): .data.key: expected string, got s3cret";
+    let error = read("Secret", 500, &status(text, "", &json!({})));
+    assert_eq!(error.to_string(), "Secret a/b sets a field that its schema does not declare: .data.key");
+}
+
+#[test]
+fn long_texts_are_cut() {
+    let error = read("ConfigMap", 422, &status(&"ä".repeat(5000), "Invalid", &json!({})));
+    assert!(error.to_string().chars().count() < 1100);
+    let causes: Vec<Value> = (0..20)
+        .map(|index| json!({"reason": "FieldManagerConflict", "field": format!(".f{index}"), "message": "conflict with \"m\""}))
+        .collect();
+    let error = read("ConfigMap", 409, &status("x", "Conflict", &json!({"causes": causes})));
+    assert!(error.to_string().ends_with(".f7 (m) and 12 more"), "{error}");
+}
+
+#[test]
+fn retry_after_comes_from_the_header_or_the_details() {
+    let cluster: Arc<str> = "kcp".into();
+    let body = status("x", "TooManyRequests", &json!({"retryAfterSeconds": 7})).to_string();
+    let read = |header| of_answer(&cluster, &Target::Path("x"), StatusCode::TOO_MANY_REQUESTS, header, body.as_bytes());
+    assert_eq!(read(None).retry_after(), Some(Duration::from_secs(7)));
+    assert_eq!(read(Some(Duration::from_secs(2))).retry_after(), Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn failures_below_http_are_told_apart() {
+    use std::io::{Error as Io, ErrorKind};
+    let tls = || rustls::Error::General("x".to_owned());
+    assert_eq!(of_transport(&Io::other(Io::new(ErrorKind::InvalidData, tls()))), Unreachable::Tls);
+    assert_eq!(of_transport(&tls()), Unreachable::Tls);
+    assert_eq!(of_transport(&Io::from(ErrorKind::ConnectionRefused)), Unreachable::Connect);
+    assert_eq!(of_transport(&Io::from(ErrorKind::TimedOut)), Unreachable::Timeout);
+    assert_eq!(of_transport(&Io::from(ErrorKind::ConnectionReset)), Unreachable::Broken);
+    assert_eq!(of_transport(&Io::other("dns error: no such host")), Unreachable::Dns);
+    assert_eq!(of_transport(&Io::other(Io::from(ErrorKind::ConnectionRefused))), Unreachable::Connect);
+}

@@ -1,1 +1,74 @@
 use super::*;
+
+const DURATION: Duration = Duration::from_secs(180);
+
+fn elector() -> Elector {
+    let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
+    let cluster = Cluster::new(super::super::ClusterName::Kcp, config, super::super::Limits::default()).unwrap();
+    Elector::new(Arc::new(cluster), Options::shared("a")).0
+}
+
+fn lease(holder: Option<&str>) -> Lease {
+    let spec =
+        Spec { holder_identity: holder.map(str::to_owned), lease_duration_seconds: Some(180), ..Spec::default() };
+    Lease { metadata: super::super::Wire::default(), spec }
+}
+
+#[track_caller]
+fn check(holder: Option<&str>, unchanged_for: Duration, expected: &Move) {
+    let mut elector = elector();
+    let now = Instant::now() + Duration::from_secs(1000);
+    elector.observed =
+        Some(Observed { resource_version: String::new(), since: now.checked_sub(unchanged_for).unwrap() });
+    assert_eq!(elector.decide(Some(&lease(holder)), now), *expected);
+}
+
+#[tokio::test]
+async fn a_holder_is_alive_until_its_lease_was_seen_unchanged_for_the_whole_duration() {
+    check(Some("klm_b"), Duration::ZERO, &Move::Wait);
+    check(Some("klm_b"), DURATION, &Move::Wait);
+    check(Some("klm_b"), DURATION + Duration::from_millis(1), &Move::Take);
+}
+
+#[tokio::test]
+async fn ours_is_renewed_and_what_nobody_holds_is_taken() {
+    check(Some("tidegate_a"), DURATION * 2, &Move::Renew);
+    check(None, Duration::ZERO, &Move::Take);
+    check(Some(""), Duration::ZERO, &Move::Take);
+    assert_eq!(elector().decide(None, Instant::now()), Move::Create);
+}
+
+#[tokio::test]
+async fn the_first_look_at_a_foreign_lease_takes_nothing_over() {
+    // Not even if its times lie long in the past: clocks of other machines are not compared with ours.
+    assert_eq!(elector().decide(Some(&lease(Some("klm_b"))), Instant::now()), Move::Wait);
+}
+
+#[tokio::test]
+async fn a_take_over_counts_and_a_renewal_keeps_the_time_of_taking() {
+    let elector = elector();
+    let mut held = lease(Some("klm_b"));
+    held.spec.lease_transitions = Some(4);
+    held.spec.acquire_time = Some("2026-01-01T00:00:00.000000Z".to_owned());
+    let taken = elector.body(Some(&held), &Move::Take);
+    assert_eq!(taken["spec"]["leaseTransitions"], 5);
+    assert_ne!(taken["spec"]["acquireTime"], "2026-01-01T00:00:00.000000Z");
+    let renewed = elector.body(Some(&held), &Move::Renew);
+    assert_eq!(renewed["spec"]["leaseTransitions"], 4);
+    assert_eq!(renewed["spec"]["acquireTime"], "2026-01-01T00:00:00.000000Z");
+    assert_eq!(renewed["spec"]["holderIdentity"], "tidegate_a");
+    assert_eq!(renewed["spec"]["leaseDurationSeconds"], 180);
+}
+
+#[test]
+fn times_have_six_decimals() {
+    assert_eq!(micro_time(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
+}
+
+#[test]
+fn the_defaults_are_those_of_the_lease_that_we_share() {
+    let options = Options::shared("tidegate-0");
+    assert_eq!(options.lease.to_string(), "kcp-system/893110f7.kyma-project.io");
+    assert_eq!(options.identity, "tidegate_tidegate-0");
+    assert!(options.timing.renew_deadline < options.timing.duration);
+}
