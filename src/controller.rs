@@ -9,6 +9,7 @@ pub mod events;
 pub mod manifest;
 mod objects;
 pub mod runtime;
+pub mod source;
 pub mod sources;
 pub mod stores;
 pub mod watcher;

@@ -34,7 +34,6 @@ use crate::{
     definition::Kind,
     diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
-    object::Digest,
     revision::Oid,
 };
 
@@ -44,8 +43,8 @@ pub type Id = (Kind, Key);
 /// What this decision needs to know of a definition that may be applied.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Digest of what is applied.
-    pub digest: Digest,
+    /// Digest of what is applied, as it stands in the annotation.
+    pub digest: Arc<str>,
     /// Where it is written.
     pub place: Place,
     /// It says that an existing object without our mark may be taken over.

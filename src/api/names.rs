@@ -87,6 +87,8 @@ pub mod finalizer {
     pub const KYMA_PURGE: &str = "operator.kyma-project.io/purge-finalizer";
     /// On a Watcher, until its VirtualService is gone.
     pub const WATCHER: &str = "operator.kyma-project.io/watcher";
+    /// On a GitSource, until what it declared is pruned or has lost its mark.
+    pub const SOURCE: &str = "tidegate.dev/source";
     /// On a Manifest, until its objects are gone.
     pub const MANIFEST: &str = "declarative.kyma-project.io/finalizer";
     /// On a Manifest, removed together with [`MANIFEST`].

@@ -81,7 +81,7 @@ pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> 
 }
 
 fn ours(live: &Live, declared: &Declared) -> Claim {
-    let equal = live.digest.as_deref().is_some_and(|digest| digest == declared.digest.to_string());
+    let equal = live.digest.as_ref() == Some(&declared.digest);
     match (equal, live.drifted) {
         (true, false) => Claim::Equal,
         (true, true) => Claim::Apply(Why::Drifted),

@@ -71,6 +71,8 @@ pub struct Pass<'a> {
     pub fetched: &'a Fetched,
     /// The revision last looked at.
     pub attempted: Option<&'a Revision>,
+    /// The revision that counts: the one looked at, unless that is refused or could not be read.
+    pub in_force: Option<&'a Revision>,
     /// `onError: RefuseRevision`, and there are errors: nothing of the revision is applied.
     pub refused: bool,
     /// What was decided; nothing if no revision could ever be read.
@@ -126,8 +128,7 @@ pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatu
         return status;
     };
     let complete = !pass.refused && pass.withheld.is_empty() && decision.held.is_empty() && pass.failures.is_empty();
-    status.applied_revision =
-        pass.attempted.filter(|_| complete && fetched.holds).map(ToString::to_string).or(before.applied_revision);
+    status.applied_revision = pass.in_force.filter(|_| complete).map(ToString::to_string).or(before.applied_revision);
     status.counts = Some(counts(pass, decision));
     status.withheld = withheld(pass, decision);
     let mut diagnostics = pass.diagnostics.clone();
@@ -191,8 +192,8 @@ fn fetched(pass: &Pass<'_>) -> Verdict {
             Verdict { holds: true, stalled: false, reason: "Fetched", message: format!("read {revision}") }
         }
         (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
-        (Fetched::Failed { reason, message, stalled }, revision) => {
-            let in_force = revision.map(|revision| format!("; {revision} stays in force")).unwrap_or_default();
+        (Fetched::Failed { reason, message, stalled }, _) => {
+            let in_force = pass.in_force.map(|revision| format!("; {revision} stays in force")).unwrap_or_default();
             Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}") }
         }
     }
@@ -201,8 +202,9 @@ fn fetched(pass: &Pass<'_>) -> Verdict {
 /// The worst that is to be said about the revision; `None` before any could be read.
 fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     let decision = pass.decision?;
-    let revision = pass.attempted?;
+    let revision = pass.in_force.or(pass.attempted)?;
     if pass.refused {
+        let revision = pass.attempted.unwrap_or(revision);
         let errors = pass.diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
         let message = format!("{revision} has {}, and onError says RefuseRevision", number(errors, "error"));
         return Some(Verdict::no("RevisionRefused", message).stalled());

@@ -425,15 +425,7 @@ impl World {
 
     fn declares<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
         self.declared.extend(names.into_iter().map(|name| {
-            (
-                id(name),
-                Declared {
-                    digest: Digest::of_bytes(name.as_bytes()),
-                    place: Place::file("a.yaml"),
-                    adopt: false,
-                    needs: Vec::new(),
-                },
-            )
+            (id(name), Declared { digest: digest(name), place: Place::file("a.yaml"), adopt: false, needs: Vec::new() })
         }));
         self
     }
@@ -450,13 +442,8 @@ impl World {
 
     fn ours<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> World {
         for name in names {
-            let digest = Digest::of_bytes(name.as_bytes()).to_string();
-            let live = Live {
-                uid: name.into(),
-                source: Some(LABEL.into()),
-                digest: Some(digest.as_str().into()),
-                ..Live::default()
-            };
+            let live =
+                Live { uid: name.into(), source: Some(LABEL.into()), digest: Some(digest(name)), ..Live::default() };
             self.live.insert(id(name), live);
         }
         self
@@ -525,6 +512,7 @@ impl World {
         let pass = Pass {
             fetched,
             attempted: Some(&revision),
+            in_force: Some(&revision),
             refused: false,
             decision: Some(&decision),
             withheld: &withheld,
@@ -551,6 +539,10 @@ impl World {
 
 fn prune_limit(world: &World) -> usize {
     prune::limit(&world.situation(), world.declared.len())
+}
+
+fn digest(name: &str) -> Arc<str> {
+    format!("digest of {name}").into()
 }
 
 fn id(text: &str) -> Id {

@@ -1,0 +1,198 @@
+//! Doing what was decided: namespaces, objects in the order of kinds, then what is gone in reverse.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{SourcePass, memory::Memory, survey::served};
+use crate::{
+    api::names::{annotation, label},
+    cluster::{self, Cause, Effect, OnConflict, Propagation, Task},
+    controller::{Failure, sources::Loaded},
+    definition::Kind,
+    intake::{Decision, Id, Why, text},
+    landscape::{self, SourceName},
+    name::Key,
+    object::Gvk,
+    retry::Class,
+};
+
+/// What a pass did.
+#[derive(Debug, Default)]
+pub(super) struct Enacted {
+    /// What KCP did not accept, and why.
+    pub(super) failures: Vec<(Id, String)>,
+    /// What can help, if anything failed.
+    pub(super) class: Option<Class>,
+    /// What was applied, and why.
+    pub(super) applied: usize,
+    /// What was pruned.
+    pub(super) pruned: Vec<Id>,
+    /// Something is on its way out: look again soon.
+    pub(super) again: bool,
+}
+
+/// Objects whose bodies are in memory at once.
+const CHUNK: usize = 1000;
+/// Deletes under way at once; pruning is rare and need not be fast.
+const PRUNES_MAX: usize = 16;
+
+/// Applies and prunes.
+pub(super) async fn run(
+    pass: &SourcePass<'_>,
+    cause: &Cause,
+    name: &SourceName,
+    loaded: &Loaded,
+    decision: &Decision,
+    memory: &mut Memory,
+) -> Result<Enacted, Failure> {
+    let mut enacted = Enacted::default();
+    for namespace in &decision.namespaces {
+        create_namespace(pass, cause, namespace).await.map_err(super::failure)?;
+    }
+    for kind in Kind::ALL {
+        let wanted: Vec<(&Id, Why)> =
+            decision.apply.iter().filter(|(id, _)| id.0 == kind).map(|(id, why)| (id, *why)).collect();
+        for chunk in wanted.chunks(CHUNK) {
+            apply(pass, cause, name, loaded, chunk, memory, &mut enacted).await;
+        }
+    }
+    // What fails to be applied may be why something else must stay.
+    if enacted.failures.is_empty() {
+        for kind in Kind::ALL.into_iter().rev() {
+            prune(pass, cause, name, kind, decision, memory, &mut enacted).await;
+        }
+    }
+    Ok(enacted)
+}
+
+async fn create_namespace(pass: &SourcePass<'_>, cause: &Cause, name: &str) -> Result<(), cluster::Error> {
+    let kind = cluster::Kind::built_in(&Gvk::new("", "v1", "Namespace")).expect("Namespace is a built-in kind");
+    let key = Key::new("", name);
+    if pass.ctx.kcp.get_metadata(&kind, &key).await?.is_some() {
+        return Ok(());
+    }
+    // Without our mark: what else is in it is not ours to delete.
+    let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    let id = kind.id(&key);
+    pass.ctx.kcp.apply(cause, &kind, &id, body.to_string().into(), OnConflict::Report).await.map(drop)
+}
+
+async fn apply(
+    pass: &SourcePass<'_>,
+    cause: &Cause,
+    name: &SourceName,
+    loaded: &Loaded,
+    wanted: &[(&Id, Why)],
+    memory: &mut Memory,
+    enacted: &mut Enacted,
+) {
+    let failed: BTreeSet<Id> = enacted.failures.iter().map(|(id, _)| id.clone()).collect();
+    let (mut ids, mut tasks) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
+    for (id, why) in wanted {
+        let Some(definition) = loaded.definitions.good.get(*id) else { continue };
+        let needs = loaded.declared.get(*id).map_or(&[][..], |declared| &declared.needs);
+        if let Some(needed) = needs.iter().find(|needed| failed.contains(*needed)) {
+            enacted.failures.push(((*id).clone(), format!("it needs {}, which was not accepted", text(needed))));
+            continue;
+        }
+        let object = landscape::stamp(definition, name);
+        let on_conflict = match why {
+            // What we meet for the first time keeps what others wrote, and we report them.
+            Why::Absent => OnConflict::Report,
+            Why::Changed | Why::Drifted | Why::Adopted | Why::Moved => OnConflict::Force,
+        };
+        let (gvk, object_id) = (object.gvk(), object.id());
+        let body = serde_json::to_vec(object.value()).expect("JSON can be written").into();
+        let place = Some(definition.place.clone());
+        tasks.push(Task { gvk, id: object_id, body, on_conflict, known: None, place });
+        ids.push(*id);
+    }
+    let outcomes = pass.ctx.kcp.enact(cause, tasks).await;
+    let now = Instant::now();
+    for (id, outcome) in ids.into_iter().zip(outcomes) {
+        match outcome.effect {
+            Effect::Applied { metadata, .. } => {
+                if let Some(declared) = loaded.declared.get(id) {
+                    memory.applied(id, &declared.digest, &metadata, now);
+                }
+                enacted.applied += 1;
+            }
+            Effect::Failed(error) => {
+                enacted.worsen(error.class());
+                enacted.failures.push((id.clone(), crate::controller::chain(&error)));
+            }
+            Effect::Skipped { needs } => {
+                enacted.worsen(Class::Waiting);
+                enacted.failures.push((id.clone(), format!("it needs {needs}, which was not accepted")));
+            }
+        }
+    }
+}
+
+async fn prune(
+    pass: &SourcePass<'_>,
+    cause: &Cause,
+    name: &SourceName,
+    kind: Kind,
+    decision: &Decision,
+    memory: &mut Memory,
+    enacted: &mut Enacted,
+) {
+    let label = name.label_value();
+    let wanted = decision.prune.iter().filter(|(id, _)| id.0 == kind);
+    let results: Vec<_> = stream::iter(wanted)
+        .map(async |(id, uid)| (id, prune_one(pass, cause, &label, id, uid).await))
+        .buffer_unordered(PRUNES_MAX)
+        .collect()
+        .await;
+    for (id, result) in results {
+        match result {
+            Ok(true) => {
+                memory.forget(id);
+                enacted.pruned.push(id.clone());
+            }
+            Ok(false) => enacted.again = true,
+            Err(error) => {
+                enacted.worsen(error.class());
+                enacted.failures.push((id.clone(), crate::controller::chain(&error)));
+            }
+        }
+    }
+}
+
+/// Deletes an object if it still is the one that was decided about; whether it did.
+async fn prune_one(
+    pass: &SourcePass<'_>,
+    cause: &Cause,
+    label_value: &str,
+    id: &Id,
+    uid: &str,
+) -> Result<bool, cluster::Error> {
+    let kind = served(id.0);
+    let Some(metadata) = pass.ctx.kcp.get_metadata(&kind, &id.1).await? else { return Ok(true) };
+    let ours = metadata.label(label::SOURCE) == Some(label_value) && metadata.uid == uid;
+    let keep = metadata.annotation(annotation::PRUNE) == Some("disabled");
+    if !ours || keep || metadata.deleting {
+        return Ok(false);
+    }
+    match pass.ctx.kcp.delete(cause, &kind, &metadata, Propagation::Background).await? {
+        cluster::Deleted::Gone | cluster::Deleted::Terminating => Ok(true),
+        cluster::Deleted::Changed => Ok(false),
+    }
+}
+
+// === impl Enacted ===
+
+impl Enacted {
+    /// Remembers what is most likely to help soon.
+    fn worsen(&mut self, class: Class) {
+        self.class = Some(match (self.class, class) {
+            (Some(Class::Transient), _) | (_, Class::Transient) => Class::Transient,
+            (Some(Class::Waiting), _) | (_, Class::Waiting) => Class::Waiting,
+            (Some(Class::Stalled) | None, Class::Stalled) => Class::Stalled,
+        });
+    }
+}

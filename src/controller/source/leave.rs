@@ -1,0 +1,131 @@
+//! When a GitSource is deleted: its objects stay without its mark, or go, as it says.
+//!
+//! A finalizer holds the GitSource until then. What another source declares is left alone, mark and all: the mark of a
+//! source that is gone holds nothing, so the other takes the object over without a delete.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+
+use super::{Progress, SourcePass, failure, survey::served};
+use crate::{
+    api::{
+        GitSource,
+        git_source::DeletionPolicy,
+        names::{annotation, finalizer, label},
+    },
+    cluster::{self, Cause, Metadata, OnConflict, Propagation},
+    controller::{Failure, Pass, stores::Origin},
+    definition::Kind,
+    intake::{Id, Other, OtherTool},
+    landscape::SourceName,
+    name::Key,
+    object::Gvk,
+    queue::Finish,
+};
+
+/// Requests under way at once; leaving need not be fast.
+const PARALLEL: usize = 16;
+
+/// Puts the finalizer on a GitSource, before anything bears its mark.
+pub(super) async fn guard(pass: &SourcePass<'_>) -> Result<(), Failure> {
+    let guarded = pass.source.metadata.finalizers.iter().flatten().any(|name| name == finalizer::SOURCE);
+    if guarded || pass.origin == Origin::CommandLine {
+        return Ok(());
+    }
+    let kind = cluster::Kind::namespaced::<GitSource>();
+    let body = json!({
+        "apiVersion": kind.gvk.api_version(),
+        "kind": &*kind.gvk.kind,
+        "metadata": {
+            "name": pass.key.name(),
+            "namespace": pass.key.namespace(),
+            "uid": pass.source.metadata.uid,
+            "finalizers": [finalizer::SOURCE],
+        },
+    });
+    let cause = Cause::trigger(&pass.triggers.to_string());
+    let applied =
+        pass.ctx.kcp.apply(&cause, &kind, &kind.id(pass.key), body.to_string().into(), OnConflict::Report).await;
+    applied.map(drop).map_err(failure)
+}
+
+/// Lets go of everything, then of the GitSource.
+pub(super) async fn run(pass: &SourcePass<'_>, _progress: &mut Progress) -> Pass {
+    let finalizers = pass.source.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|name| name == finalizer::SOURCE) {
+        return Ok(Finish::Done);
+    }
+    let cause = Cause::trigger(&pass.triggers.to_string());
+    let policy = pass.source.spec.deletion_policy.unwrap_or_default();
+    let prune = policy == DeletionPolicy::Delete && !definition_goes(pass).await.map_err(failure)?;
+    let label_value = SourceName::new(pass.key.clone()).label_value();
+    let others = pass.others();
+    for kind in Kind::ALL.into_iter().rev() {
+        let selector = format!("{}={label_value}", label::SOURCE);
+        let marked = pass.ctx.kcp.list_metadata(&served(kind), None, Some(&selector)).await.map_err(failure)?;
+        let results: Vec<_> = stream::iter(marked.iter().filter(|metadata| !is_inherited(kind, metadata, &others)))
+            .map(async |metadata| let_go(pass, &cause, kind, metadata, prune).await)
+            .buffer_unordered(PARALLEL)
+            .collect()
+            .await;
+        results.into_iter().collect::<Result<Vec<()>, _>>().map_err(failure)?;
+    }
+    let rest: Vec<&String> = finalizers.iter().filter(|name| *name != finalizer::SOURCE).collect();
+    let body = json!({ "metadata": { "finalizers": rest, "resourceVersion": pass.source.metadata.resource_version } });
+    let kind = cluster::Kind::namespaced::<GitSource>();
+    match pass.ctx.kcp.merge_patch(&cause, &kind, &kind.id(pass.key), None, body.to_string().into()).await {
+        Ok(_) | Err(cluster::Error::NotFound { .. }) => Ok(Finish::Done),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// Whether our CustomResourceDefinition is being deleted, and the GitSource only goes along: then nobody has asked for
+/// its objects to go.
+async fn definition_goes(pass: &SourcePass<'_>) -> Result<bool, cluster::Error> {
+    let gvk = Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let kind = cluster::Kind::built_in(&gvk).expect("CustomResourceDefinition is a built-in kind");
+    let found = pass.ctx.kcp.get_metadata(&kind, &Key::new("", "gitsources.tidegate.dev")).await?;
+    Ok(found.is_none_or(|metadata| metadata.deleting))
+}
+
+/// Whether another source that has been read declares the object.
+fn is_inherited(kind: Kind, metadata: &Metadata, others: &BTreeMap<String, Other>) -> bool {
+    let id: Id = (kind, metadata.key());
+    others.values().any(|other| !other.idle && other.declares.as_ref().is_some_and(|ids| ids.contains(&id)))
+}
+
+async fn let_go(
+    pass: &SourcePass<'_>,
+    cause: &Cause,
+    kind: Kind,
+    metadata: &Metadata,
+    prune: bool,
+) -> Result<(), cluster::Error> {
+    let served = served(kind);
+    let kept = metadata.annotation(annotation::PRUNE) == Some("disabled")
+        || OtherTool::of(&metadata.labels, &metadata.annotations, &metadata.managers).is_some();
+    if prune && !kept {
+        // One that has changed since the list bears another state: the next pass lists again, since this one fails.
+        return pass
+            .ctx
+            .kcp
+            .delete_if(cause, &served, &metadata.id, &metadata.uid, None, Propagation::Background)
+            .await
+            .map(drop);
+    }
+    let body = json!({ "metadata": {
+        "labels": { label::SOURCE: Value::Null },
+        "annotations": {
+            annotation::SOURCE: Value::Null,
+            annotation::PATH: Value::Null,
+            annotation::DIGEST: Value::Null,
+            annotation::MODULE_TREE: Value::Null,
+        },
+    }});
+    match pass.ctx.kcp.merge_patch(cause, &served, &metadata.id, None, body.to_string().into()).await {
+        Ok(_) | Err(cluster::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

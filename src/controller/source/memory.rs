@@ -1,0 +1,210 @@
+//! What this process knows of the objects that it applied, so that an unchanged world costs no request.
+//!
+//! A watch tells of our own writes a moment after they were answered. Until it does, the answer counts: an object whose
+//! apply was answered is as it was answered, not as the watch last told. What was compared with git once, is not
+//! compared again before somebody changes it.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::time::Instant;
+
+use crate::{cluster::Metadata, intake::Id};
+
+/// A watch that is further behind than this is not behind: what it tells is true.
+const LAG_MAX: Duration = Duration::from_secs(5);
+
+/// What is known of objects in KCP, by source and object.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    known: BTreeMap<Id, Known>,
+    managers: BTreeMap<Id, (Version, Arc<[String]>)>,
+}
+
+#[derive(Debug)]
+struct Known {
+    version: Version,
+    resource_version: Option<u64>,
+    digest: Arc<str>,
+    answered: Option<Instant>,
+}
+
+/// One state of an object, as far as git cares: another one must be compared with git again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Version {
+    uid: Arc<str>,
+    generation: i64,
+    marks: u64,
+}
+
+/// What memory says of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// The watch does not tell yet of the apply that was answered with success: it stands as applied.
+    Ahead,
+    /// It was compared with git, and nobody changed it since.
+    Verified,
+    /// Nothing: it must be compared.
+    Unknown,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Takes note of an apply that was answered.
+    pub(super) fn applied(&mut self, id: &Id, digest: &Arc<str>, metadata: &Metadata, now: Instant) {
+        let known = Known {
+            version: Version {
+                uid: metadata.uid.as_str().into(),
+                generation: metadata.generation,
+                marks: marks(&metadata.labels, &metadata.annotations, &metadata.finalizers),
+            },
+            resource_version: metadata.resource_version.parse().ok(),
+            digest: Arc::clone(digest),
+            answered: Some(now),
+        };
+        self.known.insert(id.clone(), known);
+        self.managers.remove(id);
+    }
+
+    /// Takes note that an object was compared with git and stands as git has it.
+    pub(super) fn verified(&mut self, id: &Id, digest: &Arc<str>, metadata: &ObjectMeta) {
+        let version = Version::of(metadata);
+        self.known
+            .insert(id.clone(), Known { version, resource_version: None, digest: Arc::clone(digest), answered: None });
+    }
+
+    /// What is known of an object that the watch shows as `metadata`, and whose definition has `digest`.
+    pub(super) fn seen(&self, id: &Id, digest: &Arc<str>, metadata: Option<&ObjectMeta>, now: Instant) -> Seen {
+        let Some(known) = self.known.get(id).filter(|known| known.digest == *digest) else { return Seen::Unknown };
+        let fresh = known.answered.is_some_and(|answered| now.duration_since(answered) < LAG_MAX);
+        let Some(metadata) = metadata else { return if fresh { Seen::Ahead } else { Seen::Unknown } };
+        if known.version == Version::of(metadata) {
+            return Seen::Verified;
+        }
+        // Resource versions of one kind grow; a watch that shows a lower one has not come to our write yet.
+        let shown = metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
+        let behind = matches!((shown, known.resource_version), (Some(shown), Some(known)) if shown < known);
+        if fresh && behind { Seen::Ahead } else { Seen::Unknown }
+    }
+
+    /// Forgets an object that was deleted.
+    pub(super) fn forget(&mut self, id: &Id) {
+        self.known.remove(id);
+        self.managers.remove(id);
+    }
+
+    /// Keeps the names of an object's field managers, which the watch does not tell.
+    pub(super) fn set_managers(&mut self, id: &Id, metadata: &Metadata) {
+        let version = Version {
+            uid: metadata.uid.as_str().into(),
+            generation: metadata.generation,
+            marks: marks(&metadata.labels, &metadata.annotations, &metadata.finalizers),
+        };
+        self.managers.insert(id.clone(), (version, metadata.managers.clone().into()));
+    }
+
+    /// The names of an object's field managers, if they were asked for since it changed.
+    pub(super) fn managers(&self, id: &Id, metadata: &ObjectMeta) -> Option<Arc<[String]>> {
+        let (version, managers) = self.managers.get(id)?;
+        (*version == Version::of(metadata)).then(|| Arc::clone(managers))
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    fn of(metadata: &ObjectMeta) -> Version {
+        let empty = BTreeMap::new();
+        Version {
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
+            generation: metadata.generation.unwrap_or_default(),
+            marks: marks(
+                metadata.labels.as_ref().unwrap_or(&empty),
+                metadata.annotations.as_ref().unwrap_or(&empty),
+                metadata.finalizers.as_deref().unwrap_or_default(),
+            ),
+        }
+    }
+}
+
+/// Labels, annotations and finalizers do not count as generations, and yet git sets some of them.
+fn marks(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>, finalizers: &[String]) -> u64 {
+    // The stores drop this annotation of kubectl's, the API server's answers have it.
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut hasher = DefaultHasher::new();
+    labels.hash(&mut hasher);
+    for entry in annotations.iter().filter(|(key, _)| *key != LAST_APPLIED) {
+        entry.hash(&mut hasher);
+    }
+    finalizers.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{definition::Kind, name::Key};
+
+    fn id() -> Id {
+        (Kind::Kyma, Key::new("kcp-system", "a"))
+    }
+
+    fn shown(generation: i64, resource_version: &str) -> ObjectMeta {
+        ObjectMeta {
+            uid: Some("u".to_owned()),
+            generation: Some(generation),
+            resource_version: Some(resource_version.to_owned()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn answer(generation: i64, resource_version: &str) -> Metadata {
+        Metadata {
+            id: crate::object::ObjectId::new("", "Kyma", "kcp-system", "a"),
+            version: "v1".into(),
+            uid: "u".to_owned(),
+            resource_version: resource_version.to_owned(),
+            generation,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            finalizers: Vec::new(),
+            managers: Vec::new(),
+            deleting: false,
+        }
+    }
+
+    #[test]
+    fn a_watch_that_is_behind_our_own_write_is_not_believed_for_a_moment() {
+        let (mut memory, digest, now) = (Memory::default(), Arc::from("a"), Instant::now());
+        memory.applied(&id(), &digest, &answer(2, "10"), now);
+        assert_eq!(memory.seen(&id(), &digest, None, now), Seen::Ahead);
+        assert_eq!(memory.seen(&id(), &digest, Some(&shown(1, "9")), now), Seen::Ahead);
+        assert_eq!(memory.seen(&id(), &digest, None, now + LAG_MAX), Seen::Unknown);
+    }
+
+    #[test]
+    fn what_was_applied_or_compared_is_verified_until_somebody_changes_it() {
+        let (mut memory, digest, now) = (Memory::default(), Arc::from("a"), Instant::now());
+        memory.applied(&id(), &digest, &answer(2, "10"), now);
+        assert_eq!(memory.seen(&id(), &digest, Some(&shown(2, "12")), now), Seen::Verified);
+        assert_eq!(memory.seen(&id(), &digest, Some(&shown(3, "13")), now), Seen::Unknown);
+        memory.verified(&id(), &digest, &shown(3, "13"));
+        assert_eq!(memory.seen(&id(), &digest, Some(&shown(3, "20")), now), Seen::Verified);
+        assert_eq!(memory.seen(&id(), &Arc::from("b"), Some(&shown(3, "20")), now), Seen::Unknown);
+    }
+
+    #[test]
+    fn a_label_that_is_taken_away_is_a_change() {
+        let (mut memory, digest, now) = (Memory::default(), Arc::from("a"), Instant::now());
+        let mut metadata = shown(1, "1");
+        metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        memory.verified(&id(), &digest, &metadata);
+        assert_eq!(memory.seen(&id(), &digest, Some(&shown(1, "2")), now), Seen::Unknown);
+    }
+}

@@ -1,0 +1,182 @@
+//! Telling: the status of a GitSource, Events, and the metric from commit to applied.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::{Enacted, Progress, SourcePass};
+use crate::{
+    api::{GitSource, git_source::GitSourceStatus, shared::Condition},
+    cluster::{self, Cause},
+    controller::{
+        Context, Failure,
+        events::{Severity, reason},
+        sources::Loaded,
+        stores::Origin,
+    },
+    diagnostic::Diagnostics,
+    intake::{
+        Decision, Terms, Why,
+        status::{self, Fetched},
+        text,
+    },
+    metrics::Arrived,
+    revision::Revision,
+};
+
+/// A status that we wrote, and the watch may not show yet.
+pub(super) struct Written {
+    resource_version: Option<u64>,
+    status: GitSourceStatus,
+}
+
+/// Objects that one Event each is worth; a mass is told of by its number.
+const EVENTS_MAX: usize = 5;
+
+/// The GitSource with the status that we wrote last, if the watch is behind.
+pub(super) fn current(object: &Arc<GitSource>, progress: &Progress) -> GitSource {
+    let mut source = GitSource::clone(object);
+    let shown = source.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
+    if let Some(written) = &progress.written
+        && matches!((shown, written.resource_version), (Some(shown), Some(written)) if shown < written)
+    {
+        source.status = Some(written.status.clone());
+    }
+    source
+}
+
+/// Takes note that a commit was seen.
+pub(super) fn seen(ctx: &Context, revision: &Revision) {
+    if let Some(commit) = revision.commit() {
+        ctx.metrics.seen(&commit.to_string(), std::time::Instant::now());
+    }
+}
+
+/// Takes note that all of a commit is in KCP.
+pub(super) fn arrived(ctx: &Context, revision: &Revision) {
+    if let Some(commit) = revision.commit() {
+        ctx.metrics.arrived(&commit.to_string(), Arrived::ControlPlane, std::time::Instant::now());
+    }
+}
+
+// === impl SourcePass ===
+
+impl SourcePass<'_> {
+    /// Computes the status, says what changed, and writes it if it differs.
+    pub(super) async fn report(
+        &self,
+        progress: &mut Progress,
+        decided: Option<(&Loaded, &Decision)>,
+        enacted: &Enacted,
+        terms: &Terms,
+    ) -> Result<(), Failure> {
+        let status = self.status(progress, decided, enacted, Some(terms));
+        self.tell(&status, decided.map(|(_, decision)| decision));
+        self.write(progress, status).await
+    }
+
+    /// The status after this pass. Without `terms` the GitSource itself makes no sense.
+    pub(super) fn status(
+        &self,
+        progress: &Progress,
+        decided: Option<(&Loaded, &Decision)>,
+        enacted: &Enacted,
+        terms: Option<&Terms>,
+    ) -> GitSourceStatus {
+        let none = Diagnostics::default();
+        let fetched = progress.fetched.clone().unwrap_or(Fetched::Done);
+        let refused = progress.refused.as_ref();
+        let scope = terms.map(Terms::scope).unwrap_or_default();
+        let pass = status::Pass {
+            fetched: &fetched,
+            attempted: progress.attempted.as_ref(),
+            in_force: decided.map(|(loaded, _)| &loaded.revision),
+            refused: refused.is_some(),
+            decision: decided.map(|(_, decision)| decision),
+            withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
+            diagnostics: match (refused, decided) {
+                (Some((_, _, diagnostics)), _) => diagnostics,
+                (None, Some((loaded, _))) => &loaded.diagnostics,
+                (None, None) => &none,
+            },
+            failures: &enacted.failures,
+            scope: &scope,
+            moved: terms.is_some_and(|terms| self.moved(progress, terms)),
+        };
+        status::of(self.source, &pass, Timestamp::now())
+    }
+
+    /// Writes the status if it differs from what stands there.
+    pub(super) async fn write(&self, progress: &mut Progress, status: GitSourceStatus) -> Result<(), Failure> {
+        if self.source.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        if self.origin == Origin::CommandLine {
+            self.ctx.stores.set_local_status(self.key, status);
+            return Ok(());
+        }
+        let kind = cluster::Kind::namespaced::<GitSource>();
+        let id = kind.id(self.key);
+        let body = json!({
+            "apiVersion": kind.gvk.api_version(),
+            "kind": &*kind.gvk.kind,
+            "metadata": { "name": self.key.name(), "namespace": self.key.namespace() },
+            "status": &status,
+        });
+        let cause = Cause::trigger(&self.triggers.to_string());
+        let written = self.ctx.kcp.apply_status(&cause, &kind, &id, body.to_string().into()).await;
+        match written {
+            Ok(metadata) => {
+                progress.written = Some(Written { resource_version: metadata.resource_version.parse().ok(), status });
+                Ok(())
+            }
+            // Deleted a moment ago: the watch will say so.
+            Err(cluster::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(super::failure(error)),
+        }
+    }
+
+    /// One Event for each thing that was not so before this pass.
+    fn tell(&self, status: &GitSourceStatus, decision: Option<&Decision>) {
+        if self.origin == Origin::CommandLine {
+            return;
+        }
+        let publish = |severity, reason, action, note: &str| {
+            self.ctx.events.publish(self.source, severity, reason, action, note);
+        };
+        let empty = GitSourceStatus::default();
+        let before = self.source.status.as_ref().unwrap_or(&empty);
+        let changed = |type_: &str| {
+            let after = condition(status, type_)?;
+            let same = condition(before, type_).is_some_and(|before| {
+                (&before.status, &before.reason, &before.message) == (&after.status, &after.reason, &after.message)
+            });
+            (!same && after.status == "False").then_some(after)
+        };
+        if let Some(fetched) = changed(status::FETCHED) {
+            publish(Severity::Warning, reason::FETCH_FAILED, "Fetch", &fetched.message);
+        }
+        if let Some(applied) = changed(status::APPLIED) {
+            let word = match applied.reason.as_str() {
+                "PruneUnconfirmed" | "PruneLimit" | "PruneWaits" => reason::PRUNE_WAITS,
+                _ => reason::WITHHELD,
+            };
+            publish(Severity::Warning, word, "Apply", &applied.message);
+        }
+        if status.applied_revision != before.applied_revision
+            && let Some(revision) = &status.applied_revision
+        {
+            publish(Severity::Normal, reason::APPLIED, "Apply", &format!("applied {revision}"));
+        }
+        let drifted = decision.into_iter().flat_map(|decision| &decision.apply).filter(|(_, why)| *why == Why::Drifted);
+        for (id, _) in drifted.take(EVENTS_MAX) {
+            let note = format!("{} was changed by others and is as git has it again", text(id));
+            publish(Severity::Normal, reason::DRIFT_REPAIRED, "Apply", &note);
+        }
+    }
+}
+
+fn condition<'a>(status: &'a GitSourceStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == type_)
+}
