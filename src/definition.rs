@@ -22,7 +22,14 @@
 //! Refuses to be clever about broken text: a definition that cannot be parsed is only a diagnostic, since nobody knows
 //! what it would have been. While a diagnostic of error level stands, nothing is pruned; so it is not lost either.
 
+mod check;
+pub mod code;
+mod file;
+mod kinds;
 mod module;
+mod near;
+mod paths;
+mod refer;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,13 +38,16 @@ use std::{
     sync::Arc,
 };
 
-pub use self::module::{ModuleObjects, ModuleSource, SourceObject, module_objects};
+pub use self::{
+    file::Cache,
+    module::{ModuleObjects, ModuleSource, SourceObject, module_objects},
+};
 use crate::{
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
     object::{Digest, Object},
     revision::Oid,
-    snapshot::Snapshot,
+    snapshot::{Snapshot, is_below, is_definition_name},
     yaml,
 };
 
@@ -205,16 +215,56 @@ impl Definitions {
     }
 }
 
-/// Parse results of the files of the last snapshot.
-#[derive(Debug, Default)]
-pub struct Cache {}
-
 /// Reads all definitions of a snapshot.
-pub fn read(
-    _diagnostics: &mut Diagnostics,
-    _snapshot: &Snapshot,
-    _options: &Options,
-    _cache: &mut Cache,
-) -> Definitions {
-    Definitions::default()
+///
+/// The cache makes a pass cheap: what did not change since the last one is not parsed again. The result and the
+/// diagnostics do not depend on it.
+pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
+    cache.begin(options);
+    let selection = paths::Selection::new(diagnostics, snapshot, options);
+    let covered = snapshot.files.iter().filter(|(path, file)| {
+        // A link or a submodule may stand for a folder of definitions, whatever its name.
+        if file.text().is_some() { selection.takes(path) } else { selection.covers(path) }
+    });
+    let reads: Vec<(&Arc<str>, Arc<file::FileRead>)> = covered
+        .filter(|(path, _)| !kinds::is_kustomization_name(path))
+        .map(|(path, file)| (path, cache.file(path, file, options)))
+        .collect();
+    let (sources, module_paths) = module_sources(snapshot, &reads);
+    let is_of_module = |path: &str| module_paths.iter().any(|folder| is_below(path, folder));
+    let own: Vec<_> = reads.iter().filter(|(path, _)| !is_of_module(path)).collect();
+    for (_, read) in &own {
+        diagnostics.extend(read.diagnostics.iter().cloned());
+    }
+    let candidates: Vec<_> = own.iter().flat_map(|(_, read)| &read.candidates).collect();
+    let definitions = refer::resolve(diagnostics, snapshot, options, cache, &candidates, &sources);
+    let files = own.iter().filter(|(path, _)| is_definition_name(path)).count();
+    cache.end();
+    Definitions { files, ..definitions }
 }
+
+/// By the place of its annotation, where each module in git lives, or why that cannot be used.
+type Sources = BTreeMap<Place, Result<ModuleSource, Diagnostic>>;
+
+/// Where the modules live that templates name, and the folders and files of their objects.
+///
+/// A template below a module path is one of that module's documents and names nothing; what comes first in the order
+/// of paths decides.
+fn module_sources(snapshot: &Snapshot, reads: &[(&Arc<str>, Arc<file::FileRead>)]) -> (Sources, BTreeSet<String>) {
+    let (mut sources, mut module_paths) = (BTreeMap::new(), BTreeSet::new());
+    for candidate in reads.iter().flat_map(|(_, read)| &read.candidates) {
+        let Some((written, place)) = &candidate.module_path else { continue };
+        if module_paths.iter().any(|folder: &String| is_below(&place.path, folder)) {
+            continue;
+        }
+        let located = module::locate(snapshot, place, written);
+        if let Ok(source) = &located {
+            module_paths.insert(source.path.clone());
+        }
+        sources.insert(place.clone(), located.map_err(|diagnostic| diagnostic.at(place.clone())));
+    }
+    (sources, module_paths)
+}
+
+#[cfg(test)]
+mod tests;

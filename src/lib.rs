@@ -29,4 +29,6 @@ pub mod telemetry;
 pub mod template;
 pub mod testbed;
 pub mod tls;
+pub mod template;
+pub mod testbed;
 pub mod yaml;

@@ -234,8 +234,13 @@ impl Node {
     }
 }
 
+/// A text as a terminal may see it.
+pub fn printable(text: &str) -> String {
+    text.chars().flat_map(visible).collect()
+}
+
 /// A text for a message: at most 60 characters, control characters escaped.
-pub(crate) fn short(text: &str) -> String {
+pub fn short(text: &str) -> String {
     const CHARACTERS_MAX: usize = 60;
     let mut shown: String = text.chars().take(CHARACTERS_MAX).flat_map(visible).collect();
     if text.chars().nth(CHARACTERS_MAX).is_some() {

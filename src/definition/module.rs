@@ -1,12 +1,19 @@
-//! The objects of modules that live in git.
+//! The objects of modules that live in git: where a ModuleTemplate says they are, and what they are.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
+use super::{
+    code,
+    file::{self, Cache, ModuleRead},
+    kinds::{self, Found},
+    paths,
+};
 use crate::{
-    diagnostic::{Diagnostics, Place},
-    object::Object,
+    diagnostic::{Diagnostic, Diagnostics, Place},
+    object::{Object, ObjectId},
     revision::Oid,
-    yaml,
+    snapshot::{Content, Snapshot, is_below, is_definition_name},
+    yaml::{self, Node, NodeValue},
 };
 
 /// Where the objects of a module live.
@@ -36,12 +43,196 @@ pub struct SourceObject {
     pub place: Place,
 }
 
-/// Reads the objects of a module from its files, which must come in path order.
+const ROOT_HINT: &str = "write a folder or file relative to the repository's root, such as `modules/keda/objects`";
+
+/// Finds what the annotation of a ModuleTemplate names; the error has no place yet.
+pub(super) fn locate(snapshot: &Snapshot, definition: &Place, written: &str) -> Result<ModuleSource, Diagnostic> {
+    let annotation = crate::api::names::annotation::MODULE_PATH;
+    let shown = yaml::short(written);
+    let refuse = |message: String| Err(Diagnostic::error(code::MODULE_PATH, message).hint(ROOT_HINT));
+    if written.trim().is_empty() {
+        return refuse(format!("`{annotation}` is empty"));
+    }
+    let path = match paths::normalise(written) {
+        Ok(path) => path,
+        Err(problem) => return refuse(format!("the module path `{shown}` {problem}")),
+    };
+    if is_below(&definition.path, &path) {
+        let message = format!("the module path `{shown}` contains this definition itself");
+        let hint = "put the module's objects into a folder of their own";
+        return Err(Diagnostic::error(code::MODULE_PATH, message).hint(hint));
+    }
+    // Nothing stands below a link or a submodule, so the first of them on the way is the reason.
+    for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {
+        let problem = match snapshot.files.get(&path[..end]).map(|file| &file.content) {
+            Some(Content::Symlink) => "a symbolic link, and links are not followed",
+            Some(Content::Submodule) => "a submodule, and submodules are not fetched",
+            _ => continue,
+        };
+        return refuse(format!("in the module path `{shown}`, `{}` is {problem}", yaml::short(&path[..end])));
+    }
+    match snapshot.object_id(&path) {
+        Some(tree) => Ok(ModuleSource { path, tree }),
+        None => Err(missing(snapshot, definition, &path, &shown)),
+    }
+}
+
+fn missing(snapshot: &Snapshot, definition: &Place, path: &str, shown: &str) -> Diagnostic {
+    let message = format!("the module path `{shown}` is not in the repository");
+    let folder = definition.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let beside = format!("{folder}/{path}");
+    let hint = if snapshot.object_id(&beside).is_some() {
+        format!("module paths are relative to the repository's root: write `{beside}`")
+    } else {
+        ROOT_HINT.to_owned()
+    };
+    Diagnostic::error(code::MODULE_PATH_MISSING, message).hint(hint)
+}
+
+/// Reads the objects of a module, unless the cache has them.
+pub(super) fn read(
+    cache: &mut Cache,
+    snapshot: &Snapshot,
+    source: &ModuleSource,
+    limits: &yaml::Limits,
+) -> Arc<ModuleRead> {
+    cache.module(&source.path, source.tree, || {
+        let mut diagnostics = Diagnostics::default();
+        let files: Vec<_> = snapshot
+            .below(&source.path)
+            .filter(|(path, file)| is_definition_name(path) || file.text().is_none())
+            .collect();
+        diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
+        let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
+        let objects = module_objects(&mut diagnostics, source.tree, texts, limits);
+        ModuleRead { diagnostics: diagnostics.sorted(), objects: Arc::new(objects) }
+    })
+}
+
+/// Reads the objects of a module from its YAML and JSON files, which must come in path order.
+///
+/// Every document must be an object with `apiVersion`, `kind` and a name; only kustomization files are passed over.
+/// What is no object is a diagnostic and left out, so with errors the result is not the whole module: who prunes by
+/// it must look at the diagnostics first.
 pub fn module_objects<'a>(
-    _diagnostics: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
     tree: Oid,
-    _files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
-    _limits: &yaml::Limits,
+    files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
+    limits: &yaml::Limits,
 ) -> ModuleObjects {
-    ModuleObjects { tree, objects: Vec::new() }
+    let mut objects = Vec::new();
+    let mut seen: HashMap<ObjectId, Place> = HashMap::new();
+    for (path, bytes) in files.filter(|(path, _)| is_definition_name(path) && !kinds::is_kustomization_name(path)) {
+        for document in file::parse(path, bytes, limits) {
+            let found = document.and_then(|node| object(path, &node));
+            match found {
+                Ok(Some(found)) => match seen.get(&found.object.id()) {
+                    Some(first) => {
+                        let message = format!("{} stands in this module already, at {first}", found.object.id());
+                        let hint = "remove one of them";
+                        let diagnostic = Diagnostic::error(code::MODULE_DUPLICATE, message).hint(hint);
+                        diagnostics.push(diagnostic.at(found.place));
+                    }
+                    None => {
+                        seen.insert(found.object.id(), found.place.clone());
+                        objects.push(found);
+                    }
+                },
+                Ok(None) => {}
+                Err(diagnostic) => diagnostics.push(diagnostic),
+            }
+        }
+    }
+    ModuleObjects { tree, objects }
+}
+
+/// The object in a document; `None` for what is passed over.
+fn object(path: &Arc<str>, node: &Node) -> Result<Option<SourceObject>, Diagnostic> {
+    let at = |(line, column): (u32, u32)| Place::at(path, line, column);
+    let here = at((node.line, node.column));
+    let error = |message: &str, hint: &str, place: Place| {
+        Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place))
+    };
+    if !matches!(node.value, NodeValue::Map(_)) {
+        return error("a module's document must be an object", "write `apiVersion`, `kind` and `metadata`", here);
+    }
+    match kinds::find(node) {
+        Found::Kustomization => return Ok(None),
+        Found::Untyped => {
+            let hint = "every document below a module path is an object; move other files away";
+            return error("this object has neither `apiVersion` nor `kind`", hint, here);
+        }
+        Found::HalfTyped(missing) => return Err(kinds::half_typed(missing).at(here)),
+        Found::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
+        Found::List => return Err(kinds::list().at(here)),
+        Found::Ours(kind) => {
+            let message = format!("a {kind} must not stand among a module's objects, which go to runtimes");
+            let hint = "move it out of the module path";
+            return Err(Diagnostic::error(code::DEFINITION_IN_MODULE, message).hint(hint).at(here));
+        }
+        Found::WrongVersion { .. }
+        | Found::Refused { .. }
+        | Found::GitSource
+        | Found::Misspelt { .. }
+        | Found::Foreign { .. } => {}
+    }
+    check_metadata(path, node)?;
+    match Object::new(node.to_json()) {
+        Ok(object) => Ok(Some(SourceObject { object, place: here })),
+        // Whatever `check_metadata` did not name.
+        Err(problem) => error(&problem.to_string(), "complete the object", here),
+    }
+}
+
+/// Name, namespace, labels and annotations, without quoting a value: the object may be a Secret.
+fn check_metadata(path: &Arc<str>, node: &Node) -> Result<(), Diagnostic> {
+    let error = |message: String, hint: &str, (line, column): (u32, u32)| {
+        Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(Place::at(path, line, column)))
+    };
+    let Some(metadata) = node.get("metadata") else {
+        return error("`metadata.name` is missing".to_owned(), "give the object a name", (node.line, node.column));
+    };
+    if !matches!(metadata.value, NodeValue::Map(_)) {
+        return error(
+            "`metadata` must be a mapping".to_owned(),
+            "write `metadata:` and a name below",
+            (metadata.line, metadata.column),
+        );
+    }
+    match metadata.get("name").map(|name| (&name.value, name)) {
+        Some((NodeValue::Str(text), name)) => {
+            if text.is_empty() || text.contains(['/', '%']) || matches!(text.as_str(), "." | "..") {
+                let message = "`metadata.name` is not the name of an object".to_owned();
+                return error(message, "use lower-case letters, digits, `-` and `.`", (name.line, name.column));
+            }
+        }
+        None | Some((NodeValue::Null, _)) if metadata.get("generateName").is_some() => {
+            let message = "`generateName` would make a new object at every pass".to_owned();
+            return error(message, "write `name`", node.key_position(&["metadata".into(), "generateName".into()]));
+        }
+        None | Some((NodeValue::Null, _)) => {
+            let position = node.key_position(&["metadata".into()]);
+            return error("`metadata.name` is missing".to_owned(), "give the object a name", position);
+        }
+        Some((_, name)) => {
+            let message = "`metadata.name` must be a text".to_owned();
+            return error(message, "write it in quotes", (name.line, name.column));
+        }
+    }
+    if let Some(namespace) = metadata.get("namespace")
+        && !matches!(namespace.value, NodeValue::Str(_) | NodeValue::Null)
+    {
+        let message = "`metadata.namespace` must be a text".to_owned();
+        return error(message, "write it in quotes", (namespace.line, namespace.column));
+    }
+    for field in ["labels", "annotations"] {
+        let Some(NodeValue::Map(entries)) = metadata.get(field).map(|node| &node.value) else { continue };
+        for entry in entries {
+            if !matches!(entry.value.value, NodeValue::Str(_) | NodeValue::Null) {
+                let message = format!("`metadata.{field}[{}]` must be a text", yaml::short(&entry.key));
+                return error(message, "write it in quotes", (entry.value.line, entry.value.column));
+            }
+        }
+    }
+    Ok(())
 }

@@ -24,7 +24,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("schema", 1, &["cel", "k8s_openapi", "regex", "serde", "serde_json"]),
     // `ignore`: the matcher of gitignore's syntax, used on paths as values.
     ("snapshot", 1, &["ignore", "serde"]),
-    ("definition", 1, &["k8s_openapi", "regex", "semver", "serde", "serde_json"]),
+    // `ignore`: `spec.ignore` of a GitSource, asked of paths as values.
+    ("definition", 1, &["ignore", "k8s_openapi", "regex", "semver", "serde", "serde_json"]),
     ("landscape", 1, &["k8s_openapi", "serde", "serde_json"]),
     ("plan", 1, &["k8s_openapi", "semver", "serde", "serde_json"]),
     ("counterpart", 1, &["serde_json"]),

@@ -1,0 +1,279 @@
+//! One document by itself: its kind, its schema, and the rules that the schema cannot say.
+
+mod kind;
+mod metadata;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
+
+use serde_json::{Value, json};
+
+use super::{Definition, Kind, Options, code, file::Candidate, kinds};
+use crate::{
+    api::{self, names},
+    diagnostic::{Diagnostic, Place, Severity},
+    name::Key,
+    object::{DisplayPath, Object, PathPart},
+    schema::{Schema, Violation, ViolationKind},
+    yaml::{self, Node},
+};
+
+/// The compiled schemas of the kinds that git declares.
+static SCHEMAS: LazyLock<BTreeMap<Kind, Schema>> = LazyLock::new(|| {
+    Kind::ALL
+        .into_iter()
+        .map(|kind| {
+            let crd = api::crd(kind.as_str()).expect("every kind that git declares has a CustomResourceDefinition");
+            let version = crd.spec.versions.iter().find(|version| version.name == api::KYMA_VERSION);
+            let schema = version
+                .and_then(|version| version.schema.as_ref())
+                .and_then(|schema| schema.open_api_v3_schema.as_ref())
+                .expect("the version that is served has a schema");
+            (kind, Schema::compile(schema).expect("our own schemas compile: a test applies them to an API server"))
+        })
+        .collect()
+});
+
+/// What one document is checked with, and where its problems go.
+struct Check<'a> {
+    path: &'a Arc<str>,
+    node: &'a Node,
+    options: &'a Options,
+    out: Vec<Diagnostic>,
+}
+
+/// Checks a document. `None` for what is no definition of ours, or one without a name that would say which.
+pub(super) fn document(out: &mut Vec<Diagnostic>, path: &Arc<str>, node: Node, options: &Options) -> Option<Candidate> {
+    let found = kinds::find(&node);
+    let kinds::Found::Ours(kind) = found else {
+        let (line, column) = (node.line, node.column);
+        if let Some((diagnostic, field)) = kinds::refusal(&found, options.strict) {
+            let (line, column) = if field.is_empty() { (line, column) } else { node.position(&[field.into()]) };
+            out.push(diagnostic.at(Place::at(path, line, column)));
+        } else if found == kinds::Found::Untyped && node.get("spec").is_some() && node.get("metadata").is_some() {
+            let message =
+                "this document has `metadata` and `spec`, but neither `apiVersion` nor `kind`: it is passed over";
+            let hint = "complete it, or name the file in `ignore`";
+            let diagnostic = Diagnostic::warning(code::TYPE_MISSING, message).hint(hint);
+            out.push(diagnostic.at(Place::at(path, line, column)));
+        }
+        return None;
+    };
+    let node = Arc::new(node);
+    let mut check = Check { path, node: &node, options, out: Vec::new() };
+    let candidate = check.definition(kind, &node);
+    out.append(&mut check.out);
+    candidate
+}
+
+impl Check<'_> {
+    fn definition(&mut self, kind: Kind, node: &Arc<Node>) -> Option<Candidate> {
+        let place = Place::at(self.path, node.line, node.column);
+        let mut value = node.to_json();
+        self.leave_out_server_fields(&mut value);
+        let namespace = self.namespace(&mut value);
+        let module_path = match kind {
+            Kind::ModuleTemplate => self.module_path(&value),
+            Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => None,
+        };
+        let needs_descriptor = module_path.is_some() && value.pointer("/spec/descriptor").is_none();
+        if needs_descriptor && let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
+            // The schema asks for it, and it can only be filled in once the ModuleReleaseMeta is known.
+            spec.insert("descriptor".to_owned(), json!({}));
+        }
+        self.generate_name(&value);
+        self.schema(kind, &value);
+        self.metadata(kind, &value);
+        let has_errors = self.has_errors();
+        if !has_errors {
+            self.typed(kind, &value);
+        }
+        if !self.has_errors() {
+            self.rules(kind, &value);
+        }
+        self.allowed(kind, namespace.as_deref(), &value);
+        let name = value.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let (Some(name), Some(namespace)) = (name, namespace) else { return None };
+        let key = Key::new(&namespace, name);
+        let problem = self.out.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
+        let problem = problem.map(|diagnostic| diagnostic.message.clone());
+        let definition = match (&problem, Object::new(value)) {
+            (None, Ok(object)) => Some(Arc::new(Definition {
+                kind,
+                key: key.clone(),
+                place: place.clone(),
+                digest: object.digest(),
+                object,
+                module: None,
+                fields: Arc::clone(node),
+            })),
+            _ => None,
+        };
+        Some(Candidate { kind, key, place, problem, definition, module_path, needs_descriptor })
+    }
+
+    /// Whether an error was found already.
+    fn has_errors(&self) -> bool {
+        self.out.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// The place of the value at a path.
+    fn at(&self, path: &[PathPart]) -> Place {
+        let (line, column) = self.node.position(path);
+        Place::at(self.path, line, column)
+    }
+
+    /// The place of the key at a path.
+    fn at_key(&self, path: &[PathPart]) -> Place {
+        let (line, column) = self.node.key_position(path);
+        Place::at(self.path, line, column)
+    }
+
+    fn error(&mut self, place: Place, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
+        self.out.push(Diagnostic::error(code, message).hint(hint).at(place));
+    }
+
+    fn warning(&mut self, place: Place, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
+        self.out.push(Diagnostic::warning(code, message).hint(hint).at(place));
+    }
+
+    fn schema(&mut self, kind: Kind, value: &Value) {
+        let Some(schema) = SCHEMAS.get(&kind) else { return };
+        for violation in schema.check(value) {
+            let diagnostic = self.violation(violation);
+            self.out.push(diagnostic);
+        }
+    }
+
+    fn violation(&self, violation: Violation) -> Diagnostic {
+        let Violation { path, kind, message, hint } = violation;
+        let (code, place) = match kind {
+            ViolationKind::UnknownField { .. } => (code::UNKNOWN_FIELD, self.at_key(&path)),
+            ViolationKind::Required => (code::REQUIRED, self.at(&path)),
+            ViolationKind::Type | ViolationKind::Null => (code::WRONG_TYPE, self.at(&path)),
+            ViolationKind::Format => (code::FORMAT, self.at(&path)),
+            ViolationKind::Pattern => (code::PATTERN, self.at(&path)),
+            ViolationKind::Enum => (code::ENUM, self.at(&path)),
+            ViolationKind::TooShort => (code::TOO_SHORT, self.at(&path)),
+            ViolationKind::TooLong => (code::TOO_LONG, self.at(&path)),
+            ViolationKind::Range => (code::RANGE, self.at(&path)),
+            ViolationKind::Duplicate => (code::DUPLICATE_ITEM, self.at(&path)),
+            ViolationKind::Combination => (code::COMBINATION, self.at_key(&path)),
+            ViolationKind::Rule => (code::RULE, self.at_key(&path)),
+            ViolationKind::Metadata => (code::METADATA, self.at(&path)),
+        };
+        let hint = hint.or_else(|| advice(code, &path));
+        // Of a field that is unknown or missing, the message names the field and the path its mapping.
+        let shown: &[PathPart] = match kind {
+            ViolationKind::UnknownField { .. } | ViolationKind::Required => {
+                path.split_last().map_or(&[], |(_, parent)| parent)
+            }
+            _ => &path,
+        };
+        let message = match (shown.is_empty(), &kind) {
+            (true, _) => message,
+            (false, ViolationKind::UnknownField { .. } | ViolationKind::Required) => {
+                format!("{message} in `{}`", DisplayPath(shown))
+            }
+            (false, _) => format!("`{}`: {message}", DisplayPath(shown)),
+        };
+        let diagnostic = Diagnostic::error(code, yaml::printable(&message)).at(place);
+        Diagnostic { hint, ..diagnostic }
+    }
+
+    /// What the schema accepts and our own types do not: nothing should, but a definition must not be lost silently.
+    fn typed(&mut self, kind: Kind, value: &Value) {
+        let problem = match kind {
+            Kind::ModuleTemplate => serde_json::from_value::<api::ModuleTemplate>(value.clone()).err(),
+            Kind::ModuleReleaseMeta => serde_json::from_value::<api::ModuleReleaseMeta>(value.clone()).err(),
+            Kind::Watcher => serde_json::from_value::<api::Watcher>(value.clone()).err(),
+            Kind::Kyma => serde_json::from_value::<api::Kyma>(value.clone()).err(),
+        };
+        if let Some(problem) = problem {
+            let message = yaml::printable(&yaml::short(&problem.to_string()));
+            let place = self.at(&["spec".into()]);
+            self.error(place, code::REQUIRED, message, format!("complete the {kind}"));
+        }
+    }
+
+    /// Whether the GitSource and the daemon let this be declared.
+    fn allowed(&mut self, kind: Kind, namespace: Option<&str>, value: &Value) {
+        let allow = &self.options.allow;
+        if !allow.kinds.is_empty() && !allow.kinds.iter().any(|allowed| allowed == kind.as_str()) {
+            let message = format!("this source must not declare a {kind}");
+            let hint = format!("`allow.kinds` of the GitSource has {}", allow.kinds.join(", "));
+            self.error(self.at(&["kind".into()]), code::NOT_ALLOWED, message, hint);
+        }
+        if let Some(namespace) = namespace {
+            let place = self.at(&["metadata".into(), "namespace".into()]);
+            if !self.options.namespaces.is_empty() && !self.options.namespaces.iter().any(|counts| counts == namespace)
+            {
+                let message = format!("definitions do not count in namespace `{}`", yaml::short(namespace));
+                let hint =
+                    format!("use {}, or start Tidegate with `--namespace`", self.options.namespaces.join(" or "));
+                self.error(place, code::NAMESPACE_REFUSED, message, hint);
+            } else if !allow.namespaces.is_empty()
+                && !allow.namespaces.iter().any(|pattern| matches(pattern, namespace))
+            {
+                let message =
+                    format!("this source must not declare anything in namespace `{}`", yaml::short(namespace));
+                let hint = format!("`allow.namespaces` of the GitSource has {}", allow.namespaces.join(", "));
+                self.error(place, code::NOT_ALLOWED, message, hint);
+            }
+        }
+        let name = value.pointer("/metadata/name").and_then(Value::as_str);
+        if let Some(name) = name
+            && !allow.names.is_empty()
+            && !allow.names.iter().any(|pattern| matches(pattern, name))
+        {
+            let message = format!("this source must not declare anything named `{}`", yaml::short(name));
+            let hint = format!("`allow.names` of the GitSource has {}", allow.names.join(", "));
+            self.error(self.at(&["metadata".into(), "name".into()]), code::NOT_ALLOWED, message, hint);
+        }
+    }
+}
+
+/// What to do about a violation that brings no advice of its own.
+fn advice(code: &'static str, path: &[PathPart]) -> Option<String> {
+    let last = path.iter().rev().find_map(|part| match part {
+        PathPart::Key(key) => Some(key.as_str()),
+        PathPart::Index(_) => None,
+    });
+    let hint = match (code, last) {
+        (code::PATTERN, Some("channel")) => "a channel has 3 to 32 lower-case letters, such as `regular`".to_owned(),
+        (code::PATTERN, Some("version")) => "a version reads like `1.2.3` or `1.2.3-rc1`".to_owned(),
+        (code::PATTERN, Some("moduleName")) => {
+            "a module's name has words of three or more lower-case letters, joined by `-`".to_owned()
+        }
+        (code::PATTERN, Some("ocmComponentName")) => {
+            "a component's name reads like `kyma-project.io/module/keda`".to_owned()
+        }
+        (code::REQUIRED, Some(field)) => format!("add `{field}`"),
+        (code::UNKNOWN_FIELD, _) => "remove it, or move it to where it belongs".to_owned(),
+        (code::WRONG_TYPE, _) => "check the indentation and the quotes".to_owned(),
+        (code::DUPLICATE_ITEM, _) => "remove one of them".to_owned(),
+        _ => return None,
+    };
+    Some(hint)
+}
+
+/// Whether a text matches a pattern in which `*` stands for any run of characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// The namespace of definitions that name none.
+fn default_namespace(options: &Options) -> &str {
+    options.namespaces.first().map_or(names::KCP_NAMESPACE, String::as_str)
+}

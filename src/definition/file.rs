@@ -1,0 +1,197 @@
+//! One file: its documents, each checked by itself. Results are kept by path and blob id, so a file that did not
+//! change is not parsed again.
+
+use std::{collections::HashMap, mem, sync::Arc};
+
+use super::{Allow, Definition, Kind, ModuleObjects, Options, check, code};
+use crate::{
+    diagnostic::{Diagnostic, Place},
+    name::Key,
+    revision::Oid,
+    snapshot::{Content, File},
+    yaml::{self, ParseError, ParseErrorKind},
+};
+
+/// Parse results of the files that the last snapshot had; nothing older is kept.
+#[derive(Debug, Default)]
+pub struct Cache {
+    /// What the results depend on beside the files.
+    basis: Option<Basis>,
+    files: HashMap<(Arc<str>, Oid), Arc<FileRead>>,
+    files_before: HashMap<(Arc<str>, Oid), Arc<FileRead>>,
+    modules: HashMap<(String, Oid), Arc<ModuleRead>>,
+    modules_before: HashMap<(String, Oid), Arc<ModuleRead>>,
+    parsed: usize,
+}
+
+/// The options that decide what becomes of a single file.
+#[derive(Clone, Debug, PartialEq)]
+struct Basis {
+    strict: bool,
+    allow: Allow,
+    namespaces: Vec<String>,
+    limits: yaml::Limits,
+}
+
+/// What one file says.
+#[derive(Debug, Default)]
+pub(super) struct FileRead {
+    pub(super) diagnostics: Vec<Diagnostic>,
+    pub(super) candidates: Vec<Candidate>,
+}
+
+/// What the files of one module say.
+#[derive(Debug)]
+pub(super) struct ModuleRead {
+    pub(super) diagnostics: Vec<Diagnostic>,
+    pub(super) objects: Arc<ModuleObjects>,
+}
+
+/// A document of one of our kinds.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+    pub(super) place: Place,
+    /// The first error in it, if it is broken.
+    pub(super) problem: Option<String>,
+    /// What it says, unless it is broken.
+    pub(super) definition: Option<Arc<Definition>>,
+    /// Annotation `tidegate.dev/module-path` of a ModuleTemplate, and where it stands.
+    pub(super) module_path: Option<(String, Place)>,
+    /// A descriptor has to be filled in.
+    pub(super) needs_descriptor: bool,
+}
+
+impl Cache {
+    /// How many files were parsed since the cache was made.
+    pub fn parsed(&self) -> usize {
+        self.parsed
+    }
+
+    /// Begins a pass: what it does not ask for is forgotten at its end.
+    pub(super) fn begin(&mut self, options: &Options) {
+        let basis = Basis {
+            strict: options.strict,
+            allow: options.allow.clone(),
+            namespaces: options.namespaces.clone(),
+            limits: options.limits,
+        };
+        self.files_before = mem::take(&mut self.files);
+        self.modules_before = mem::take(&mut self.modules);
+        if self.basis.as_ref() != Some(&basis) {
+            self.files_before.clear();
+            self.modules_before.clear();
+            self.basis = Some(basis);
+        }
+    }
+
+    /// Ends a pass.
+    pub(super) fn end(&mut self) {
+        self.files_before = HashMap::new();
+        self.modules_before = HashMap::new();
+    }
+
+    /// What a file says.
+    pub(super) fn file(&mut self, path: &Arc<str>, file: &File, options: &Options) -> Arc<FileRead> {
+        let key = (Arc::clone(path), file.id);
+        let known = self.files_before.remove(&key);
+        let read = known.unwrap_or_else(|| {
+            self.parsed += 1;
+            Arc::new(read(path, &file.content, options))
+        });
+        self.files.insert(key, Arc::clone(&read));
+        read
+    }
+
+    /// What the files of a module say.
+    pub(super) fn module(&mut self, path: &str, tree: Oid, read: impl FnOnce() -> ModuleRead) -> Arc<ModuleRead> {
+        let key = (path.to_owned(), tree);
+        if let Some(read) = self.modules.get(&key) {
+            return Arc::clone(read);
+        }
+        let read = self.modules_before.remove(&key).unwrap_or_else(|| Arc::new(read()));
+        self.modules.insert(key, Arc::clone(&read));
+        read
+    }
+}
+
+fn read(path: &Arc<str>, content: &Content, options: &Options) -> FileRead {
+    let mut read = FileRead::default();
+    let bytes = match content {
+        Content::Text(bytes) => bytes,
+        other => {
+            read.diagnostics.extend(unreadable(path, other));
+            return read;
+        }
+    };
+    for document in parse(path, bytes, &options.limits) {
+        match document {
+            Ok(node) => {
+                let candidate = check::document(&mut read.diagnostics, path, node, options);
+                read.candidates.extend(candidate);
+            }
+            Err(diagnostic) => read.diagnostics.push(diagnostic),
+        }
+    }
+    read
+}
+
+/// The documents of a file.
+pub(super) fn parse(path: &Arc<str>, bytes: &[u8], limits: &yaml::Limits) -> Vec<Result<yaml::Node, Diagnostic>> {
+    let explain = |error| explain(path, error);
+    match yaml::decode(bytes) {
+        Ok(text) => yaml::parse_each(text, limits).into_iter().map(|document| document.map_err(explain)).collect(),
+        Err(error) => vec![Err(explain(error))],
+    }
+}
+
+fn explain(path: &Arc<str>, error: ParseError) -> Diagnostic {
+    let code = match error.kind {
+        ParseErrorKind::Syntax => code::SYNTAX,
+        ParseErrorKind::DuplicateKey => code::DUPLICATE_KEY,
+        ParseErrorKind::Limit => code::YAML_LIMIT,
+        ParseErrorKind::NotUtf8 => code::NOT_UTF8,
+    };
+    let place = Place::at(path, error.line, error.column);
+    Diagnostic { hint: error.hint, ..Diagnostic::error(code, error.message).at(place) }
+}
+
+/// Why a file has no text.
+pub(super) fn unreadable(path: &str, content: &Content) -> Option<Diagnostic> {
+    let error =
+        |code, message: String, hint: &str| Some(Diagnostic::error(code, message).hint(hint).at(Place::file(path)));
+    match content {
+        Content::Text(_) => None,
+        Content::TooLarge { bytes } => error(
+            code::FILE_TOO_LARGE,
+            format!("the file has {bytes} bytes, more than the limit of 1 MiB for a file"),
+            "split it, or name it in `ignore` if it holds no definitions",
+        ),
+        Content::OverBudget => error(
+            code::OVER_BUDGET,
+            "the file was not read, since the files before it reach the limit of 64 MiB in total".to_owned(),
+            "name in `ignore` what holds no definitions, or split the repository into several sources",
+        ),
+        Content::Symlink => error(
+            code::SYMLINK,
+            "this is a symbolic link, and links are not followed".to_owned(),
+            "put the file itself here, or name the link in `ignore`",
+        ),
+        Content::Submodule => error(
+            code::SUBMODULE,
+            "this is a submodule, and submodules are not fetched".to_owned(),
+            "declare the other repository as a GitSource of its own, or name the submodule in `ignore`",
+        ),
+        Content::LfsPointer => error(
+            code::LFS_POINTER,
+            "this is a pointer of Git LFS, not the file itself".to_owned(),
+            "store definitions in git itself: `git lfs untrack` the file and commit it again",
+        ),
+        Content::NameNotUtf8 => error(
+            code::NAME_NOT_UTF8,
+            "the name of this file is not UTF-8".to_owned(),
+            "rename it; the offending bytes are shown as `\\xNN`",
+        ),
+    }
+}

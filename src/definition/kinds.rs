@@ -1,0 +1,151 @@
+//! What kind of thing a document is, by `apiVersion` and `kind` alone.
+
+use super::{Kind, code, near};
+use crate::{
+    api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
+    diagnostic::Diagnostic,
+    yaml::{Node, short},
+};
+
+/// What a document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// One of our kinds, in our version.
+    Ours(Kind),
+    /// One of our kinds with another `apiVersion`.
+    WrongVersion { kind: String, api_version: String },
+    /// A kind of our group that controllers write.
+    Refused { kind: String },
+    /// A GitSource.
+    GitSource,
+    /// A kind of our group that looks like one of ours.
+    Misspelt { kind: String, meant: &'static str },
+    /// A `List` of objects.
+    List,
+    /// An object of any other kind.
+    Foreign { api_version: String, kind: String },
+    /// A kustomization.
+    Kustomization,
+    /// Neither `apiVersion` nor `kind`.
+    Untyped,
+    /// One of the two is missing.
+    HalfTyped(&'static str),
+    /// One of the two is no text.
+    NoText(&'static str),
+}
+
+/// Every kind that people may look for in our group.
+const KNOWN: [&str; 5] = ["ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma", "Manifest"];
+
+/// Says what a document is.
+pub(super) fn find(node: &Node) -> Found {
+    let (api_version, kind) = match (node.get("apiVersion"), node.get("kind")) {
+        (None, None) => return Found::Untyped,
+        (None, Some(_)) => return Found::HalfTyped("apiVersion"),
+        (Some(_), None) => return Found::HalfTyped("kind"),
+        (Some(api_version), Some(kind)) => match (api_version.as_str(), kind.as_str()) {
+            (None | Some(""), _) => return Found::NoText("apiVersion"),
+            (_, None | Some("")) => return Found::NoText("kind"),
+            (Some(api_version), Some(kind)) => (api_version, kind),
+        },
+    };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let owned = || (api_version.to_owned(), kind.to_owned());
+    if group == "kustomize.config.k8s.io" {
+        return Found::Kustomization;
+    }
+    if kind == "List" && group.is_empty() {
+        return Found::List;
+    }
+    if group == TIDEGATE_GROUP && kind == "GitSource" {
+        return Found::GitSource;
+    }
+    if KNOWN.contains(&kind) {
+        if group == KYMA_GROUP && version == KYMA_VERSION {
+            return kind.parse().map_or_else(|_| Found::Refused { kind: kind.to_owned() }, Found::Ours);
+        }
+        // Other groups have kinds of these names as well; only what is meant for ours is an error.
+        if group.is_empty() || group.contains("kyma") {
+            let (api_version, kind) = owned();
+            return Found::WrongVersion { kind, api_version };
+        }
+    }
+    if group == KYMA_GROUP
+        && let Some(meant) = near::nearest(kind, KNOWN.into_iter())
+    {
+        return Found::Misspelt { kind: kind.to_owned(), meant };
+    }
+    let (api_version, kind) = owned();
+    Found::Foreign { api_version, kind }
+}
+
+/// Whether a file of this name is a kustomization.
+pub(super) fn is_kustomization_name(path: &str) -> bool {
+    matches!(path.rsplit('/').next(), Some("kustomization.yaml" | "kustomization.yml"))
+}
+
+/// `apiVersion` or `kind` is missing.
+pub(super) fn half_typed(field: &str) -> Diagnostic {
+    let hint = match field {
+        "kind" => {
+            "an object of Tidegate's has `kind: ModuleTemplate`, `ModuleReleaseMeta`, `Watcher` or `Kyma`".to_owned()
+        }
+        _ => format!("definitions have `apiVersion: {KYMA_GROUP}/{KYMA_VERSION}`"),
+    };
+    Diagnostic::error(code::TYPE_MISSING, format!("this object has no `{field}`")).hint(hint)
+}
+
+/// `apiVersion` or `kind` is no text.
+pub(super) fn no_text(field: &str) -> Diagnostic {
+    Diagnostic::error(code::TYPE_MISSING, format!("`{field}` must be a text that is not empty"))
+}
+
+/// A `List`.
+pub(super) fn list() -> Diagnostic {
+    Diagnostic::error(code::LIST, "a `List` of objects is not read")
+        .hint("write each of its items as a document of its own, separated by `---`")
+}
+
+/// What is said of a document that is an object, but none of ours. The place is that of `apiVersion` or `kind`.
+pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'static str)> {
+    match found {
+        Found::WrongVersion { kind, api_version } => {
+            let message = format!("{kind} is not known as `{}`", short(api_version));
+            let hint = format!("write `apiVersion: {KYMA_GROUP}/{KYMA_VERSION}`");
+            Some((Diagnostic::error(code::API_VERSION, message).hint(hint), "apiVersion"))
+        }
+        Found::Refused { kind } => {
+            let message = format!("a {kind} must not stand in git: Tidegate writes it for each module of a Kyma");
+            let hint = "add the module to `spec.modules` of a Kyma instead";
+            Some((Diagnostic::error(code::REFUSED_KIND, message).hint(hint), "kind"))
+        }
+        Found::GitSource => {
+            let message = "a GitSource in git is not applied: it decides what git may do, so git must not decide it";
+            let hint = "apply it with kubectl, and name the file in `ignore`";
+            Some((Diagnostic::warning(code::GIT_SOURCE, message).hint(hint), "kind"))
+        }
+        Found::Misspelt { kind, meant } => {
+            let message = format!("`{}` is not a kind of {KYMA_GROUP} that Tidegate knows", short(kind));
+            let hint = format!("did you mean `{meant}`?");
+            Some((Diagnostic::error(code::UNKNOWN_KIND, message).hint(hint), "kind"))
+        }
+        Found::Foreign { api_version, kind } => {
+            let message = format!(
+                "an object of kind {} ({}) is not applied to the control plane",
+                short(kind),
+                short(api_version)
+            );
+            let hint = "objects for runtimes belong below a `tidegate.dev/module-path`; name other files in `ignore`";
+            let diagnostic = if strict {
+                Diagnostic::error(code::FOREIGN_KIND, message)
+            } else {
+                Diagnostic::warning(code::FOREIGN_KIND, message)
+            };
+            Some((diagnostic.hint(hint), "kind"))
+        }
+        Found::List => Some((list(), "kind")),
+        Found::HalfTyped(field) => Some((half_typed(field), "")),
+        Found::NoText(field) => Some((no_text(field), field)),
+        Found::Ours(_) | Found::Kustomization | Found::Untyped => None,
+    }
+}

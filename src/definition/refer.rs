@@ -1,0 +1,392 @@
+//! All definitions together: collisions and references. Linear in their number, so it is done anew at every pass.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    Definition, Definitions, Kind, Options, Withheld, code,
+    file::{Cache, Candidate},
+    module::{self, ModuleSource},
+    near,
+};
+use crate::{
+    diagnostic::{Diagnostic, Diagnostics, Place, Severity},
+    name::Key,
+    object::PathPart,
+    snapshot::Snapshot,
+    yaml,
+};
+
+/// How many names a hint lists.
+const LISTED_MAX: usize = 10;
+
+/// Everything that is declared, on its way from candidates to definitions.
+struct Work<'a> {
+    options: &'a Options,
+    /// What is declared, broken or not.
+    declared: BTreeMap<(Kind, Key), &'a Candidate>,
+    good: BTreeMap<(Kind, Key), Arc<Definition>>,
+    withheld: BTreeMap<(Kind, Key), Withheld>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+/// Turns candidates, which must come in the order of files and lines, into definitions.
+pub(super) fn resolve(
+    diagnostics: &mut Diagnostics,
+    snapshot: &Snapshot,
+    options: &Options,
+    cache: &mut Cache,
+    candidates: &[&Candidate],
+    sources: &BTreeMap<Place, Result<ModuleSource, Diagnostic>>,
+) -> Definitions {
+    let mut work = Work {
+        options,
+        declared: BTreeMap::new(),
+        good: BTreeMap::new(),
+        withheld: BTreeMap::new(),
+        diagnostics: Vec::new(),
+    };
+    work.declare(candidates);
+    let modules = work.modules(snapshot, cache, sources);
+    work.releases();
+    work.kymas();
+    diagnostics.extend(work.diagnostics);
+    Definitions { good: work.good, withheld: work.withheld.into_values().collect(), modules, files: 0 }
+}
+
+impl<'a> Work<'a> {
+    /// Sorts candidates into good and broken; what is declared twice is broken.
+    fn declare(&mut self, candidates: &[&'a Candidate]) {
+        for candidate in candidates {
+            let id = (candidate.kind, candidate.key.clone());
+            if let Some(first) = self.declared.get(&id) {
+                let message = format!("{} {} is declared at {} already", candidate.kind, candidate.key, first.place);
+                let diagnostic = Diagnostic::error(code::DUPLICATE_DEFINITION, message.clone());
+                let hint = "remove one of the two; neither is applied until then";
+                self.diagnostics.push(diagnostic.hint(hint).at(candidate.place.clone()));
+                let message = format!("{} {} is declared twice", candidate.kind, candidate.key);
+                self.withhold(&id, &first.place.clone(), message);
+                continue;
+            }
+            match (&candidate.problem, &candidate.definition) {
+                (None, Some(definition)) => {
+                    self.good.insert(id.clone(), Arc::clone(definition));
+                }
+                (problem, _) => {
+                    let message = problem.clone().unwrap_or_else(|| "it is broken".to_owned());
+                    self.withhold(&id, &candidate.place, message);
+                }
+            }
+            self.declared.insert(id, candidate);
+        }
+    }
+
+    fn withhold(&mut self, id: &(Kind, Key), place: &Place, message: String) {
+        self.good.remove(id);
+        let (kind, key) = id.clone();
+        let place = place.clone();
+        self.withheld.entry(id.clone()).or_insert(Withheld { kind, key, place, message });
+    }
+
+    /// An error in a definition, which is withheld for it.
+    fn refuse(&mut self, id: &(Kind, Key), diagnostic: Diagnostic) {
+        let place = self.declared.get(id).map(|candidate| candidate.place.clone());
+        if let Some(place) = place {
+            self.withhold(id, &place, diagnostic.message.clone());
+        }
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Reads the objects of modules in git, and fills in descriptors.
+    fn modules(
+        &mut self,
+        snapshot: &Snapshot,
+        cache: &mut Cache,
+        sources: &BTreeMap<Place, Result<ModuleSource, Diagnostic>>,
+    ) -> BTreeMap<crate::revision::Oid, Arc<super::ModuleObjects>> {
+        let mut modules = BTreeMap::new();
+        let templates: Vec<(&(Kind, Key), &&Candidate)> =
+            self.declared.iter().filter(|((kind, _), _)| *kind == Kind::ModuleTemplate).collect();
+        let templates: Vec<((Kind, Key), &Candidate)> =
+            templates.into_iter().map(|(id, candidate)| (id.clone(), *candidate)).collect();
+        let mut reported = BTreeSet::new();
+        for (id, candidate) in templates {
+            let Some((_, place)) = &candidate.module_path else { continue };
+            let source = match sources.get(place) {
+                Some(Ok(source)) => source.clone(),
+                Some(Err(diagnostic)) => {
+                    self.refuse(&id, diagnostic.clone());
+                    continue;
+                }
+                None => continue,
+            };
+            let read = module::read(cache, snapshot, &source, &self.options.limits);
+            // Two templates may name one folder; its problems are told once.
+            if reported.insert(source.path.clone()) {
+                self.diagnostics.extend(read.diagnostics.iter().cloned());
+            }
+            let errors = read.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
+            if let Some(first) = read.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
+                let message =
+                    format!("{errors} of the module's documents cannot be applied, the first at {}", place_text(first));
+                let diagnostic = Diagnostic::error(code::MODULE_BROKEN, message);
+                self.refuse(
+                    &id,
+                    diagnostic.hint("mend the module's objects; until then this version is withheld").at(place.clone()),
+                );
+                continue;
+            }
+            if read.objects.objects.is_empty() {
+                let message = format!("the module path `{}` holds no objects", yaml::short(&source.path));
+                let hint = "objects are read from files that end in `.yaml`, `.yml` or `.json`";
+                self.refuse(&id, Diagnostic::error(code::MODULE_EMPTY, message).hint(hint).at(place.clone()));
+                continue;
+            }
+            modules.entry(source.tree).or_insert_with(|| Arc::clone(&read.objects));
+            if let Some(definition) = self.good.get(&id) {
+                let filled = self.fill(definition, candidate, source);
+                self.good.insert(id, filled);
+            }
+        }
+        modules
+    }
+
+    /// A template with its module source, and with a descriptor if it has none.
+    fn fill(&self, definition: &Definition, candidate: &Candidate, source: ModuleSource) -> Arc<Definition> {
+        let mut filled = Definition { module: Some(source), ..definition.clone() };
+        if candidate.needs_descriptor {
+            let spec = definition.object.field("spec");
+            let field = |name: &str| spec.and_then(|spec| spec.get(name)).and_then(Value::as_str).unwrap_or_default();
+            let (module, version) = (field("moduleName").to_owned(), field("version").to_owned());
+            let release = (Kind::ModuleReleaseMeta, Key::new(definition.key.namespace(), &module));
+            let component = self.good.get(&release).and_then(|release| {
+                release.object.value().pointer("/spec/ocmComponentName").and_then(Value::as_str).map(str::to_owned)
+            });
+            // The name that Kyma's own modules follow.
+            let component = component.unwrap_or_else(|| format!("kyma-project.io/module/{module}"));
+            let descriptor =
+                json!({"component": {"name": component, "version": version}, "meta": {"schemaVersion": "v2"}});
+            if let Some(spec) = filled.object.map_mut().get_mut("spec").and_then(Value::as_object_mut) {
+                spec.insert("descriptor".to_owned(), descriptor);
+            }
+            filled.digest = filled.object.digest();
+        }
+        Arc::new(filled)
+    }
+
+    /// Whether definitions of a kind that this source does not declare may stand elsewhere: the GitSource forbids
+    /// to declare them here, so another source must have them.
+    fn is_elsewhere(&self, kind: Kind) -> bool {
+        let kinds = &self.options.allow.kinds;
+        !kinds.is_empty() && !kinds.iter().any(|allowed| allowed == kind.as_str())
+    }
+
+    /// Every version that a release offers has its template.
+    fn releases(&mut self) {
+        if self.is_elsewhere(Kind::ModuleTemplate) {
+            return;
+        }
+        for definition in self.of_kind(Kind::ModuleReleaseMeta) {
+            let id = (Kind::ModuleReleaseMeta, definition.key.clone());
+            let value = definition.object.value();
+            let module = value.pointer("/spec/moduleName").and_then(Value::as_str).unwrap_or_default();
+            for (path, what, version) in offers(value) {
+                if let Some(diagnostic) = self.offer(&definition, module, &path, &what, &version) {
+                    self.refuse(&id, diagnostic);
+                }
+            }
+        }
+    }
+
+    fn offer(
+        &self,
+        release: &Definition,
+        module: &str,
+        path: &[PathPart],
+        what: &str,
+        version: &str,
+    ) -> Option<Diagnostic> {
+        let namespace = release.key.namespace();
+        let key = Key::new(namespace, &format!("{module}-{version}"));
+        let template = (Kind::ModuleTemplate, key.clone());
+        if self.good.contains_key(&template) || self.options.elsewhere.templates.contains(&key) {
+            return None;
+        }
+        let at = at(release, path);
+        if let Some(broken) = self.withheld.get(&template) {
+            let message = format!("{what} needs ModuleTemplate {}, which is withheld", key.name());
+            let hint = format!("mend it at {}; until then all channels of the module stay as they are", broken.place);
+            return Some(Diagnostic::error(code::REFERENCE_WITHHELD, message).hint(hint).at(at));
+        }
+        let message = format!(
+            "{what} needs ModuleTemplate `{}` in namespace `{namespace}`, which is not declared",
+            yaml::short(key.name())
+        );
+        let prefix = format!("{module}-");
+        let versions: Vec<&str> = self
+            .declared
+            .keys()
+            .filter(|(kind, key)| *kind == Kind::ModuleTemplate && key.namespace() == namespace)
+            .filter_map(|(_, key)| key.name().strip_prefix(&prefix))
+            .collect();
+        let hint = if versions.is_empty() {
+            format!("add a ModuleTemplate named `{}`", yaml::short(key.name()))
+        } else {
+            format!("declared versions of the module are {}", listed(&versions))
+        };
+        Some(Diagnostic::error(code::TEMPLATE_MISSING, message).hint(hint).at(at))
+    }
+
+    /// Every module of a Kyma is known and has the channel.
+    fn kymas(&mut self) {
+        if self.is_elsewhere(Kind::ModuleReleaseMeta) {
+            return;
+        }
+        let releases = self.known_releases();
+        for definition in self.of_kind(Kind::Kyma) {
+            let id = (Kind::Kyma, definition.key.clone());
+            let value = definition.object.value();
+            let modules = value.pointer("/spec/modules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            for (index, module) in modules.iter().enumerate() {
+                let diagnostic = check_module(&releases, &definition, index, module);
+                match diagnostic {
+                    Some(diagnostic) if diagnostic.severity == Severity::Error => self.refuse(&id, diagnostic),
+                    Some(diagnostic) => self.diagnostics.push(diagnostic),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// The channels of every release that is declared here or stands elsewhere.
+    fn known_releases(&self) -> BTreeMap<Key, Channels> {
+        let mut releases: BTreeMap<Key, Channels> = self
+            .options
+            .elsewhere
+            .releases
+            .iter()
+            .map(|(key, channels)| (key.clone(), Channels::Known(channels.clone())))
+            .collect();
+        for ((kind, key), candidate) in &self.declared {
+            if *kind != Kind::ModuleReleaseMeta {
+                continue;
+            }
+            // A release that is withheld for a missing template still says which channels there are.
+            let channels = match &candidate.definition {
+                Some(definition) => Channels::of(definition.object.value()),
+                None => Channels::Unknown,
+            };
+            releases.insert(key.clone(), channels);
+        }
+        releases
+    }
+
+    fn of_kind(&self, kind: Kind) -> Vec<Arc<Definition>> {
+        self.good.iter().filter(|((of, _), _)| *of == kind).map(|(_, definition)| Arc::clone(definition)).collect()
+    }
+}
+
+/// What a release offers.
+enum Channels {
+    Known(BTreeSet<String>),
+    Mandatory,
+    /// It is broken.
+    Unknown,
+}
+
+impl Channels {
+    fn of(release: &Value) -> Channels {
+        if release.pointer("/spec/mandatory").is_some_and(|mandatory| !mandatory.is_null()) {
+            return Channels::Mandatory;
+        }
+        let channels = release.pointer("/spec/channels").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let name = |entry: &Value| entry.get("channel").and_then(Value::as_str).map(str::to_owned);
+        Channels::Known(channels.iter().filter_map(name).collect())
+    }
+}
+
+fn check_module(
+    releases: &BTreeMap<Key, Channels>,
+    kyma: &Definition,
+    index: usize,
+    module: &Value,
+) -> Option<Diagnostic> {
+    let path = |field: &str| -> [PathPart; 4] { ["spec".into(), "modules".into(), index.into(), field.into()] };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    // A module that is not managed is left alone, whatever its channel.
+    if module.get("managed") == Some(&Value::Bool(false)) {
+        return None;
+    }
+    let name = text(module.get("name"))?;
+    let namespace = kyma.key.namespace();
+    match releases.get(&Key::new(namespace, &name)) {
+        None => {
+            let known: Vec<&str> = releases.keys().filter(|key| key.namespace() == namespace).map(Key::name).collect();
+            let message =
+                format!("no ModuleReleaseMeta in namespace `{namespace}` declares the module `{}`", yaml::short(&name));
+            let hint = near::did_you_mean(&name, known.iter().copied()).unwrap_or_else(|| match known.as_slice() {
+                [] => "declare a ModuleReleaseMeta of that name".to_owned(),
+                known => format!("declared modules are {}", listed(known)),
+            });
+            Some(Diagnostic::error(code::UNKNOWN_MODULE, message).hint(hint).at(at(kyma, &path("name"))))
+        }
+        Some(Channels::Unknown) => None,
+        Some(Channels::Mandatory) => {
+            let message = format!("the module `{name}` is mandatory: every runtime has it without being asked");
+            let diagnostic = Diagnostic::warning(code::MANDATORY_MODULE, message);
+            Some(diagnostic.hint("remove it from the list").at(at(kyma, &path("name"))))
+        }
+        Some(Channels::Known(channels)) => {
+            let own = text(module.get("channel"));
+            let place =
+                if own.is_some() { at(kyma, &path("channel")) } else { at(kyma, &["spec".into(), "channel".into()]) };
+            let channel = own.or_else(|| text(kyma.object.value().pointer("/spec/channel")))?;
+            if channels.contains(&channel) {
+                return None;
+            }
+            let message = format!("the module `{name}` has no channel `{}`", yaml::short(&channel));
+            let names: Vec<&str> = channels.iter().map(String::as_str).collect();
+            let hint = near::did_you_mean(&channel, names.iter().copied())
+                .unwrap_or_else(|| format!("its channels are {}", listed(&names)));
+            Some(Diagnostic::error(code::UNKNOWN_CHANNEL, message).hint(hint).at(place))
+        }
+    }
+}
+
+/// The versions that a release offers: where each stands, what offers it, and which it is.
+fn offers(release: &Value) -> Vec<(Vec<PathPart>, String, String)> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let channels = release.pointer("/spec/channels").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut offers: Vec<_> = channels
+        .iter()
+        .enumerate()
+        .map(|(index, entry)| {
+            let path = vec!["spec".into(), "channels".into(), index.into(), "version".into()];
+            (path, format!("the channel `{}`", text(entry.get("channel"))), text(entry.get("version")))
+        })
+        .collect();
+    if let Some(mandatory) = release.pointer("/spec/mandatory").filter(|mandatory| !mandatory.is_null()) {
+        let path = vec!["spec".into(), "mandatory".into(), "version".into()];
+        offers.push((path, "the mandatory version".to_owned(), text(mandatory.get("version"))));
+    }
+    offers
+}
+
+fn at(definition: &Definition, path: &[PathPart]) -> Place {
+    let (line, column) = definition.fields.position(path);
+    Place::at(&definition.place.path, line, column)
+}
+
+fn listed(names: &[&str]) -> String {
+    let shown: Vec<String> = names.iter().take(LISTED_MAX).map(|name| format!("`{}`", yaml::short(name))).collect();
+    let more = names.len().saturating_sub(LISTED_MAX);
+    if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
+}
+
+fn place_text(diagnostic: &Diagnostic) -> String {
+    diagnostic.place.as_ref().map_or_else(|| "an unknown place".to_owned(), ToString::to_string)
+}
