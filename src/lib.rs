@@ -29,6 +29,4 @@ pub mod telemetry;
 pub mod template;
 pub mod testbed;
 pub mod tls;
-pub mod template;
-pub mod testbed;
 pub mod yaml;
