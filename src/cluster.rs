@@ -113,8 +113,8 @@ const PAGE: usize = 500;
 
 impl Cluster {
     /// A cluster as a configuration describes it. Makes no request.
-    pub fn new(name: ClusterName, config: kube::Config, limits: Limits) -> Result<Cluster, Error> {
-        let transport = Transport::new(name.to_string().into(), &config, limits)?;
+    pub fn new(name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
+        let transport = Transport::new(name.to_string().into(), config, limits)?;
         Ok(Cluster { name, transport, kinds: discovery::Known::default(), leadership: None })
     }
 

@@ -1,8 +1,9 @@
 //! HTTP to one API server: bounded, counted, timed, never retried.
 //!
-//! HTTP/1.1 over keep-alive connections, as many as requests may be under way. Measured on loopback against
-//! kube-apiserver 1.36 (see the test `one_thousand_objects…` for the shape), HTTP/2 was no faster for small applies, and
-//! one stalled connection would stall every request to that cluster.
+//! HTTP/1.1 over keep-alive connections, as many as requests may be under way. Measured with 2,000 small applies, 16 at
+//! a time, on loopback against kube-apiserver 1.36: HTTP/2 takes as long, a fifth more of our processor time, and lets one
+//! stalled connection stall every request to that cluster. The default stack of `kube` takes a fifth more as well (its
+//! trace layer and timers), and answers with metadata only take a tenth less than whole objects.
 
 use std::{
     fmt,

@@ -30,7 +30,7 @@ use crate::harness::{self, SOON, eventually, holds};
 
 fn connect(kubeconfig: &Kubeconfig, limits: Limits) -> Cluster {
     let access = access::parse(kubeconfig.text().as_bytes()).expect("the kubeconfig is accepted");
-    Cluster::new(ClusterName::Kcp, access.config().unwrap(), limits).unwrap()
+    Cluster::new(ClusterName::Kcp, &access.config().unwrap(), limits).unwrap()
 }
 
 fn cluster(server: &ControlPlane) -> Arc<Cluster> {

@@ -4,7 +4,7 @@ const DURATION: Duration = Duration::from_secs(180);
 
 fn elector() -> Elector {
     let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
-    let cluster = Cluster::new(super::super::ClusterName::Kcp, config, super::super::Limits::default()).unwrap();
+    let cluster = Cluster::new(super::super::ClusterName::Kcp, &config, super::super::Limits::default()).unwrap();
     Elector::new(Arc::new(cluster), Options::shared("a")).0
 }
 
