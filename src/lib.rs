@@ -4,6 +4,7 @@ pub mod changes;
 pub mod cli;
 pub mod cluster;
 pub mod conditions;
+pub mod config;
 pub mod controller;
 pub mod counterpart;
 pub mod definition;

@@ -40,7 +40,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     // `definition` says what git declares, `status` how conditions are kept.
     ("intake", 1, &["k8s_openapi", "serde_json"]),
     // ground
-    ("config", 2, &["serde"]),
+    // `clap`: an option is declared once, for flag and file alike.
+    ("config", 2, &["clap", "serde", "serde_json"]),
     ("tls", 2, &["rustls"]),
     ("metrics", 2, &["prometheus_client"]),
     // `jiff` and `serde_json`: a record is JSON with its date.

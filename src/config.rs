@@ -1,0 +1,525 @@
+//! The options of `run`, from the command line and from a file.
+//!
+//! An option is declared once, in [`Options`]; flag and file key are spelled alike (`--lease-duration`,
+//! `leaseDuration`). A flag wins over the file, the file over the default. A key that does not exist is an error with its
+//! line: an option that is misspelt would otherwise be an option that silently does nothing.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::names,
+    name::{self, ParseNameError},
+    yaml,
+};
+
+/// Options as given: what is absent takes its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Options {
+    /// Kubeconfig of the control plane; without it $KUBECONFIG, or the ServiceAccount when running in the cluster
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace in which GitSources, Kymas and access Secrets count; may be repeated [default: kcp-system]
+    #[arg(long = "namespace", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// A git repository with definitions, as a path or an https:// URL; may be repeated
+    #[arg(long = "source", value_name = "PATH-or-URL")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+    /// A file with GitSources that exist in this process only; may be repeated
+    #[arg(long = "source-file", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub source_files: Vec<PathBuf>,
+    /// Let GitSources in the control plane name local paths
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_local_sources: Option<bool>,
+    /// Folder for mirrors of git repositories and the last good revisions; it may be empty at any start
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
+    /// Folder with templates that take the place of the embedded ones
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub templates: Option<PathBuf>,
+    /// Address of /metrics [default: 0.0.0.0:8080]
+    #[arg(long, value_name = "IP:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics_address: Option<SocketAddr>,
+    /// Address of /healthz and /readyz [default: 0.0.0.0:8081]
+    #[arg(long, value_name = "IP:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_address: Option<SocketAddr>,
+    /// Sources, runtimes and Watchers worked on at once [default: 64]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<usize>,
+    /// Requests to the control plane at once [default: 64]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_requests: Option<usize>,
+    /// Requests to one runtime at once [default: 16]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_requests: Option<usize>,
+    /// Longest time for one request to an API server [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_timeout: Option<Period>,
+    /// How often a runtime is compared with what it should be [default: 5m]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resync: Option<Period>,
+    /// Channel of modules where neither module nor Kyma names one [default: regular]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_channel: Option<String>,
+    /// Modules that only Kymas selected by their ModuleReleaseMeta may use, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restricted_default_modules: Vec<String>,
+    /// Namespace of the Secret with the CA that runtimes trust [default: istio-system]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub istio_namespace: Option<String>,
+    /// Whether to write only while holding the Lease that is shared with Lifecycle Manager [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader_elect: Option<bool>,
+    /// Namespace of that Lease [default: kcp-system]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_namespace: Option<String>,
+    /// Others may lead when the Lease was not renewed for this long [default: 180s]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_duration: Option<Period>,
+    /// We stop writing when the Lease could not be renewed for this long [default: 120s]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_renew_deadline: Option<Period>,
+    /// Pause between two looks at the Lease [default: 3s]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_retry_period: Option<Period>,
+    /// Name of this process in the Lease and in Events; without it that of the pod or machine
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// Lead, but work on nothing until the option is gone
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+    /// Time for work under way when the process is told to stop [default: 20s]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shutdown_timeout: Option<Period>,
+    /// What is logged, as `LEVEL` or `LEVEL,MODULE=LEVEL,…` [default: warn,tidegate=info]
+    #[arg(long, value_name = "FILTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// How logs look: `auto`, `json` or `text` [default: auto]
+    #[arg(long, value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_format: Option<LogFormat>,
+}
+
+/// How logs look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    #[default]
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// Lines for people.
+    Text,
+}
+
+/// A span of time as people write it: `90s`, `5m`, `1h30m`, `250ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Period(pub Duration);
+
+/// Options with nothing left open, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Kubeconfig of the control plane; without it the environment decides.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespaces in which GitSources, Kymas and access Secrets count.
+    pub namespaces: BTreeSet<String>,
+    /// Repositories of the command line.
+    pub sources: Vec<String>,
+    /// Files with GitSources of this process.
+    pub source_files: Vec<PathBuf>,
+    /// Whether GitSources in KCP may name local paths.
+    pub allow_local_sources: bool,
+    /// Folder for mirrors.
+    pub state: PathBuf,
+    /// Folder with templates.
+    pub templates: Option<PathBuf>,
+    /// Address of `/metrics`.
+    pub metrics_address: SocketAddr,
+    /// Address of `/healthz` and `/readyz`.
+    pub health_address: SocketAddr,
+    /// Subjects worked on at once.
+    pub workers: usize,
+    /// Requests to KCP at once.
+    pub control_plane_requests: usize,
+    /// Requests to one runtime at once.
+    pub runtime_requests: usize,
+    /// Longest time for one request.
+    pub request_timeout: Duration,
+    /// How often a runtime is compared with what it should be.
+    pub resync: Duration,
+    /// Channel where none is named.
+    pub default_channel: String,
+    /// Modules for selected Kymas only.
+    pub restricted_modules: BTreeSet<String>,
+    /// Namespace of the Secret with the CA that runtimes trust.
+    pub istio_namespace: String,
+    /// Leader election; `None` if we write without.
+    pub lease: Option<Lease>,
+    /// Name of this process, if one is given.
+    pub identity: Option<String>,
+    /// Whether to work on nothing.
+    pub paused: bool,
+    /// Time for work under way at the end.
+    pub shutdown_timeout: Duration,
+    /// What is logged.
+    pub log: String,
+    /// How it looks.
+    pub log_format: LogFormat,
+}
+
+/// Leader election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Others may take over after this.
+    pub duration: Duration,
+    /// We stop writing after this.
+    pub renew_deadline: Duration,
+    /// Pause between two looks.
+    pub retry_period: Duration,
+}
+
+/// Why options cannot be used. One sentence that names the option.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not what we understand.
+    #[error("{}:{line}: {message}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u32,
+        /// What is wrong.
+        message: String,
+    },
+    /// A name is none.
+    #[error("`{option}`: {source}")]
+    Name {
+        /// The option.
+        option: &'static str,
+        /// Why.
+        source: ParseNameError,
+    },
+    /// A value is out of bounds.
+    #[error("`{option}`: {message}")]
+    Value {
+        /// The option.
+        option: &'static str,
+        /// Why.
+        message: String,
+    },
+}
+
+/// A text is no span of time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no duration; write for example `30s`, `5m` or `1h30m`")]
+pub struct ParsePeriodError(String);
+
+/// Shortest resync: below it the daemon would do nothing else.
+const RESYNC_MIN: Duration = Duration::from_secs(10);
+/// More workers than this never found a landscape to work on.
+const WORKERS_MAX: usize = 4096;
+
+// === impl Options ===
+
+impl Options {
+    /// Reads a configuration file.
+    pub fn load(path: &Path) -> Result<Options, Error> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        Options::parse(&text).map_err(|error| Error::Parse {
+            path: path.to_owned(),
+            line: error.line.max(1),
+            message: message(&error.message),
+        })
+    }
+
+    fn parse(text: &str) -> Result<Options, yaml::OwnError> {
+        yaml::read_own(text)
+    }
+
+    /// These options, and where they say nothing, those of `base`.
+    #[must_use]
+    pub fn over(self, base: Options) -> Options {
+        fn list<T>(own: Vec<T>, base: Vec<T>) -> Vec<T> {
+            if own.is_empty() { base } else { own }
+        }
+        Options {
+            kubeconfig: self.kubeconfig.or(base.kubeconfig),
+            namespaces: list(self.namespaces, base.namespaces),
+            sources: list(self.sources, base.sources),
+            source_files: list(self.source_files, base.source_files),
+            allow_local_sources: self.allow_local_sources.or(base.allow_local_sources),
+            state: self.state.or(base.state),
+            templates: self.templates.or(base.templates),
+            metrics_address: self.metrics_address.or(base.metrics_address),
+            health_address: self.health_address.or(base.health_address),
+            workers: self.workers.or(base.workers),
+            control_plane_requests: self.control_plane_requests.or(base.control_plane_requests),
+            runtime_requests: self.runtime_requests.or(base.runtime_requests),
+            request_timeout: self.request_timeout.or(base.request_timeout),
+            resync: self.resync.or(base.resync),
+            default_channel: self.default_channel.or(base.default_channel),
+            restricted_default_modules: list(self.restricted_default_modules, base.restricted_default_modules),
+            istio_namespace: self.istio_namespace.or(base.istio_namespace),
+            leader_elect: self.leader_elect.or(base.leader_elect),
+            lease_namespace: self.lease_namespace.or(base.lease_namespace),
+            lease_duration: self.lease_duration.or(base.lease_duration),
+            lease_renew_deadline: self.lease_renew_deadline.or(base.lease_renew_deadline),
+            lease_retry_period: self.lease_retry_period.or(base.lease_retry_period),
+            identity: self.identity.or(base.identity),
+            paused: self.paused.or(base.paused),
+            shutdown_timeout: self.shutdown_timeout.or(base.shutdown_timeout),
+            log: self.log.or(base.log),
+            log_format: self.log_format.or(base.log_format),
+        }
+    }
+
+    /// What counts where nothing is given. `kubeconfig`, `templates` and `identity` have no default.
+    pub fn defaults() -> Options {
+        let seconds = |seconds| Some(Period(Duration::from_secs(seconds)));
+        Options {
+            kubeconfig: None,
+            namespaces: vec![names::KCP_NAMESPACE.to_owned()],
+            sources: Vec::new(),
+            source_files: Vec::new(),
+            allow_local_sources: Some(false),
+            state: Some(default_state()),
+            templates: None,
+            metrics_address: Some(SocketAddr::from(([0, 0, 0, 0], 8080))),
+            health_address: Some(SocketAddr::from(([0, 0, 0, 0], 8081))),
+            workers: Some(64),
+            control_plane_requests: Some(64),
+            runtime_requests: Some(16),
+            request_timeout: seconds(30),
+            resync: seconds(300),
+            default_channel: Some("regular".to_owned()),
+            restricted_default_modules: Vec::new(),
+            istio_namespace: Some("istio-system".to_owned()),
+            leader_elect: Some(true),
+            lease_namespace: Some(names::KCP_NAMESPACE.to_owned()),
+            lease_duration: seconds(180),
+            lease_renew_deadline: seconds(120),
+            lease_retry_period: seconds(3),
+            identity: None,
+            paused: Some(false),
+            shutdown_timeout: seconds(20),
+            log: Some("warn,tidegate=info".to_owned()),
+            log_format: Some(LogFormat::Auto),
+        }
+    }
+
+    /// As a configuration file that says the same.
+    pub fn to_yaml(&self) -> String {
+        yaml::to_string(&serde_json::to_value(self).expect("options are plain data"))
+    }
+}
+
+/// Where mirrors live if nobody says: the user's state folder, or the system's.
+fn default_state() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("XDG_STATE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
+        .unwrap_or_else(|| PathBuf::from("/var/lib"))
+        .join("tidegate")
+}
+
+/// An error of the file in our words: the list of all options is in the help.
+fn message(message: &str) -> String {
+    match message.split_once(", expected one of ") {
+        Some((unknown, _)) if unknown.contains("unknown field") => {
+            let field = unknown.split('`').nth(1).unwrap_or_default();
+            format!("there is no option `{field}`; `tidegate run --help` lists all that there are")
+        }
+        // Names of types are ours, not the reader's.
+        _ => message.replace("expected usize", "expected a whole number").replace("struct Options", "a mapping"),
+    }
+}
+
+// === impl Config ===
+
+impl TryFrom<Options> for Config {
+    type Error = Error;
+
+    /// Fills in the defaults and checks the values.
+    fn try_from(options: Options) -> Result<Config, Error> {
+        let options = options.over(Options::defaults());
+        let lease = if options.leader_elect == Some(false) { None } else { Some(lease(&options)?) };
+        let names = |option, names: Vec<String>| -> Result<BTreeSet<String>, Error> {
+            names.into_iter().map(|name| checked(option, name)).collect()
+        };
+        let count = |option, value: Option<usize>| match value.unwrap_or_default() {
+            count if (1..=WORKERS_MAX).contains(&count) => Ok(count),
+            count => Err(Error::Value { option, message: format!("{count} is not between 1 and {WORKERS_MAX}") }),
+        };
+        let resync = duration(options.resync);
+        if resync < RESYNC_MIN {
+            let message = format!("{} is shorter than {}", Period(resync), Period(RESYNC_MIN));
+            return Err(Error::Value { option: "resync", message });
+        }
+        Ok(Config {
+            kubeconfig: options.kubeconfig,
+            namespaces: names("namespaces", options.namespaces)?,
+            sources: options.sources,
+            source_files: options.source_files,
+            allow_local_sources: options.allow_local_sources.unwrap_or_default(),
+            state: options.state.unwrap_or_default(),
+            templates: options.templates,
+            metrics_address: options.metrics_address.expect("has a default"),
+            health_address: options.health_address.expect("has a default"),
+            workers: count("workers", options.workers)?,
+            control_plane_requests: count("controlPlaneRequests", options.control_plane_requests)?,
+            runtime_requests: count("runtimeRequests", options.runtime_requests)?,
+            request_timeout: duration(options.request_timeout),
+            resync,
+            default_channel: options.default_channel.unwrap_or_default(),
+            restricted_modules: names("restrictedDefaultModules", options.restricted_default_modules)?,
+            istio_namespace: checked("istioNamespace", options.istio_namespace.unwrap_or_default())?,
+            lease,
+            identity: options.identity,
+            paused: options.paused.unwrap_or_default(),
+            shutdown_timeout: duration(options.shutdown_timeout),
+            log: options.log.unwrap_or_default(),
+            log_format: options.log_format.unwrap_or_default(),
+        })
+    }
+}
+
+fn lease(options: &Options) -> Result<Lease, Error> {
+    let lease = Lease {
+        namespace: checked("leaseNamespace", options.lease_namespace.clone().unwrap_or_default())?,
+        duration: duration(options.lease_duration),
+        renew_deadline: duration(options.lease_renew_deadline),
+        retry_period: duration(options.lease_retry_period),
+    };
+    if lease.duration <= lease.renew_deadline {
+        let message = format!(
+            "{} must be longer than `leaseRenewDeadline`, which is {}",
+            Period(lease.duration),
+            Period(lease.renew_deadline)
+        );
+        return Err(Error::Value { option: "leaseDuration", message });
+    }
+    if lease.renew_deadline <= lease.retry_period || lease.retry_period.is_zero() {
+        let message = format!(
+            "{} must be shorter than `leaseRenewDeadline`, which is {}, and not zero",
+            Period(lease.retry_period),
+            Period(lease.renew_deadline)
+        );
+        return Err(Error::Value { option: "leaseRetryPeriod", message });
+    }
+    Ok(lease)
+}
+
+fn checked(option: &'static str, name: String) -> Result<String, Error> {
+    name::check_subdomain(&name).map_err(|source| Error::Name { option, source })?;
+    Ok(name)
+}
+
+fn duration(period: Option<Period>) -> Duration {
+    period.map(|period| period.0).unwrap_or_default()
+}
+
+// === impl Period ===
+
+/// Units, the largest first.
+const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+impl FromStr for Period {
+    type Err = ParsePeriodError;
+
+    fn from_str(text: &str) -> Result<Period, ParsePeriodError> {
+        let error = || ParsePeriodError(text.to_owned());
+        let mut milliseconds: u64 = 0;
+        let mut rest = text.trim();
+        if rest.is_empty() {
+            return Err(error());
+        }
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;
+            let number: u64 = rest[..digits].parse().map_err(|_| error())?;
+            rest = &rest[digits..];
+            let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+            let (_, factor) = UNITS.iter().find(|(name, _)| *name == &rest[..unit]).ok_or_else(error)?;
+            milliseconds =
+                number.checked_mul(*factor).and_then(|part| milliseconds.checked_add(part)).ok_or_else(error)?;
+            rest = &rest[unit..];
+        }
+        Ok(Period(Duration::from_millis(milliseconds)))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
+        if rest == 0 {
+            return f.write_str("0s");
+        }
+        for (unit, factor) in UNITS {
+            if factor <= rest {
+                write!(f, "{}{unit}", rest / factor)?;
+                rest %= factor;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Period {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Period, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use super::*;
+
+fn error(text: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidegate.yaml");
+    std::fs::write(&path, text).unwrap();
+    let error = Options::load(&path).and_then(Config::try_from).unwrap_err();
+    let mut message = error.to_string();
+    if let Some(source) = std::error::Error::source(&error)
+        && !message.contains(&source.to_string())
+    {
+        message = format!("{message}: {source}");
+    }
+    message.replace(&folder.path().display().to_string(), "DIR")
+}
+
+#[test]
+fn errors_name_file_line_and_option() {
+    let cases = [
+        ("workers: 1\nresink: 5m\n", "an unknown key"),
+        ("workers: many\n", "a wrong type"),
+        ("# a comment\n\nresync: soon\n", "no duration"),
+        ("resync: 5s\n", "too short"),
+        ("workers: 0\n", "out of bounds"),
+        ("metricsAddress: everywhere\n", "no address"),
+        ("namespaces: [kcp-system, Kcp_System]\n", "no name"),
+        ("leaseDuration: 100s\n", "less than the renew deadline"),
+        ("leaseRetryPeriod: 0s\n", "no pause"),
+        ("logFormat: xml\n", "no format"),
+        ("workers: 1\nworkers: 2\n", "twice"),
+        ("- workers\n", "no mapping"),
+        ("workers: [\n", "no YAML"),
+    ];
+    let mut report = String::new();
+    for (text, what) in cases {
+        report.push_str(&format!("{what}\n    {}\n", error(text)));
+    }
+    insta::assert_snapshot!(report);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Options::load(Path::new("/nowhere/tidegate.yaml")).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read the configuration file /nowhere/tidegate.yaml");
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+    let file = Options::parse("workers: 3\nresync: 1m\nnamespaces: [a, b]\n").unwrap();
+    let flags = Options { workers: Some(7), ..Options::default() };
+    let config = Config::try_from(flags.over(file)).unwrap();
+    assert_eq!(config.workers, 7);
+    assert_eq!(config.resync, Duration::from_secs(60));
+    assert_eq!(config.namespaces, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+    assert_eq!(config.control_plane_requests, 64);
+}
+
+#[test]
+fn no_options_are_the_defaults() {
+    let config = Config::try_from(Options::default()).unwrap();
+    assert_eq!(config.namespaces, BTreeSet::from(["kcp-system".to_owned()]));
+    assert_eq!(config.lease.unwrap().duration, Duration::from_secs(180));
+    assert_eq!(Config::try_from(Options { leader_elect: Some(false), ..Options::default() }).unwrap().lease, None);
+}
+
+#[test]
+fn what_is_printed_reads_as_the_same() {
+    let options = Options {
+        kubeconfig: Some("kcp.kubeconfig".into()),
+        sources: vec!["../landscape".to_owned()],
+        restricted_default_modules: vec!["keda".to_owned()],
+        identity: Some("pod-0".to_owned()),
+        ..Options::default()
+    }
+    .over(Options::defaults());
+    assert_eq!(Options::parse(&options.to_yaml()).unwrap(), options);
+}
+
+#[test]
+fn every_option_has_a_key_in_the_file_and_a_flag_of_the_same_name() {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        options: Options,
+    }
+    let full = Options {
+        kubeconfig: Some("f".into()),
+        sources: vec!["s".to_owned()],
+        source_files: vec!["f".into()],
+        templates: Some("t".into()),
+        restricted_default_modules: vec!["m".to_owned()],
+        identity: Some("i".to_owned()),
+        ..Options::defaults()
+    };
+    let value = serde_json::to_value(full).unwrap();
+    let keys: BTreeSet<String> = value.as_object().unwrap().keys().cloned().collect();
+    let command = <Flags as clap::CommandFactory>::command();
+    let plural = |name: &str| match name {
+        "namespace" | "source" | "sourceFile" => format!("{name}s"),
+        name => name.to_owned(),
+    };
+    let flags: BTreeSet<String> =
+        command.get_arguments().filter_map(clap::Arg::get_long).map(camel_case).map(|name| plural(&name)).collect();
+    assert_eq!(keys, flags);
+}
+
+fn camel_case(flag: &str) -> String {
+    let mut parts = flag.split('-');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |name, part| name + &part[..1].to_uppercase() + &part[1..])
+}
+
+#[test]
+fn periods_are_read_and_written() {
+    for (text, milliseconds) in
+        [("90s", 90_000), ("5m", 300_000), ("1h30m", 5_400_000), ("250ms", 250), ("1m30s", 90_000)]
+    {
+        assert_eq!(text.parse::<Period>().unwrap().0, Duration::from_millis(milliseconds), "{text}");
+    }
+    for text in ["", "5", "m", "5x", "-5m", "1.5h", "99999999999999999999h", "5m "] {
+        let parsed = text.parse::<Period>();
+        assert!(parsed.is_err() || text == "5m ", "{text}");
+    }
+    assert_eq!(Period(Duration::from_millis(90_250)).to_string(), "1m30s250ms");
+    assert_eq!(Period(Duration::ZERO).to_string(), "0s");
+}
