@@ -73,17 +73,25 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
-/// The message of the condition that keeps the digest of what was applied.
-pub fn applied_digest(conditions: &[Condition]) -> Option<&str> {
-    find(conditions, APPLIED)
+/// The message of a condition that is there and true.
+pub fn message<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
+    find(conditions, type_)
         .filter(|condition| condition.status == Status::True.as_str())
         .map(|condition| condition.message.as_str())
 }
 
-/// Condition whose message is the digest of what was applied last, on Manifest and Kyma.
+/// Condition whose message is the digest of what was applied last, on Manifest, Kyma and Watcher.
 pub const APPLIED: &str = "tidegate.dev/Applied";
 /// Reason of [`APPLIED`].
 pub const APPLIED_REASON: &str = "Applied";
+/// Condition with the last handled value of the annotation that asks for a reconcile.
+pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
+/// Reason of [`RECONCILE_REQUESTED`].
+pub const RECONCILE_REQUESTED_REASON: &str = "Handled";
+/// Condition that says who decides the module list, and what was reverted.
+pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
+/// Condition that says whether the runtime can be reached, and why not.
+pub const REACHABLE: &str = "tidegate.dev/Reachable";
 
 // === impl Status ===
 

@@ -15,20 +15,10 @@ use crate::{
         names::{annotation, label},
         shared::{Condition, CustomResourcePolicy, LastOperation, State, Time},
     },
+    conditions::{self, Status, kyma::Type},
     name::Key,
     object::{Digest, Gvk},
 };
-
-/// The reason of every condition that Lifecycle Manager knows, whatever its status.
-pub const REASON_READY: &str = "Ready";
-/// Condition with the digest of what was last applied.
-pub const APPLIED: &str = "tidegate.dev/Applied";
-/// Condition with the last handled value of the annotation that asks for a reconcile.
-pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
-/// Condition that says who decides the module list, and what was reverted.
-pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
-/// Condition that says whether the runtime can be reached, and why not.
-pub const REACHABLE: &str = "tidegate.dev/Reachable";
 
 /// One module of a runtime, as a pass left it.
 #[derive(Clone, Debug)]
@@ -136,47 +126,7 @@ pub fn kyma(kyma: &Kyma, facts: &Facts, now: Timestamp) -> KymaStatus {
         modules.iter_mut().for_each(|module| module.state = State::Error);
     }
     let generation = kyma.metadata.generation;
-    let mut conditions = before.conditions.clone();
-    conditions.retain(|condition| condition.type_ != "Ready");
-    let mut set = |type_: &str, status: &str, reason: &str, message: &str| {
-        set_condition(&mut conditions, type_, status, reason, message, generation, now);
-    };
-    let modules_done = modules.iter().all(|module| matches!(module.state, State::Ready | State::Unmanaged));
-    let (status, message) = match (facts.deleting.is_some(), modules_done) {
-        (false, true) => ("True", "all modules are in ready state"),
-        (true, _) | (_, false) => ("False", "not all modules are in ready state"),
-    };
-    set("Modules", status, REASON_READY, message);
-    for (type_, part, texts) in [
-        ("CRDsSync", &facts.crds, CRDS),
-        ("ModuleCatalog", &facts.catalog, CATALOG),
-        ("SKRWebhook", &facts.webhook, WEBHOOK),
-    ] {
-        match part {
-            Part::Done => set(type_, "True", REASON_READY, texts[0]),
-            Part::Failed(_) => set(type_, "False", REASON_READY, texts[1]),
-            Part::Unknown => {
-                if !before.conditions.iter().any(|condition| condition.type_ == type_) {
-                    set(type_, "Unknown", REASON_READY, texts[2]);
-                }
-            }
-        }
-    }
-    if let Some(digest) = &facts.applied {
-        set(APPLIED, "True", "Applied", &digest.to_string());
-    }
-    if let Some(requested) = &facts.requested {
-        set(RECONCILE_REQUESTED, "True", "Handled", requested);
-    }
-    if let Some(from) = &facts.modules_from {
-        set(MODULES_FROM, "True", from.reason, &from.message);
-    }
-    match &facts.failure {
-        Some(failure) if failure.access => set(REACHABLE, "False", failure.reason, &failure.message),
-        Some(_) => {}
-        None => set(REACHABLE, "True", "Reached", "the runtime can be reached"),
-    }
-    conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+    let conditions = kyma_conditions(&before, facts, &modules, generation, &Time(now));
     let (state, operation) = summary(facts, &modules, &conditions);
     let active_channel = match state {
         State::Ready | State::Warning => Some(facts.channel.clone()),
@@ -191,21 +141,48 @@ pub fn kyma(kyma: &Kyma, facts: &Facts, now: Timestamp) -> KymaStatus {
     }
 }
 
-const CRDS: [&str; 3] = [
-    "CRDs are synchronized to the SKR",
-    "CRDs are not synchronized to the SKR",
-    "CRDs synchronization state is unknown",
-];
-const CATALOG: [&str; 3] = [
-    "module templates are synchronized",
-    "module templates are out of sync and need to be resynchronized",
-    "module templates synchronization state is unknown",
-];
-const WEBHOOK: [&str; 3] = [
-    "skrwebhook is synchronized",
-    "skrwebhook is out of sync and needs to be resynchronized",
-    "skrwebhook is out of sync and needs to be resynchronized",
-];
+fn kyma_conditions(
+    before: &KymaStatus,
+    facts: &Facts,
+    modules: &[ModuleStatus],
+    generation: Option<i64>,
+    now: &Time,
+) -> Vec<Condition> {
+    let mut all = before.conditions.clone();
+    conditions::remove(&mut all, conditions::kyma::DEPRECATED);
+    let done = modules.iter().all(|module| matches!(module.state, State::Ready | State::Unmanaged));
+    conditions::kyma::set(&mut all, Type::Modules, (done && facts.deleting.is_none()).into(), generation, now);
+    for (type_, part) in
+        [(Type::CrdsSync, &facts.crds), (Type::ModuleCatalog, &facts.catalog), (Type::SkrWebhook, &facts.webhook)]
+    {
+        let status = match part {
+            Part::Done => Status::True,
+            Part::Failed(_) => Status::False,
+            // What an earlier pass found out still holds as far as anyone knows.
+            Part::Unknown if conditions::find(&all, type_.as_str()).is_some() => continue,
+            Part::Unknown => Status::Unknown,
+        };
+        conditions::kyma::set(&mut all, type_, status, generation, now);
+    }
+    let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
+        conditions::set(&mut all, type_, holds.into(), reason, message, generation, now);
+    };
+    if let Some(digest) = &facts.applied {
+        set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
+    }
+    if let Some(requested) = &facts.requested {
+        set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
+    }
+    if let Some(from) = &facts.modules_from {
+        set(conditions::MODULES_FROM, true, from.reason, &from.message);
+    }
+    match &facts.failure {
+        Some(failure) if failure.access => set(conditions::REACHABLE, false, failure.reason, &failure.message),
+        Some(_) => {}
+        None => set(conditions::REACHABLE, true, "Reached", "the runtime can be reached"),
+    }
+    all
+}
 
 /// The Kyma in one word and one sentence: an Error dominates, then Warning, then Processing; conditions come last.
 fn summary(facts: &Facts, modules: &[ModuleStatus], conditions: &[Condition]) -> (State, String) {
@@ -245,12 +222,10 @@ fn summary(facts: &Facts, modules: &[ModuleStatus], conditions: &[Condition]) ->
     if any(State::Warning) {
         return (State::Warning, waiting.to_owned());
     }
-    let held = ["CRDsSync", "ModuleCatalog", "Modules", "SKRWebhook"];
-    let conditions_hold = conditions
+    let hold = [Type::CrdsSync, Type::ModuleCatalog, Type::Modules, Type::SkrWebhook]
         .iter()
-        .filter(|condition| held.contains(&condition.type_.as_str()))
-        .all(|condition| condition.status == "True");
-    if any(State::Processing) || any(State::Unknown) || !conditions_hold {
+        .all(|type_| conditions::is_true(conditions, type_.as_str()));
+    if any(State::Processing) || any(State::Unknown) || !hold {
         return (State::Processing, waiting.to_owned());
     }
     (State::Ready, "kyma is ready".to_owned())
@@ -398,10 +373,7 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
     let now = seconds(now);
     let before = manifest.status.clone().unwrap_or_default();
     let generation = manifest.metadata.generation;
-    let mut conditions = before.conditions.clone();
-    let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
-        set_condition(&mut conditions, type_, if holds { "True" } else { "False" }, reason, message, generation, now);
-    };
+    let now = Time(now);
     let (state, operation) = match &facts.outcome {
         ManifestOutcome::Ready => (State::Ready, INSTALLED.to_owned()),
         ManifestOutcome::Waiting(what) => (State::Processing, what.clone()),
@@ -410,33 +382,35 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
         }
         ManifestOutcome::Deleting(what) => (State::Deleting, what.clone()),
     };
+    let mut all = before.conditions.clone();
+    let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
+        conditions::set(&mut all, type_, holds.into(), reason, message, generation, &now);
+    };
     if !matches!(facts.outcome, ManifestOutcome::Deleting(_)) {
-        let readable = !matches!(facts.outcome, ManifestOutcome::SourceUnavailable(_));
-        let (reason, message) = if readable {
-            ("ResourcesAvailable", "resources are parsed and ready for use")
+        use conditions::manifest::Type;
+        if matches!(facts.outcome, ManifestOutcome::SourceUnavailable(_)) {
+            set(Type::Resources.as_str(), false, "SourceUnavailable", &operation);
         } else {
-            ("SourceUnavailable", operation.as_str())
-        };
-        set("Resources", readable, reason, message);
-        set("Installation", state == State::Ready, REASON_READY, &operation);
+            set(Type::Resources.as_str(), true, Type::Resources.reason(), "resources are parsed and ready for use");
+        }
+        set(Type::Installation.as_str(), state == State::Ready, Type::Installation.reason(), &operation);
         if let Some(created) = facts.module_resource {
             let message = if created { "module CR is created" } else { "module CR is not created yet" };
-            set("ModuleCR", created, "ModuleCRCreated", message);
+            set(Type::ModuleCr.as_str(), created, Type::ModuleCr.reason(), message);
         }
     }
     if let Some(digest) = &facts.applied {
-        set(APPLIED, true, "Applied", &digest.to_string());
+        set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
     }
     if let Some(requested) = &facts.requested {
-        set(RECONCILE_REQUESTED, true, "Handled", requested);
+        set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
     }
-    conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
     let mut synced = facts.synced.clone();
     synced.sort();
     ManifestStatus {
         state,
-        conditions,
-        last_operation: Some(operation_at(before.last_operation.as_ref(), operation, now)),
+        conditions: all,
+        last_operation: Some(operation_at(before.last_operation.as_ref(), operation, now.0)),
         synced,
     }
 }
@@ -448,9 +422,9 @@ pub const WAITING_FOR_RESOURCES: &str = "waiting for resources to become ready";
 /// What a Manifest says while users' custom resources keep it from being removed.
 pub const WAITING_FOR_MODULE_RESOURCES: &str = "waiting for module crs deletion";
 
-/// Sets a condition; its transition time moves only when its status does.
+/// As [`conditions::set`], of a status as it is spelled.
 pub fn set_condition(
-    conditions: &mut Vec<Condition>,
+    all: &mut Vec<Condition>,
     type_: &str,
     status: &str,
     reason: &str,
@@ -458,37 +432,12 @@ pub fn set_condition(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    // Longest message that the CRDs accept.
-    const MESSAGE_BYTES_MAX: usize = 32_768;
-    let mut end = message.len().min(MESSAGE_BYTES_MAX);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    let mut next = Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message[..end].to_owned(),
-        observed_generation: generation,
-        last_transition_time: Time(now),
+    let status = match status {
+        "True" => Status::True,
+        "False" => Status::False,
+        _ => Status::Unknown,
     };
-    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
-        Some(found) => {
-            if found.status == next.status {
-                next.last_transition_time = found.last_transition_time.clone();
-            }
-            *found = next;
-        }
-        None => conditions.push(next),
-    }
-}
-
-/// The message of a condition whose status is `True`.
-pub fn condition_message<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
-    conditions
-        .iter()
-        .find(|condition| condition.type_ == type_ && condition.status == "True")
-        .map(|condition| condition.message.as_str())
+    conditions::set(all, type_, status, reason, message, generation, &Time(now));
 }
 
 /// What the last pass said, with the time at which it first said so.

@@ -40,9 +40,9 @@ fn conditions_are_sorted_by_type() {
 #[test]
 fn the_applied_digest_counts_only_while_it_is_true() {
     let mut conditions = Vec::new();
-    assert_eq!(applied_digest(&conditions), None);
+    assert_eq!(message(&conditions, APPLIED), None);
     set(&mut conditions, APPLIED, Status::True, APPLIED_REASON, "abc", None, &at(1));
-    assert_eq!(applied_digest(&conditions), Some("abc"));
+    assert_eq!(message(&conditions, APPLIED), Some("abc"));
     set(&mut conditions, APPLIED, Status::False, APPLIED_REASON, "abc", None, &at(1));
-    assert_eq!(applied_digest(&conditions), None);
+    assert_eq!(message(&conditions, APPLIED), None);
 }

@@ -32,6 +32,7 @@ use crate::{
     },
     changes::{Changes, Desired, Verdict},
     cluster::{Cause, Cluster, Error, Kind, Metadata},
+    conditions,
     health::{self, Health},
     inventory::Inventory,
     landscape,
@@ -98,7 +99,7 @@ pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory:
         return Ok(Passed { manifest: Arc::clone(manifest), again: Some(again) });
     }
     let recorded =
-        manifest.status.as_ref().and_then(|status| status::condition_message(&status.conditions, status::APPLIED));
+        manifest.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
     let mut applied = Applied::before(&objects, memory.applied.take(), recorded, &desired);
     if let Some(live) = site.live {
         let suspects = applied.look(live);
@@ -457,9 +458,9 @@ fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
 /// Whether the status says that everything is as desired.
 fn stands(manifest: &Manifest, desired: &Digest) -> bool {
     let Some(status) = &manifest.status else { return false };
-    let handled = status::condition_message(&status.conditions, status::RECONCILE_REQUESTED).map(str::to_owned);
+    let handled = conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED).map(str::to_owned);
     status.state == State::Ready
-        && status::condition_message(&status.conditions, status::APPLIED) == Some(desired.to_string().as_str())
+        && conditions::message(&status.conditions, conditions::APPLIED) == Some(desired.to_string().as_str())
         && (module_resource(manifest).is_none() || is_resource_created(manifest))
         && (requested(manifest).is_none() || requested(manifest) == handled)
 }
@@ -481,7 +482,7 @@ fn module_resource(manifest: &Manifest) -> Option<Object> {
 }
 
 fn is_resource_created(manifest: &Manifest) -> bool {
-    manifest.status.as_ref().is_some_and(|status| status::condition_message(&status.conditions, "ModuleCR").is_some())
+    manifest.status.as_ref().is_some_and(|status| conditions::message(&status.conditions, "ModuleCR").is_some())
 }
 
 fn is_workload(id: &ObjectId) -> bool {

@@ -28,7 +28,7 @@ use crate::{
         names::{MANAGED_BY_SKR, annotation, label},
     },
     cluster::{Cause, Cluster, Error, Metadata},
-    landscape,
+    conditions, landscape,
     name::Key,
     object::{Gvk, ObjectId},
     plan,
@@ -265,7 +265,7 @@ impl Round<'_> {
             .kyma
             .status
             .as_ref()
-            .and_then(|status| status::condition_message(&status.conditions, status::MODULES_FROM));
+            .and_then(|status| conditions::message(&status.conditions, conditions::MODULES_FROM));
         let message = before.filter(|before| before.starts_with(message)).unwrap_or(message);
         ModulesFromFact { reason, message: message.to_owned() }
     }
@@ -277,7 +277,7 @@ fn looks(triggers: Triggers, kyma: &Kyma) -> bool {
     let handled = kyma
         .status
         .as_ref()
-        .and_then(|status| status::condition_message(&status.conditions, status::RECONCILE_REQUESTED));
+        .and_then(|status| conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED));
     requested.is_some_and(|requested| Some(requested) != handled)
         || triggers.iter().any(|trigger| match trigger {
             Trigger::Drift | Trigger::Resync => true,

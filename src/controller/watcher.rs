@@ -18,19 +18,19 @@ use crate::{
     api::{
         Watcher,
         names::{annotation, finalizer},
-        shared::State,
+        shared::{State, Time},
         watcher::WatcherStatus,
     },
     changes::covers,
     cluster::{Cause, Error, Kind, OnConflict, Propagation},
-    landscape,
+    conditions, landscape,
     name::Key,
     object::{Digest, Gvk, Object},
     plan::{selector, watch},
     queue::{Finish, Trigger, Triggers},
     render,
     retry::Class,
-    status::{self, REASON_READY, RECONCILE_REQUESTED},
+    status,
 };
 
 /// What this process remembers of all Watchers: the digest and resource version of the VirtualService that stands.
@@ -60,8 +60,10 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
 }
 
 fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
-    let handled =
-        watcher.status.as_ref().and_then(|status| status::condition_message(&status.conditions, RECONCILE_REQUESTED));
+    let handled = watcher
+        .status
+        .as_ref()
+        .and_then(|status| conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED));
     let requested = landscape::annotation(&watcher.metadata, annotation::RECONCILE_REQUESTED_AT);
     (requested.is_some() && requested != handled)
         || triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync | Trigger::Requested))
@@ -132,7 +134,7 @@ impl Round<'_> {
             .watcher
             .status
             .as_ref()
-            .and_then(|status| status::condition_message(&status.conditions, status::APPLIED));
+            .and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
         self.context.watchers.get(self.key).as_ref() == Some(digest) || recorded == Some(digest.to_string().as_str())
     }
 
@@ -209,29 +211,23 @@ impl Round<'_> {
     async fn write_status(&self, outcome: &Outcome) -> Result<(), Error> {
         let before = self.watcher.status.clone().unwrap_or_default();
         let generation = self.watcher.metadata.generation;
-        let now = status::seconds(self.now);
-        let mut conditions = before.conditions.clone();
-        let (state, holds, message) = match outcome {
-            Outcome::Done(_) => (State::Ready, "True", "VirtualService is configured".to_owned()),
-            Outcome::Not(message) => (State::Error, "False", format!("VirtualService is not configured: {message}")),
+        let now = Time(status::seconds(self.now));
+        let mut all = before.conditions.clone();
+        let (state, message) = match outcome {
+            Outcome::Done(_) => (State::Ready, "VirtualService is configured".to_owned()),
+            Outcome::Not(message) => (State::Error, format!("VirtualService is not configured: {message}")),
         };
-        status::set_condition(&mut conditions, CONDITION, holds, REASON_READY, &message, generation, now);
+        let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
+            conditions::set(&mut all, type_, holds.into(), reason, message, generation, &now);
+        };
+        set(CONDITION, state == State::Ready, conditions::kyma::REASON, &message);
         if let Outcome::Done(digest) = outcome {
-            status::set_condition(
-                &mut conditions,
-                status::APPLIED,
-                "True",
-                "Applied",
-                &digest.to_string(),
-                generation,
-                now,
-            );
+            set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
         }
         if let Some(requested) = landscape::annotation(&self.watcher.metadata, annotation::RECONCILE_REQUESTED_AT) {
-            status::set_condition(&mut conditions, RECONCILE_REQUESTED, "True", "Handled", requested, generation, now);
+            set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
         }
-        conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
-        let next = WatcherStatus { state, conditions, observed_generation: generation };
+        let next = WatcherStatus { state, conditions: all, observed_generation: generation };
         if next == before {
             return Ok(());
         }

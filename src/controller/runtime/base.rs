@@ -15,6 +15,7 @@ use super::{Round, delay};
 use crate::{
     api::names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, label},
     cluster::{Cluster, Error, Metadata, Propagation},
+    conditions,
     controller::{
         Context,
         objects::{self, Applied, Failed},
@@ -89,7 +90,7 @@ pub(super) async fn bring(
     let base = round.context.bases.of(round.context, landscape, &plan.class);
     let digest = base.objects.digest;
     let recorded =
-        round.kyma.status.as_ref().and_then(|status| status::condition_message(&status.conditions, status::APPLIED));
+        round.kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
     let mut applied = Applied::before(&base.objects, memory.applied.take(), recorded, &digest);
     let owner = landscape::key(&round.kyma.metadata);
     if let Some(live) = live {

@@ -12,6 +12,7 @@ use crate::{
         names::{SKR_KYMA, SKR_NAMESPACE},
     },
     cluster::{Cluster, Error, Kind},
+    conditions,
     controller::status_body,
     counterpart::{self, Write},
     name::Key,
@@ -88,9 +89,9 @@ pub(super) async fn show(
 /// The status as users of the runtime see it: references lead to objects that they can see.
 fn copy(status: &KymaStatus) -> KymaStatus {
     let mut shown = status.clone();
-    shown
-        .conditions
-        .retain(|condition| ![status::APPLIED, status::RECONCILE_REQUESTED].contains(&condition.type_.as_str()));
+    shown.conditions.retain(|condition| {
+        ![conditions::APPLIED, conditions::RECONCILE_REQUESTED].contains(&condition.type_.as_str())
+    });
     for module in &mut shown.modules {
         module.manifest = None;
         if let Some(template) = &mut module.template {
