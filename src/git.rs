@@ -19,6 +19,7 @@ pub use self::{
     error::Error,
     local::{Place, locate, read_work_tree, resolve},
     mirror::{Fetched, Mirror},
+    objects::Files,
     remote::{Credentials, Reference, Remote},
     state::State,
     url::{ParseUrlError, Url},

@@ -39,7 +39,7 @@ pub(super) fn checked(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
             return Err(Problem::Refused);
         }
         let capabilities = line.iter().position(|&byte| byte == 0).map_or(&b""[..], |zero| &line[zero + 1..]);
-        let mut capabilities = capabilities.split(|byte| byte.is_ascii_whitespace());
+        let mut capabilities = capabilities.split(u8::is_ascii_whitespace);
         if capabilities.any(|capability| capability == b"object-format=sha256") {
             return Err(Problem::Sha256);
         }

@@ -149,7 +149,9 @@ fn commit_from_network(
     id: git2::Oid,
     guard: &Guard<'_>,
 ) -> Result<(), Fault> {
-    if let Some((reference, _, _)) = listed.iter().find(|(_, listed, _)| *listed == id) {
+    // `tag^{}` stands for what a tag points to, and cannot be asked for.
+    let is_reference = |name: &str| !name.ends_with("^{}");
+    if let Some((reference, _, _)) = listed.iter().find(|(name, listed, _)| *listed == id && is_reference(name)) {
         return download(connection, &[format!("+{reference}:{FETCHED}")], guard);
     }
     // Many servers give any commit to who knows its id. Those that do not say so beforehand, and nothing is lost.
@@ -201,7 +203,7 @@ fn state(operation: &'static str, repository: &Repository, error: &git2::Error) 
 
 /// libgit2 refuses what it does not know of a repository's format by naming it.
 pub(super) fn is_sha256_error(error: &git2::Error) -> bool {
-    error.class() == ErrorClass::Repository && error.message().to_ascii_lowercase().contains("objectformat")
+    error.class() == ErrorClass::Repository && error.message().to_ascii_lowercase().contains("object format")
 }
 
 // === impl Fault ===

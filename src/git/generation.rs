@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use git2::{ObjectType, Odb, Repository, RepositoryInitOptions, Revwalk};
+use git2::{ObjectType, Odb, Repository, RepositoryInitOptions, Revwalk, Signature, Time};
 
 use super::{
     error::Error,
@@ -18,7 +18,7 @@ use crate::revision::Oid;
 
 /// Reference of the last good commit.
 const GOOD: &str = "refs/tidegate/good";
-/// Below it, a reference for each object that is in use.
+/// Below it, a reference for each tree or blob that is in use.
 const KEEP: &str = "refs/tidegate/keep/";
 
 /// A generation that is being built. Dropped before it is finished, it leaves nothing behind.
@@ -80,18 +80,37 @@ pub(super) fn keep(repository: &Repository, ids: &BTreeSet<Oid>) -> Result<(), g
     let odb = repository.odb()?;
     let mut wanted: BTreeSet<String> =
         ids.iter().filter(|id| odb.exists(to_git(**id))).map(|id| format!("{KEEP}{id}")).collect();
-    for reference in repository.references_glob(&format!("{KEEP}*"))? {
-        let mut reference = reference?;
+    let there: Vec<_> = repository.references_glob(&format!("{KEEP}*"))?.collect::<Result<_, _>>()?;
+    for mut reference in there {
         let is_wanted = reference.name().is_ok_and(|name| wanted.remove(name));
         if !is_wanted {
             reference.delete()?;
         }
     }
     for name in wanted {
-        let id = git2::Oid::from_str(name.trim_start_matches(KEEP))?;
-        repository.reference(&name, id, true, "keep")?;
+        keep_one(repository, git2::Oid::from_str(name.trim_start_matches(KEEP))?)?;
     }
     Ok(())
+}
+
+/// Keeps a tree or a blob.
+///
+/// The reference points to a commit that holds it: libgit2's local transport gives up on references to anything else.
+/// The commit is as old as can be, so that it comes last when a fetch tells the remote what is there already.
+fn keep_one(repository: &Repository, id: git2::Oid) -> Result<(), git2::Error> {
+    let object = repository.find_object(id, None)?;
+    let tree = match object.kind() {
+        Some(ObjectType::Tree) => object.peel_to_tree()?,
+        Some(ObjectType::Blob) => {
+            let mut builder = repository.treebuilder(None)?;
+            builder.insert("blob", id, 0o100_644)?;
+            repository.find_tree(builder.write()?)?
+        }
+        _ => return Ok(()),
+    };
+    let nobody = Signature::new("tidegate", "tidegate", &Time::new(0, 0))?;
+    let commit = repository.commit(None, &nobody, &nobody, "in use", &tree, &[])?;
+    repository.reference(&format!("{KEEP}{id}"), commit, true, "keep").map(drop)
 }
 
 /// Points the reference of the last good commit.
@@ -131,8 +150,8 @@ pub(super) fn save(old: &Repository, new: &Repository, good: Option<Oid>) {
         }
     }
     for id in kept(old) {
-        if copy(&from, &to, id).is_ok() {
-            let _ = new.reference(&format!("{KEEP}{id}"), id, true, "keep");
+        if copy(&from, &to, id).is_err() || keep_one(new, id).is_err() {
+            tracing::warn!(object = %id, "object in use could not be saved from a damaged mirror");
         }
     }
 }
@@ -162,7 +181,7 @@ pub(super) fn pack(old: &Repository, new: &Repository, good: Option<Oid>) -> Res
         }
     }
     for id in kept {
-        new.reference(&format!("{KEEP}{id}"), id, true, "keep")?;
+        keep_one(new, id)?;
     }
     Ok(())
 }
@@ -177,10 +196,11 @@ fn has_history(repository: &Repository, commit: git2::Oid) -> bool {
     walk().is_ok()
 }
 
-/// The objects under the references for what is in use.
+/// The trees and blobs that references keep.
 fn kept(repository: &Repository) -> Vec<git2::Oid> {
     let Ok(references) = repository.references_glob(&format!("{KEEP}*")) else { return Vec::new() };
-    references.filter_map(|reference| reference.ok()?.target()).collect()
+    let id = |name: &str| git2::Oid::from_str(name.strip_prefix(KEEP)?).ok();
+    references.filter_map(|reference| id(reference.ok()?.name().ok()?)).collect()
 }
 
 fn copy_commit(old: &Repository, from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<(), git2::Error> {

@@ -372,9 +372,9 @@ fn agent(ca: Option<&[u8]>) -> Result<Agent, Error> {
 fn authorities(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {
     let mut certificates = Vec::new();
     for item in parse_pem(pem) {
-        match item.map_err(|_| Error::Authorities)? {
-            PemItem::Certificate(certificate) => certificates.push(certificate),
-            _ => {} // A key beside the certificate is none of ours.
+        // A key beside the certificate is none of ours.
+        if let PemItem::Certificate(certificate) = item.map_err(|_| Error::Authorities)? {
+            certificates.push(certificate);
         }
     }
     let mut store = rustls::RootCertStore::empty();

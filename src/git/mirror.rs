@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A generation is a bare repository with these references: `refs/tidegate/fetched` (what the last fetch found),
-//! `refs/tidegate/good` (the last good commit) and `refs/tidegate/keep/<id>` (trees that are in use). A generation is
+//! `refs/tidegate/good` (the last good commit) and `refs/tidegate/keep/<id>` (trees and blobs that are in use). A generation is
 //! never repaired in place: one that is damaged, or holds too many packs, is replaced by the next one, which is built
 //! beside it and gets its number by renaming. Whoever reads holds the gate open meanwhile.
 
@@ -30,7 +30,7 @@ use super::{
     error::Error,
     fetch, generation,
     limits::{DEADLINE_GRACE, PACKS_MAX},
-    objects::{self, from_git, to_git},
+    objects::{self, Files, from_git, to_git},
     remote::Remote,
     state::{State, good, state_error},
     thread,
@@ -157,7 +157,7 @@ impl Mirror {
     /// Reads the YAML and JSON files of a tree, or the one file that a blob is; named below `path`.
     ///
     /// [`Error::Missing`] means that this mirror never had the object, or does not have it any more.
-    pub async fn read_object(&self, id: Oid, path: &str, limits: Limits) -> Result<Vec<(Arc<str>, Arc<[u8]>)>, Error> {
+    pub async fn read_object(&self, id: Oid, path: &str, limits: Limits) -> Result<Files, Error> {
         let path = path.to_owned();
         self.read(move |shared, repository| {
             shared.require(repository, id)?;
@@ -166,7 +166,7 @@ impl Mirror {
         .await
     }
 
-    /// Keeps these trees, blobs and commits whatever becomes of the branch, and no others that were kept before.
+    /// Keeps these trees and blobs whatever becomes of the branch, and no others that were kept before.
     ///
     /// What the mirror does not have is passed over: it cannot be kept, and reading it says so.
     pub async fn keep(&self, ids: BTreeSet<Oid>) -> Result<(), Error> {

@@ -16,6 +16,9 @@ use crate::{
 /// How an object that cannot be read becomes an error: a mirror says something else than a repository of the user.
 pub(super) type Broken<'a> = &'a dyn Fn(String) -> Error;
 
+/// Paths and their bytes, in path order.
+pub type Files = Vec<(Arc<str>, Arc<[u8]>)>;
+
 /// Collects the files of a snapshot within its limits.
 ///
 /// Files come in path order, so that the same files are read or left out wherever they come from.
@@ -71,7 +74,7 @@ pub(super) fn files(
     path: &str,
     limits: Limits,
     broken: Broken<'_>,
-) -> Result<Vec<(Arc<str>, Arc<[u8]>)>, Error> {
+) -> Result<Files, Error> {
     let odb = repository.odb().map_err(|_| broken("its objects".to_owned()))?;
     let (_, kind) = odb.read_header(to_git(id)).map_err(|_| broken(format!("object {id}")))?;
     let filter = Filter::default();

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use git2::{AttrCheckFlags, ObjectType, Oid, Repository};
+use git2::{AttrCheckFlags, AttrValue, ObjectType, Oid, Repository};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, Stat, openat, readlinkat, statat},
     io::Errno,
@@ -129,7 +129,7 @@ impl<'r> Index<'r> {
             entries.insert(entry.path.clone(), entry);
         }
         let written = index.path().and_then(|path| rustix::fs::stat(path).ok());
-        let written = written.map_or((0, 0), |stat| (stat.st_mtime as i64, stat.st_mtime_nsec as i64));
+        let written = written.map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec as i64));
         let config = repository.config().map_err(|_| broken("its configuration is broken"))?;
         Ok(Index {
             repository,
@@ -152,14 +152,14 @@ impl<'r> Index<'r> {
     /// The blob id of a file that has not changed since git looked at it.
     fn unchanged(&self, path: &[u8], stat: &Stat) -> Option<Oid> {
         let entry = self.entries.get(path)?;
-        let modified = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+        let modified = (stat.st_mtime, stat.st_mtime_nsec as i64);
         let same = |time: git2::IndexTime, seconds: i64, nanoseconds: i64| {
             i64::from(time.seconds()) == seconds && i64::from(time.nanoseconds()) == nanoseconds
         };
         let is_unchanged = u64::from(entry.file_size) == stat.st_size as u64
             && u64::from(entry.ino) == stat.st_ino & u64::from(u32::MAX)
             && same(entry.mtime, modified.0, modified.1)
-            && same(entry.ctime, stat.st_ctime as i64, stat.st_ctime_nsec as i64)
+            && same(entry.ctime, stat.st_ctime, stat.st_ctime_nsec as i64)
             && modified < self.written
             && entry.mode & 0o170_000 == 0o100_000;
         is_unchanged.then_some(entry.id)
@@ -174,9 +174,10 @@ impl<'r> Index<'r> {
         }
     }
 
-    fn attribute(&self, path: &str, name: &str) -> Option<String> {
+    /// An attribute of a path; the three values that are no text are found by identity, so nothing is copied.
+    fn attribute(&self, path: &str, name: &str) -> AttrValue<'_> {
         let value = self.repository.get_attr(Path::new(path), name, AttrCheckFlags::FILE_THEN_INDEX);
-        value.ok().flatten().map(str::to_owned)
+        AttrValue::from_string(value.ok().flatten())
     }
 
     /// Whether a commit would hold LF where the file holds CRLF.
@@ -184,11 +185,11 @@ impl<'r> Index<'r> {
         if !bytes.windows(2).any(|pair| pair == b"\r\n") {
             return false;
         }
-        match git2::AttrValue::from_string(self.attribute(path, "text").as_deref()) {
-            git2::AttrValue::True => true,
-            git2::AttrValue::False => false,
-            git2::AttrValue::String("auto") => !bytes.contains(&0),
-            _ if self.attribute(path, "eol").is_some() => true,
+        match self.attribute(path, "text") {
+            AttrValue::True => true,
+            AttrValue::False => false,
+            AttrValue::String("auto") => !bytes.contains(&0),
+            _ if self.attribute(path, "eol") != AttrValue::Unspecified => true,
             _ => self.converts_line_ends && !bytes.contains(&0),
         }
     }
@@ -324,10 +325,11 @@ impl<'a> Walk<'a> {
                     self.special(at, id, Content::Submodule)?;
                     return Ok(Some((MODE_SUBMODULE, id)));
                 }
+                let Some(id) = self.folder(&opened, at, ignored)? else { return Ok(None) };
                 if let Some(Err(shown)) = at.visible() {
-                    self.collector.special(shown, crate::revision::Oid::new([0; 20]), Content::NameNotUtf8)?;
+                    self.collector.special(shown, from_git(id), Content::NameNotUtf8)?;
                 }
-                Ok(self.folder(&opened, at, ignored)?.map(|id| (MODE_FOLDER, id)))
+                Ok(Some((MODE_FOLDER, id)))
             }
             FileType::Symlink => {
                 let target = match readlinkat(folder, &entry.name[..], Vec::new()) {
@@ -377,22 +379,22 @@ impl<'a> Walk<'a> {
         let wanted = match at.visible() {
             Some(Ok(path)) if self.takes_all || self.collector.takes(path) => Some(path.to_owned()),
             Some(Err(shown)) if self.collector.takes(shown) => {
-                let id = self.id(opened, at, stat, unchanged)?;
+                let id = self.id(&opened, at, stat, unchanged)?;
                 self.collector.special(shown, from_git(id), Content::NameNotUtf8)?;
                 return Ok(Some((mode, id)));
             }
             _ => None,
         };
-        let Some(path) = wanted else { return Ok(Some((mode, self.id(opened, at, stat, unchanged)?))) };
+        let Some(path) = wanted else { return Ok(Some((mode, self.id(&opened, at, stat, unchanged)?))) };
         if self.collector.is_too_large(stat.st_size as u64) {
-            let id = self.id(opened, at, stat, unchanged)?;
+            let id = self.id(&opened, at, stat, unchanged)?;
             self.collector.special(&path, from_git(id), Content::TooLarge { bytes: stat.st_size as u64 })?;
             return Ok(Some((mode, id)));
         }
         let bytes = self.bytes(&opened, at)?;
         let id = unchanged.unwrap_or_else(|| hash(ObjectType::Blob, &bytes));
         let is_lfs =
-            self.index.as_ref().is_some_and(|index| index.attribute(&path, "filter").as_deref() == Some("lfs"));
+            self.index.as_ref().is_some_and(|index| index.attribute(&path, "filter") == AttrValue::String("lfs"));
         if is_lfs {
             self.collector.special(&path, from_git(id), Content::LfsPointer)?;
         } else {
@@ -432,12 +434,12 @@ impl<'a> Walk<'a> {
     }
 
     /// The blob id of a file that is not wanted.
-    fn id(&self, file: File, at: &Position, stat: &Stat, unchanged: Option<Oid>) -> Result<Oid, Error> {
+    fn id(&self, file: &File, at: &Position, stat: &Stat, unchanged: Option<Oid>) -> Result<Oid, Error> {
         if let Some(id) = unchanged {
             return Ok(id);
         }
         if stat.st_size as u64 <= HASHED_IN_MEMORY_BYTES_MAX {
-            return Ok(hash(ObjectType::Blob, &self.bytes(&file, at)?));
+            return Ok(hash(ObjectType::Blob, &self.bytes(file, at)?));
         }
         let path = format!("/dev/fd/{}", file.as_fd().as_raw_fd());
         Oid::hash_file(ObjectType::Blob, path).map_err(|error| Error::Path {

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod conformance;
+mod git;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
 mod testbed;
