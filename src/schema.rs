@@ -1,7 +1,8 @@
 //! The structural schemas of CustomResourceDefinitions, compiled once and asked offline.
 //!
 //! Says of a value what the API server would say of it: types, patterns, formats, limits, required and unknown fields,
-//! list-map keys and CEL rules. It refuses nothing that the server accepts; unknown fields, which the server may drop
+//! list-map keys and CEL rules. It refuses nothing that the server accepts, but for one thing: a list where a text of a
+//! format must be, which the server lets pass and no reader expects. Unknown fields, which the server may drop
 //! in silence, are violations here, since a definition with a misspelt field never means what its author thinks.
 //! It knows neither files nor positions: a violation bears a path, and its reader finds the line.
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value};
 
 use super::{
     Violation, ViolationKind, metadata,
-    node::{Bounds, Limit, List, Node, Others, Type},
+    node::{Bounds, Limit, List, Node, Others, Type, Width},
     rule, suggest,
 };
 use crate::object::PathPart;
@@ -225,12 +225,23 @@ fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Vec<V
         }
         _ => {}
     }
+    if let Some((min, max)) = schema.width.map(Width::range)
+        && !whole(number).is_some_and(|whole| (min..=max).contains(&whole))
+    {
+        refuse(format!("{number} does not fit; it must be between {min} and {max}"));
+    }
     if let Some(step) = schema.multiple_of
         && step > 0.0
         && (value / step).fract() != 0.0
     {
         refuse(format!("{number} must be a multiple of {step}"));
     }
+}
+
+/// A whole number, also one that is written as `8080.0`; `None` for one that is beyond all limits.
+fn whole(number: &Number) -> Option<i128> {
+    let written_whole = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    written_whole.or_else(|| format!("{:.0}", number.as_f64()?).parse().ok())
 }
 
 fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Vec<Violation>) {

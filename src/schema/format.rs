@@ -4,7 +4,8 @@
 //! A format that is not here is not checked, by us as by the server; of the formats that the server checks, those that
 //! no CRD of ours or of the systems we replace uses (`isbn`, `creditcard`, `ssn`, …) are left out on purpose.
 
-use std::net::IpAddr;
+// Addresses as values; the sockets are in `std::net`.
+use core::net::IpAddr;
 
 /// A format that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

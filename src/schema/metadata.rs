@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Violation, ViolationKind,
-    check::{Path, type_name},
+    check::{Path, cut, type_name},
     suggest,
 };
 use crate::name;
@@ -68,7 +68,8 @@ pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut
                 }
                 None => missing_name(path, out),
             }
-            for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            // A null is no value, but it does not make a field known.
+            for (field, value) in fields.iter().filter(|(field, value)| !value.is_null() || !is_known(field)) {
                 path.within(field, |path| check_field(field, value, path, out));
             }
         }
@@ -113,12 +114,16 @@ fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Vec<Violat
             let message = format!("must be a text, not {}", type_name(value));
             out.push(path.violation(ViolationKind::Type, message));
         }
-        known if FIELDS.contains(&known) => {}
+        known if is_known(known) => {}
         unknown => {
             let did_you_mean = suggest::nearest(unknown, FIELDS).map(str::to_owned);
             out.push(path.unknown_field(unknown, did_you_mean));
         }
     }
+}
+
+fn is_known(field: &str) -> bool {
+    FIELDS.contains(&field)
 }
 
 /// A mapping of texts, and a check of each entry.
@@ -207,11 +212,6 @@ fn is_label_value(text: &str) -> bool {
         && ends(text.chars().next_back())
 }
 
-/// The beginning of a text, for a message.
-fn cut(text: &str) -> String {
-    super::check::cut(text)
-}
-
 /// Whether a field is one that every object has, beside those of its schema.
 pub(super) fn is_type_or_metadata(field: &str) -> bool {
     matches!(field, "apiVersion" | "kind" | "metadata")
@@ -227,11 +227,28 @@ pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut
             Some(Value::String(text)) if text.is_empty() => {
                 out.push(path.violation(ViolationKind::Required, format!("`{field}` must not be empty")));
             }
+            Some(Value::String(text)) if !is_type(field, text) => {
+                let message = format!("`{}` is no {}", cut(text), if field == "kind" { "kind" } else { "API version" });
+                out.push(path.violation(ViolationKind::Metadata, message));
+            }
             Some(Value::String(_)) => {}
             Some(other) => {
                 let message = format!("must be a text, not {}", type_name(other));
                 out.push(path.violation(ViolationKind::Type, message));
             }
         });
+    }
+}
+
+/// A kind is a label that may have upper-case letters and begins with a letter; an API version has one slash at most.
+fn is_type(field: &str, text: &str) -> bool {
+    match field {
+        "kind" => {
+            text.len() <= LABEL_LEN_MAX
+                && text.starts_with(|c: char| c.is_ascii_alphabetic())
+                && !text.ends_with('-')
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        }
+        _ => text.matches('/').count() <= 1,
     }
 }

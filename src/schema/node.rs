@@ -34,6 +34,8 @@ pub(super) struct Node {
     pub(super) minimum: Option<Limit>,
     pub(super) maximum: Option<Limit>,
     pub(super) multiple_of: Option<f64>,
+    /// What a whole number must fit into, from its format.
+    pub(super) width: Option<Width>,
     pub(super) all_of: Vec<Node>,
     pub(super) any_of: Vec<Node>,
     pub(super) one_of: Vec<Node>,
@@ -89,6 +91,15 @@ pub(super) struct Limit {
     pub(super) exclusive: bool,
 }
 
+/// The formats of whole numbers, which the server checks as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+}
+
 /// Whether a schema stands for a value, or only adds conditions inside `allOf`, `anyOf`, `oneOf` or `not`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -141,6 +152,7 @@ impl Node {
             minimum: Limit::of(props.minimum, props.exclusive_minimum),
             maximum: Limit::of(props.maximum, props.exclusive_maximum),
             multiple_of: props.multiple_of,
+            width: props.format.as_deref().and_then(Width::of),
             // The alternatives of an int-or-string only repeat what the marker says.
             all_of: if int_or_string { Vec::new() } else { compile_all(&props.all_of)? },
             any_of: if int_or_string { Vec::new() } else { compile_all(&props.any_of)? },
@@ -284,5 +296,29 @@ impl Bounds<usize> {
 impl Limit {
     fn of(value: Option<f64>, exclusive: Option<bool>) -> Option<Limit> {
         value.map(|value| Limit { value, exclusive: exclusive.unwrap_or_default() })
+    }
+}
+
+// === impl Width ===
+
+impl Width {
+    fn of(format: &str) -> Option<Width> {
+        Some(match format {
+            "int32" => Width::Int32,
+            "int64" => Width::Int64,
+            "uint32" => Width::Uint32,
+            "uint64" => Width::Uint64,
+            _ => return None,
+        })
+    }
+
+    /// The smallest and the greatest number that fits.
+    pub(super) fn range(self) -> (i128, i128) {
+        match self {
+            Width::Int32 => (i32::MIN.into(), i32::MAX.into()),
+            Width::Int64 => (i64::MIN.into(), i64::MAX.into()),
+            Width::Uint32 => (0, u32::MAX.into()),
+            Width::Uint64 => (0, u64::MAX.into()),
+        }
     }
 }

@@ -1,5 +1,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "tables read better with their values written in place")]
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -141,6 +143,24 @@ fn numbers_have_bounds() {
         json!({"a": 101, "b": 0.7}),
         &["spec.a: 101 must be at most 100", "spec.b: 0.7 must be a multiple of 0.5"],
     );
+}
+
+#[test]
+fn whole_numbers_fit_their_format() {
+    let number = |format: &str| json!({"type": "object", "properties": {"a": {"type": "integer", "format": format}}});
+    check(number("int32"), json!({"a": 2_147_483_647}), &[]);
+    check(
+        number("int32"),
+        json!({"a": 3_000_000_000_u64}),
+        &["spec.a: 3000000000 does not fit; it must be between -2147483648 and 2147483647"],
+    );
+    check(number("int64"), json!({"a": -1.0}), &[]);
+    check(
+        number("int64"),
+        json!({"a": u64::MAX}),
+        &["spec.a: 18446744073709551615 does not fit; it must be between -9223372036854775808 and 9223372036854775807"],
+    );
+    check(number("double"), json!({"a": u64::MAX}), &[]);
 }
 
 #[test]
@@ -417,7 +437,8 @@ fn twenty_thousand_definitions_take_no_time() {
 proptest! {
     #[test]
     fn checking_never_panics_and_defaults_never_make_it_worse(value in arbitrary_json()) {
-        let schema = Schema::of(&crate::api::crd("Kyma").unwrap()).unwrap();
+        static KYMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(&crate::api::crd("Kyma").unwrap()).unwrap());
+        let schema = &*KYMA;
         let mut value = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "a"}, "spec": value});
         let before: Vec<ViolationKind> = schema.check(&value).into_iter().map(|violation| violation.kind).collect();
         schema.default(&mut value);
