@@ -1,6 +1,9 @@
 //! The command line: one file a command, and the exit codes that they share.
 
 mod crds;
+mod render;
+mod repository;
+mod template;
 
 use std::process::ExitCode;
 
@@ -17,6 +20,8 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Crds(crds::Arguments),
+    Render(render::Arguments),
+    Template(template::Arguments),
 }
 
 /// How a command ends, as an exit code.
@@ -54,6 +59,8 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result: anyhow::Result<Exit> = match arguments.command {
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Render(arguments) => render::run(&arguments),
+        Command::Template(arguments) => template::run(&arguments),
     };
     match result {
         Ok(exit) => exit.into(),

@@ -26,6 +26,7 @@ use crate::{
 
 mod images;
 pub mod live;
+pub mod offline;
 mod scope;
 mod shared;
 

@@ -23,6 +23,7 @@ use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place},
     landscape::SourceName,
     object::Object,
+    snapshot::Snapshot,
     yaml,
 };
 
@@ -234,6 +235,27 @@ impl std::fmt::Debug for Templates {
 pub fn example(template: Template) -> Value {
     let nodes = yaml::parse(template.context(), &yaml::Limits::default());
     nodes.ok().and_then(|nodes| nodes.first().map(yaml::Node::to_json)).unwrap_or_default()
+}
+
+/// The templates below a folder of a snapshot: its YAML files, but those that document contexts.
+pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -> Vec<TemplateFile> {
+    let mut files = Vec::new();
+    for (path, file) in snapshot.below(folder) {
+        let name = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
+        if !name.ends_with(".yaml") || name.ends_with(".context.yaml") {
+            continue;
+        }
+        match file.text().map(|bytes| std::str::from_utf8(bytes)) {
+            Some(Ok(text)) => {
+                files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text: text.to_owned() });
+            }
+            Some(Err(_)) | None => {
+                let message = format!("template {name} cannot be read: it is no text, a link, or too large");
+                diagnostics.push(Diagnostic::error(CODE_TEMPLATE, message).at(Place::file(path)));
+            }
+        }
+    }
+    files
 }
 
 fn unknown(file: &TemplateFile) -> Diagnostic {

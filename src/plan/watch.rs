@@ -94,6 +94,19 @@ pub fn watch(watcher: &Watcher) -> Result<Watch, Error> {
     })
 }
 
+// === impl Error ===
+
+impl Error {
+    /// What is wrong: the Watcher, or the Gateway that it selects.
+    pub fn key(&self) -> &Key {
+        match self {
+            Error::NoManager(key) | Error::Port { watcher: key, .. } | Error::NoGateway(key) | Error::NoHosts(key) => {
+                key
+            }
+        }
+    }
+}
+
 // === impl Watch ===
 
 impl Watch {

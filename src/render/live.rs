@@ -23,6 +23,9 @@ pub const GATEWAYS: &str = "gateways";
 /// What the API server of a runtime trusts when it calls the webhook, as base64 of PEM.
 pub const CA_BUNDLE: &str = "CA bundle";
 
+/// How the names of uids begin; see [`uid`].
+pub const UID_OF: &str = "uid of ";
+
 const OPEN: &str = "((live: ";
 const CLOSE: &str = "))";
 
@@ -33,7 +36,7 @@ pub fn placeholder(value: &str) -> String {
 
 /// The name of an object's uid.
 pub fn uid(kind: &str, key: &crate::name::Key) -> String {
-    format!("uid of {kind} {key}")
+    format!("{UID_OF}{kind} {key}")
 }
 
 /// Every placeholder in a value, with its path.

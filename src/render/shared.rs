@@ -41,6 +41,8 @@ pub struct SharedObject {
     pub digest: Digest,
     /// Whether its definition allows to take over an object that exists without our mark.
     pub adopt: bool,
+    /// Its position among the objects that were given.
+    pub index: usize,
     body: Arc<[Piece]>,
 }
 
@@ -72,7 +74,7 @@ impl SharedObjects {
         let own = scope::of_crds(originals.iter().copied());
         let mut seen = BTreeSet::new();
         let mut shared = Vec::with_capacity(originals.len());
-        for original in originals {
+        for (index, original) in originals.into_iter().enumerate() {
             let mut object = original.clone();
             let gvk = object.gvk();
             let scope = scope::built_in_scope(&gvk.group, &gvk.kind)
@@ -84,7 +86,7 @@ impl SharedObjects {
                 Some(true) | None => {}
             }
             if seen.insert(object.id()) {
-                shared.push(SharedObject::new(object, gvk, mark));
+                shared.push(SharedObject::new(object, gvk, mark, index));
             }
         }
         shared.sort_by(|a, b| a.id.apply_order().cmp(&b.id.apply_order()));
@@ -96,7 +98,7 @@ impl SharedObjects {
 // === impl SharedObject ===
 
 impl SharedObject {
-    fn new(mut object: Object, gvk: Gvk, mark: Mark) -> SharedObject {
+    fn new(mut object: Object, gvk: Gvk, mark: Mark, index: usize) -> SharedObject {
         let before = object.value().to_string();
         let [owner, owner_name] = placeholders(&before);
         object.set_label(label::MANAGED_BY, names::MANAGED_BY_SKR);
@@ -113,7 +115,7 @@ impl SharedObject {
         let text = object.value().to_string();
         let body = pieces(&text, &owner, &owner_name);
         let adopt = object.annotation(annotation::ADOPT) == Some("true");
-        SharedObject { id: object.id(), gvk, digest, adopt, body: body.into() }
+        SharedObject { id: object.id(), gvk, digest, adopt, index, body: body.into() }
     }
 
     /// Its JSON for one owner: the Kyma or the Manifest in KCP.

@@ -1,0 +1,127 @@
+//! `tidegate render`: everything that a repository leads to, without any cluster.
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+
+use super::{Exit, repository::Repository};
+use crate::{
+    definition::{self, Definitions, Kind},
+    diagnostic::Diagnostics,
+    name::Key,
+    render::offline::{self, Assumptions, Rendering, TargetName},
+    yaml,
+};
+
+/// Prints every object that definitions lead to, for the control plane and for each runtime.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    repository: Repository,
+    /// Only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME.
+    #[arg(long, value_name = "TARGET")]
+    target: Option<String>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
+    output: Output,
+    /// File with values that only a cluster knows: a mapping from what stands in a placeholder `((live: …))` to its value.
+    #[arg(long, value_name = "FILE")]
+    assume: Option<PathBuf>,
+    /// Folder of templates that replace embedded ones, where the repository does not.
+    #[arg(long, value_name = "DIR")]
+    templates: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Output {
+    /// One YAML document an object, preceded by its target and its origin.
+    Yaml,
+    /// One JSON object.
+    Json,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let assumptions = arguments.assume.as_deref().map(read_assumptions).transpose()?.unwrap_or_default();
+    let loaded = arguments.repository.load()?;
+    let mut diagnostics = Diagnostics::default();
+    let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
+    let definitions =
+        definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
+    let target = arguments.target.as_deref().map(|text| find_target(&definitions, text)).transpose()?;
+    let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
+    let rendering = offline::render(&mut diagnostics, &definitions, &loaded.source, &library, &assumptions, &wanted);
+    let text = match arguments.output {
+        Output::Yaml => yaml_text(&rendering),
+        Output::Json => {
+            let targets: Vec<_> = rendering.targets.iter().map(offline::Target::to_value).collect();
+            let value = json!({ "targets": targets, "unknown": rendering.unknown });
+            format!("{}\n", serde_json::to_string_pretty(&value).context("cannot write JSON")?)
+        }
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        result => result.context("cannot write to standard output")?,
+    }
+    let exit = if diagnostics.has_errors() { Exit::Invalid } else { Exit::Ok };
+    for diagnostic in diagnostics.sorted() {
+        anstream::eprintln!("{diagnostic}");
+    }
+    Ok(exit)
+}
+
+fn yaml_text(rendering: &Rendering) -> String {
+    let mut text = String::new();
+    for target in &rendering.targets {
+        for rendered in &target.objects {
+            text.push_str(&format!("---\n# target: {}\n# from: {}\n", target.name, rendered.from()));
+            text.push_str(&yaml::to_string(rendered.object.value()));
+        }
+    }
+    text
+}
+
+/// The target that the user means.
+fn find_target(definitions: &Definitions, text: &str) -> anyhow::Result<TargetName> {
+    if text == "kcp" {
+        return Ok(TargetName::Kcp);
+    }
+    // What `# target:` prints is understood as well.
+    let text = text.strip_prefix("skr/").unwrap_or(text);
+    let declared = definitions.good.keys().filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key);
+    let found: Vec<&Key> = match text.split_once('/') {
+        Some((namespace, name)) => declared.filter(|key| key.namespace() == namespace && key.name() == name).collect(),
+        None => declared.filter(|key| key.name() == text).collect(),
+    };
+    match found.as_slice() {
+        [one] => Ok(TargetName::Runtime((*one).clone())),
+        [] => {
+            let withheld = definitions.withheld.iter().find(|withheld| {
+                withheld.kind == Kind::Kyma && (withheld.key.name() == text || withheld.key.to_string() == text)
+            });
+            if let Some(withheld) = withheld {
+                bail!("Kyma {} is withheld: {}", withheld.key, withheld.message);
+            }
+            bail!("there is no target `{text}`; use `kcp` or the name of a Kyma that the repository declares")
+        }
+        [first, ..] => bail!("several Kymas are named `{text}`; use NAMESPACE/NAME, for example `{first}`"),
+    }
+}
+
+fn read_assumptions(path: &Path) -> anyhow::Result<Assumptions> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let assumptions: Assumptions = match yaml::read_own(&text) {
+        Ok(assumptions) => assumptions,
+        Err(error) => bail!("{shown}:{}: {}", error.line, error.message),
+    };
+    match assumptions.unknown_key() {
+        Some(key) => bail!("{shown}: no placeholder is named `{key}`; see `unknown` in the output of `-o json`"),
+        None => Ok(assumptions),
+    }
+}

@@ -1,0 +1,173 @@
+//! The repository that a command reads, and how: arguments that several commands share.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::{
+    api::{self, GitSource, names},
+    definition::{Allow, Options},
+    diagnostic::Diagnostics,
+    git,
+    landscape::SourceName,
+    name::Key,
+    schema::Schema,
+    snapshot::{Filter, Limits, Snapshot},
+    template::{self, Library, Templates},
+    yaml::{self, Node},
+};
+
+/// Which repository, which revision of it, and what counts in it.
+#[derive(clap::Args)]
+pub(super) struct Repository {
+    /// A repository, a folder or file in it, or any folder.
+    ///
+    /// Paths in definitions and diagnostics are relative to the repository's root. A folder that has a folder `.tidegate`
+    /// is read as a repository of its own, wherever it lies.
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Branch, tag or commit; without it the files as they lie there, as `git add -A` would see them.
+    #[arg(long, value_name = "REV")]
+    rev: Option<String>,
+    /// Namespace in which definitions count; may be given several times.
+    #[arg(long = "namespace", value_name = "NAMESPACE", default_value = names::KCP_NAMESPACE)]
+    namespaces: Vec<String>,
+    /// GitSource as a file: its name, `paths`, `ignore`, `templates`, `strict` and `allow` count.
+    #[arg(long, value_name = "FILE")]
+    source_file: Option<PathBuf>,
+}
+
+/// What was read.
+pub(super) struct Loaded {
+    /// The files.
+    pub(super) snapshot: Snapshot,
+    /// What counts of them.
+    pub(super) options: Options,
+    /// The source that they stand for.
+    pub(super) source: SourceName,
+}
+
+/// Name of the source where no file names one.
+const SOURCE_NAME: &str = "landscape";
+/// A folder of this name makes the folder around it a repository of its own.
+const OWN_ROOT: &str = ".tidegate";
+
+// === impl Repository ===
+
+impl Repository {
+    /// Reads the files. What is wrong in them is for [`crate::definition::read`] to say.
+    pub(super) fn load(&self) -> anyhow::Result<Loaded> {
+        let place = git::locate(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
+        let own_root = !place.below.is_empty() && self.path.join(OWN_ROOT).is_dir();
+        let below = place.below.clone();
+        let gitsource = self.source_file.as_deref().map(read_source).transpose()?;
+        let spec = gitsource.as_ref().map(|source| source.spec.clone()).unwrap_or_default();
+        let at = |path: &str| match (own_root, path) {
+            (true, "") => below.clone(),
+            (true, path) => format!("{below}/{path}"),
+            (false, path) => path.to_owned(),
+        };
+        let filter = Filter::new(spec.templates.as_deref().map(at).as_deref());
+        let mut snapshot = match &self.rev {
+            Some(rev) => git::resolve(&self.path, rev, &filter, Limits::default()),
+            None => git::read_work_tree(&self.path, &filter, Limits::default()),
+        }
+        .with_context(|| format!("cannot read {}", self.path.display()))?;
+        if own_root {
+            snapshot = rooted_at(snapshot, &place.below);
+        }
+        let paths = match gitsource {
+            Some(_) => spec.paths,
+            None if own_root || place.below.is_empty() => Vec::new(),
+            None => vec![place.below],
+        };
+        let allow = spec.allow.unwrap_or_default();
+        let options = Options {
+            paths,
+            ignore: spec.ignore,
+            templates: spec.templates,
+            strict: spec.strict,
+            allow: Allow { kinds: allow.kinds, namespaces: allow.namespaces, names: allow.names },
+            namespaces: self.namespaces.clone(),
+            ..Options::default()
+        };
+        let first = self.namespaces.first().map_or(names::KCP_NAMESPACE, String::as_str);
+        let name = gitsource.map_or_else(
+            || Key::new(first, SOURCE_NAME),
+            |source| {
+                let metadata = source.metadata;
+                let namespace = metadata.namespace.as_deref().unwrap_or(first);
+                Key::new(namespace, metadata.name.as_deref().unwrap_or(SOURCE_NAME))
+            },
+        );
+        Ok(Loaded { snapshot, options, source: SourceName::new(name) })
+    }
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// The templates: embedded, then those of `folder`, then those of the repository. What is wrong with them is among
+    /// the diagnostics.
+    pub(super) fn library(&self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {
+        let mut base = Templates::embedded();
+        if let Some(folder) = folder {
+            let place = git::locate(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+            let snapshot = git::read_work_tree(folder, &Filter::default(), Limits::default())
+                .with_context(|| format!("cannot read {}", folder.display()))?;
+            let files = template::files(diagnostics, &snapshot, &place.below);
+            base = base.with_overrides(diagnostics, files);
+            base.check(diagnostics);
+        }
+        let mut library = Library::new(base.clone());
+        if let Some(folder) = &self.options.templates {
+            let files = template::files(diagnostics, &self.snapshot, folder.trim_matches('/'));
+            let own = base.with_overrides(diagnostics, files);
+            own.check(diagnostics);
+            library.set(self.source.clone(), own);
+        }
+        Ok(library)
+    }
+}
+
+/// Reads a GitSource as the API server would: by its schema.
+fn read_source(path: &Path) -> anyhow::Result<GitSource> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let documents = match yaml::parse(&text, &yaml::Limits::default()) {
+        Ok(documents) => documents,
+        Err(error) => bail!("{shown}:{}: {}", error.line, error.message),
+    };
+    let is_source = |node: &&Node| node.get("kind").and_then(Node::as_str) == Some("GitSource");
+    let mut sources = documents.iter().filter(is_source);
+    let (Some(node), None) = (sources.next(), sources.next()) else {
+        bail!("{shown} does not hold exactly one GitSource");
+    };
+    let crd = api::crd("GitSource").context("there is no CustomResourceDefinition for GitSource")?;
+    let version = crd.spec.versions.first().and_then(|version| version.schema.as_ref());
+    let props = version.and_then(|schema| schema.open_api_v3_schema.as_ref());
+    let schema = Schema::compile(props.context("GitSource has no schema")?).context("GitSource's schema")?;
+    let value = node.to_json();
+    if let Some(violation) = schema.check(&value).first() {
+        let (line, column) = node.key_position(&violation.path);
+        bail!("{shown}:{line}:{column}: {}", violation.message);
+    }
+    serde_json::from_value(value).with_context(|| format!("cannot read {shown}"))
+}
+
+/// The part of a snapshot below a folder, as a repository of its own.
+fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
+    let below = |path: &Arc<str>| -> Option<Arc<str>> {
+        let rest = path.strip_prefix(folder)?;
+        if rest.is_empty() { Some("".into()) } else { rest.strip_prefix('/').map(Arc::from) }
+    };
+    let files: BTreeMap<_, _> =
+        snapshot.files.into_iter().filter_map(|(path, file)| Some((below(&path)?, file))).collect();
+    let trees: BTreeMap<_, _> =
+        snapshot.trees.into_iter().filter_map(|(path, tree)| Some((below(&path)?, tree))).collect();
+    Snapshot { revision: snapshot.revision, files, trees }
+}
