@@ -5,7 +5,7 @@
 //! many clusters are kept once.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, LazyLock, Mutex, Weak},
     time::{Duration, Instant},
 };
@@ -29,6 +29,9 @@ pub(super) struct Known(Mutex<State>);
 struct State {
     /// From definitions that we applied.
     applied: Kinds,
+    /// The definitions that we applied and whose kinds are served, by uid and generation: one that is made anew, or that
+    /// gets another version, is waited for again.
+    served: BTreeSet<String>,
     /// From discovery, with the time of it.
     discovered: Option<(Instant, Arc<Kinds>)>,
 }
@@ -36,7 +39,9 @@ struct State {
 /// Answers of discovery by the digest of their bytes: clusters with the same definitions share one.
 static INTERNED: LazyLock<Mutex<HashMap<Digest, Weak<Kinds>>>> = LazyLock::new(Mutex::default);
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// The older version is what Kubernetes before 1.30 answers.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
 // === impl Known ===
 
@@ -55,12 +60,19 @@ impl Known {
         }
     }
 
-    /// Learns what a definition brings. Returns whether any of it is new.
-    pub(super) fn learn(&self, kinds: Vec<Kind>) -> bool {
-        let mut state = self.lock();
-        let before = state.applied.len();
-        state.applied.extend(kinds.into_iter().map(|kind| (kind.gvk.clone(), kind)));
-        state.applied.len() != before
+    /// Learns what a definition brings, which may not be served yet.
+    pub(super) fn learn(&self, kinds: &[Kind]) {
+        self.lock().applied.extend(kinds.iter().map(|kind| (kind.gvk.clone(), kind.clone())));
+    }
+
+    /// Whether the kinds of a definition, in this state of it, are known to be served.
+    pub(super) fn is_served(&self, definition: &str) -> bool {
+        self.lock().served.contains(definition)
+    }
+
+    /// Remembers that the kinds of a definition, in this state of it, are served.
+    pub(super) fn note_served(&self, definition: String) {
+        self.lock().served.insert(definition);
     }
 
     /// Forgets a kind that turned out not to be served.

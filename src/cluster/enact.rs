@@ -1,7 +1,7 @@
 //! Applying many objects: in waves, in parallel within one, each with its own outcome.
 //!
 //! A failed object does not stop others, save those that cannot be without it: the objects in a namespace, the custom
-//! resources of a definition. Nothing is retried but a custom resource whose definition was established a moment ago.
+//! resources of a definition. Nothing is retried.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -125,18 +125,14 @@ impl Cluster {
         let [first, middle @ .., last] = waves;
         let mut broken = Broken::default();
         let mut outcomes = self.wave(cause, first, &broken).await;
-        let new_kinds = broken.note(&outcomes);
-        let mut definitions = Vec::new();
-        for (definition, kinds) in new_kinds {
-            if self.kinds.learn(kinds.clone()) && !last.is_empty() {
-                definitions.push((definition, kinds));
-            }
-        }
+        let definitions: Vec<Definition> = broken.note(&outcomes);
+        definitions.iter().for_each(|definition| self.kinds.learn(&definition.kinds));
         // Kinds become served while the waves in between are applied.
-        let established = stream::iter(definitions)
-            .map(async |(definition, kinds)| {
-                let result = self.served(&definition, &kinds).await;
-                (definition, kinds, result)
+        let unserved = definitions.into_iter().filter(|definition| !self.kinds.is_served(&definition.state));
+        let established = stream::iter(unserved)
+            .map(async |definition| {
+                let result = self.wait_established(&definition.id, &definition.kinds).await;
+                (definition, result)
             })
             .buffer_unordered(self.transport.concurrency())
             .collect::<Vec<_>>();
@@ -149,20 +145,18 @@ impl Cluster {
         };
         let (between, established) = futures::join!(between, established);
         outcomes.extend(between);
-        for (definition, kinds, result) in established {
-            if let Err(error) = result {
-                broken.blame(&definition, &kinds);
-                fail(&mut outcomes, &definition, error);
+        for (definition, result) in established {
+            match result {
+                Ok(()) => self.kinds.note_served(definition.state),
+                Err(error) => {
+                    broken.blame(&definition.id, &definition.kinds);
+                    fail(&mut outcomes, &definition.id, error);
+                }
             }
         }
         outcomes.extend(self.wave(cause, last, &broken).await);
         outcomes.sort_unstable_by_key(|(index, ..)| *index);
         outcomes.into_iter().map(|(_, _, outcome)| outcome).collect()
-    }
-
-    /// Waits until the kinds of a definition are served.
-    pub async fn wait_established(&self, definition: &ObjectId, kinds: &[Kind]) -> Result<(), Error> {
-        self.served(definition, kinds).await
     }
 
     async fn wave(&self, cause: &Cause, tasks: Vec<(usize, Task)>, broken: &Broken) -> Vec<Done> {
@@ -201,8 +195,9 @@ impl Cluster {
         result
     }
 
-    /// Polls until every kind of a definition answers a list: only that says that objects of it can be applied.
-    async fn served(&self, definition: &ObjectId, kinds: &[Kind]) -> Result<(), Error> {
+    /// Waits until the kinds of a definition are served: polls until each answers a list, since only that says that
+    /// objects of it can be applied.
+    pub async fn wait_established(&self, definition: &ObjectId, kinds: &[Kind]) -> Result<(), Error> {
         let start = Instant::now();
         for kind in kinds {
             let mut pause = ESTABLISHED_POLL_MIN;
@@ -283,6 +278,14 @@ impl Cluster {
 /// Index of the task, the body of a definition, and the outcome.
 type Done = (usize, Option<Bytes>, Outcome);
 
+/// A definition that was applied.
+struct Definition {
+    id: ObjectId,
+    /// Uid and generation.
+    state: String,
+    kinds: Vec<Kind>,
+}
+
 fn fail(outcomes: &mut [Done], definition: &ObjectId, error: Error) {
     if let Some((_, _, outcome)) = outcomes.iter_mut().find(|(_, _, outcome)| outcome.id == *definition) {
         outcome.effect = Effect::Failed(error);
@@ -292,24 +295,20 @@ fn fail(outcomes: &mut [Done], definition: &ObjectId, error: Error) {
 // === impl Broken ===
 
 impl Broken {
-    /// Remembers what failed in the first wave; returns the kinds of definitions that were applied.
-    fn note(&mut self, outcomes: &[Done]) -> Vec<(ObjectId, Vec<Kind>)> {
+    /// Remembers what failed in the first wave; returns the definitions that were applied.
+    fn note(&mut self, outcomes: &[Done]) -> Vec<Definition> {
         let mut applied = Vec::new();
-        for (_, body, outcome) in outcomes {
-            let failed = !outcome.effect.is_applied();
-            match body {
-                None if failed => {
-                    self.namespaces.insert(Arc::clone(&outcome.id.name), outcome.id.clone());
+        for (_, body, Outcome { id, effect }) in outcomes {
+            match (body.as_ref().map(|body| kinds_of(body)), effect) {
+                (Some(kinds), Effect::Applied { metadata, .. }) => {
+                    let state = format!("{}/{}", metadata.uid, metadata.generation);
+                    applied.push(Definition { id: id.clone(), state, kinds });
                 }
-                None => {}
-                Some(body) => {
-                    let kinds = kinds_of(body);
-                    if failed {
-                        self.blame(&outcome.id, &kinds);
-                    } else {
-                        applied.push((outcome.id.clone(), kinds));
-                    }
+                (Some(kinds), Effect::Failed(_) | Effect::Skipped { .. }) => self.blame(id, &kinds),
+                (None, Effect::Failed(_) | Effect::Skipped { .. }) => {
+                    self.namespaces.insert(Arc::clone(&id.name), id.clone());
                 }
+                (None, Effect::Applied { .. }) => {}
             }
         }
         applied

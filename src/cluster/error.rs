@@ -87,7 +87,7 @@ pub enum Error {
         message: String,
     },
     /// The API server does not serve this kind.
-    #[error("the API server does not serve {gvk}")]
+    #[error("the API server does not serve {}", kind_name(gvk))]
     NotServed {
         /// The kind.
         gvk: Gvk,
@@ -306,6 +306,14 @@ impl fmt::Display for FieldConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.field, self.manager)
     }
+}
+
+/// `Kind.group`, with the version where it is known.
+fn kind_name(gvk: &Gvk) -> String {
+    if gvk.version.is_empty() {
+        return if gvk.group.is_empty() { gvk.kind.to_string() } else { format!("{}.{}", gvk.kind, gvk.group) };
+    }
+    gvk.to_string()
 }
 
 fn list(causes: &[FieldConflict]) -> String {

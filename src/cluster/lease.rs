@@ -181,7 +181,8 @@ impl fmt::Debug for Leadership {
 impl Elector {
     /// An elector that has not begun yet, and what tells everybody else whether we lead.
     ///
-    /// `cluster` must not be guarded by the leadership that is made here.
+    /// `cluster` must not be guarded by the leadership that is made here, and should serve nothing else: a renewal that
+    /// queues behind a thousand writes comes late.
     pub fn new(cluster: Arc<Cluster>, options: Options) -> (Elector, Leadership) {
         let (changes, receiver) = watch::channel(false);
         let state = Arc::default();

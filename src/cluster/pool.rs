@@ -33,6 +33,8 @@ pub struct Pool {
     limits: Limits,
     leadership: Option<Leadership>,
     entries: Mutex<BTreeMap<Key, Entry>>,
+    /// Requests of clients that are held no more.
+    retired: Mutex<Requests>,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,7 @@ struct Secret {
 impl Pool {
     /// An empty pool that reads access Secrets from `kcp`.
     pub fn new(kcp: Arc<Cluster>, limits: Limits, leadership: Option<Leadership>) -> Pool {
-        Pool { kcp, limits, leadership, entries: Mutex::default() }
+        Pool { kcp, limits, leadership, entries: Mutex::default(), retired: Mutex::default() }
     }
 
     /// The runtime of a Kyma, as its Secret of this resource version says how to reach it.
@@ -66,12 +68,18 @@ impl Pool {
     pub async fn cluster(&self, runtime: &Key, secret: &Key, resource_version: &str) -> Result<Arc<Cluster>, Error> {
         let (cell, former) = self.entry(runtime, secret, resource_version);
         let cluster = cell.get_or_try_init(async || self.connect(runtime, secret, former.as_deref()).await).await?;
+        if former.is_some() {
+            // Its breaker and counters are handed over; its connections need not wait for it.
+            if let Some(entry) = self.entries().get_mut(runtime).filter(|entry| Arc::ptr_eq(&entry.cluster, &cell)) {
+                entry.former = None;
+            }
+        }
         Ok(Arc::clone(cluster))
     }
 
-    /// The client of a runtime, if there is one; makes none.
+    /// The client of a runtime that was used last, if it is still held; makes none.
     pub fn existing(&self, runtime: &Key) -> Option<Arc<Cluster>> {
-        self.entries().get(runtime).and_then(|entry| entry.cluster.get().cloned())
+        self.entries().get(runtime).and_then(|entry| entry.held().cloned())
     }
 
     /// Whether requests to a runtime are refused at present, since it could not be reached.
@@ -81,17 +89,25 @@ impl Pool {
 
     /// Drops what is known of a runtime that is gone.
     pub fn forget(&self, runtime: &Key) {
-        self.entries().remove(runtime);
+        let entry = self.entries().remove(runtime);
+        self.retire(entry);
     }
 
     /// Drops clients that nobody has needed for a while; to be called now and then. Breakers of clusters that cannot be
     /// reached are kept.
     pub fn sweep(&self) {
         let now = Instant::now();
-        self.entries().retain(|_, entry| {
-            now.duration_since(entry.used) < IDLE_MAX
-                || entry.cluster.get().is_some_and(|cluster| cluster.transport.is_open())
-        });
+        let idle: Vec<Entry> = {
+            let mut entries = self.entries();
+            let is_idle = |entry: &Entry| {
+                let open = entry.held().is_some_and(|cluster| cluster.transport.is_open());
+                now.duration_since(entry.used) >= IDLE_MAX && !open
+            };
+            let keys: Vec<Key> =
+                entries.iter().filter(|(_, entry)| is_idle(entry)).map(|(key, _)| key.clone()).collect();
+            keys.iter().filter_map(|key| entries.remove(key)).collect()
+        };
+        self.retire(idle);
     }
 
     /// Clients that are held at present.
@@ -106,8 +122,21 @@ impl Pool {
 
     /// Requests made through the clients that are held, by runtime.
     pub fn requests(&self) -> BTreeMap<Key, Requests> {
-        let requests = |(key, entry): (&Key, &Entry)| Some((key.clone(), entry.cluster.get()?.requests()));
+        let requests = |(key, entry): (&Key, &Entry)| Some((key.clone(), entry.held()?.requests()));
         self.entries().iter().filter_map(requests).collect()
+    }
+
+    /// Requests made to all runtimes since the start, also through clients that are held no more.
+    pub fn requests_total(&self) -> Requests {
+        let retired = *self.retired.lock().expect("nothing panics while it holds this lock");
+        self.requests().values().fold(retired, |sum, requests| sum.plus(requests))
+    }
+
+    fn retire(&self, entries: impl IntoIterator<Item = Entry>) {
+        let mut retired = self.retired.lock().expect("nothing panics while it holds this lock");
+        for cluster in entries.into_iter().filter_map(|entry| entry.held().cloned()) {
+            *retired = retired.plus(&cluster.requests());
+        }
     }
 
     /// The place of a runtime's client: a new one if the Secret is another, or if the credentials were refused.
@@ -130,7 +159,7 @@ impl Pool {
         let rotated = entry.secret.0 != *secret || entry.secret.1 != resource_version;
         let worn = entry.cluster.get().is_some_and(|cluster| cluster.is_worn());
         if rotated || (worn && now.duration_since(entry.made) >= WORN_MIN) {
-            *entry = new(entry.cluster.get().cloned().or(entry.former.take()));
+            *entry = new(entry.held().cloned());
         }
         entry.used = now;
         (Arc::clone(&entry.cluster), entry.former.clone())
@@ -153,6 +182,15 @@ impl Pool {
 
     fn entries(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Entry>> {
         self.entries.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// The client, or the one before it while it is not made yet.
+    fn held(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.get().or(self.former.as_ref())
     }
 }
 

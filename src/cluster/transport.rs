@@ -169,6 +169,12 @@ impl Requests {
         Verb::ALL.into_iter().filter(|verb| verb.is_write()).map(|verb| self.of(verb)).sum()
     }
 
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Requests) -> Requests {
+        Requests(std::array::from_fn(|index| self.0[index] + other.0[index]))
+    }
+
     /// What came on top of `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Requests) -> Requests {

@@ -69,6 +69,8 @@ pub struct Store<P> {
 
 /// How long the API server keeps one watch open; longer than its own minimum, shorter than what load balancers cut.
 const WATCH: Duration = Duration::from_secs(290);
+/// A watch that ends sooner than this is asked for again only after a pause.
+const WATCH_MIN: Duration = Duration::from_secs(1);
 /// A watch without a word for this long is dead: the API server sends bookmarks every minute, and ends it by itself.
 const SILENCE_MAX: Duration = Duration::from_secs(330);
 /// Longest line of a watch: an object of etcd's limit, in JSON, with room.
@@ -240,7 +242,7 @@ where
         let mut failures: u32 = 0;
         let mut from: Option<String> = None;
         loop {
-            let began = Instant::now();
+            let (began, watched) = (Instant::now(), from.is_some());
             let result = match from.take() {
                 None => self.list().await,
                 Some(version) => self.watch(version).await,
@@ -248,6 +250,10 @@ where
             let error = match result {
                 Ok(version) => {
                     failures = 0;
+                    // A server that ends every watch at once must not be asked as fast as it answers.
+                    if watched && began.elapsed() < WATCH_MIN {
+                        tokio::time::sleep(retry::jittered(WATCH_MIN, dice())).await;
+                    }
                     from = Some(version);
                     continue;
                 }
@@ -272,7 +278,7 @@ where
                 self.say_synced();
                 return retry::jittered(self.options.absent_pause, dice());
             }
-            Error::Expired { .. } => return Duration::ZERO,
+            Error::Expired { .. } if failures <= 1 => return Duration::ZERO,
             _ => {}
         }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), dice());

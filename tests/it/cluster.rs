@@ -137,8 +137,8 @@ async fn a_conflict_names_field_and_manager_and_writes_nothing() {
     let cause = Cause::trigger("git");
     let error = cluster.apply(&cause, &kind, &ours.id(), bytes(&ours), OnConflict::Report).await.unwrap_err();
     let Error::Conflict { causes, .. } = &error else { panic!("{error}") };
-    assert_eq!((causes[0].field.as_str(), causes[0].manager.as_str()), (".data.key", "test"));
-    assert_eq!(error.to_string(), format!("ConfigMap {namespace}/a has fields that others manage: .data.key (test)"));
+    assert_eq!((causes[0].field.as_str(), causes[0].manager.as_str()), (".data.key", "testbed"));
+    assert_eq!(error.to_string(), format!("ConfigMap {namespace}/a has fields that others manage: .data.key (testbed)"));
     let live = cluster.get(&kind, &Key::new(&namespace, "a")).await.unwrap().unwrap();
     assert_eq!(live.value()["data"]["key"], "theirs");
     cluster.apply(&cause, &kind, &ours.id(), bytes(&ours), OnConflict::Force).await.unwrap();
@@ -174,7 +174,7 @@ async fn what_exists_before_us_is_found_with_its_managers() {
     assert_eq!(found.keys().map(ToString::to_string).collect::<Vec<_>>(), [format!("ConfigMap {namespace}/theirs")]);
     let metadata = &found[&foreign.id()];
     assert!(!marked(metadata));
-    assert_eq!(metadata.managers, ["test"]);
+    assert_eq!(metadata.managers, ["testbed"]);
     assert_eq!(cluster.requests().of(Verb::List), 1, "one list for the kind in the namespace");
 }
 
