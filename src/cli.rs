@@ -4,9 +4,11 @@ mod crds;
 mod render;
 mod repository;
 mod template;
+mod demo;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 /// Keeps a Kyma landscape in the state that git describes.
@@ -22,6 +24,7 @@ enum Command {
     Crds(crds::Arguments),
     Render(render::Arguments),
     Template(template::Arguments),
+    Demo(demo::Arguments),
 }
 
 /// How a command ends, as an exit code.
@@ -61,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Template(arguments) => template::run(&arguments),
+        Command::Demo(arguments) => block_on(demo::run(arguments)),
     };
     match result {
         Ok(exit) => exit.into(),
@@ -69,4 +73,10 @@ pub fn main() -> ExitCode {
             Exit::Usage.into()
         }
     }
+}
+
+/// Runs a command that waits for the outside, to its end.
+fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
+    runtime.block_on(command)
 }

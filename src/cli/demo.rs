@@ -1,0 +1,177 @@
+//! `tidegate demo`: a KCP, two runtimes, a git repository and the daemon on this machine, and a tour of what they do.
+//!
+//! Everything is real but the nodes: kube-apiserver, etcd, kube-controller-manager and kube-scheduler run as processes,
+//! and one simulated node in each runtime makes Deployments ready. All that is made lies in one folder. All that is
+//! started ends with this process, however it ends.
+
+mod daemon;
+mod landscape;
+mod report;
+mod tour;
+mod world;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::{
+    daemon::Daemon,
+    report::{Outcome, Row},
+    tour::Tour,
+    world::World,
+};
+use crate::{
+    api::names,
+    cli::Exit,
+    testbed::{Folder, Repository},
+};
+
+/// Shows the whole loop on this machine: real control planes, a git repository, the daemon, and a tour.
+#[derive(Args, Debug)]
+pub(super) struct Arguments {
+    /// End after the tour: with exit code 0 if all of it held, else 1
+    #[arg(long)]
+    once: bool,
+    /// Where kubeconfigs, repository and logs go; it is kept. Default: a temporary folder
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+/// What is up after the start.
+struct Stage {
+    folder: PathBuf,
+    world: World,
+    repository: Repository,
+    daemon: Daemon,
+}
+
+/// Runs until the end of the tour, or until somebody ends it.
+pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let mut stop = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let temporary = match arguments.dir {
+        Some(_) => None,
+        None => Some(Folder::temporary("tidegate-demo-")?),
+    };
+    let folder = match (&arguments.dir, &temporary) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(temporary)) => temporary.path().to_owned(),
+        (None, None) => unreachable!("one of the two was just made"),
+    };
+    let outcome = tokio::select! {
+        outcome = perform(&folder, arguments.once) => outcome,
+        _ = tokio::signal::ctrl_c() => Ok(Exit::Ok),
+        _ = stop.recv() => Ok(Exit::Ok),
+    };
+    // After a failure the logs are what the reader wants.
+    if let (Some(temporary), false) = (temporary, matches!(outcome, Ok(Exit::Ok))) {
+        anstream::println!("\nlogs are kept in {}", temporary.keep().display());
+    }
+    outcome
+}
+
+/// Sets the stage, performs the tour, prints the table; then waits for ever unless `once`.
+async fn perform(folder: &Path, once: bool) -> anyhow::Result<Exit> {
+    let stage = Stage::set(folder).await?;
+    let tour = Tour { world: &stage.world, repository: &stage.repository, daemon: &stage.daemon };
+    let rows = tokio::select! {
+        rows = tour.perform() => rows,
+        ended = stage.daemon.supervise() => {
+            anstream::println!("\n{ended:#}\n\n{}", stage.daemon.log_tail());
+            return Ok(Exit::Changes);
+        }
+    };
+    let exit = conclude(&rows, &stage.daemon);
+    if once {
+        return Ok(exit);
+    }
+    stage.invite();
+    // Only a signal ends this, or the daemon's own end.
+    Err(stage.daemon.supervise().await)
+}
+
+/// Prints the table, and for a failure its whole story.
+fn conclude(rows: &[Row], daemon: &Daemon) -> Exit {
+    let failed = rows.iter().find_map(|row| match &row.outcome {
+        Outcome::Failed(why) => Some((row.step, why)),
+        Outcome::Held(_) | Outcome::NotReached => None,
+    });
+    if let Some((step, why)) = failed {
+        anstream::println!(
+            "\n{step} did not hold: {why}\n\nthe end of {}:\n{}",
+            daemon.log().display(),
+            daemon.log_tail()
+        );
+    }
+    anstream::println!("\n{}", report::table(rows));
+    match failed {
+        None => Exit::Ok,
+        Some(_) => Exit::Changes,
+    }
+}
+
+// === impl Stage ===
+
+impl Stage {
+    async fn set(folder: &Path) -> anyhow::Result<Stage> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let folder = folder.canonicalize().with_context(|| format!("cannot use {}", folder.display()))?;
+        anstream::println!("setting the stage in {}", folder.display());
+        let world = World::start(&folder, landscape::KYMAS.len()).await?;
+        let repository = Repository::init(&folder.join("repo"))?;
+        for (path, text) in landscape::FILES {
+            repository.write(path, text)?;
+        }
+        let commit = repository.commit("The landscape")?;
+        report::doing(&format!("the repository has its first commit, {}", commit.get(..8).unwrap_or(&commit)));
+        world.prepare(&landscape::KYMAS).await?;
+        world.apply(&source(&repository)).await?;
+        let daemon = Daemon::start(&folder, arguments(&folder, &world)?)?;
+        report::doing(&format!("the daemon runs: {}", daemon.command_line()));
+        Ok(Stage { folder, world, repository, daemon })
+    }
+
+    /// Says how to go on by hand.
+    fn invite(&self) {
+        let folder = self.folder.display();
+        anstream::println!("\nThe clusters stay up until Ctrl-C. Try:\n");
+        for server in std::iter::once(&self.world.kcp).chain(&self.world.skrs) {
+            anstream::println!("  kubectl --kubeconfig {folder}/{}.kubeconfig get all -A", server.name());
+        }
+        anstream::println!(
+            "  kubectl --kubeconfig {folder}/kcp.kubeconfig -n kcp-system get gitsources,kymas,manifests"
+        );
+        anstream::println!("  tidegate status --kubeconfig {folder}/kcp.kubeconfig");
+        anstream::println!(
+            "\nCommit to {} and watch; the daemon's log is {}.",
+            self.repository.path().display(),
+            self.daemon.log().display()
+        );
+    }
+}
+
+/// The GitSource of the tour.
+fn source(repository: &Repository) -> serde_json::Value {
+    json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": tour::SOURCE, "namespace": names::KCP_NAMESPACE},
+        "spec": {"url": repository.url(), "ref": {"branch": "main"}, "interval": "10s"},
+    })
+}
+
+/// The daemon's command line.
+fn arguments(folder: &Path, world: &World) -> anyhow::Result<Vec<String>> {
+    let kubeconfig = world.daemon_kubeconfig(folder)?;
+    let state = folder.join("state");
+    Ok(vec![
+        "run".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--state={}", state.display()),
+        "--allow-local-sources".to_owned(),
+    ])
+}

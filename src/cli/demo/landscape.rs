@@ -1,0 +1,117 @@
+//! The example's files, embedded, so that the demo works outside a checkout; and what of them the tour speaks about.
+
+/// Path and text of each file of `examples/landscape`.
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../examples/landscape/", $path)))),*]
+    };
+}
+
+/// All files of the example.
+pub(super) const FILES: &[(&str, &str)] = files![
+    "README.md",
+    "landscapes/dev/kyma.yaml",
+    "landscapes/dev/watcher.yaml",
+    "landscapes/prod/kyma.yaml",
+    "landscapes/prod/watcher.yaml",
+    "modules/api-gateway/2.4.0/module-template.yaml",
+    "modules/api-gateway/2.4.0/objects/config.yaml",
+    "modules/api-gateway/2.4.0/objects/crd.yaml",
+    "modules/api-gateway/2.4.0/objects/manager.yaml",
+    "modules/api-gateway/2.4.0/objects/rbac.yaml",
+    "modules/api-gateway/2.4.0/objects/service.yaml",
+    "modules/api-gateway/module-release-meta.yaml",
+    "modules/serverless/1.5.0/module-template.yaml",
+    "modules/serverless/1.5.0/objects/config.yaml",
+    "modules/serverless/1.5.0/objects/crd.yaml",
+    "modules/serverless/1.5.0/objects/manager.yaml",
+    "modules/serverless/1.5.0/objects/rbac.yaml",
+    "modules/serverless/1.5.0/objects/service.yaml",
+    "modules/serverless/module-release-meta.yaml",
+    "modules/telemetry/1.0.0/module-template.yaml",
+    "modules/telemetry/1.0.0/objects/config.yaml",
+    "modules/telemetry/1.0.0/objects/crd.yaml",
+    "modules/telemetry/1.0.0/objects/manager.yaml",
+    "modules/telemetry/1.0.0/objects/rbac.yaml",
+    "modules/telemetry/1.0.0/objects/service.yaml",
+    "modules/telemetry/1.1.0/module-template.yaml",
+    "modules/telemetry/1.1.0/objects/config.yaml",
+    "modules/telemetry/1.1.0/objects/crd.yaml",
+    "modules/telemetry/1.1.0/objects/manager.yaml",
+    "modules/telemetry/1.1.0/objects/rbac.yaml",
+    "modules/telemetry/1.1.0/objects/service.yaml",
+    "modules/telemetry/module-release-meta.yaml",
+];
+
+/// The Kyma on channel `fast`; its runtime is `skr-1`.
+pub(super) const DEV: &str = "dev";
+/// The Kyma on channel `regular`; its runtime is `skr-2`.
+pub(super) const PROD: &str = "prod";
+/// The Kymas, in the order of their runtimes.
+pub(super) const KYMAS: [&str; 2] = [DEV, PROD];
+/// The modules of `dev` at first, with their versions.
+pub(super) const DEV_MODULES: [(&str, &str); 3] =
+    [("api-gateway", "2.4.0"), ("serverless", "1.5.0"), ("telemetry", "1.1.0")];
+/// The modules of `prod` at first, with their versions.
+pub(super) const PROD_MODULES: [(&str, &str); 2] = [("api-gateway", "2.4.0"), ("telemetry", "1.0.0")];
+
+/// Where the channels of `telemetry` stand.
+pub(super) const TELEMETRY_RELEASE: &str = "modules/telemetry/module-release-meta.yaml";
+/// The version of `telemetry` that both runtimes have after the bump, and a file of it to change.
+pub(super) const TELEMETRY_CONFIG: &str = "modules/telemetry/1.1.0/objects/config.yaml";
+/// Where the channels of `api-gateway` stand.
+pub(super) const GATEWAY_RELEASE: &str = "modules/api-gateway/module-release-meta.yaml";
+/// A version of `api-gateway` that somebody gets wrong.
+pub(super) const GATEWAY_BROKEN: &str = "modules/api-gateway/2.5.0/module-template.yaml";
+/// `dev`'s Kyma.
+pub(super) const DEV_KYMA: &str = "landscapes/dev/kyma.yaml";
+
+/// The template of [`GATEWAY_BROKEN`]: a version without quotes is a number, and the schema asks for a text.
+pub(super) const GATEWAY_BROKEN_TEXT: &str = "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleTemplate
+metadata:
+  name: api-gateway-2.5.0
+  namespace: kcp-system
+  annotations:
+    tidegate.dev/module-path: modules/api-gateway/2.4.0/objects
+spec:
+  moduleName: api-gateway
+  version: 2.5
+";
+/// The line of the mistake in [`GATEWAY_BROKEN_TEXT`].
+pub(super) const GATEWAY_BROKEN_LINE: i64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_example_is_embedded() {
+        fn walk(folder: &Path, base: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, base, found);
+                } else {
+                    found.push(path.strip_prefix(base).unwrap().display().to_string());
+                }
+            }
+        }
+        let base = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/landscape"));
+        let mut found = Vec::new();
+        walk(base, base, &mut found);
+        found.sort();
+        let mut embedded: Vec<&str> = FILES.iter().map(|(path, _)| *path).collect();
+        embedded.sort_unstable();
+        assert_eq!(found, embedded, "the list of files in this module must be that of examples/landscape");
+    }
+
+    #[test]
+    fn the_mistake_stands_where_the_tour_says() {
+        let line = GATEWAY_BROKEN_TEXT.lines().nth(usize::try_from(GATEWAY_BROKEN_LINE).unwrap() - 1);
+        assert_eq!(line, Some("  version: 2.5"));
+    }
+}

@@ -1,0 +1,307 @@
+//! The steps, one function each: do it, then look.
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::{
+    api::names,
+    cli::demo::{
+        landscape::{
+            DEV, DEV_KYMA, DEV_MODULES, GATEWAY_BROKEN, GATEWAY_BROKEN_LINE, GATEWAY_BROKEN_TEXT, GATEWAY_RELEASE,
+            PROD, PROD_MODULES, TELEMETRY_CONFIG, TELEMETRY_RELEASE,
+        },
+        report,
+    },
+};
+
+use super::{QUIET, Tour};
+
+/// `dev` and `prod` once both have telemetry 1.1.0.
+const PROD_BUMPED: [(&str, &str); 2] = [("api-gateway", "2.4.0"), ("telemetry", "1.1.0")];
+const DEV_WITHOUT_SERVERLESS: [(&str, &str); 2] = [("api-gateway", "2.4.0"), ("telemetry", "1.1.0")];
+
+impl Tour<'_> {
+    /// Everything is in git and nothing in the clusters; then it is in the clusters.
+    pub(super) async fn first_sync(&self) -> anyhow::Result<String> {
+        let commit = self.repository.head()?;
+        report::doing(&format!("the repository has {} with two Kymas and three modules", short(&commit)));
+        self.until("the GitSource is applied", async || self.is_applied(&commit).await).await?;
+        report::seen("the KCP holds all definitions");
+        for (kyma, modules) in [(DEV, &DEV_MODULES[..]), (PROD, &PROD_MODULES[..])] {
+            self.until(&format!("Kyma {kyma} is Ready"), async || self.is_ready(kyma, modules).await).await?;
+            for (module, version) in modules {
+                let what = format!("{module} {version} runs in {kyma}");
+                self.until(&what, async || self.operator_runs(kyma, module, version).await).await?;
+            }
+            let list = modules.iter().map(|(name, version)| format!("{name} {version}")).collect::<Vec<_>>();
+            report::seen(&format!("{kyma}: {}, operators running", list.join(", ")));
+        }
+        Ok("both runtimes have their modules, operators running".to_owned())
+    }
+
+    /// The audit logs of all API servers are the witness.
+    pub(super) async fn idle(&self) -> anyhow::Result<String> {
+        // What the last step led to may still be on its way.
+        self.until("the last events have settled", async || {
+            let mark = self.mark();
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
+            if kcp.requests() + skrs.requests() == 0 { Ok(()) } else { Err(format!("requests:\n{kcp}{skrs}")) }
+        })
+        .await?;
+        let mark = self.mark();
+        tokio::time::sleep(QUIET).await;
+        let (kcp, skrs) = self.requests_since(&mark)?;
+        if kcp.writes() + skrs.requests() != 0 {
+            bail!("the daemon did something although nothing changed:\nKCP\n{kcp}runtimes\n{skrs}");
+        }
+        let seen = format!("in {QUIET:?} no request to a runtime and no write to the KCP but the Lease");
+        report::seen(&seen);
+        Ok(seen)
+    }
+
+    /// One line of a ModuleReleaseMeta.
+    pub(super) async fn bump(&self) -> anyhow::Result<String> {
+        self.repository.replace(TELEMETRY_RELEASE, "regular\n      version: 1.0.0", "regular\n      version: 1.1.0")?;
+        let commit = self.repository.commit("Promote telemetry 1.1.0 to regular")?;
+        report::doing(&format!("{}: telemetry goes to 1.1.0 on channel regular", short(&commit)));
+        self.until("prod has telemetry 1.1.0", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
+        self.until("its operator runs", async || self.operator_runs(PROD, "telemetry", "1.1.0").await).await?;
+        self.until("its configuration came with it", async || {
+            self.is_configured(PROD, "telemetry", "compression", "zstd").await
+        })
+        .await?;
+        report::seen("prod: telemetry 1.1.0, operator running");
+        Ok("prod has telemetry 1.1.0, operator running".to_owned())
+    }
+
+    /// Somebody deletes one object and changes another in a runtime.
+    pub(super) async fn drift(&self) -> anyhow::Result<String> {
+        let runtime = self.runtime(DEV).clone();
+        let maps: Api<ConfigMap> = Api::namespaced(runtime.clone(), names::SKR_NAMESPACE);
+        let deployments: Api<Deployment> = Api::namespaced(runtime, names::SKR_NAMESPACE);
+        maps.delete("telemetry-config", &DeleteParams::default()).await.context("cannot delete a ConfigMap")?;
+        let scale = json!({"spec": {"replicas": 0}});
+        deployments
+            .patch("serverless-manager", &PatchParams::default(), &Patch::Merge(&scale))
+            .await
+            .context("cannot scale a Deployment")?;
+        report::doing("in dev, ConfigMap telemetry-config is deleted and serverless-manager scaled to 0");
+        self.request_reconcile(DEV).await?;
+        report::doing(
+            "Kyma dev is annotated with tidegate.dev/reconcile-requested-at, as `tidegate reconcile dev` does",
+        );
+        self.until("the ConfigMap is back", async || self.configured(DEV, "telemetry", "batch-size").await).await?;
+        self.until("the Deployment is as it was", async || {
+            let live = deployments.get("serverless-manager").await.map_err(|error| error.to_string())?;
+            let replicas = live.spec.and_then(|spec| spec.replicas);
+            if replicas == Some(1) { Ok(()) } else { Err(format!("{replicas:?} replicas")) }
+        })
+        .await?;
+        self.until("the operator runs", async || self.operator_runs(DEV, "serverless", "1.5.0").await).await?;
+        report::seen("dev: both are as git says");
+        Ok("a deleted and a changed object are as git says".to_owned())
+    }
+
+    /// One commit with a mistake and a good change.
+    pub(super) async fn broken(&self) -> anyhow::Result<String> {
+        self.repository.write(GATEWAY_BROKEN, GATEWAY_BROKEN_TEXT)?;
+        self.repository.replace(GATEWAY_RELEASE, "regular\n      version: 2.4.0", "regular\n      version: 2.5.0")?;
+        self.repository.replace(TELEMETRY_CONFIG, "\"512\"", "\"1024\"")?;
+        let commit = self.repository.commit("Promote api-gateway 2.5.0; larger batches for telemetry")?;
+        report::doing(&format!("{}: {GATEWAY_BROKEN} says `version: 2.5`, which is no text", short(&commit)));
+        let message = self
+            .until("status says what is withheld and why", async || {
+                let status = self.source().await?.status.ok_or("the GitSource has no status")?;
+                let problem = status.diagnostics.iter().find(|diagnostic| {
+                    diagnostic.path.as_deref() == Some(GATEWAY_BROKEN) && diagnostic.line == Some(GATEWAY_BROKEN_LINE)
+                });
+                let release =
+                    status.withheld.iter().any(|one| one.kind == "ModuleReleaseMeta" && one.name == "api-gateway");
+                match problem {
+                    Some(problem) if release => Ok(problem.message.clone()),
+                    Some(_) | None => Err(format!("withheld {:?}, {:?}", status.withheld, status.diagnostics)),
+                }
+            })
+            .await?;
+        report::seen(&format!("GitSource: {GATEWAY_BROKEN}:{GATEWAY_BROKEN_LINE}: {message}"));
+        for kyma in [DEV, PROD] {
+            self.until(&format!("the good change is in {kyma}"), async || {
+                self.is_configured(kyma, "telemetry", "batch-size", "1024").await
+            })
+            .await?;
+            self.until(&format!("{kyma} keeps api-gateway"), async || {
+                self.operator_runs(kyma, "api-gateway", "2.4.0").await
+            })
+            .await?;
+        }
+        self.until("prod stays Ready", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
+        report::seen("the good half of the commit is in both runtimes, api-gateway stays at 2.4.0, all Ready");
+        let reverted = self.repository.revert(&commit)?;
+        report::doing(&format!("{}: git revert", short(&reverted)));
+        self.until("all is applied again", async || self.is_applied(&reverted).await).await?;
+        for kyma in [DEV, PROD] {
+            self.until("the change is taken back", async || {
+                self.is_configured(kyma, "telemetry", "batch-size", "512").await
+            })
+            .await?;
+        }
+        Ok(format!("withheld with file and line ({GATEWAY_BROKEN}:{GATEWAY_BROKEN_LINE}), the rest was applied"))
+    }
+
+    /// The bump is reverted. Going below an installed version has to be meant.
+    pub(super) async fn roll_back(&self) -> anyhow::Result<String> {
+        self.repository.replace(TELEMETRY_RELEASE, "regular\n      version: 1.1.0", "regular\n      version: 1.0.0")?;
+        let reverted = self.repository.commit("Revert \"Promote telemetry 1.1.0 to regular\"")?;
+        report::doing(&format!("{}: telemetry goes back to 1.0.0 on channel regular", short(&reverted)));
+        let said = self
+            .until("a downgrade that nobody allowed is refused", async || {
+                let kyma = self.kymas().get(PROD).await.map_err(|error| error.to_string())?;
+                let modules = kyma.status.map(|status| status.modules).unwrap_or_default();
+                let telemetry = modules.into_iter().find(|module| module.name == "telemetry");
+                let message = telemetry.and_then(|module| module.message).unwrap_or_default();
+                if message.contains(names::annotation::ALLOW_DOWNGRADE) { Ok(message) } else { Err(message) }
+            })
+            .await?;
+        report::seen(&format!("prod keeps 1.1.0: {said}"));
+        let annotation = format!("  annotations:\n    {}: telemetry-1.0.0\nspec:", names::annotation::ALLOW_DOWNGRADE);
+        self.repository.replace(TELEMETRY_RELEASE, "spec:", &annotation)?;
+        let allowed = self.repository.commit("Allow telemetry to go back to 1.0.0")?;
+        report::doing(&format!("{}: the annotation that it names is committed", short(&allowed)));
+        self.until("prod has telemetry 1.0.0", async || self.is_ready(PROD, &PROD_MODULES).await).await?;
+        self.until("its operator runs", async || self.operator_runs(PROD, "telemetry", "1.0.0").await).await?;
+        self.until("its configuration went with it", async || {
+            self.is_configured(PROD, "telemetry", "compression", "gzip").await
+        })
+        .await?;
+        report::seen("prod: telemetry 1.0.0, operator running");
+        Ok("prod is back at telemetry 1.0.0".to_owned())
+    }
+
+    /// Nothing moves while the source is suspended.
+    pub(super) async fn suspend(&self) -> anyhow::Result<String> {
+        self.patch_source(&json!({"spec": {"suspend": true}})).await?;
+        self.until("status says so", async || {
+            let status = self.source().await?.status.ok_or("the GitSource has no status")?;
+            let said = status.conditions.iter().any(|condition| condition.reason == "Suspended");
+            if said { Ok(()) } else { Err(format!("{:?}", status.conditions)) }
+        })
+        .await?;
+        self.repository.replace(TELEMETRY_CONFIG, "\"512\"", "\"2048\"")?;
+        let commit = self.repository.commit("Even larger batches for telemetry")?;
+        report::doing(&format!("the GitSource is suspended; {} is committed", short(&commit)));
+        self.throughout("dev stays as it was", QUIET, async || {
+            self.is_configured(DEV, "telemetry", "batch-size", "512").await
+        })
+        .await?;
+        report::seen(&format!("dev: nothing changed for {QUIET:?}"));
+        self.patch_source(&json!({"spec": {"suspend": false}})).await?;
+        self.until("the commit arrives", async || self.is_configured(DEV, "telemetry", "batch-size", "2048").await)
+            .await?;
+        report::seen("resumed: the commit is in dev");
+        Ok("a commit waited until the source was resumed".to_owned())
+    }
+
+    /// A roll out to both runtimes that the daemon does not live to see.
+    pub(super) async fn killed(&self) -> anyhow::Result<String> {
+        self.repository.replace(TELEMETRY_RELEASE, "regular\n      version: 1.0.0", "regular\n      version: 1.1.0")?;
+        self.repository.replace(TELEMETRY_CONFIG, "\"2048\"", "\"4096\"")?;
+        let commit = self.repository.commit("Promote telemetry 1.1.0 again, with larger batches")?;
+        report::doing(&format!("{}: telemetry 1.1.0 with a new configuration", short(&commit)));
+        self.until("the roll out begins", async || {
+            let status = self.source().await?.status.ok_or("the GitSource has no status")?;
+            let attempted = status.attempted_revision.unwrap_or_default();
+            if attempted.contains(&commit) { Ok(()) } else { Err(format!("attempted is {attempted}")) }
+        })
+        .await?;
+        self.daemon.kill();
+        report::doing("kill -9");
+        self.until("prod has telemetry 1.1.0", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
+        self.until("dev is Ready", async || self.is_ready(DEV, &DEV_MODULES).await).await?;
+        for kyma in [DEV, PROD] {
+            self.until(&format!("{kyma} has the new configuration"), async || {
+                self.is_configured(kyma, "telemetry", "batch-size", "4096").await
+            })
+            .await?;
+        }
+        report::seen("both runtimes have all of the commit");
+        Ok("the restarted daemon finished what was begun".to_owned())
+    }
+
+    /// One line less in a Kyma.
+    pub(super) async fn module_removed(&self) -> anyhow::Result<String> {
+        self.repository.replace(DEV_KYMA, "    - name: serverless\n", "")?;
+        let commit = self.repository.commit("dev no longer needs serverless")?;
+        report::doing(&format!("{}: serverless leaves dev", short(&commit)));
+        self.until("dev is Ready without it", async || self.is_ready(DEV, &DEV_WITHOUT_SERVERLESS).await).await?;
+        let namespace = names::SKR_NAMESPACE;
+        let objects = [
+            json!({"apiVersion": "apps/v1", "kind": "Deployment",
+                   "metadata": {"name": "serverless-manager", "namespace": namespace}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                   "metadata": {"name": "serverless-config", "namespace": namespace}}),
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                   "metadata": {"name": "serverless-manager"}}),
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                   "metadata": {"name": "serverlesses.operator.kyma-project.io"}}),
+        ];
+        for object in &objects {
+            self.until("its objects are gone", async || self.is_gone(self.runtime(DEV), object).await).await?;
+        }
+        self.until("the others run", async || self.operator_runs(DEV, "telemetry", "1.1.0").await).await?;
+        report::seen("dev: Deployment, ConfigMap, ClusterRole and CRD of serverless are gone, the other modules run");
+        Ok("all that serverless brought is gone from dev, the rest runs".to_owned())
+    }
+
+    /// Deleting a Kyma waits for somebody to confirm it.
+    pub(super) async fn kyma_deleted(&self) -> anyhow::Result<String> {
+        self.repository.remove(DEV_KYMA)?;
+        let commit = self.repository.commit("dev is no longer needed")?;
+        report::doing(&format!("{}: Kyma dev is removed from git", short(&commit)));
+        self.until("status asks for a confirmation", async || {
+            let status = self.source().await?.status.ok_or("the GitSource has no status")?;
+            let asks = status.conditions.iter().any(|one| one.message.contains(names::annotation::CONFIRM_PRUNE));
+            if asks { Ok(()) } else { Err(format!("{:?}", status.conditions)) }
+        })
+        .await?;
+        self.throughout("dev keeps its modules", QUIET / 2, async || {
+            self.operator_runs(DEV, "telemetry", "1.1.0").await
+        })
+        .await?;
+        report::seen("nothing is deleted; the GitSource says which annotation confirms it");
+        let confirm = json!({"metadata": {"annotations": {names::annotation::CONFIRM_PRUNE: commit}}});
+        self.patch_source(&confirm).await?;
+        report::doing("confirmed");
+        self.until("the Kyma is gone", async || {
+            let live = self.kymas().get_opt(DEV).await.map_err(|error| error.to_string())?;
+            match live.and_then(|kyma| kyma.status) {
+                None => Ok(()),
+                Some(status) => Err(format!("Kyma dev is {:?}", status.state)),
+            }
+        })
+        .await?;
+        let deployments: Api<Deployment> = Api::namespaced(self.runtime(DEV).clone(), names::SKR_NAMESPACE);
+        let left = deployments.list(&Default::default()).await.context("cannot list Deployments")?;
+        if !left.items.is_empty() {
+            bail!("{} Deployments are left in dev", left.items.len());
+        }
+        let secrets: Api<Secret> = Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE);
+        secrets.get("kubeconfig-dev").await.context("the access Secret is not ours to delete")?;
+        self.until("prod stays Ready", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
+        report::seen("the modules are gone from dev's runtime, then the Kyma from the KCP; prod is untouched");
+        Ok("after a confirmation dev's runtime is clean, prod untouched".to_owned())
+    }
+}
+
+/// The first digits of a commit's id.
+fn short(commit: &str) -> &str {
+    commit.get(..8).unwrap_or(commit)
+}
