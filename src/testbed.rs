@@ -27,6 +27,7 @@ pub use guard::{Folder, Guarded};
 pub use kubeconfig::{Credentials, Kubeconfig};
 pub use objects::{api_of, apply, install_crds, read_crds};
 pub use poll::{TimedOut, throughout, until};
+pub use ports::free as free_port;
 pub use repository::Repository;
 pub use server::{ControlPlane, Etcd, Extent, Options};
 

@@ -11,6 +11,7 @@ mod tour;
 mod world;
 
 use std::{
+    cell::OnceCell,
     fs,
     path::{Path, PathBuf},
 };
@@ -29,7 +30,7 @@ use self::{
 use crate::{
     api::names,
     cli::Exit,
-    testbed::{Folder, Repository},
+    testbed::{self, Folder, Repository},
 };
 
 /// Shows the whole loop on this machine: real control planes, a git repository, the daemon, and a tour.
@@ -78,7 +79,8 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// Sets the stage, performs the tour, prints the table; then waits for ever unless `once`.
 async fn perform(folder: &Path, once: bool) -> anyhow::Result<Exit> {
     let stage = Stage::set(folder).await?;
-    let tour = Tour { world: &stage.world, repository: &stage.repository, daemon: &stage.daemon };
+    let tour =
+        Tour { world: &stage.world, repository: &stage.repository, daemon: &stage.daemon, bumped: OnceCell::new() };
     let rows = tokio::select! {
         rows = tour.perform() => rows,
         ended = stage.daemon.supervise() => {
@@ -172,6 +174,10 @@ fn arguments(folder: &Path, world: &World) -> anyhow::Result<Vec<String>> {
         "run".to_owned(),
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--state={}", state.display()),
+        format!("--metrics-address=127.0.0.1:{}", testbed::free_port()),
+        format!("--health-address=127.0.0.1:{}", testbed::free_port()),
+        // The same after a restart, so that the Lease is its own again at once, as a pod's would be.
+        "--identity=demo".to_owned(),
         "--allow-local-sources".to_owned(),
     ])
 }

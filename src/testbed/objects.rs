@@ -99,14 +99,20 @@ fn is_established(crd: &Value) -> bool {
     })
 }
 
-/// The CRDs of a YAML file.
-pub fn read_crds(path: &Path) -> Result<Vec<Value>, Error> {
+/// The CRDs of a YAML file; only those named, if any are. What is not wanted is not parsed: such files are large.
+pub fn read_crds(path: &Path, names: &[&str]) -> Result<Vec<Value>, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
-    let documents = yaml::parse(&text, &Limits::default()).map_err(|error| Error::File {
-        action: "parse",
-        path: path.to_owned(),
-        source: std::io::Error::other(error.to_string()),
-    })?;
-    let objects = documents.iter().map(yaml::Node::to_json);
-    Ok(objects.filter(|object| object["kind"] == "CustomResourceDefinition").collect())
+    let is_wanted = |document: &&str| {
+        names.is_empty()
+            || document.lines().any(|line| line.strip_prefix("  name: ").is_some_and(|n| names.contains(&n)))
+    };
+    let mut crds = Vec::new();
+    for document in text.split("\n---").filter(is_wanted) {
+        let nodes = yaml::parse(document.trim_start_matches("---"), &Limits::default()).map_err(|error| {
+            Error::File { action: "parse", path: path.to_owned(), source: std::io::Error::other(error.to_string()) }
+        })?;
+        let objects = nodes.iter().map(yaml::Node::to_json);
+        crds.extend(objects.filter(|object| object["kind"] == "CustomResourceDefinition"));
+    }
+    Ok(crds)
 }

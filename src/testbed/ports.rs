@@ -12,7 +12,7 @@ const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
 /// A port that nobody listens on. Somebody may take it before its server does: who starts a server tries again.
-pub(super) fn free() -> u16 {
+pub fn free() -> u16 {
     // Two processes that start at once must not walk the same ports in the same order.
     let seed = RandomState::new().build_hasher().finish();
     let start = u16::try_from(seed % u64::from(COUNT)).unwrap_or(0);

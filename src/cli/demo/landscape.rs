@@ -9,38 +9,40 @@ macro_rules! files {
 
 /// All files of the example.
 pub(super) const FILES: &[(&str, &str)] = files![
+    ".tidegate/dev.yaml",
+    ".tidegate/prod.yaml",
     "README.md",
     "landscapes/dev/kyma.yaml",
     "landscapes/dev/watcher.yaml",
     "landscapes/prod/kyma.yaml",
     "landscapes/prod/watcher.yaml",
-    "modules/api-gateway/2.4.0/module-template.yaml",
-    "modules/api-gateway/2.4.0/objects/config.yaml",
-    "modules/api-gateway/2.4.0/objects/crd.yaml",
-    "modules/api-gateway/2.4.0/objects/manager.yaml",
-    "modules/api-gateway/2.4.0/objects/rbac.yaml",
-    "modules/api-gateway/2.4.0/objects/service.yaml",
-    "modules/api-gateway/module-release-meta.yaml",
-    "modules/serverless/1.5.0/module-template.yaml",
-    "modules/serverless/1.5.0/objects/config.yaml",
-    "modules/serverless/1.5.0/objects/crd.yaml",
-    "modules/serverless/1.5.0/objects/manager.yaml",
-    "modules/serverless/1.5.0/objects/rbac.yaml",
-    "modules/serverless/1.5.0/objects/service.yaml",
-    "modules/serverless/module-release-meta.yaml",
-    "modules/telemetry/1.0.0/module-template.yaml",
-    "modules/telemetry/1.0.0/objects/config.yaml",
-    "modules/telemetry/1.0.0/objects/crd.yaml",
-    "modules/telemetry/1.0.0/objects/manager.yaml",
-    "modules/telemetry/1.0.0/objects/rbac.yaml",
-    "modules/telemetry/1.0.0/objects/service.yaml",
-    "modules/telemetry/1.1.0/module-template.yaml",
-    "modules/telemetry/1.1.0/objects/config.yaml",
-    "modules/telemetry/1.1.0/objects/crd.yaml",
-    "modules/telemetry/1.1.0/objects/manager.yaml",
-    "modules/telemetry/1.1.0/objects/rbac.yaml",
-    "modules/telemetry/1.1.0/objects/service.yaml",
-    "modules/telemetry/module-release-meta.yaml",
+    "modules/cache/1.0.0/module-template.yaml",
+    "modules/cache/1.0.0/objects/config.yaml",
+    "modules/cache/1.0.0/objects/crd.yaml",
+    "modules/cache/1.0.0/objects/manager.yaml",
+    "modules/cache/1.0.0/objects/rbac.yaml",
+    "modules/cache/1.0.0/objects/service.yaml",
+    "modules/cache/1.1.0/module-template.yaml",
+    "modules/cache/1.1.0/objects/config.yaml",
+    "modules/cache/1.1.0/objects/crd.yaml",
+    "modules/cache/1.1.0/objects/manager.yaml",
+    "modules/cache/1.1.0/objects/rbac.yaml",
+    "modules/cache/1.1.0/objects/service.yaml",
+    "modules/cache/module-release-meta.yaml",
+    "modules/mailer/2.4.0/module-template.yaml",
+    "modules/mailer/2.4.0/objects/config.yaml",
+    "modules/mailer/2.4.0/objects/crd.yaml",
+    "modules/mailer/2.4.0/objects/manager.yaml",
+    "modules/mailer/2.4.0/objects/rbac.yaml",
+    "modules/mailer/2.4.0/objects/service.yaml",
+    "modules/mailer/module-release-meta.yaml",
+    "modules/tracing-agent/0.5.0/module-template.yaml",
+    "modules/tracing-agent/0.5.0/objects/config.yaml",
+    "modules/tracing-agent/0.5.0/objects/crd.yaml",
+    "modules/tracing-agent/0.5.0/objects/manager.yaml",
+    "modules/tracing-agent/0.5.0/objects/rbac.yaml",
+    "modules/tracing-agent/0.5.0/objects/service.yaml",
+    "modules/tracing-agent/module-release-meta.yaml",
 ];
 
 /// The Kyma on channel `fast`; its runtime is `skr-1`.
@@ -50,37 +52,36 @@ pub(super) const PROD: &str = "prod";
 /// The Kymas, in the order of their runtimes.
 pub(super) const KYMAS: [&str; 2] = [DEV, PROD];
 /// The modules of `dev` at first, with their versions.
-pub(super) const DEV_MODULES: [(&str, &str); 3] =
-    [("api-gateway", "2.4.0"), ("serverless", "1.5.0"), ("telemetry", "1.1.0")];
+pub(super) const DEV_MODULES: [(&str, &str); 3] = [("cache", "1.1.0"), ("mailer", "2.4.0"), ("tracing-agent", "0.5.0")];
 /// The modules of `prod` at first, with their versions.
-pub(super) const PROD_MODULES: [(&str, &str); 2] = [("api-gateway", "2.4.0"), ("telemetry", "1.0.0")];
+pub(super) const PROD_MODULES: [(&str, &str); 2] = [("cache", "1.0.0"), ("mailer", "2.4.0")];
 
-/// Where the channels of `telemetry` stand.
-pub(super) const TELEMETRY_RELEASE: &str = "modules/telemetry/module-release-meta.yaml";
-/// The version of `telemetry` that both runtimes have after the bump, and a file of it to change.
-pub(super) const TELEMETRY_CONFIG: &str = "modules/telemetry/1.1.0/objects/config.yaml";
-/// Where the channels of `api-gateway` stand.
-pub(super) const GATEWAY_RELEASE: &str = "modules/api-gateway/module-release-meta.yaml";
-/// A version of `api-gateway` that somebody gets wrong.
-pub(super) const GATEWAY_BROKEN: &str = "modules/api-gateway/2.5.0/module-template.yaml";
+/// Where the channels of `cache` stand.
+pub(super) const CACHE_RELEASE: &str = "modules/cache/module-release-meta.yaml";
+/// The version of `cache` that both runtimes have after the bump, and a file of it to change.
+pub(super) const CACHE_CONFIG: &str = "modules/cache/1.1.0/objects/config.yaml";
+/// Where the channels of `mailer` stand.
+pub(super) const MAILER_RELEASE: &str = "modules/mailer/module-release-meta.yaml";
+/// A version of `mailer` that somebody gets wrong.
+pub(super) const MAILER_BROKEN: &str = "modules/mailer/2.5.0/module-template.yaml";
 /// `dev`'s Kyma.
 pub(super) const DEV_KYMA: &str = "landscapes/dev/kyma.yaml";
 
-/// The template of [`GATEWAY_BROKEN`]: a version without quotes is a number, and the schema asks for a text.
-pub(super) const GATEWAY_BROKEN_TEXT: &str = "\
+/// The template of [`MAILER_BROKEN`]: a version without quotes is a number, and the schema asks for a text.
+pub(super) const MAILER_BROKEN_TEXT: &str = "\
 apiVersion: operator.kyma-project.io/v1beta2
 kind: ModuleTemplate
 metadata:
-  name: api-gateway-2.5.0
+  name: mailer-2.5.0
   namespace: kcp-system
   annotations:
-    tidegate.dev/module-path: modules/api-gateway/2.4.0/objects
+    tidegate.dev/module-path: modules/mailer/2.4.0/objects
 spec:
-  moduleName: api-gateway
+  moduleName: mailer
   version: 2.5
 ";
-/// The line of the mistake in [`GATEWAY_BROKEN_TEXT`].
-pub(super) const GATEWAY_BROKEN_LINE: i64 = 10;
+/// The line of the mistake in [`MAILER_BROKEN_TEXT`].
+pub(super) const MAILER_BROKEN_LINE: i64 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_mistake_stands_where_the_tour_says() {
-        let line = GATEWAY_BROKEN_TEXT.lines().nth(usize::try_from(GATEWAY_BROKEN_LINE).unwrap() - 1);
+        let line = MAILER_BROKEN_TEXT.lines().nth(usize::try_from(MAILER_BROKEN_LINE).unwrap() - 1);
         assert_eq!(line, Some("  version: 2.5"));
     }
 }

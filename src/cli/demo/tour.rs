@@ -6,7 +6,10 @@
 mod steps;
 mod watch;
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::OnceCell,
+    time::{Duration, Instant},
+};
 
 pub(super) use self::watch::SOURCE;
 use crate::testbed::Repository;
@@ -52,6 +55,8 @@ pub(super) struct Tour<'a> {
     pub(super) world: &'a World,
     pub(super) repository: &'a Repository,
     pub(super) daemon: &'a Daemon,
+    /// The commit that bumped a channel, to be reverted later.
+    pub(super) bumped: OnceCell<String>,
 }
 
 // === impl Step ===

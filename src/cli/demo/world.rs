@@ -67,12 +67,7 @@ impl World {
     /// for each runtime the Secret that gives access to it.
     pub(super) async fn prepare(&self, kymas: &[&str]) -> anyhow::Result<()> {
         let mut crds = api::crds().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-        let istio = testbed::read_crds(&self.assets.file("istio-crds.yaml"))?;
-        crds.extend(
-            istio
-                .into_iter()
-                .filter(|crd| crd["metadata"]["name"].as_str().is_some_and(|name| ISTIO_CRDS.contains(&name))),
-        );
+        crds.extend(testbed::read_crds(&self.assets.file("istio-crds.yaml"), ISTIO_CRDS)?);
         testbed::install_crds(&self.kcp_client, &crds).await?;
         for namespace in [names::KCP_NAMESPACE, ISTIO_NAMESPACE] {
             self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
