@@ -5,6 +5,7 @@
 //! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
 //! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
 
+pub mod dispatch;
 pub mod events;
 pub mod manifest;
 mod objects;
@@ -81,15 +82,8 @@ pub struct Context {
 pub enum Subject {
     /// A GitSource.
     Source(Key),
-    /// A Kyma and the cluster behind it.
+    /// A Kyma with its Manifests, and the cluster behind it.
     Runtime(Key),
-    /// One module in a runtime.
-    Manifest {
-        /// The Kyma.
-        kyma: Key,
-        /// The Manifest.
-        manifest: Key,
-    },
     /// A Watcher.
     Watcher(Key),
 }
@@ -137,10 +131,10 @@ pub fn cause(triggers: Triggers) -> Cause {
 // === impl Subject ===
 
 impl Subject {
-    /// What running work must not share: a runtime and its Manifests are worked on by one task at a time.
+    /// What running work must not share: a runtime is worked on by one task at a time, whatever asks for it.
     pub fn lane(&self) -> Option<Key> {
         match self {
-            Subject::Runtime(kyma) | Subject::Manifest { kyma, .. } => Some(kyma.clone()),
+            Subject::Runtime(kyma) => Some(kyma.clone()),
             Subject::Source(_) | Subject::Watcher(_) => None,
         }
     }
@@ -150,17 +144,14 @@ impl Subject {
         match self {
             Subject::Source(_) => "source",
             Subject::Runtime(_) => "runtime",
-            Subject::Manifest { .. } => "manifest",
             Subject::Watcher(_) => "watcher",
         }
     }
 
     /// Namespace and name of its custom resource in KCP.
     pub fn key(&self) -> &Key {
-        match self {
-            Subject::Source(key) | Subject::Runtime(key) | Subject::Watcher(key) => key,
-            Subject::Manifest { manifest, .. } => manifest,
-        }
+        let (Subject::Source(key) | Subject::Runtime(key) | Subject::Watcher(key)) = self;
+        key
     }
 }
 

@@ -79,6 +79,7 @@ pub mod landscape;
 pub mod metrics;
 pub mod name;
 pub mod object;
+pub mod overview;
 pub mod plan;
 pub mod queue;
 pub mod render;

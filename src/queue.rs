@@ -355,12 +355,12 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
         self.state().depths(Instant::now())
     }
 
-    /// The subjects that are not done: ready, being worked on, or to be tried again.
-    pub fn unsettled(&self) -> Vec<S> {
-        self.state().unsettled()
+    /// The subjects that are ready, being worked on, or to be tried again soon.
+    pub fn busy(&self) -> Vec<S> {
+        self.state().busy()
     }
 
-    /// Returns once nothing is left but resyncs.
+    /// Returns once nothing is left but resyncs, and new tries of what only a change can help.
     pub async fn settled(&self) {
         loop {
             let finished = self.0.finished.notified();

@@ -329,10 +329,6 @@ impl Stores {
         for (position, kyma) in (0_u32..).zip(runtimes) {
             let delay = gap.saturating_mul(position);
             queue.push_after(Subject::Runtime(kyma.clone()), Trigger::Event, delay);
-            for manifest in tables.manifests_of(kyma) {
-                let subject = Subject::Manifest { kyma: kyma.clone(), manifest: manifest.clone() };
-                queue.push_after(subject, Trigger::Event, delay);
-            }
         }
     }
 
@@ -403,11 +399,6 @@ impl Table {
 // === impl Tables ===
 
 impl Tables {
-    /// The keys of the Manifests of a Kyma.
-    pub fn manifests_of(&self, kyma: &Key) -> impl Iterator<Item = &Key> {
-        self.manifests_by_kyma.get(kyma).into_iter().flatten()
-    }
-
     /// The keys of all Kymas.
     pub fn kymas(&self) -> impl Iterator<Item = &Key> {
         self.kymas.keys()

@@ -44,8 +44,8 @@ struct Entry {
     running: Option<Running>,
     /// Failures in a row.
     failures: u32,
-    /// The last work ended in a failure that another try may mend.
-    flaky: bool,
+    /// What can help, if the last work failed.
+    class: Option<Class>,
     /// After a failure: the earliest moment at which even news may start the next try.
     not_before: Option<Instant>,
 }
@@ -148,13 +148,13 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
                 continue;
             }
             let entry = self.entries.get_mut(&subject).expect("a ticket's subject has an entry");
-            if entry.flaky && self.limits.retrying_max() <= self.retrying {
+            if entry.is_flaky() && self.limits.retrying_max() <= self.retrying {
                 self.held.push(subject);
                 continue;
             }
             let ready = entry.ready.take().expect("a ticket's subject is ready");
-            entry.running = Some(Running { retrying: entry.flaky });
-            self.retrying += usize::from(entry.flaky);
+            entry.running = Some(Running { retrying: entry.is_flaky() });
+            self.retrying += usize::from(entry.is_flaky());
             self.running += 1;
             let attempt = entry.failures + 1;
             if let Some(lane) = lane {
@@ -183,7 +183,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         self.retrying -= usize::from(running.retrying);
         match finish {
             Finish::Done | Finish::After(..) | Finish::Gone => {
-                (entry.failures, entry.flaky, entry.not_before) = (0, false, None);
+                (entry.failures, entry.class, entry.not_before) = (0, None, None);
                 self.forget(subject, |trigger| trigger == Trigger::Retry || finish == Finish::Gone);
                 if let Finish::After(delay, trigger) = finish {
                     self.delay(subject, trigger, now + delay);
@@ -213,15 +213,15 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         depths
     }
 
-    pub(super) fn unsettled(&self) -> Vec<S> {
+    pub(super) fn busy(&self) -> Vec<S> {
         let mut subjects: Vec<S> =
-            self.entries.iter().filter(|(_, entry)| !entry.is_settled()).map(|(subject, _)| subject.clone()).collect();
+            self.entries.iter().filter(|(_, entry)| entry.is_busy()).map(|(subject, _)| subject.clone()).collect();
         subjects.sort();
         subjects
     }
 
     pub(super) fn is_settled(&self) -> bool {
-        self.entries.values().all(Entry::is_settled)
+        !self.entries.values().any(Entry::is_busy)
     }
 
     fn refuses(&self, subject: &S) -> bool {
@@ -313,7 +313,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
     fn fail(&mut self, subject: &S, class: Class, now: Instant, fraction: f64) {
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.failures = entry.failures.saturating_add(1);
-        entry.flaky = class == Class::Transient;
+        entry.class = Some(class);
         let delay = retry::jittered(retry::delay(class, entry.failures, self.limits.interval), fraction);
         let shortest = delay.min(retry::jittered(retry::BACKOFF_MIN, fraction));
         entry.not_before = Some(now + shortest);
@@ -356,11 +356,19 @@ impl Entry {
         self.ready.is_none() && self.pending.is_empty() && self.running.is_none() && self.failures == 0
     }
 
-    /// Nothing is left but a resync.
-    fn is_settled(&self) -> bool {
-        self.ready.is_none()
-            && self.running.is_none()
-            && self.failures == 0
-            && self.pending.keys().all(|trigger| *trigger == Trigger::Resync)
+    /// Another try may mend what went wrong.
+    fn is_flaky(&self) -> bool {
+        self.class == Some(Class::Transient)
+    }
+
+    /// There is more to do than a resync, or than a new try of what only a change can help.
+    fn is_busy(&self) -> bool {
+        self.ready.is_some()
+            || self.running.is_some()
+            || self.pending.keys().any(|trigger| match trigger {
+                Trigger::Retry => self.class != Some(Class::Stalled),
+                Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Drift => true,
+                Trigger::Resync => false,
+            })
     }
 }

@@ -39,6 +39,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("status", 1, &["k8s_openapi", "serde_json"]),
     // `definition` says what git declares, `status` how conditions are kept.
     ("intake", 1, &["k8s_openapi", "serde_json"]),
+    ("overview", 1, &["serde"]),
     // ground
     // `clap`: an option is declared once, for flag and file alike.
     ("config", 2, &["clap", "serde", "serde_json"]),

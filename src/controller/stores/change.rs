@@ -1,7 +1,7 @@
 //! Which change in KCP wakes which subjects: one pure function.
 //!
 //! What counts is what others want: spec, labels, annotations, the wish to be deleted. Our own status writes wake
-//! nobody, with one exception: a Manifest's status concerns its runtime at once.
+//! nobody, with one exception: how a Manifest fares concerns its runtime at once, whoever wrote it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -95,7 +95,7 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             }
             wakes.extend(owner_in_git(before, after));
         }
-        Change::Access { before, after } => access(before.as_ref(), after.as_ref(), tables, &mut wakes),
+        Change::Access { before, after } => access(before.as_ref(), after.as_ref(), &mut wakes),
         Change::Gateways => wakes
             .extend(tables.watchers().map(|watcher| Wake::Subject(Subject::Watcher(watcher.clone()), Trigger::Event))),
         Change::CaBundle => {
@@ -163,12 +163,8 @@ fn manifest(edit: &Edit<Manifest>, wakes: &mut Vec<Wake>) {
     let fares_otherwise = outcome(edit.before.as_ref()) != outcome(edit.after.as_ref());
     // A Manifest whose label names another Kyma concerns both.
     for kyma in [before, after].into_iter().flatten().filter_map(kyma_of) {
-        if let Some(trigger) = trigger {
-            let subject = Subject::Manifest { kyma: kyma.clone(), manifest: edit.key.clone() };
-            wakes.push(Wake::Subject(subject, trigger));
-        }
-        if trigger.is_some() || fares_otherwise {
-            wakes.push(Wake::Subject(Subject::Runtime(kyma), Trigger::Event));
+        if let Some(trigger) = trigger.or(fares_otherwise.then_some(Trigger::Event)) {
+            wakes.push(Wake::Subject(Subject::Runtime(kyma), trigger));
         }
     }
 }
@@ -186,17 +182,11 @@ fn outcome(status: &ManifestStatus) -> impl PartialEq + use<> {
     (status.state, conditions, operation)
 }
 
-/// The Kyma, and its Manifests: they are applied through the same Secret.
-fn access(before: Option<&AccessSecret>, after: Option<&AccessSecret>, tables: &Tables, wakes: &mut Vec<Wake>) {
-    if before == after {
-        return;
-    }
-    for kyma in [before, after].into_iter().flatten().map(|access| &access.kyma) {
-        wakes.push(Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Event));
-        wakes.extend(tables.manifests_of(kyma).map(|manifest| {
-            let subject = Subject::Manifest { kyma: kyma.clone(), manifest: manifest.clone() };
-            Wake::Subject(subject, Trigger::Event)
-        }));
+/// The runtimes that the Secret opened and opens.
+fn access(before: Option<&AccessSecret>, after: Option<&AccessSecret>, wakes: &mut Vec<Wake>) {
+    if before != after {
+        let kymas = [before, after].into_iter().flatten().map(|access| access.kyma.clone());
+        wakes.extend(kymas.map(|kyma| Wake::Subject(Subject::Runtime(kyma), Trigger::Event)));
     }
 }
 

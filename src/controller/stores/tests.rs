@@ -131,7 +131,6 @@ fn woken(stores: &Stores) -> Vec<String> {
     let queue = stores.0.queue.clone();
     runtime.block_on(async {
         let mut woken = Vec::new();
-        // Subjects of one lane are given out one after another, so each is finished at once.
         while queue.depths().ready != 0 {
             let work = queue.next().await.unwrap();
             woken.push(format!("{} {}", work.subject(), work.triggers()));
@@ -143,7 +142,6 @@ fn woken(stores: &Stores) -> Vec<String> {
 
 const RUNTIME: &str = "runtime kcp-system/one event";
 const RUNTIME_TWO: &str = "runtime kcp-system/two event";
-const MANIFEST: &str = "manifest kcp-system/one-keda event";
 
 #[test]
 fn a_new_kyma_wakes_its_runtime() {
@@ -182,7 +180,7 @@ fn a_request_by_annotation_says_so() {
     let request = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "now"}}});
     check(|stores| upsert(stores, kyma("one", request.clone())), &["runtime kcp-system/one requested"]);
     check(|stores| upsert(stores, source(request.clone())), &["source kcp-system/landscape requested"]);
-    check(|stores| upsert(stores, manifest(request)), &["manifest kcp-system/one-keda requested", RUNTIME]);
+    check(|stores| upsert(stores, manifest(request)), &["runtime kcp-system/one requested"]);
 }
 
 #[test]
@@ -207,7 +205,7 @@ fn what_others_change_in_a_declared_object_wakes_its_source() {
 }
 
 #[test]
-fn a_manifests_status_wakes_its_runtime_and_not_itself() {
+fn how_a_manifest_fares_wakes_its_runtime_and_its_inventory_nobody() {
     check(|stores| upsert(stores, manifest(json!({"status": {"state": "Ready"}}))), &[RUNTIME]);
     let inventory = json!({"status": {"state": "Ready", "synced": [
         {"group": "", "version": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b"}
@@ -220,9 +218,9 @@ fn a_manifests_status_wakes_its_runtime_and_not_itself() {
 }
 
 #[test]
-fn a_manifests_spec_wakes_both() {
-    check(|stores| upsert(stores, manifest(json!({"metadata": {"generation": 2}}))), &[MANIFEST, RUNTIME]);
-    check(|stores| remove::<Manifest>(stores, &key("one-keda")), &[MANIFEST, RUNTIME]);
+fn a_manifests_spec_wakes_its_runtime() {
+    check(|stores| upsert(stores, manifest(json!({"metadata": {"generation": 2}}))), &[RUNTIME]);
+    check(|stores| remove::<Manifest>(stores, &key("one-keda")), &[RUNTIME]);
 }
 
 #[test]
@@ -250,11 +248,11 @@ fn a_watcher_wakes_itself_and_every_runtime() {
 }
 
 #[test]
-fn an_access_secret_wakes_the_runtime_and_its_manifests() {
+fn an_access_secret_wakes_the_runtime() {
     check(|stores| stores.set_access(&key("access-one"), Some(access("one", "1"))), &[]);
-    check(|stores| stores.set_access(&key("access-one"), Some(access("one", "2"))), &[RUNTIME, MANIFEST]);
-    check(|stores| stores.set_access(&key("access-one"), None), &[RUNTIME, MANIFEST]);
-    check(|stores| stores.set_access(&key("access-one"), Some(access("two", "2"))), &[RUNTIME, MANIFEST, RUNTIME_TWO]);
+    check(|stores| stores.set_access(&key("access-one"), Some(access("one", "2"))), &[RUNTIME]);
+    check(|stores| stores.set_access(&key("access-one"), None), &[RUNTIME]);
+    check(|stores| stores.set_access(&key("access-one"), Some(access("two", "2"))), &[RUNTIME, RUNTIME_TWO]);
 }
 
 #[test]
@@ -277,7 +275,7 @@ fn nothing_is_woken_before_the_start_and_everything_at_the_start() {
     assert_eq!(woken(stores), Vec::<String>::new());
     stores.start();
     let depths = stores.0.queue.depths();
-    assert_eq!(depths.ready + depths.delayed, 5, "source, watcher, two runtimes and a manifest");
+    assert_eq!(depths.ready + depths.delayed, 4, "source, watcher and two runtimes");
 }
 
 #[test]

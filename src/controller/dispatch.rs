@@ -1,0 +1,80 @@
+//! From the queue to the controllers and back: one pass, its log lines and its counts.
+
+use std::time::Instant;
+
+use tracing::Instrument as _;
+
+use super::{Context, Failure, Subject, chain, runtime, source, watcher};
+use crate::{
+    metrics::Ended,
+    queue::{Finish, Trigger, Work},
+    retry::{self, Class},
+};
+
+/// Makes the pass that some work asks for, and returns what becomes of the subject.
+///
+/// May be dropped at any `await`; the work then counts as failed.
+pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
+    let subject = work.subject();
+    let span = tracing::info_span!("pass", %subject, trigger = %work.triggers(), attempt = work.attempt());
+    context.metrics.waited(subject.kind(), work.waited());
+    let started = Instant::now();
+    let result = reconcile(context, work).instrument(span.clone()).await;
+    let duration = started.elapsed();
+    let ended = match &result {
+        Ok(Finish::After(_, Trigger::Retry)) => Ended::Waiting,
+        Ok(Finish::Done | Finish::Gone | Finish::After(..)) => Ended::Well,
+        Ok(Finish::Failed(class)) | Err(Failure { class, .. }) => match class {
+            Class::Waiting => Ended::Waiting,
+            Class::Stalled | Class::Transient => Ended::Failed,
+        },
+    };
+    context.metrics.pass(subject.kind(), ended, duration);
+    span.in_scope(|| match result {
+        Ok(finish) => {
+            tracing::debug!(?finish, milliseconds = duration.as_millis(), "pass ended");
+            resync(context, subject, finish);
+            finish
+        }
+        Err(failure) => {
+            context.metrics.requeue(failure.reason, failure.class == Class::Waiting);
+            log(&failure, work.attempt());
+            Finish::Failed(failure.class)
+        }
+    })
+}
+
+async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
+    let triggers = work.triggers();
+    match work.subject() {
+        Subject::Source(key) => source::reconcile(context, key, triggers).await,
+        Subject::Runtime(key) => runtime::reconcile(context, key, triggers).await,
+        Subject::Watcher(key) => watcher::reconcile(context, key, triggers).await,
+    }
+}
+
+/// Asks for the next comparison of a runtime with what it should be. One that is asked for already keeps its moment,
+/// so events do not push it out.
+fn resync(context: &Context, subject: &Subject, finish: Finish) {
+    match (subject, finish) {
+        (Subject::Runtime(_), Finish::Done | Finish::After(..) | Finish::Failed(_)) => {
+            // The name decides about the jitter, so that runtimes stay apart whatever happened to them together.
+            let digest = crate::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
+            let fraction = u8::from_str_radix(&digest[..2], 16).map_or(0.5, |byte| f64::from(byte) / 255.0);
+            let delay = retry::jittered(context.resync, fraction);
+            context.queue.push_after(subject.clone(), Trigger::Resync, delay);
+        }
+        (Subject::Runtime(_), Finish::Gone) | (Subject::Source(_) | Subject::Watcher(_), _) => {}
+    }
+}
+
+/// Logs a failure the first time, and then at every doubling of its tries: what fails for a day is no news every minute.
+fn log(failure: &Failure, attempt: u32) {
+    let (reason, error) = (failure.reason, chain(failure.error.as_ref()));
+    match failure.class {
+        _ if !attempt.is_power_of_two() => tracing::debug!(reason, error, "pass failed"),
+        Class::Stalled => tracing::error!(reason, error, "pass failed; only a change can help"),
+        Class::Waiting => tracing::info!(reason, error, "pass waits"),
+        Class::Transient => tracing::warn!(reason, error, "pass failed"),
+    }
+}

@@ -1,0 +1,258 @@
+//! The whole landscape in one look: what is well, what is under way, what is wrong and why.
+//!
+//! Made from the custom resources in KCP alone, so that `tidegate status` needs no more than the rights to read them, and
+//! `run --once` can say what is not done. Pure: the same resources give the same overview, in the order of their names.
+
+use serde::Serialize;
+
+use crate::{
+    api::{
+        GitSource, Kyma, Watcher,
+        git_source::{Counts, DiagnosticEntry, GitSourceStatus},
+        kyma::{KymaStatus, ModuleStatus},
+        names::label,
+        shared::{Condition, State},
+    },
+    landscape,
+};
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Somebody must do something.
+    Wrong,
+    /// Work is under way.
+    Waiting,
+    /// Somebody stopped it on purpose.
+    Stopped,
+    /// As it should be.
+    Well,
+}
+
+/// Everything, each kind by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Overview {
+    /// The git sources.
+    pub sources: Vec<SourceLine>,
+    /// The runtimes.
+    pub runtimes: Vec<RuntimeLine>,
+    /// The Watchers.
+    pub watchers: Vec<WatcherLine>,
+}
+
+/// A git source.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceLine {
+    /// `<namespace>/<name>`.
+    pub name: String,
+    /// How it stands.
+    pub standing: Standing,
+    /// One sentence.
+    pub message: String,
+    /// The last commit of which nothing was withheld.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_revision: Option<String>,
+    /// The commit last looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempted_revision: Option<String>,
+    /// How many definitions are where.
+    pub counts: Counts,
+    /// What is wrong with its definitions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub diagnostics: Vec<DiagnosticEntry>,
+}
+
+/// A runtime.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RuntimeLine {
+    /// `<namespace>/<name>` of the Kyma.
+    pub name: String,
+    /// How it stands.
+    pub standing: Standing,
+    /// The Kyma in one word; empty if nobody has looked at it.
+    pub state: State,
+    /// One sentence.
+    pub message: String,
+    /// Its modules, by name.
+    pub modules: Vec<ModuleLine>,
+}
+
+/// A module in a runtime.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModuleLine {
+    /// Its name.
+    pub name: String,
+    /// How it stands.
+    pub standing: Standing,
+    /// The module in one word.
+    pub state: State,
+    /// Installed version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Installed channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// What is wrong, if anything is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A Watcher.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WatcherLine {
+    /// `<namespace>/<name>`.
+    pub name: String,
+    /// How it stands.
+    pub standing: Standing,
+    /// One sentence.
+    pub message: String,
+}
+
+// === impl Overview ===
+
+impl Overview {
+    /// Of these resources.
+    pub fn of<'a>(
+        sources: impl IntoIterator<Item = &'a GitSource>,
+        kymas: impl IntoIterator<Item = &'a Kyma>,
+        watchers: impl IntoIterator<Item = &'a Watcher>,
+    ) -> Overview {
+        let mut overview = Overview {
+            sources: sources.into_iter().map(source).collect(),
+            runtimes: kymas.into_iter().map(runtime).collect(),
+            watchers: watchers.into_iter().map(watcher).collect(),
+        };
+        overview.sources.sort_by(|left, right| left.name.cmp(&right.name));
+        overview.runtimes.sort_by(|left, right| left.name.cmp(&right.name));
+        overview.watchers.sort_by(|left, right| left.name.cmp(&right.name));
+        overview
+    }
+
+    /// Whether definitions of some source are invalid.
+    pub fn has_invalid_definitions(&self) -> bool {
+        let errors = |source: &SourceLine| source.diagnostics.iter().any(|diagnostic| diagnostic.severity == "error");
+        self.sources.iter().any(|source| source.standing != Standing::Stopped && errors(source))
+    }
+
+    /// Whether work on anything is under way.
+    pub fn is_under_way(&self) -> bool {
+        let waiting = |standing: Standing| standing == Standing::Waiting;
+        self.sources.iter().any(|source| waiting(source.standing))
+            || self.runtimes.iter().any(|runtime| waiting(runtime.standing))
+            || self.watchers.iter().any(|watcher| waiting(watcher.standing))
+    }
+
+    /// What is not as it should be, one line each. What somebody stopped on purpose is not among it.
+    pub fn not_done(&self) -> Vec<String> {
+        let open = |standing: Standing| matches!(standing, Standing::Wrong | Standing::Waiting);
+        let mut lines = Vec::new();
+        for source in self.sources.iter().filter(|source| open(source.standing)) {
+            lines.push(format!("source {}: {}", source.name, source.message));
+        }
+        for runtime in self.runtimes.iter().filter(|runtime| open(runtime.standing)) {
+            lines.push(format!("runtime {}: {}", runtime.name, runtime.message));
+            for module in runtime.modules.iter().filter(|module| open(module.standing)) {
+                let message = module.message.as_deref().unwrap_or("not ready yet");
+                // The runtime's sentence often is that of its module.
+                if runtime.message.contains(message) {
+                    continue;
+                }
+                lines.push(format!("runtime {}: module {}: {message}", runtime.name, module.name));
+            }
+        }
+        for watcher in self.watchers.iter().filter(|watcher| open(watcher.standing)) {
+            lines.push(format!("watcher {}: {}", watcher.name, watcher.message));
+        }
+        lines
+    }
+}
+
+fn source(source: &GitSource) -> SourceLine {
+    let nothing = GitSourceStatus::default();
+    let status = source.status.as_ref().unwrap_or(&nothing);
+    let current = status.observed_generation == source.metadata.generation;
+    let ready = condition(&status.conditions, "Ready");
+    let (standing, message) = match ready {
+        _ if source.spec.suspend => (Standing::Stopped, "suspended: nothing is fetched, applied or pruned".to_owned()),
+        Some(ready) if current && ready.status == "True" => (Standing::Well, ready.message.clone()),
+        Some(ready) if current && ready.status == "False" => (Standing::Wrong, ready.message.clone()),
+        Some(ready) if current => (Standing::Waiting, ready.message.clone()),
+        Some(_) => (Standing::Waiting, "its latest change has not been looked at yet".to_owned()),
+        None => (Standing::Waiting, "not looked at yet".to_owned()),
+    };
+    SourceLine {
+        name: landscape::key(&source.metadata).to_string(),
+        standing,
+        message,
+        applied_revision: status.applied_revision.clone(),
+        attempted_revision: status.attempted_revision.clone(),
+        counts: status.counts.unwrap_or_default(),
+        diagnostics: status.diagnostics.clone(),
+    }
+}
+
+fn runtime(kyma: &Kyma) -> RuntimeLine {
+    let nothing = KymaStatus::default();
+    let status = kyma.status.as_ref().unwrap_or(&nothing);
+    let skipped = landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION)
+        .is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let operation = status.last_operation.as_ref().map(|last| last.operation.clone());
+    let behind = status
+        .conditions
+        .iter()
+        .any(|condition| condition.observed_generation.is_some_and(|seen| Some(seen) < kyma.metadata.generation));
+    let (standing, message) = if skipped {
+        let message = format!("stopped by label {}", label::SKIP_RECONCILIATION);
+        (Standing::Stopped, message)
+    } else {
+        match status.state {
+            State::Unknown => (Standing::Waiting, "not looked at yet".to_owned()),
+            State::Ready if behind => (Standing::Waiting, "its latest change has not been looked at yet".to_owned()),
+            state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
+        }
+    };
+    let mut modules: Vec<ModuleLine> = status.modules.iter().map(module).collect();
+    modules.sort_by(|left, right| left.name.cmp(&right.name));
+    RuntimeLine { name: landscape::key(&kyma.metadata).to_string(), standing, state: status.state, message, modules }
+}
+
+fn module(module: &ModuleStatus) -> ModuleLine {
+    ModuleLine {
+        name: module.name.clone(),
+        standing: of_state(module.state),
+        state: module.state,
+        version: module.version.clone(),
+        channel: module.channel.clone(),
+        message: module.message.clone(),
+    }
+}
+
+fn watcher(watcher: &Watcher) -> WatcherLine {
+    let (standing, message) = match &watcher.status {
+        None => (Standing::Waiting, "not looked at yet".to_owned()),
+        Some(status) => {
+            let problem = status.conditions.iter().find(|condition| condition.status != "True");
+            let message = problem.map_or_else(|| status.state.to_string(), |condition| condition.message.clone());
+            (of_state(status.state), message)
+        }
+    };
+    WatcherLine { name: landscape::key(&watcher.metadata).to_string(), standing, message }
+}
+
+fn of_state(state: State) -> Standing {
+    match state {
+        State::Ready => Standing::Well,
+        State::Unmanaged => Standing::Stopped,
+        State::Processing | State::Deleting | State::Unknown => Standing::Waiting,
+        State::Error | State::Warning => Standing::Wrong,
+    }
+}
+
+fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+#[cfg(test)]
+mod tests;

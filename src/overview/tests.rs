@@ -1,0 +1,102 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, rest: Value) -> K {
+    let mut value = json!({
+        "apiVersion": if kind == "GitSource" { "tidegate.dev/v1alpha1" } else { "operator.kyma-project.io/v1beta2" },
+        "kind": kind,
+        "metadata": {"namespace": "kcp-system", "name": name, "generation": 2},
+    });
+    for (key, part) in rest.as_object().unwrap() {
+        if let (Some(known), Some(part)) = (value[key].as_object_mut(), part.as_object()) {
+            known.extend(part.clone());
+        } else {
+            value[key] = part.clone();
+        }
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+fn source(name: &str, suspend: bool, status: Value) -> GitSource {
+    object(
+        "GitSource",
+        name,
+        json!({"spec": {"url": "https://git.example.com/l.git", "suspend": suspend}, "status": status}),
+    )
+}
+
+fn ready(status: &str, message: &str) -> Value {
+    json!([{"type": "Ready", "status": status, "reason": "R", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+}
+
+fn kyma(name: &str, labels: Value, status: Value) -> Kyma {
+    object("Kyma", name, json!({"metadata": {"labels": labels}, "spec": {"channel": "regular"}, "status": status}))
+}
+
+#[test]
+fn a_source_stands_as_its_ready_condition_says_of_the_latest_generation() {
+    let line = |suspend, status| {
+        let line = super::source(&source("landscape", suspend, status));
+        (line.standing, line.message)
+    };
+    assert_eq!(line(false, Value::Null), (Standing::Waiting, "not looked at yet".to_owned()));
+    let status = |generation: i64, status| json!({"observedGeneration": generation, "conditions": ready(status, "m")});
+    assert_eq!(line(false, status(2, "True")), (Standing::Well, "m".to_owned()));
+    assert_eq!(line(false, status(2, "False")), (Standing::Wrong, "m".to_owned()));
+    assert_eq!(line(false, status(2, "Unknown")), (Standing::Waiting, "m".to_owned()));
+    assert_eq!(line(false, status(1, "True")).0, Standing::Waiting);
+    assert_eq!(line(true, status(2, "True")).0, Standing::Stopped);
+}
+
+#[test]
+fn what_is_not_done_is_named_with_its_cause() {
+    let sources = [
+        source("good", false, json!({"observedGeneration": 2, "conditions": ready("True", "applied")})),
+        source(
+            "bad",
+            false,
+            json!({
+                "observedGeneration": 2,
+                "conditions": ready("False", "2 definitions are withheld"),
+                "diagnostics": [{"severity": "error", "code": "unknown-field", "message": "no such field"}],
+            }),
+        ),
+    ];
+    let kymas = [
+        kyma(
+            "broken",
+            json!({}),
+            json!({
+                "state": "Error",
+                "lastOperation": {"operation": "module cache: no version"},
+                "modules": [
+                    {"name": "mailer", "state": "Ready"},
+                    {"name": "cache", "state": "Error", "message": "no version"},
+                ],
+            }),
+        ),
+        kyma("fresh", json!({}), Value::Null),
+        kyma("fine", json!({}), json!({"state": "Ready", "lastOperation": {"operation": "kyma is ready"}})),
+        kyma("stopped", json!({"operator.kyma-project.io/skip-reconciliation": "true"}), json!({"state": "Error"})),
+    ];
+    let overview = Overview::of(&sources, &kymas, []);
+    assert_eq!(
+        overview.not_done(),
+        [
+            "source kcp-system/bad: 2 definitions are withheld",
+            "runtime kcp-system/broken: module cache: no version",
+            "runtime kcp-system/fresh: not looked at yet",
+        ]
+    );
+    assert!(overview.has_invalid_definitions());
+    assert!(!Overview::of(&sources[..1], &kymas, []).has_invalid_definitions());
+}
+
+#[test]
+fn a_ready_kyma_of_an_older_generation_is_under_way() {
+    let condition = json!([{"type": "Modules", "status": "True", "reason": "Ready", "message": "",
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let line = super::runtime(&kyma("one", json!({}), json!({"state": "Ready", "conditions": condition})));
+    assert_eq!(line.standing, Standing::Waiting);
+}
