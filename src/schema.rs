@@ -19,7 +19,7 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use serde_json::{Map, Value};
 
-use self::node::{Node, Others};
+use self::node::{Node, Others, Type};
 use crate::object::PathPart;
 
 /// A compiled schema of a whole object. Cheap to clone.
@@ -110,8 +110,8 @@ impl Schema {
         violations
     }
 
-    /// Fills in the defaults, and removes nulls from fields that cannot be null, as the API server does before it
-    /// checks and stores an object.
+    /// Fills in the defaults, removes nulls from fields that cannot be null and writes `8080.0` as 8080 where a whole
+    /// number must be, as the API server does when it stores an object.
     pub fn default(&self, value: &mut Value) {
         fill_in(&self.0, value);
     }
@@ -123,6 +123,11 @@ fn fill_in(node: &Node, value: &mut Value) {
         Value::Array(items) => {
             if let Some(item) = node.items.as_deref() {
                 items.iter_mut().for_each(|value| fill_in(item, value));
+            }
+        }
+        Value::Number(number) if node.kind == Type::Integer && number.is_f64() => {
+            if let Some(whole) = check::whole(number).and_then(|whole| i64::try_from(whole).ok()) {
+                *value = Value::from(whole);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

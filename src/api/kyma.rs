@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     crd::{self, pattern},
-    shared::{Condition, CustomResourcePolicy, LastOperation, State, is_default, is_false},
+    shared::{Condition, CustomResourcePolicy, LastOperation, State, absent_is_empty, is_default, is_false},
 };
 
 /// Which modules a runtime has, and from which channel.
@@ -23,7 +23,7 @@ use super::{
     derive = "PartialEq",
     derive = "Default"
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct KymaSpec {
     /// Channel of the modules that name none.
     #[schemars(regex(pattern = pattern::CHANNEL), length(min = 3, max = 32))]
@@ -36,6 +36,8 @@ pub struct KymaSpec {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub modules: Vec<Module>,
 }
+
+absent_is_empty!(KymaSpec);
 
 /// One wanted module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     crd,
-    shared::{Condition, CustomResourcePolicy, LabelSelector, LastOperation, Manager, State},
+    shared::{Condition, CustomResourcePolicy, LabelSelector, LastOperation, Manager, State, absent_is_empty},
 };
 
 /// What is installed in a runtime for one module.
@@ -24,7 +24,7 @@ use super::{
     derive = "PartialEq",
     derive = "Default"
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct ManifestSpec {
     /// Deprecated: a Manifest is always for a runtime.
     pub remote: bool,
@@ -50,6 +50,8 @@ pub struct ManifestSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<Manager>,
 }
+
+absent_is_empty!(ManifestSpec);
 
 /// Where the objects of a Manifest come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

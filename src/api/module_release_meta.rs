@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     crd::{self, pattern},
-    shared::{LabelSelector, is_false},
+    shared::{LabelSelector, absent_is_empty, is_false},
 };
 
 /// The channels of one module, or the version that every runtime must have.
@@ -22,7 +22,7 @@ use super::{
     derive = "PartialEq",
     derive = "Default"
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "has(self.mandatory) != has(self.channels)",
     "message": "exactly one of 'mandatory' or 'channels' must be specified",
@@ -55,6 +55,8 @@ pub struct ModuleReleaseMetaSpec {
     #[schemars(schema_with = "crd::label_selector")]
     pub kyma_selector: Option<LabelSelector>,
 }
+
+absent_is_empty!(ModuleReleaseMetaSpec);
 
 /// The version of one channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

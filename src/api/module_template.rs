@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     crd::{self, pattern},
-    shared::{Manager, is_false},
+    shared::{Manager, absent_is_empty, is_false},
 };
 
 /// What a module's version consists of.
@@ -23,7 +23,7 @@ use super::{
     derive = "PartialEq",
     derive = "Default"
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 #[schemars(extend("required" = ["descriptor"]))]
 pub struct ModuleTemplateSpec {
     /// Deprecated: channel of an old channel-based template.
@@ -69,6 +69,8 @@ pub struct ModuleTemplateSpec {
     #[serde(default, skip_serializing_if = "is_false")]
     pub requires_downtime: bool,
 }
+
+absent_is_empty!(ModuleTemplateSpec);
 
 /// Deprecated, without effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -80,6 +80,51 @@ pub struct Manager {
     pub namespace: Option<String>,
 }
 
+/// Lets objects without a `spec` be read, as ones with an empty one.
+///
+/// The upstream definitions accept such objects. One of them, made by anybody by mistake, must not keep us from reading
+/// a list of a thousand others. The derive cannot say so, since the field belongs to a type that another derive makes:
+/// an absent field is offered to its type as an absent option, and that is where we answer. The type carries
+/// `#[serde(remote = "Self")]`, so that the derived functions exist beside the traits.
+macro_rules! absent_is_empty {
+    ($spec:ident) => {
+        impl serde::Serialize for $spec {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $spec::serialize(self, serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $spec {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$spec, D::Error> {
+                struct Absent;
+
+                impl<'de> serde::de::Visitor<'de> for Absent {
+                    type Value = $spec;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a mapping")
+                    }
+
+                    fn visit_none<E>(self) -> Result<$spec, E> {
+                        Ok($spec::default())
+                    }
+
+                    fn visit_unit<E>(self) -> Result<$spec, E> {
+                        Ok($spec::default())
+                    }
+
+                    fn visit_some<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<$spec, D::Error> {
+                        $spec::deserialize(deserializer)
+                    }
+                }
+
+                deserializer.deserialize_option(Absent)
+            }
+        }
+    };
+}
+pub(crate) use absent_is_empty;
+
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     crd,
-    shared::{Condition, LabelSelector, State},
+    shared::{Condition, LabelSelector, State, absent_is_empty},
 };
 
 /// What is watched, and who is told.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
     version = "v1beta2",
@@ -21,9 +21,10 @@ use super::{
     namespaced,
     status = "WatcherStatus",
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
-    derive = "PartialEq"
+    derive = "PartialEq",
+    derive = "Default"
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct WatcherSpec {
     /// The service in KCP that gets the events.
     pub service_info: ServiceInfo,
@@ -41,8 +42,10 @@ pub struct WatcherSpec {
     pub gateway: GatewayConfig,
 }
 
+absent_is_empty!(WatcherSpec);
+
 /// A service in KCP.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceInfo {
     /// Port, 1 to 65535.
     pub port: i64,
@@ -53,7 +56,7 @@ pub struct ServiceInfo {
 }
 
 /// A resource; the version may be `*`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchableGvr {
     /// API group.
     pub group: String,
@@ -64,17 +67,18 @@ pub struct WatchableGvr {
 }
 
 /// Which part of an object triggers an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WatchField {
     /// The object itself.
+    #[default]
     Spec,
     /// Its status subresource.
     Status,
 }
 
 /// Which Istio Gateways let the events in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayConfig {
     /// Selects Gateways by label.
     #[schemars(schema_with = "crd::label_selector")]

@@ -238,10 +238,11 @@ fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Vec<V
     }
 }
 
-/// A whole number, also one that is written as `8080.0`; `None` for one that is beyond all limits.
-fn whole(number: &Number) -> Option<i128> {
+/// A whole number, also one that is written as `8080.0`; `None` for a fraction and for what is beyond all limits.
+pub(super) fn whole(number: &Number) -> Option<i128> {
     let written_whole = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
-    written_whole.or_else(|| format!("{:.0}", number.as_f64()?).parse().ok())
+    let written_as_fraction = || number.as_f64().filter(|float| float.fract() == 0.0);
+    written_whole.or_else(|| format!("{:.0}", written_as_fraction()?).parse().ok())
 }
 
 fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Vec<Violation>) {
