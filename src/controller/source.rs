@@ -237,7 +237,7 @@ impl SourcePass<'_> {
             Ok(()) => progress.kept = trees,
             // The trees are in the mirror for now; the next pass tries again.
             Err(error) => {
-                tracing::warn!(source = %self.key, %error, "trees of live Manifests may be lost from the mirror")
+                tracing::warn!(source = %self.key, %error, "trees of live Manifests may be lost from the mirror");
             }
         }
     }

@@ -103,7 +103,6 @@ pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatu
     let fetched = fetched(pass);
     let applied = applied(source, pass);
     let mut conditions = before.conditions;
-    conditions.retain(|condition| condition.type_ != STALLED);
     let mut set = |type_: &str, verdict: &Verdict| {
         let status = if verdict.holds { "True" } else { "False" };
         set_condition(&mut conditions, type_, status, verdict.reason, &verdict.message, generation, now);
@@ -116,6 +115,8 @@ pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatu
     set(READY, ready);
     if ready.stalled {
         set(STALLED, &Verdict { holds: true, ..ready.clone() });
+    } else {
+        conditions.retain(|condition| condition.type_ != STALLED);
     }
     set_scope(&mut conditions, pass, generation, now);
     conditions.sort_by(|left, right| left.type_.cmp(&right.type_));

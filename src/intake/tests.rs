@@ -376,6 +376,17 @@ fn the_same_pass_again_gives_the_same_status() {
 }
 
 #[test]
+fn the_times_of_conditions_stand_still_while_nothing_changes() {
+    let mut world = World::new().withholds(["Kyma/a"]);
+    world.errors = true;
+    let mut source = source();
+    let first = world.status_at(&source, &Fetched::Done, "scope", Timestamp::UNIX_EPOCH);
+    source.status = Some(first.clone());
+    let later = Timestamp::from_second(3600).unwrap();
+    assert_eq!(world.status_at(&source, &Fetched::Done, "scope", later), first);
+}
+
+#[test]
 fn a_suspended_source_says_so_and_forgets_nothing() {
     let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a"]);
     let mut source = source();
@@ -502,6 +513,10 @@ impl World {
     }
 
     fn status(&self, source: &GitSource, fetched: &Fetched, scope: &str) -> GitSourceStatus {
+        self.status_at(source, fetched, scope, Timestamp::UNIX_EPOCH)
+    }
+
+    fn status_at(&self, source: &GitSource, fetched: &Fetched, scope: &str, now: Timestamp) -> GitSourceStatus {
         let decision = decide(&self.situation());
         let revision = Revision::Commit { name: "main".to_owned(), commit: COMMIT.parse().unwrap() };
         let withheld: Vec<Withheld> = self
@@ -521,7 +536,7 @@ impl World {
             scope,
             moved: self.moved,
         };
-        status::of(source, &pass, Timestamp::UNIX_EPOCH)
+        status::of(source, &pass, now)
     }
 
     #[track_caller]

@@ -6,5 +6,6 @@ mod conformance;
 mod git;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
+mod source;
 mod testbed;
 mod tidy;

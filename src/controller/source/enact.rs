@@ -142,22 +142,27 @@ async fn prune(
     enacted: &mut Enacted,
 ) {
     let label = name.label_value();
-    let wanted = decision.prune.iter().filter(|(id, _)| id.0 == kind);
+    let label = label.as_str();
+    // By value: a closure that borrows its argument makes a future that cannot be spawned.
+    let wanted: Vec<_> = decision.prune.iter().filter(|(id, _)| id.0 == kind).cloned().collect();
     let results: Vec<_> = stream::iter(wanted)
-        .map(async |(id, uid)| (id, prune_one(pass, cause, &label, id, uid).await))
+        .map(|(id, uid)| async move {
+            let result = prune_one(pass, cause, label, &id, &uid).await;
+            (id, result)
+        })
         .buffer_unordered(PRUNES_MAX)
         .collect()
         .await;
     for (id, result) in results {
         match result {
             Ok(true) => {
-                memory.forget(id);
-                enacted.pruned.push(id.clone());
+                memory.forget(&id);
+                enacted.pruned.push(id);
             }
             Ok(false) => enacted.again = true,
             Err(error) => {
                 enacted.worsen(error.class());
-                enacted.failures.push((id.clone(), crate::controller::chain(&error)));
+                enacted.failures.push((id, crate::controller::chain(&error)));
             }
         }
     }

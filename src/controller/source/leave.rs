@@ -65,8 +65,11 @@ pub(super) async fn run(pass: &SourcePass<'_>, _progress: &mut Progress) -> Pass
     for kind in Kind::ALL.into_iter().rev() {
         let selector = format!("{}={label_value}", label::SOURCE);
         let marked = pass.ctx.kcp.list_metadata(&served(kind), None, Some(&selector)).await.map_err(failure)?;
-        let results: Vec<_> = stream::iter(marked.iter().filter(|metadata| !is_inherited(kind, metadata, &others)))
-            .map(async |metadata| let_go(pass, &cause, kind, metadata, prune).await)
+        let ours: Vec<Metadata> =
+            marked.into_iter().filter(|metadata| !is_inherited(kind, metadata, &others)).collect();
+        let cause = &cause;
+        let results: Vec<_> = stream::iter(ours)
+            .map(|metadata| async move { let_go(pass, cause, kind, &metadata, prune).await })
             .buffer_unordered(PARALLEL)
             .collect()
             .await;

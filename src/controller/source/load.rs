@@ -363,7 +363,7 @@ fn overrides(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str, b
         let Some(name) = path.strip_prefix(folder).map(|name| name.trim_start_matches('/')) else { continue };
         match file.text().map(|bytes| std::str::from_utf8(bytes)) {
             Some(Ok(text)) => {
-                files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text: text.to_owned() })
+                files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text: text.to_owned() });
             }
             Some(Err(_)) | None => diagnostics.push(
                 Diagnostic::error(

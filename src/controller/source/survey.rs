@@ -23,6 +23,7 @@ use crate::{
     definition::{Definition, Kind},
     intake::{Id, Live},
     landscape::{self, SourceName},
+    name::Key,
 };
 
 /// More objects than this are looked up by one list of their kind.
@@ -76,8 +77,10 @@ pub(super) async fn look_up(ctx: &Context, ids: &BTreeSet<Id>, memory: &mut Memo
 
 async fn one_by_one(kcp: &Cluster, kind: Kind, ids: &[&Id]) -> Result<Vec<cluster::Metadata>, cluster::Error> {
     let served = &served(kind);
-    let results: Vec<_> = stream::iter(ids)
-        .map(async |id| kcp.get_metadata(served, &id.1).await)
+    // By value: a closure that borrows its argument makes a future that cannot be spawned.
+    let keys: Vec<Key> = ids.iter().map(|id| id.1.clone()).collect();
+    let results: Vec<_> = stream::iter(keys)
+        .map(|key| async move { kcp.get_metadata(served, &key).await })
         .buffer_unordered(LOOK_UPS_MAX)
         .collect()
         .await;

@@ -1,0 +1,848 @@
+//! Git to KCP, on a real API server: each rule of what a GitSource does to the control plane.
+//!
+//! The daemon of a test is the source controller with the watches and the queue that the real one has, and its own
+//! user, so that the audit log tells its requests from everybody else's. Runtimes are not part of it.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::{Arc, RwLock},
+    time::{Duration, Instant},
+};
+
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tidegate::{
+    api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, names},
+    cluster::{Cluster, ClusterName, Limits, Pool, access},
+    controller::{
+        Context, Queue, Subject, events, source,
+        sources::SourceRegistry,
+        stores::{Stores, feed},
+    },
+    git,
+    landscape::SourceName,
+    metrics::Metrics,
+    name::Key,
+    plan,
+    queue::{self, Finish},
+    template::{Library, Templates},
+    testbed::{ControlPlane, Repository},
+};
+use tokio::{sync::OnceCell, task::JoinSet};
+
+use crate::harness::{self, SOON, eventually, holds};
+
+/// How long something that must not happen is waited for.
+const QUIET: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing() {
+    let mut world = World::new("commit").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+
+    let kyma = world.api::<Kyma>().get("a").await.unwrap();
+    let name = SourceName::new(Key::new(&world.namespace, "landscape"));
+    assert_eq!(kyma.metadata.labels.as_ref().unwrap()[names::label::SOURCE], name.label_value());
+    assert_eq!(kyma.metadata.annotations.as_ref().unwrap()[names::annotation::PATH], "a.yaml");
+    assert_eq!(
+        world.writes(),
+        ["gitsources landscape", "kymas a", "modulereleasemetas mail", "moduletemplates mail-1.0.0"]
+    );
+    let status = world.source("landscape").await.status.unwrap();
+    assert_eq!(status.counts.unwrap().applied, 3);
+    assert_eq!(ready(&world.source("landscape").await), "True Applied");
+
+    world.mark();
+    world.repository.write("README.md", "unrelated\n").unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    assert_eq!(world.writes(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unchanged_revision_costs_no_request_and_a_second_process_no_write() {
+    let mut world = World::new("again").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.daemon().quiet().await;
+    let before = world.daemon().requests();
+    world.daemon().push("landscape", queue::Trigger::Git);
+    world.daemon().quiet().await;
+    assert_eq!(world.daemon().requests(), before, "a pass over an unchanged world");
+
+    world.mark();
+    world.restart().await;
+    world.daemon().quiet().await;
+    assert_eq!(world.writes(), [""; 0], "a new process over an unchanged world");
+    assert_eq!(world.status_writes(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_definition_is_withheld_the_rest_goes_on_and_nothing_is_pruned() {
+    let mut world = World::new("broken").await;
+    world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+
+    world.repository.remove("mail-2.0.0.yaml").unwrap();
+    world.repository.replace("a.yaml", "channel: regular", "channel: 5").unwrap();
+    world.kyma("b", "mail");
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let source = world.source("landscape").await;
+    assert_eq!(ready(&source), "False Withheld");
+    let status = source.status.unwrap();
+    assert_eq!((status.withheld[0].name.as_str(), status.withheld[0].path.as_str()), ("a", "a.yaml"));
+    assert_eq!(status.counts.unwrap().to_prune, 1);
+    assert!(world.api::<Kyma>().get("b").await.is_ok(), "the rest goes on");
+    assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "regular");
+    assert!(world.api::<ModuleTemplate>().get("mail-2.0.0").await.is_ok(), "nothing is pruned");
+
+    world.repository.replace("a.yaml", "channel: 5", "channel: fast").unwrap();
+    world.repository.replace("mail.yaml", "channel: regular", "channel: fast").unwrap();
+    world.repository.replace("b.yaml", "channel: regular", "channel: fast").unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "fast");
+    world.gone::<ModuleTemplate>("mail-2.0.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_revision_changes_nothing_at_all() {
+    let mut world = World::new("refuse").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({"onError": "RefuseRevision"})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.repository.replace("a.yaml", "channel: regular", "channel: 5").unwrap();
+    world.kyma("b", "mail");
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    assert_eq!(ready(&world.source("landscape").await), "False RevisionRefused");
+    assert!(world.api::<Kyma>().get_opt("b").await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prune_waits_for_its_confirmation_and_then_happens() {
+    let mut world = World::new("prune").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    world.kyma("b", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+
+    world.repository.remove("a.yaml").unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let source = world.source("landscape").await;
+    assert_eq!(ready(&source), "False PruneUnconfirmed");
+    let command = format!(
+        "kubectl annotate gitsource -n {} landscape tidegate.dev/confirm-prune={commit} --overwrite",
+        world.namespace
+    );
+    let message = &condition(&source, "Applied").message;
+    assert!(message.contains(&command), "{message}");
+    assert!(world.api::<Kyma>().get("a").await.unwrap().metadata.deletion_timestamp.is_none());
+
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
+    eventually("the Kyma is deleted", SOON, async || {
+        let kyma = world.api::<Kyma>().get_opt("a").await.map_err(text)?;
+        let going = kyma.is_none_or(|kyma| kyma.metadata.deletion_timestamp.is_some());
+        going.then_some(()).ok_or("it is still there".to_owned())
+    })
+    .await;
+    assert!(world.api::<Kyma>().get("b").await.unwrap().metadata.deletion_timestamp.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_prunes_at_once_stop_and_go_on_when_confirmed() {
+    let mut world = World::new("brake").await;
+    let versions: Vec<String> = (0..8).map(|patch| format!("1.0.{patch}")).collect();
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    world.module("mail", &versions, "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    for version in &versions[1..7] {
+        world.repository.remove(&format!("mail-{version}.yaml")).unwrap();
+    }
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    assert_eq!(ready(&world.source("landscape").await), "False PruneLimit");
+    assert_eq!(world.api::<ModuleTemplate>().list(&Default::default()).await.unwrap().items.len(), 8);
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
+    world.gone::<ModuleTemplate>("mail-1.0.6").await;
+    eventually("the source is ready", SOON, async || {
+        let found = ready(&world.source("landscape").await);
+        (found == "True Applied").then_some(()).ok_or(found)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_path_in_the_source_is_a_mass_deletion() {
+    let mut world = World::new("moved").await;
+    world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
+    world.repository.write("other/note-1.0.0.yaml", &template(&world.namespace, "note", "1.0.0")).unwrap();
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.declare("landscape", json!({"paths": ["other"]})).await;
+    eventually("the prune waits", SOON, async || {
+        let found = ready(&world.source("landscape").await);
+        (found == "False PruneUnconfirmed").then_some(()).ok_or(found)
+    })
+    .await;
+    assert_eq!(world.api::<ModuleTemplate>().list(&Default::default()).await.unwrap().items.len(), 3);
+    world.restart().await;
+    world.daemon().quiet().await;
+    assert_eq!(ready(&world.source("landscape").await), "False PruneUnconfirmed", "a restart forgets nothing");
+    assert_eq!(world.api::<ModuleTemplate>().list(&Default::default()).await.unwrap().items.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_source_changes_nothing_and_goes_on_when_resumed() {
+    let mut world = World::new("suspend").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.declare("landscape", json!({"suspend": true})).await;
+    eventually("the status says so", SOON, async || {
+        let found = ready(&world.source("landscape").await);
+        (found == "False Suspended").then_some(()).ok_or(found)
+    })
+    .await;
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    holds("nothing is applied", QUIET, async || {
+        let found = world.api::<Kyma>().get_opt("a").await.map_err(text)?;
+        found.map_or(Ok(()), |_| Err("the Kyma is there".to_owned()))
+    })
+    .await;
+    world.declare("landscape", json!({"suspend": false})).await;
+    world.settled("landscape", &commit).await;
+    assert!(world.api::<Kyma>().get("a").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_allowed_is_withheld() {
+    let mut world = World::new("allow").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({"allow": {"kinds": ["ModuleTemplate", "ModuleReleaseMeta"]}})).await;
+    world.start().await;
+    world.attempted("landscape", &commit).await;
+    assert!(world.api::<ModuleReleaseMeta>().get("mail").await.is_ok());
+    assert!(world.api::<Kyma>().get_opt("a").await.unwrap().is_none());
+    let status = world.source("landscape").await.status.unwrap();
+    assert!(
+        status.diagnostics.iter().any(|found| found.severity == "error" && found.path.as_deref() == Some("a.yaml"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_source_keeps_an_object_and_it_moves_without_a_delete_when_dropped() {
+    let mut world = World::new("owner").await;
+    world.repository.write("one/mail-1.0.0.yaml", &template(&world.namespace, "mail", "1.0.0")).unwrap();
+    world.repository.write("one/note-1.0.0.yaml", &template(&world.namespace, "note", "1.0.0")).unwrap();
+    world.repository.write("two/mail-1.0.0.yaml", &template(&world.namespace, "mail", "1.0.0")).unwrap();
+    let commit = world.commit();
+    world.declare("one", json!({"paths": ["one"]})).await;
+    world.start().await;
+    world.settled("one", &commit).await;
+    world.declare("two", json!({"paths": ["two"]})).await;
+    world.attempted("two", &commit).await;
+    let second = world.source("two").await;
+    assert_eq!(ready(&second), "False Withheld");
+    assert_eq!(second.status.unwrap().diagnostics[0].code, "owned-by-source");
+    let owner = |template: &ModuleTemplate| template.metadata.labels.as_ref().unwrap()[names::label::SOURCE].clone();
+    let before = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+    assert_eq!(owner(&before), format!("{}.one", world.namespace));
+
+    world.repository.remove("one/mail-1.0.0.yaml").unwrap();
+    let commit = world.commit();
+    world.settled("one", &commit).await;
+    world.settled("two", &commit).await;
+    let after = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+    assert_eq!(owner(&after), format!("{}.two", world.namespace));
+    assert_eq!(after.metadata.uid, before.metadata.uid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_objects_are_refused_by_their_managers_names_unless_adopted() {
+    let mut world = World::new("foreign").await;
+    world.apply_as("kim", &kyma(&world.namespace, "a", "mail", "alpha")).await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.attempted("landscape", &commit).await;
+    let status = world.source("landscape").await.status.unwrap();
+    assert_eq!(status.diagnostics[0].code, "foreign-object");
+    assert!(status.diagnostics[0].message.contains("kim"), "{}", status.diagnostics[0].message);
+    assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "alpha");
+
+    world
+        .repository
+        .replace("a.yaml", "metadata: {", "metadata: {annotations: {tidegate.dev/adopt: \"true\"}, ")
+        .unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.channel, "regular");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_marks_of_flux_and_argo_cd_are_respected() {
+    let mut world = World::new("tools").await;
+    let mut flux = json_of(&kyma(&world.namespace, "a", "mail", "alpha"));
+    flux["metadata"]["labels"] =
+        json!({"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"});
+    world.apply_as("kustomize-controller", &flux.to_string()).await;
+    let mut argo = json_of(&kyma(&world.namespace, "b", "mail", "alpha"));
+    argo["metadata"]["labels"] = json!({"app.kubernetes.io/instance": "shop"});
+    world.apply_as("argocd-controller", &argo.to_string()).await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    for name in ["a", "b"] {
+        world.kyma(name, "mail");
+        let adopt = "metadata: {annotations: {tidegate.dev/adopt: \"true\"}, ";
+        world.repository.replace(&format!("{name}.yaml"), "metadata: {", adopt).unwrap();
+    }
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.attempted("landscape", &commit).await;
+    let status = world.source("landscape").await.status.unwrap();
+    let codes: BTreeSet<&str> = status.diagnostics.iter().map(|found| found.code.as_str()).collect();
+    assert!(codes.contains("managed-by-flux") && codes.contains("managed-by-argocd"), "{codes:?}");
+    for name in ["a", "b"] {
+        assert_eq!(world.api::<Kyma>().get(name).await.unwrap().spec.channel, "alpha", "{name} is untouched");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_or_deleted_object_is_brought_back() {
+    let mut world = World::new("drift").await;
+    world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    let patch = Patch::Merge(json!({"spec": {"channel": "fast"}}));
+    world.api::<Kyma>().patch("a", &PatchParams::default(), &patch).await.unwrap();
+    eventually("the channel is as git has it", SOON, async || {
+        let found = world.api::<Kyma>().get("a").await.map_err(text)?.spec.channel;
+        (found == "regular").then_some(()).ok_or(found)
+    })
+    .await;
+    world.api::<ModuleTemplate>().delete("mail-2.0.0", &DeleteParams::default()).await.unwrap();
+    eventually("the template is back", SOON, async || {
+        world.api::<ModuleTemplate>().get("mail-2.0.0").await.map(drop).map_err(text)
+    })
+    .await;
+    // Drift while nobody looks is found by comparing, not by any record.
+    world.stop().await;
+    world.api::<Kyma>().patch("a", &PatchParams::default(), &patch).await.unwrap();
+    world.start().await;
+    eventually("the channel is as git has it", SOON, async || {
+        let found = world.api::<Kyma>().get("a").await.map_err(text)?.spec.channel;
+        (found == "regular").then_some(()).ok_or(found)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_is_gone_keeps_its_last_good_revision_also_across_a_restart() {
+    let mut world = World::new("gone").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    fs::rename(world.repository.path(), world.folder.path().join("elsewhere")).unwrap();
+    world.restart().await;
+    eventually("the status says so", SOON, async || {
+        let source = world.source("landscape").await;
+        let fetched = condition(&source, "Fetched");
+        let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays in force"));
+        (fetched.status == "False" && in_force).then_some(()).ok_or(fetched.message.clone())
+    })
+    .await;
+    world.api::<ModuleReleaseMeta>().delete("mail", &DeleteParams::default()).await.unwrap();
+    eventually("the release is back", SOON, async || {
+        world.api::<ModuleReleaseMeta>().get("mail").await.map(drop).map_err(text)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_definitions_need_is_created_and_never_deleted() {
+    let mut world = World::new("namespace").await;
+    let other = format!("{}-made", world.namespace);
+    world.namespaces.insert(other.clone());
+    world.repository.write("mail-1.0.0.yaml", &template(&other, "mail", "1.0.0")).unwrap();
+    world.module("note", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    assert!(Api::<ModuleTemplate>::namespaced(world.client.clone(), &other).get("mail-1.0.0").await.is_ok());
+    world.repository.remove("mail-1.0.0.yaml").unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(world.client.clone());
+    assert!(namespaces.get(&other).await.unwrap().metadata.deletion_timestamp.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_source_leaves_its_objects_without_its_mark() {
+    let mut world = World::new("orphan").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+    world.gone::<GitSource>("landscape").await;
+    let template = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+    let has = |map: &Option<std::collections::BTreeMap<String, String>>| {
+        map.iter().flatten().any(|(key, _)| key.starts_with("tidegate.dev/"))
+    };
+    assert!(!has(&template.metadata.labels) && !has(&template.metadata.annotations));
+    assert!(template.metadata.deletion_timestamp.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
+    let mut world = World::new("delete").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({"deletionPolicy": "Delete"})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+    world.gone::<GitSource>("landscape").await;
+    world.gone::<ModuleTemplate>("mail-1.0.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_by_annotation_is_handled_once_and_said_so() {
+    let mut world = World::new("request").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.annotate("landscape", names::annotation::RECONCILE_REQUESTED_AT, "now").await;
+    eventually("the status says so", SOON, async || {
+        let handled = world.source("landscape").await.status.and_then(|status| status.last_handled_reconcile_at);
+        (handled.as_deref() == Some("now")).then_some(()).ok_or(format!("{handled:?}"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it() {
+    let mut world = World::new("local").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.commit();
+    world.allow_local = false;
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    eventually("it is refused", SOON, async || {
+        let found = ready(&world.source("landscape").await);
+        (found == "False LocalSourceRefused").then_some(()).ok_or(found)
+    })
+    .await;
+    assert!(world.api::<ModuleTemplate>().get_opt("mail-1.0.0").await.unwrap().is_none());
+}
+
+/// Definitions in one source. `cargo test --release --test it source::many -- --nocapture` with
+/// `TIDEGATE_DEFINITIONS=20000` prints the times of a full-size one.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_definitions_in_one_source_are_applied_once_each_and_one_change_is_one_write() {
+    let count: usize = std::env::var("TIDEGATE_DEFINITIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
+    let late = Duration::from_secs(60 + count as u64 / 20);
+    let mut world = World::new("many").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    for number in 0..count {
+        let name = format!("k{number}");
+        world
+            .repository
+            .write(&format!("kymas/{name}.yaml"), &kyma(&world.namespace, &name, "mail", "regular"))
+            .unwrap();
+    }
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    let begin = Instant::now();
+    world.start().await;
+    world.settled_within("landscape", &commit, late).await;
+    println!("{count} definitions: first sync {:.2?}", begin.elapsed());
+    assert_eq!(world.writes().len(), count + 3, "one write an object and one for the finalizer");
+
+    world.daemon().quiet().await;
+    world.mark();
+    let begin = Instant::now();
+    world
+        .repository
+        .replace("kymas/k7.yaml", "channel: regular", "channel: regular\n  skipMaintenanceWindows: true")
+        .unwrap();
+    let commit = world.commit();
+    let committed = Instant::now();
+    world.settled_within("landscape", &commit, late).await;
+    println!("one changed: {:.2?} after {:.2?} of committing", committed.elapsed(), committed - begin);
+    assert_eq!(world.writes(), ["kymas k7"]);
+
+    world.mark();
+    world.restart().await;
+    let begin = Instant::now();
+    world.daemon().quiet().await;
+    println!("restart: {:.2?}", begin.elapsed());
+    assert_eq!(world.writes(), [""; 0]);
+}
+
+// === the world of a test ===
+
+/// A namespace of a shared KCP, a repository, and a daemon that follows it.
+struct World {
+    server: &'static ControlPlane,
+    client: Client,
+    namespace: String,
+    namespaces: BTreeSet<String>,
+    folder: tempfile::TempDir,
+    repository: Repository,
+    allow_local: bool,
+    user: String,
+    marked: u64,
+    daemon: Option<Daemon>,
+}
+
+/// The source controller of a daemon.
+struct Daemon {
+    context: Arc<Context>,
+    namespace: String,
+    tasks: JoinSet<()>,
+}
+
+impl World {
+    async fn new(prefix: &str) -> World {
+        static CRDS: OnceCell<()> = OnceCell::const_new();
+        let server = harness::kcp().await;
+        let client = server.client().unwrap();
+        CRDS.get_or_init(|| harness::install_own_crds(&client)).await;
+        let namespace = harness::namespace(&client, &format!("source-{prefix}")).await;
+        let folder = harness::folder();
+        let repository = Repository::init(&folder.path().join("repository")).unwrap();
+        let namespaces = BTreeSet::from([namespace.clone()]);
+        let user = format!("tidegate-{namespace}");
+        let marked = server.audit().unwrap().mark();
+        World {
+            server,
+            client,
+            namespace,
+            namespaces,
+            folder,
+            repository,
+            allow_local: true,
+            user,
+            marked,
+            daemon: None,
+        }
+    }
+
+    // --- git ---
+
+    fn module(&self, module: &str, versions: &[&str], regular: &str) {
+        for version in versions {
+            let file = format!("{module}-{version}.yaml");
+            self.repository.write(&file, &template(&self.namespace, module, version)).unwrap();
+        }
+        self.repository.write(&format!("{module}.yaml"), &release(&self.namespace, module, regular)).unwrap();
+    }
+
+    fn kyma(&self, name: &str, module: &str) {
+        self.repository.write(&format!("{name}.yaml"), &kyma(&self.namespace, name, module, "regular")).unwrap();
+    }
+
+    fn commit(&self) -> String {
+        self.repository.commit("a change").unwrap()
+    }
+
+    // --- KCP ---
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        harness::namespaced(&self.client, &self.namespace)
+    }
+
+    async fn declare(&self, name: &str, spec: Value) {
+        let mut full = json!({"url": self.repository.url(), "interval": "10s"});
+        full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let source = json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": {"name": name, "namespace": self.namespace}, "spec": full,
+        });
+        harness::apply(&self.client, &source).await;
+    }
+
+    async fn apply_as(&self, manager: &str, text: &str) {
+        let object = json_of(text);
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let params = PatchParams::apply(manager).force();
+        self.api::<Kyma>().patch(&name, &params, &Patch::Apply(object)).await.unwrap();
+    }
+
+    async fn annotate(&self, source: &str, key: &str, value: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
+        self.api::<GitSource>().patch(source, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    async fn source(&self, name: &str) -> GitSource {
+        self.api::<GitSource>().get(name).await.unwrap()
+    }
+
+    /// Waits until a commit was looked at.
+    async fn attempted(&self, name: &str, commit: &str) {
+        let wanted = format!("main@sha1:{commit}");
+        eventually("the commit is looked at", SOON, async || {
+            let found = self.source(name).await.status.and_then(|status| status.attempted_revision);
+            (found.as_deref() == Some(wanted.as_str())).then_some(()).ok_or(format!("{found:?}"))
+        })
+        .await;
+    }
+
+    /// Waits until all of a commit is applied and nothing waits.
+    async fn settled(&self, name: &str, commit: &str) {
+        self.settled_within(name, commit, SOON).await;
+    }
+
+    async fn settled_within(&self, name: &str, commit: &str, deadline: Duration) {
+        let wanted = format!("main@sha1:{commit}");
+        eventually("the commit is applied", deadline, async || {
+            let source = self.source(name).await;
+            let revision = source.status.as_ref().and_then(|status| status.applied_revision.clone());
+            let done = revision.as_deref() == Some(wanted.as_str()) && ready(&source) == "True Applied";
+            done.then_some(()).ok_or_else(|| serde_json::to_string(&source.status).unwrap())
+        })
+        .await;
+    }
+
+    async fn gone<K>(&self, name: &str)
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned,
+    {
+        eventually("it goes", SOON, async || {
+            let found = self.api::<K>().get_opt(name).await.map_err(text)?;
+            found.map_or(Ok(()), |_| Err(format!("{name} is still there")))
+        })
+        .await;
+    }
+
+    // --- the daemon ---
+
+    async fn start(&mut self) {
+        let state = self.folder.path().join("state");
+        let daemon =
+            Daemon::start(self.server, &self.user, &self.namespaces, &state, self.allow_local, &self.namespace);
+        self.daemon = Some(daemon.await);
+    }
+
+    async fn stop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.tasks.shutdown().await;
+        }
+    }
+
+    async fn restart(&mut self) {
+        self.stop().await;
+        self.start().await;
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("a daemon runs")
+    }
+
+    // --- requests ---
+
+    /// From now on, [`World::writes`] starts anew.
+    fn mark(&mut self) {
+        self.marked = self.server.audit().unwrap().mark();
+    }
+
+    /// What the daemon wrote, status and Events aside, sorted.
+    fn writes(&self) -> Vec<String> {
+        let mut writes: Vec<String> = self
+            .records()
+            .filter(|record| !record.resource.contains('/') && !record.resource.starts_with("events"))
+            .map(|record| format!("{} {}", record.resource.split('.').next().unwrap_or_default(), record.name))
+            .collect();
+        writes.sort();
+        writes
+    }
+
+    fn status_writes(&self) -> usize {
+        self.records().filter(|record| record.resource.ends_with("/status")).count()
+    }
+
+    fn records(&self) -> impl Iterator<Item = tidegate::testbed::Record> {
+        let records = self.server.audit().unwrap().since(self.marked).unwrap();
+        records
+            .into_iter()
+            .filter(|record| record.user == self.user && !["get", "list", "watch"].contains(&record.verb.as_str()))
+    }
+}
+
+impl Daemon {
+    async fn start(
+        server: &ControlPlane,
+        user: &str,
+        namespaces: &BTreeSet<String>,
+        state: &Path,
+        allow_local: bool,
+        namespace: &str,
+    ) -> Daemon {
+        let kubeconfig = server.kubeconfig_of(user, Some("system:masters")).unwrap();
+        let config = access::parse(kubeconfig.text().as_bytes()).unwrap().config().unwrap();
+        let kcp = Arc::new(Cluster::new(ClusterName::Kcp, config, Limits::default()).unwrap());
+        let limits = queue::Limits { running_max: 8, subjects_max: 100_000, interval: Duration::from_secs(60) };
+        let queue = Queue::new(Subject::lane, limits);
+        let stores = Stores::new(queue.clone());
+        let (recorder, writer) = events::recorder("test");
+        let context = Arc::new(Context {
+            pool: Pool::new(Arc::clone(&kcp), Limits::default(), None),
+            kcp: Arc::clone(&kcp),
+            stores: stores.clone(),
+            queue: queue.clone(),
+            settings: plan::Settings::default(),
+            metrics: Metrics::default(),
+            events: recorder,
+            namespaces: namespaces.clone(),
+            allow_local_sources: allow_local,
+            resync: Duration::from_secs(3600),
+            library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
+            sources: SourceRegistry::new(git::State::open(state).unwrap()),
+            runtimes: Default::default(),
+            bases: Default::default(),
+            modules: Default::default(),
+            watchers: Default::default(),
+        });
+        let mut tasks = JoinSet::new();
+        for watch in feed::feed(&kcp, &stores, namespaces, "istio-system") {
+            tasks.spawn(watch);
+        }
+        tasks.spawn(writer.run(kcp));
+        stores.complete().await;
+        stores.start();
+        for _ in 0..4 {
+            let context = Arc::clone(&context);
+            tasks.spawn(async move {
+                while let Some(work) = context.queue.next().await {
+                    let finish = match work.subject().clone() {
+                        Subject::Source(key) => match source::reconcile(&context, &key, work.triggers()).await {
+                            Ok(finish) => finish,
+                            Err(failure) => Finish::Failed(failure.class),
+                        },
+                        Subject::Runtime(_) | Subject::Manifest { .. } | Subject::Watcher(_) => Finish::Done,
+                    };
+                    context.queue.finish(work, finish);
+                }
+            });
+        }
+        let local = Arc::clone(&context);
+        tasks.spawn(async move { local.sources.watch_local(&local.queue).await });
+        Daemon { context, namespace: namespace.to_owned(), tasks }
+    }
+
+    fn push(&self, source: &str, trigger: queue::Trigger) {
+        self.context.queue.push(Subject::Source(Key::new(&self.namespace, source)), trigger);
+    }
+
+    /// Waits until nothing is left but what comes with time.
+    async fn quiet(&self) {
+        self.context.queue.settled().await;
+    }
+
+    fn requests(&self) -> String {
+        format!("{:?}", self.context.kcp.requests())
+    }
+}
+
+fn template(namespace: &str, module: &str, version: &str) -> String {
+    format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\n\
+         metadata: {{name: {module}-{version}, namespace: {namespace}}}\n\
+         spec:\n  moduleName: {module}\n  version: {version}\n  descriptor: {{}}\n"
+    )
+}
+
+fn release(namespace: &str, module: &str, regular: &str) -> String {
+    format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\n\
+         metadata: {{name: {module}, namespace: {namespace}}}\n\
+         spec:\n  moduleName: {module}\n  ocmComponentName: kyma-project.io/module/{module}\n  \
+         channels:\n  - channel: regular\n    version: {regular}\n"
+    )
+}
+
+fn kyma(namespace: &str, name: &str, module: &str, channel: &str) -> String {
+    format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\n\
+         metadata: {{name: {name}, namespace: {namespace}}}\n\
+         spec:\n  channel: {channel}\n  modules: [{{name: {module}}}]\n"
+    )
+}
+
+fn json_of(text: &str) -> Value {
+    tidegate::yaml::parse(text, &tidegate::yaml::Limits::default()).unwrap().remove(0).to_json()
+}
+
+fn condition<'a>(source: &'a GitSource, type_: &str) -> &'a tidegate::api::shared::Condition {
+    let conditions = &source.status.as_ref().expect("a status").conditions;
+    conditions.iter().find(|condition| condition.type_ == type_).unwrap_or_else(|| panic!("no condition {type_}"))
+}
+
+/// Status and reason of `Ready`, or nothing.
+fn ready(source: &GitSource) -> String {
+    let conditions = source.status.iter().flat_map(|status| &status.conditions);
+    conditions
+        .filter(|condition| condition.type_ == "Ready")
+        .map(|condition| format!("{} {}", condition.status, condition.reason))
+        .collect()
+}
+
+fn text(error: kube::Error) -> String {
+    error.to_string()
+}
