@@ -1,10 +1,10 @@
 //! The command line: one file a command, and the exit codes that they share.
 
 mod crds;
+mod demo;
 mod render;
 mod repository;
 mod template;
-mod demo;
 
 use std::process::ExitCode;
 

@@ -12,6 +12,7 @@
 //!   (`prune`).
 //! * The status of a GitSource is computed once per pass (`status`).
 
+pub mod code;
 mod ownership;
 mod prune;
 pub mod status;
@@ -208,7 +209,7 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
         if let Some(held) = held_by_need(situation, id, declared, &decision) {
             decision
                 .diagnostics
-                .push(Diagnostic::warning("refers-to-withheld", held.message.clone()).at(held.place.clone()));
+                .push(Diagnostic::warning(code::REFERS_TO_WITHHELD, held.message.clone()).at(held.place.clone()));
             decision.held.insert(id.clone(), held);
             continue;
         }
@@ -223,7 +224,7 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
             ownership::Claim::Terminating => {
                 let message = format!("{} is being deleted in KCP; it is created again once it is gone", text(id));
                 let held = Held { place: declared.place.clone(), message, terminating: true };
-                let diagnostic = Diagnostic::warning("terminating", held.message.clone());
+                let diagnostic = Diagnostic::warning(code::TERMINATING, held.message.clone());
                 decision.diagnostics.push(diagnostic.at(held.place.clone()));
                 decision.held.insert(id.clone(), held);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Declared, Id, Live, Other, Situation, Why, text};
+use super::{Declared, Id, Live, Other, Situation, Why, code, text};
 use crate::{api::names::annotation, definition::Kind, diagnostic::Diagnostic, name::Key};
 
 /// Another GitOps tool that takes care of an object.
@@ -150,8 +150,8 @@ impl OtherTool {
 
     fn code(&self) -> &'static str {
         match self {
-            OtherTool::Kustomization(_) | OtherTool::HelmRelease(_) => "managed-by-flux",
-            OtherTool::Application(_) => "managed-by-argocd",
+            OtherTool::Kustomization(_) | OtherTool::HelmRelease(_) => code::MANAGED_BY_FLUX,
+            OtherTool::Application(_) => code::MANAGED_BY_ARGO_CD,
         }
     }
 
@@ -199,11 +199,11 @@ impl Refusal {
         let object = text(id);
         match self {
             Refusal::OwnedBy { owner, read: true } => {
-                Diagnostic::error("owned-by-source", format!("{object} is declared by GitSource {owner} as well, which owns it"))
+                Diagnostic::error(code::OWNED_BY_SOURCE, format!("{object} is declared by GitSource {owner} as well, which owns it"))
                     .hint("declare it in one of the two; once the owner no longer declares it, it moves here without being deleted")
             }
             Refusal::OwnedBy { owner, read: false } => Diagnostic::error(
-                "owned-by-source",
+                code::OWNED_BY_SOURCE,
                 format!("{object} belongs to GitSource {owner}, which has not been read yet"),
             )
             .hint("once that source is read and no longer declares the object, it moves here without being deleted"),
@@ -213,7 +213,7 @@ impl Refusal {
                     names => names.join(", "),
                 };
                 Diagnostic::error(
-                    "foreign-object",
+                    code::FOREIGN_OBJECT,
                     format!("{object} exists in KCP and was not applied by Tidegate; its field managers are {managers}"),
                 )
                 .hint(format!("to take it over, annotate the definition with `{}: \"true\"`", annotation::ADOPT))

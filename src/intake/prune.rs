@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Decision, Id, OtherTool, Situation, text};
+use super::{Decision, Id, OtherTool, Situation, code, text};
 use crate::{api::names::annotation, definition::Kind, diagnostic::Diagnostic, name::Key};
 
 /// A module in a runtime, as its Manifest says.
@@ -194,14 +194,14 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
         match wait {
             Wait::Unconfirmed(losses) => diagnostics.push(
                 Diagnostic::warning(
-                    "prune-unconfirmed",
+                    code::PRUNE_UNCONFIRMED,
                     format!("{} is gone from git and waits to be pruned; {}", text(id), lost(id.0, losses)),
                 )
                 .hint(format!("to let it go, run `{command}`")),
             ),
             Wait::Limit { found, limit } => limited = Some((*found, *limit)),
             Wait::Tool(tool) => diagnostics.push(Diagnostic::warning(
-                "prune-other-tool",
+                code::PRUNE_OTHER_TOOL,
                 format!("{} is gone from git and stays, since {} manages it", text(id), tool.text()),
             )),
             Wait::Errors | Wait::Unread(_) | Wait::Off | Wait::Kept | Wait::Terminating => {}
@@ -210,7 +210,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
     if let Some((found, limit)) = limited {
         diagnostics.push(
             Diagnostic::warning(
-                "prune-limit",
+                code::PRUNE_LIMIT,
                 format!("{found} objects are gone from git, more than the {limit} that are pruned at once"),
             )
             .hint(format!("to let them go, run `{command}`")),

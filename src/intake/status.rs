@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Decision, Id, Wait, prune::confirm_command, text};
+use super::{Decision, Id, Wait, code, prune::confirm_command, text};
 use crate::{
     api::{
         GitSource,
@@ -266,7 +266,7 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     });
     if 0 < unconfirmed {
         let mut message = format!("{} gone from git and wait to be pruned:", number(unconfirmed, "object"));
-        let first = decision.diagnostics.iter().filter(|found| found.code == "prune-unconfirmed").take(ENTRIES_MAX);
+        let first = decision.diagnostics.iter().filter(|found| found.code == code::PRUNE_UNCONFIRMED).take(ENTRIES_MAX);
         for diagnostic in first {
             // Writing to a String cannot fail.
             let _ = write!(message, " {};", diagnostic.message);
@@ -362,7 +362,7 @@ fn entries(diagnostics: Diagnostics) -> Vec<DiagnosticEntry> {
 }
 
 fn failure(id: &Id, message: &str) -> Diagnostic {
-    Diagnostic::error("apply-failed", format!("{}: {message}", text(id)))
+    Diagnostic::error(code::APPLY_FAILED, format!("{}: {message}", text(id)))
 }
 
 fn number(count: usize, what: &str) -> String {

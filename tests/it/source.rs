@@ -736,7 +736,7 @@ impl Daemon {
     ) -> Daemon {
         let kubeconfig = server.kubeconfig_of(user, Some("system:masters")).unwrap();
         let config = access::parse(kubeconfig.text().as_bytes()).unwrap().config().unwrap();
-        let kcp = Arc::new(Cluster::new(ClusterName::Kcp, config, Limits::default()).unwrap());
+        let kcp = Arc::new(Cluster::new(ClusterName::Kcp, &config, Limits::default()).unwrap());
         let limits = queue::Limits { running_max: 8, subjects_max: 100_000, interval: Duration::from_secs(60) };
         let queue = Queue::new(Subject::lane, limits);
         let stores = Stores::new(queue.clone());
@@ -775,7 +775,7 @@ impl Daemon {
                             Ok(finish) => finish,
                             Err(failure) => Finish::Failed(failure.class),
                         },
-                        Subject::Runtime(_) | Subject::Manifest { .. } | Subject::Watcher(_) => Finish::Done,
+                        _ => Finish::Done,
                     };
                     context.queue.finish(work, finish);
                 }
