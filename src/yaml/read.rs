@@ -254,15 +254,18 @@ fn explain(error: &Error, text: &str, lines_before: u32, limits: &Limits) -> Par
     if let (ParseErrorKind::DuplicateKey, Some((key_line, key_column))) = (kind, duplicate_position(cause)) {
         (line, column) = (key_line, key_column);
     }
-    // A tab confuses the parser in many ways; the user wants to hear of the tab.
-    let (message, hint) = match tab_in_indentation(text, line) {
-        Some(tab) if kind == ParseErrorKind::Syntax => {
-            (line, column) = tab;
-            ("a tab must not indent YAML".to_owned(), Some("indent with spaces".to_owned()))
-        }
-        _ => (message, hint),
-    };
-    ParseError { line: line + lines_before, column, kind, message, hint }
+    // Some mistakes confuse the parser in many ways; the user wants to hear of the mistake.
+    let mistake = if kind == ParseErrorKind::Syntax { mistake(text, line, &message) } else { None };
+    match mistake {
+        Some(((line, column), message, hint)) => ParseError {
+            line: line + lines_before,
+            column,
+            kind,
+            message: message.to_owned(),
+            hint: Some(hint.to_owned()),
+        },
+        None => ParseError { line: line + lines_before, column, kind, message, hint },
+    }
 }
 
 fn sentence(cause: &Error, limits: &Limits) -> (ParseErrorKind, String, Option<String>) {
@@ -284,11 +287,9 @@ fn sentence(cause: &Error, limits: &Limits) -> (ParseErrorKind, String, Option<S
                 some("remove one of them"),
             )
         }
-        Error::Message { msg, .. } if msg.starts_with(COMPLEX_KEY) => (
-            Syntax,
-            COMPLEX_KEY.to_owned(),
-            some("quote the key; a template expression in braces is read as a mapping"),
-        ),
+        Error::Message { msg, .. } if msg.starts_with(COMPLEX_KEY) => {
+            (Syntax, COMPLEX_KEY.to_owned(), some("braces begin a mapping: quote the text if it begins with one"))
+        }
         Error::Budget { breach, .. } => limit(breach, limits),
         Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
@@ -333,6 +334,13 @@ fn syntax(message: &str, limits: &Limits) -> (ParseErrorKind, String, Option<Str
         ("unexpected EOF while parsing an implicit flow", "a bracket is never closed", "close `[` or `{`"),
         ("while parsing a flow mapping", "`,` or `}` is missing here", "fields between braces are separated by `,`"),
         ("while parsing a flow sequence", "`,` or `]` is missing here", "items between brackets are separated by `,`"),
+        ("invalid indentation in multiline quoted", OPEN_QUOTE, "close it on the line where it begins"),
+        ("invalid indentation in flow", OPEN_BRACKET, "close it on the line where it begins"),
+        (
+            "illegal placement of ':'",
+            COLON_MISPLACED,
+            "check the lines above for a bracket or quote that is not closed",
+        ),
         (
             "while parsing a block mapping",
             "a field `name: value` must stand here",
@@ -350,7 +358,7 @@ fn syntax(message: &str, limits: &Limits) -> (ParseErrorKind, String, Option<Str
         ),
         ("simple key expected", "this line has no `:` after its key", "write `name: value`"),
         ("simple key is no longer valid", "this line has no `:` after its key", "write `name: value`"),
-        ("invalid indentation", "the indentation of this line fits nothing above it", "use two spaces for each level"),
+        ("invalid indentation", INDENTATION, "use two spaces for each level"),
         (
             "unexpected character",
             "this character cannot begin a value",
@@ -430,9 +438,75 @@ fn duplicate_position(cause: &Error) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// A tab among the white space that begins the line of an error or the one before it.
+/// The mistake behind a syntax error: where it is, what it is, what to do.
+fn mistake(text: &str, line: u32, message: &str) -> Option<((u32, u32), &'static str, &'static str)> {
+    if let Some(at) = conflict(text) {
+        return Some((at, "this is the mark of a merge that was not resolved", "resolve the merge and commit again"));
+    }
+    if let Some(at) = tab_in_indentation(text, line) {
+        return Some((at, "a tab must not indent YAML", "indent with spaces"));
+    }
+    if !MISPLACED.contains(&message) {
+        return None;
+    }
+    let (at, opening) = left_open(text, line)?;
+    Some(match opening {
+        '[' | '{' => (at, "this bracket is never closed", "close it, or quote a text that begins with a bracket"),
+        _ => (at, "this quote is never closed", "close it on the same line"),
+    })
+}
+
+/// What the parser says when a quote or a bracket further up was left open.
+const MISPLACED: [&str; 4] = [COLON_MISPLACED, OPEN_QUOTE, OPEN_BRACKET, INDENTATION];
+const COLON_MISPLACED: &str = "a `:` makes no sense here";
+const OPEN_QUOTE: &str = "a quote further up is not closed";
+const OPEN_BRACKET: &str = "a bracket further up is not closed";
+const INDENTATION: &str = "the indentation of this line fits nothing above it";
+
+/// The first mark that git leaves where a merge failed.
+fn conflict(text: &str) -> Option<(u32, u32)> {
+    let is_mark = |line: &str| ["<<<<<<< ", ">>>>>>> ", "======="].iter().any(|mark| line.starts_with(mark));
+    let lines: Vec<u32> = (1..).zip(text.lines()).filter(|(_, line)| is_mark(line)).map(|(number, _)| number).collect();
+    // A single row of `=` may be a title in a comment or a text.
+    if lines.len() < 2 { None } else { lines.first().map(|line| (*line, 1)) }
+}
+
+/// The nearest quote or bracket at or above a line that its own line does not close.
+fn left_open(text: &str, line: u32) -> Option<((u32, u32), char)> {
+    /// How far up to look: what is open for longer is probably meant.
+    const LINES_MAX: usize = 50;
+    let before: Vec<(u32, &str)> = (1..).zip(text.lines()).take_while(|(number, _)| *number <= line).collect();
+    before.iter().rev().take(LINES_MAX).find_map(|(number, content)| {
+        let (column, opening) = open_in_line(content)?;
+        Some(((*number, column), opening))
+    })
+}
+
+fn open_in_line(line: &str) -> Option<(u32, char)> {
+    let mut brackets = Vec::new();
+    let mut quote = None;
+    let mut before = ' ';
+    for (column, c) in (1_u32..).zip(line.chars()) {
+        match (quote, c) {
+            (Some((_, open)), _) if c == open => quote = None,
+            (Some(_), _) => {}
+            // Within a word, a quote is an apostrophe and a bracket is a letter like others.
+            (None, '"' | '\'') if !before.is_alphanumeric() => quote = Some((column, c)),
+            (None, '[' | '{') if !before.is_alphanumeric() => brackets.push((column, c)),
+            (None, ']' | '}') => {
+                brackets.pop();
+            }
+            (None, '#') if before.is_whitespace() => break,
+            (None, _) => {}
+        }
+        before = c;
+    }
+    quote.or_else(|| brackets.first().copied())
+}
+
+/// A tab among the white space that begins the line of an error or one beside it.
 fn tab_in_indentation(text: &str, line: u32) -> Option<(u32, u32)> {
-    [line, line.saturating_sub(1)].into_iter().filter(|number| *number != 0).find_map(|number| {
+    [line, line + 1, line.saturating_sub(1)].into_iter().filter(|number| *number != 0).find_map(|number| {
         let content = text.lines().nth(usize::try_from(number).ok()? - 1)?;
         let white = content.chars().take_while(|c| c.is_whitespace());
         let before = white.take_while(|c| *c != '\t').count();
