@@ -17,7 +17,7 @@ use crate::{
     name::Key,
     object::{DisplayPath, Object, PathPart},
     schema::{Schema, Violation, ViolationKind},
-    yaml::{self, Node},
+    yaml::{self, Node, NodeValue},
 };
 
 /// The compiled schemas of the kinds that git declares.
@@ -99,6 +99,8 @@ impl Check<'_> {
         let key = Key::new(&namespace, name);
         let problem = self.out.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
         let problem = problem.map(|diagnostic| diagnostic.message.clone());
+        let meant = self::kind::meant(kind, &value).map(|name| Key::new(key.namespace(), &name));
+        let meant = meant.filter(|meant| *meant != key);
         let definition = match (&problem, Object::new(value)) {
             (None, Ok(object)) => Some(Arc::new(Definition {
                 kind,
@@ -111,7 +113,7 @@ impl Check<'_> {
             })),
             _ => None,
         };
-        Some(Candidate { kind, key, place, problem, definition, module_path, needs_descriptor })
+        Some(Candidate { kind, key, meant, place, problem, definition, module_path, needs_descriptor })
     }
 
     /// Whether an error was found already.
@@ -141,9 +143,22 @@ impl Check<'_> {
 
     fn schema(&mut self, kind: Kind, value: &Value) {
         let Some(schema) = SCHEMAS.get(&kind) else { return };
-        for violation in schema.check(value) {
-            let diagnostic = self.violation(violation);
-            self.out.push(diagnostic);
+        let violations = schema.check(value);
+        // Of a misspelt field that is required, one sentence is enough.
+        let misspelt: Vec<Vec<PathPart>> = violations
+            .iter()
+            .filter_map(|violation| match (&violation.kind, violation.path.split_last()) {
+                (ViolationKind::UnknownField { did_you_mean: Some(meant) }, Some((_, parent))) => {
+                    Some(parent.iter().cloned().chain([PathPart::from(meant.as_str())]).collect())
+                }
+                _ => None,
+            })
+            .collect();
+        for violation in violations {
+            if violation.kind != ViolationKind::Required || !misspelt.contains(&violation.path) {
+                let diagnostic = self.violation(violation);
+                self.out.push(diagnostic);
+            }
         }
     }
 
@@ -164,7 +179,16 @@ impl Check<'_> {
             ViolationKind::Rule => (code::RULE, self.at_key(&path)),
             ViolationKind::Metadata => (code::METADATA, self.at(&path)),
         };
-        let hint = hint.or_else(|| advice(code, &path));
+        let is_plain = matches!(
+            self.node.at(&path).map(|node| &node.value),
+            Some(NodeValue::Bool(_) | NodeValue::Int(_) | NodeValue::UInt(_) | NodeValue::Float(_))
+        );
+        let hint = if is_plain && message.starts_with("must be a text") {
+            // The value is not repeated: `1.10` is 1.1 by now.
+            Some("write it in quotes".to_owned())
+        } else {
+            hint.or_else(|| advice(code, &path))
+        };
         // Of a field that is unknown or missing, the message names the field and the path its mapping.
         let shown: &[PathPart] = match kind {
             ViolationKind::UnknownField { .. } | ViolationKind::Required => {
@@ -191,7 +215,11 @@ impl Check<'_> {
             Kind::Watcher => serde_json::from_value::<api::Watcher>(value.clone()).err(),
             Kind::Kyma => serde_json::from_value::<api::Kyma>(value.clone()).err(),
         };
-        if let Some(problem) = problem {
+        let Some(problem) = problem else { return };
+        if let Some((path, number)) = too_large(self.node, &mut Vec::new()) {
+            let message = format!("`{}`: {number:.0} is more than 64 bits can hold", DisplayPath(&path));
+            self.error(self.at(&path), code::RANGE, message, "write a smaller number");
+        } else {
             let message = yaml::printable(&yaml::short(&problem.to_string()));
             let place = self.at(&["spec".into()]);
             self.error(place, code::REQUIRED, message, format!("complete the {kind}"));
@@ -235,6 +263,22 @@ impl Check<'_> {
     }
 }
 
+/// The first number without a fraction that is larger than any integer of ours.
+fn too_large(node: &Node, path: &mut Vec<PathPart>) -> Option<(Vec<PathPart>, f64)> {
+    let mut within = |part: PathPart, node: &Node| {
+        path.push(part);
+        let found = too_large(node, path);
+        path.pop();
+        found
+    };
+    match &node.value {
+        NodeValue::Float(number) if number.fract() == 0.0 => Some((path.clone(), *number)),
+        NodeValue::Seq(items) => items.iter().enumerate().find_map(|(index, item)| within(index.into(), item)),
+        NodeValue::Map(entries) => entries.iter().find_map(|entry| within(entry.key.as_str().into(), &entry.value)),
+        _ => None,
+    }
+}
+
 /// What to do about a violation that brings no advice of its own.
 fn advice(code: &'static str, path: &[PathPart]) -> Option<String> {
     let last = path.iter().rev().find_map(|part| match part {
@@ -253,6 +297,9 @@ fn advice(code: &'static str, path: &[PathPart]) -> Option<String> {
         (code::REQUIRED, Some(field)) => format!("add `{field}`"),
         (code::UNKNOWN_FIELD, _) => "remove it, or move it to where it belongs".to_owned(),
         (code::WRONG_TYPE, _) => "check the indentation and the quotes".to_owned(),
+        (code::RULE, Some("spec")) => {
+            "a module is either mandatory or offered in channels: remove one of the two".to_owned()
+        }
         (code::DUPLICATE_ITEM, _) => "remove one of them".to_owned(),
         _ => return None,
     };

@@ -52,6 +52,8 @@ pub(super) struct ModuleRead {
 pub(super) struct Candidate {
     pub(super) kind: Kind,
     pub(super) key: Key,
+    /// The key that it should have by what it says of its module, if that is another.
+    pub(super) meant: Option<Key>,
     pub(super) place: Place,
     /// The first error in it, if it is broken.
     pub(super) problem: Option<String>,

@@ -162,7 +162,10 @@ fn object(path: &Arc<str>, node: &Node) -> Result<Option<SourceObject>, Diagnost
             let hint = "every document below a module path is an object; move other files away";
             return error("this object has neither `apiVersion` nor `kind`", hint, here);
         }
-        Found::HalfTyped(missing) => return Err(kinds::half_typed(missing).at(here)),
+        Found::HalfTyped(missing) => {
+            let hint = format!("add `{missing}`; every document below a module path is an object");
+            return Err(kinds::half_typed(missing).hint(hint).at(here));
+        }
         Found::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
         Found::List => return Err(kinds::list().at(here)),
         Found::Ours(kind) => {

@@ -21,6 +21,9 @@ use crate::{
     yaml,
 };
 
+/// What is said where a file with errors may declare what is missing.
+const PARTIAL_HINT: &str = "if a file that cannot be read declares it, mend that file first";
+
 /// How many names a hint lists.
 const LISTED_MAX: usize = 10;
 
@@ -29,6 +32,10 @@ struct Work<'a> {
     options: &'a Options,
     /// What is declared, broken or not.
     declared: BTreeMap<(Kind, Key), &'a Candidate>,
+    /// Broken definitions by the name that they should have.
+    meant: BTreeMap<(Kind, Key), Place>,
+    /// Whether documents could not be read, so that nobody knows what they declare.
+    is_partial: bool,
     good: BTreeMap<(Kind, Key), Arc<Definition>>,
     withheld: BTreeMap<(Kind, Key), Withheld>,
     diagnostics: Vec<Diagnostic>,
@@ -46,6 +53,8 @@ pub(super) fn resolve(
     let mut work = Work {
         options,
         declared: BTreeMap::new(),
+        meant: BTreeMap::new(),
+        is_partial: diagnostics.iter().any(|diagnostic| is_unreadable(diagnostic.code)),
         good: BTreeMap::new(),
         withheld: BTreeMap::new(),
         diagnostics: Vec::new(),
@@ -63,6 +72,9 @@ impl<'a> Work<'a> {
     fn declare(&mut self, candidates: &[&'a Candidate]) {
         for candidate in candidates {
             let id = (candidate.kind, candidate.key.clone());
+            if let (Some(meant), true) = (&candidate.meant, candidate.problem.is_some()) {
+                self.meant.insert((candidate.kind, meant.clone()), candidate.place.clone());
+            }
             if let Some(first) = self.declared.get(&id) {
                 let message = format!("{} {} is declared at {} already", candidate.kind, candidate.key, first.place);
                 let diagnostic = Diagnostic::error(code::DUPLICATE_DEFINITION, message.clone());
@@ -217,13 +229,14 @@ impl<'a> Work<'a> {
             return None;
         }
         let at = at(release, path);
-        if let Some(broken) = self.withheld.get(&template) {
-            let message = format!("{what} needs ModuleTemplate {}, which is withheld", key.name());
-            let hint = format!("mend it at {}; until then all channels of the module stay as they are", broken.place);
+        let broken = self.withheld.get(&template).map(|withheld| &withheld.place).or_else(|| self.meant.get(&template));
+        if let Some(broken) = broken {
+            let message = format!("{what} ModuleTemplate {}, which is withheld", key.name());
+            let hint = format!("mend it at {broken}; until then all channels of the module stay as they are");
             return Some(Diagnostic::error(code::REFERENCE_WITHHELD, message).hint(hint).at(at));
         }
         let message = format!(
-            "{what} needs ModuleTemplate `{}` in namespace `{namespace}`, which is not declared",
+            "{what} ModuleTemplate `{}` in namespace `{namespace}`, which is not declared",
             yaml::short(key.name())
         );
         let prefix = format!("{module}-");
@@ -233,7 +246,9 @@ impl<'a> Work<'a> {
             .filter(|(kind, key)| *kind == Kind::ModuleTemplate && key.namespace() == namespace)
             .filter_map(|(_, key)| key.name().strip_prefix(&prefix))
             .collect();
-        let hint = if versions.is_empty() {
+        let hint = if versions.is_empty() && self.is_partial {
+            PARTIAL_HINT.to_owned()
+        } else if versions.is_empty() {
             format!("add a ModuleTemplate named `{}`", yaml::short(key.name()))
         } else {
             format!("declared versions of the module are {}", listed(&versions))
@@ -252,7 +267,7 @@ impl<'a> Work<'a> {
             let value = definition.object.value();
             let modules = value.pointer("/spec/modules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             for (index, module) in modules.iter().enumerate() {
-                let diagnostic = check_module(&releases, &definition, index, module);
+                let diagnostic = check_module(&releases, self.is_partial, &definition, index, module);
                 match diagnostic {
                     Some(diagnostic) if diagnostic.severity == Severity::Error => self.refuse(&id, diagnostic),
                     Some(diagnostic) => self.diagnostics.push(diagnostic),
@@ -281,6 +296,10 @@ impl<'a> Work<'a> {
                 None => Channels::Unknown,
             };
             releases.insert(key.clone(), channels);
+        }
+        let meant = self.meant.keys().filter(|(kind, _)| *kind == Kind::ModuleReleaseMeta);
+        for (_, key) in meant {
+            releases.entry(key.clone()).or_insert(Channels::Unknown);
         }
         releases
     }
@@ -311,6 +330,7 @@ impl Channels {
 
 fn check_module(
     releases: &BTreeMap<Key, Channels>,
+    is_partial: bool,
     kyma: &Definition,
     index: usize,
     module: &Value,
@@ -329,6 +349,7 @@ fn check_module(
             let message =
                 format!("no ModuleReleaseMeta in namespace `{namespace}` declares the module `{}`", yaml::short(&name));
             let hint = near::did_you_mean(&name, known.iter().copied()).unwrap_or_else(|| match known.as_slice() {
+                _ if is_partial => PARTIAL_HINT.to_owned(),
                 [] => "declare a ModuleReleaseMeta of that name".to_owned(),
                 known => format!("declared modules are {}", listed(known)),
             });
@@ -357,23 +378,54 @@ fn check_module(
     }
 }
 
-/// The versions that a release offers: where each stands, what offers it, and which it is.
+/// The versions that a release offers: where each stands first, what offers it, and which it is.
 fn offers(release: &Value) -> Vec<(Vec<PathPart>, String, String)> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let channels = release.pointer("/spec/channels").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut offers: Vec<_> = channels
-        .iter()
-        .enumerate()
-        .map(|(index, entry)| {
+    let mut versions: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
+    for (index, entry) in channels.iter().enumerate() {
+        let (_, names) = versions.entry(text(entry.get("version"))).or_insert((index, Vec::new()));
+        names.push(text(entry.get("channel")));
+    }
+    let mut offers: Vec<_> = versions
+        .into_iter()
+        .map(|(version, (index, names))| {
             let path = vec!["spec".into(), "channels".into(), index.into(), "version".into()];
-            (path, format!("the channel `{}`", text(entry.get("channel"))), text(entry.get("version")))
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let what = if names.len() == 1 {
+                format!("the channel {} needs", listed(&names))
+            } else {
+                format!("the channels {} need", listed(&names))
+            };
+            (path, what, version)
         })
         .collect();
     if let Some(mandatory) = release.pointer("/spec/mandatory").filter(|mandatory| !mandatory.is_null()) {
         let path = vec!["spec".into(), "mandatory".into(), "version".into()];
-        offers.push((path, "the mandatory version".to_owned(), text(mandatory.get("version"))));
+        offers.push((path, "the mandatory version needs".to_owned(), text(mandatory.get("version"))));
     }
     offers
+}
+
+/// Whether a diagnostic of this code hides what a document would have declared.
+fn is_unreadable(code: &str) -> bool {
+    const CODES: [&str; 14] = [
+        code::SYNTAX,
+        code::DUPLICATE_KEY,
+        code::YAML_LIMIT,
+        code::NOT_UTF8,
+        code::FILE_TOO_LARGE,
+        code::OVER_BUDGET,
+        code::SYMLINK,
+        code::SUBMODULE,
+        code::LFS_POINTER,
+        code::TYPE_MISSING,
+        code::API_VERSION,
+        code::UNKNOWN_KIND,
+        code::LIST,
+        code::GENERATE_NAME,
+    ];
+    CODES.contains(&code)
 }
 
 fn at(definition: &Definition, path: &[PathPart]) -> Place {

@@ -137,6 +137,16 @@ impl Check<'_> {
     }
 }
 
+/// The name that a definition has to have by what it says of its module.
+pub(super) fn meant(kind: Kind, value: &Value) -> Option<String> {
+    let (module, version) = (text(value, "/spec/moduleName"), text(value, "/spec/version"));
+    match kind {
+        Kind::ModuleTemplate if !module.is_empty() && !version.is_empty() => Some(format!("{module}-{version}")),
+        Kind::ModuleReleaseMeta if !module.is_empty() => Some(module.to_owned()),
+        Kind::ModuleTemplate | Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => None,
+    }
+}
+
 /// A text at a pointer, or the empty one.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
