@@ -3,8 +3,10 @@
 mod crds;
 mod demo;
 mod render;
+mod report;
 mod repository;
 mod template;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,7 @@ enum Command {
     Render(render::Arguments),
     Template(template::Arguments),
     Demo(demo::Arguments),
+    Validate(validate::Arguments),
 }
 
 /// How a command ends, as an exit code.
@@ -65,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Render(arguments) => render::run(&arguments),
         Command::Template(arguments) => template::run(&arguments),
         Command::Demo(arguments) => block_on(demo::run(arguments)),
+        Command::Validate(arguments) => validate::run(&arguments),
     };
     match result {
         Ok(exit) => exit.into(),

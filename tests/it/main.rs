@@ -3,9 +3,11 @@
 
 mod cluster;
 mod conformance;
+mod diagnostics;
 mod git;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
 mod source;
 mod testbed;
 mod tidy;
+mod validate;

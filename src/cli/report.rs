@@ -1,0 +1,216 @@
+//! Diagnostics for people and for programs.
+//!
+//! For people as a compiler prints them: the sentence, the place, the line with a mark below it, what to do next. No
+//! line is shown of a file that holds a Secret, and what would steer a terminal is escaped. Colours are left to the
+//! stream: whoever writes to a terminal through `anstream` sees them, everybody else reads plain text.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use owo_colors::OwoColorize as _;
+use serde_json::{Value, json};
+
+use crate::{
+    diagnostic::{Diagnostic, Place, Severity},
+    snapshot::Snapshot,
+    yaml,
+};
+
+/// Longest part of a line that is shown, in characters: two columns of a terminal's usual 80 to 100.
+const SHOWN_MAX: usize = 100;
+/// Characters that are shown before the mark where a line is cut.
+const BEFORE_MARK: usize = 40;
+
+/// Finds the lines that diagnostics point to.
+pub(super) struct Excerpts<'a> {
+    snapshot: &'a Snapshot,
+    /// The lines of files that were asked for; `None` where nothing may be shown.
+    files: BTreeMap<Arc<str>, Option<Vec<&'a str>>>,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    errors: usize,
+    warnings: usize,
+}
+
+/// Prints diagnostics with excerpts, and how many there are.
+pub(super) fn write_text(
+    out: &mut dyn Write,
+    diagnostics: &[Diagnostic],
+    excerpts: &mut Excerpts<'_>,
+    files: usize,
+) -> io::Result<()> {
+    for diagnostic in diagnostics {
+        write_one(out, diagnostic, excerpts)?;
+        writeln!(out)?;
+    }
+    writeln!(out, "{}", Count::of(diagnostics).summary(files))
+}
+
+/// All diagnostics as `{"diagnostics": […]}`. A file as a whole is its first line.
+pub(super) fn to_json(diagnostics: &[Diagnostic]) -> Value {
+    let entry = |diagnostic: &Diagnostic| {
+        let place = diagnostic.place.as_ref();
+        json!({
+            "severity": diagnostic.severity,
+            "code": diagnostic.code,
+            "message": diagnostic.message,
+            "path": place.map(|place| &*place.path),
+            "line": place.map(|place| place.line.max(1)),
+            "column": place.map(|place| place.column.max(1)),
+            "hint": diagnostic.hint,
+        })
+    };
+    json!({ "diagnostics": diagnostics.iter().map(entry).collect::<Vec<_>>() })
+}
+
+fn write_one(out: &mut dyn Write, diagnostic: &Diagnostic, excerpts: &mut Excerpts<'_>) -> io::Result<()> {
+    let message = yaml::printable(&diagnostic.message);
+    match diagnostic.severity {
+        Severity::Error => {
+            write!(out, "{}", format_args!("error[{}]", diagnostic.code).red().bold())?;
+        }
+        Severity::Warning => {
+            write!(out, "{}", format_args!("warning[{}]", diagnostic.code).yellow().bold())?;
+        }
+    }
+    writeln!(out, "{}", format_args!(": {message}").bold())?;
+    let excerpt = diagnostic.place.as_ref().and_then(|place| excerpts.find(place));
+    let number = diagnostic.place.as_ref().map_or(0, |place| place.line).to_string();
+    let margin = " ".repeat(if excerpt.is_some() { number.len() } else { 1 });
+    if let Some(place) = &diagnostic.place {
+        writeln!(out, "{margin}{} {}", "-->".blue().bold(), yaml::printable(&place.to_string()))?;
+    }
+    if let Some(excerpt) = excerpt {
+        let bar = "|".blue().bold().to_string();
+        writeln!(out, "{margin} {bar}")?;
+        writeln!(out, "{} {bar} {}", number.blue().bold(), excerpt.line)?;
+        let mark = "^".repeat(excerpt.mark_len);
+        let mark = match diagnostic.severity {
+            Severity::Error => mark.red().bold().to_string(),
+            Severity::Warning => mark.yellow().bold().to_string(),
+        };
+        writeln!(out, "{margin} {bar} {}{mark}", " ".repeat(excerpt.mark_start))?;
+    }
+    if let Some(hint) = &diagnostic.hint {
+        writeln!(out, "{margin} {} {}", "= help:".blue().bold(), yaml::printable(hint))?;
+    }
+    Ok(())
+}
+
+// === impl Count ===
+
+impl Count {
+    /// Counts by severity.
+    pub(super) fn of(diagnostics: &[Diagnostic]) -> Count {
+        diagnostics.iter().fold(Count::default(), |count, diagnostic| match diagnostic.severity {
+            Severity::Error => Count { errors: count.errors + 1, ..count },
+            Severity::Warning => Count { warnings: count.warnings + 1, ..count },
+        })
+    }
+
+    /// `3 errors, 1 warning in 42 files`.
+    pub(super) fn summary(self, files: usize) -> String {
+        let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+        let (errors, warnings) = (plural(self.errors, "error"), plural(self.warnings, "warning"));
+        format!("{errors}, {warnings} in {}", plural(files, "file"))
+    }
+}
+
+// === impl Excerpts ===
+
+/// A line that may be shown, and what to mark in it.
+#[derive(Debug, PartialEq, Eq)]
+struct Excerpt {
+    line: String,
+    mark_start: usize,
+    mark_len: usize,
+}
+
+impl<'a> Excerpts<'a> {
+    /// Of the files of a snapshot.
+    pub(super) fn new(snapshot: &'a Snapshot) -> Excerpts<'a> {
+        Excerpts { snapshot, files: BTreeMap::new() }
+    }
+
+    fn find(&mut self, place: &Place) -> Option<Excerpt> {
+        let snapshot = self.snapshot;
+        let lines = self.files.entry(Arc::clone(&place.path)).or_insert_with(|| lines(snapshot, &place.path));
+        let line = lines.as_ref()?.get(usize::try_from(place.line).ok()?.checked_sub(1)?)?;
+        // Where only the line is known, all of it is meant.
+        let column = match place.column {
+            0 => line.chars().take_while(|c| c.is_whitespace()).count(),
+            column => usize::try_from(column - 1).ok()?,
+        };
+        let marked = if place.column == 0 { line.trim_end().chars().count().saturating_sub(column) } else { 0 };
+        Some(excerpt(line, column, marked))
+    }
+}
+
+/// The lines of a file, unless it holds a Secret or is no text.
+fn lines<'a>(snapshot: &'a Snapshot, path: &str) -> Option<Vec<&'a str>> {
+    let text = yaml::decode(snapshot.text(path)?).ok()?;
+    (!mentions_secret(text)).then(|| text.lines().collect())
+}
+
+/// Whether the word `secret` stands in a text in whatever case. Asked of the text and not of the parsed objects, since
+/// a broken file has none; and rather too often than once too seldom.
+fn mentions_secret(text: &str) -> bool {
+    const WORD: &str = "secret";
+    let text = text.to_ascii_lowercase();
+    text.match_indices(WORD).any(|(start, _)| {
+        let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        !is_word(text[..start].chars().next_back()) && !is_word(text[start + WORD.len()..].chars().next())
+    })
+}
+
+/// `marked` is how much to mark; 0 for the word that begins there.
+fn excerpt(line: &str, column: usize, marked: usize) -> Excerpt {
+    let characters: Vec<char> = line.chars().collect();
+    let column = column.min(characters.len());
+    let marked = if marked == 0 { token_len(&characters[column..]) } else { marked };
+    let first = if characters.len() <= SHOWN_MAX { 0 } else { column.saturating_sub(BEFORE_MARK) };
+    let last = characters.len().min(first + SHOWN_MAX);
+    // Each character is made visible by itself, so that the mark stands below what it means.
+    let shown = |from: usize, to: usize| -> String {
+        characters.get(from..to.max(from)).unwrap_or_default().iter().map(|c| visible(*c)).collect()
+    };
+    let (before, within) = (shown(first, column), shown(column, (column + marked).min(last)));
+    let (left, right) = (if first == 0 { "" } else { "…" }, if last == characters.len() { "" } else { "…" });
+    Excerpt {
+        line: format!("{left}{}{right}", shown(first, last)).trim_end().to_owned(),
+        mark_start: left.chars().count() + before.chars().count(),
+        mark_len: within.chars().count().max(1),
+    }
+}
+
+fn visible(c: char) -> String {
+    if c == '\t' { "    ".to_owned() } else { yaml::printable(c.encode_utf8(&mut [0; 4])) }
+}
+
+/// How much to mark: a quoted text, or a word as YAML ends it.
+fn token_len(rest: &[char]) -> usize {
+    let quoted = |quote: char| rest[1..].iter().position(|c| *c == quote).map(|at| at + 2);
+    match rest.first() {
+        Some(quote @ ('"' | '\'')) => quoted(*quote).unwrap_or(rest.len()),
+        Some('[' | ']' | '{' | '}' | ',' | ':' | '-' | '\t') => 1,
+        _ => {
+            let ends = |at: usize| match rest[at] {
+                ',' | ']' | '}' => true,
+                ':' => rest.get(at + 1).is_none_or(|c| c.is_whitespace()),
+                '#' => at > 0 && rest[at - 1].is_whitespace(),
+                _ => false,
+            };
+            let end = (0..rest.len()).find(|at| ends(*at)).unwrap_or(rest.len());
+            rest[..end].iter().rposition(|c| !c.is_whitespace()).map_or(1, |at| at + 1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,416 @@
+//! Bad repositories, and what `tidegate validate` says of each: one clear sentence at the right place, and the rest
+//! goes on. The expected output of a case is `validate/<case>.txt`; `UPDATE_GOLDEN=1` writes it anew, to be reviewed
+//! like code.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A repository in the making. Begins with one module, its release, a Kyma and a Watcher, all of them good.
+struct Folder {
+    root: tempfile::TempDir,
+    arguments: Vec<String>,
+}
+
+const TEMPLATE: &str = "modules/cache/1.0.0/module-template.yaml";
+const OBJECTS: &str = "modules/cache/1.0.0/objects/config.yaml";
+const RELEASE: &str = "modules/cache/module-release-meta.yaml";
+const KYMA: &str = "landscapes/dev/kyma.yaml";
+const WATCHER: &str = "landscapes/dev/watcher.yaml";
+
+const GOOD: [(&str, &str); 5] = [
+    (
+        TEMPLATE,
+        "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleTemplate
+metadata:
+  name: cache-1.0.0
+  namespace: kcp-system
+  annotations:
+    tidegate.dev/module-path: modules/cache/1.0.0/objects
+spec:
+  moduleName: cache
+  version: 1.0.0
+",
+    ),
+    (
+        OBJECTS,
+        "\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: cache
+  namespace: cache-system
+data:
+  size: 1Gi
+",
+    ),
+    (
+        RELEASE,
+        "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleReleaseMeta
+metadata:
+  name: cache
+  namespace: kcp-system
+spec:
+  moduleName: cache
+  ocmComponentName: kyma-project.io/module/cache
+  channels:
+  - channel: regular
+    version: 1.0.0
+  - channel: fast
+    version: 1.0.0
+",
+    ),
+    (
+        KYMA,
+        "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: Kyma
+metadata:
+  name: dev
+  namespace: kcp-system
+spec:
+  channel: fast
+  modules:
+  - name: cache
+",
+    ),
+    (
+        WATCHER,
+        "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: Watcher
+metadata:
+  name: kyma
+  namespace: kcp-system
+spec:
+  manager: lifecycle-manager
+  serviceInfo:
+    name: events
+    namespace: kcp-system
+    port: 8082
+  labelsToWatch:
+    operator.kyma-project.io/watched-by: kyma
+  resourceToWatch:
+    group: operator.kyma-project.io
+    version: '*'
+    resource: kymas
+  field: spec
+  gateway:
+    selector:
+      matchLabels:
+        app: watcher
+",
+    ),
+];
+
+impl Folder {
+    fn good() -> Folder {
+        let folder = Folder { root: tempfile::tempdir().unwrap(), arguments: Vec::new() };
+        GOOD.iter().fold(folder, |folder, (path, text)| folder.file(path, text))
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    /// Writes a file, in place of the one that may be there.
+    fn file(self, path: &str, bytes: impl AsRef<[u8]>) -> Folder {
+        fs::write(self.path(path), bytes).unwrap();
+        self
+    }
+
+    /// Replaces a part of a file, which must be there once.
+    #[track_caller]
+    fn edit(self, path: &str, from: &str, to: &str) -> Folder {
+        let text = fs::read_to_string(self.path(path)).unwrap();
+        assert_eq!(text.matches(from).count(), 1, "{from:?} in {path}");
+        self.file(path, text.replacen(from, to, 1))
+    }
+
+    fn remove(self, path: &str) -> Folder {
+        fs::remove_file(self.path(path)).unwrap();
+        self
+    }
+
+    fn link(self, path: &str, target: &str) -> Folder {
+        symlink(target, self.path(path)).unwrap();
+        self
+    }
+
+    fn with(mut self, arguments: &[&str]) -> Folder {
+        self.arguments.extend(arguments.iter().map(ToString::to_string));
+        self
+    }
+
+    fn git(self, arguments: &[&str]) -> Folder {
+        let status = Command::new("git")
+            .args(["-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "init.defaultBranch=main"])
+            .args(arguments)
+            .current_dir(self.root.path())
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+        self
+    }
+
+    /// What the command prints, and its exit code.
+    fn run(&self, more: &[&str]) -> (String, i32) {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("validate")
+            .arg(self.root.path())
+            .args(&self.arguments)
+            .args(more)
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (String::from_utf8(text).unwrap(), output.status.code().unwrap())
+    }
+
+    /// Compares what the command prints with the file of this name.
+    #[track_caller]
+    fn check(&self, case: &str) {
+        let (text, exit) = self.run(&[]);
+        let root = self.root.path().to_str().unwrap();
+        let found = format!("{}\nexit {exit}\n", text.replace(root, "<root>"));
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/validate").join(format!("{case}.txt"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&golden, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&golden).unwrap_or_default();
+        assert!(found == expected, "{case}: expected\n{expected}\nfound\n{found}");
+    }
+}
+
+/// One test a case; its name is that of the file with the expected output.
+macro_rules! cases {
+    ($($name:ident => $folder:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $folder.check(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_expected_output_belongs_to_a_case() {
+            let cases = [$(concat!(stringify!($name), ".txt")),*];
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/validate");
+            for entry in fs::read_dir(folder).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                assert!(cases.contains(&name.as_str()), "no case is named {name}");
+            }
+        }
+    };
+}
+
+fn good() -> Folder {
+    Folder::good()
+}
+
+cases! {
+    // what is fine
+    good_repository => good();
+    good_crlf => good().edit(KYMA, "spec:\n", "spec:\r\n").edit(KYMA, "kind: Kyma\n", "kind: Kyma\r\n");
+    good_empty_files => good().file("empty.yaml", "").file("comment.yaml", "# nothing here\n---\n---\n").file("empty.json", "");
+    good_anchors => good().edit(RELEASE, "  channels:\n  - channel: regular\n    version: 1.0.0\n  - channel: fast\n    version: 1.0.0\n",
+        "  channels:\n  - channel: regular\n    version: &stable 1.0.0\n  - channel: fast\n    version: *stable\n");
+    good_json => good().remove(KYMA).file("landscapes/dev/kyma.json",
+        "{\n\t\"apiVersion\": \"operator.kyma-project.io/v1beta2\",\n\t\"kind\": \"Kyma\",\n\t\"metadata\": {\"name\": \"dev\", \"namespace\": \"kcp-system\"},\n\t\"spec\": {\"channel\": \"fast\"}\n}\n");
+    good_byte_order_mark => good().file("landscapes/dev/more.yaml", format!("\u{feff}{}", GOOD[3].1.replace("dev", "more")));
+    good_files_that_are_passed_over => good()
+        .file("landscapes/dev/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [kyma.yaml]\n")
+        .file("values.yaml", "replicas: 3\n")
+        .file(".github/workflows/ci.yaml", "on: [push\n")
+        .file("README.md", "{{{\n");
+
+    // text
+    yaml_bomb => good().file("bomb.yaml", bomb());
+    deep_nesting => good().file("deep.yaml", format!("a: {}{}\n", "[".repeat(200), "]".repeat(200)));
+    duplicate_key => good().edit(KYMA, "  channel: fast\n", "  channel: fast\n  channel: regular\n");
+    tab_indentation => good().edit(KYMA, "  modules:\n", "\tmodules:\n");
+    bad_indentation => good().edit(KYMA, "  channel: fast\n", "   channel: fast\n");
+    unclosed_bracket => good().edit(WATCHER, "'*'", "[1, 2");
+    unclosed_quote => good().edit(WATCHER, "'*'", "'*");
+    unknown_alias => good().edit(RELEASE, "  - channel: fast\n    version: 1.0.0\n", "  - channel: fast\n    version: *stable\n");
+    second_colon => good().edit(KYMA, "  channel: fast\n", "  channel: fast: regular\n");
+    merge_conflict => good().edit(KYMA, "  channel: fast\n", "<<<<<<< HEAD\n  channel: fast\n=======\n  channel: regular\n>>>>>>> main\n");
+    template_expression => good().edit(KYMA, "channel: fast", "channel: {{ .Values.channel }}");
+    broken_json => good().file("landscapes/dev/more.json", "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"Kyma\"\n  \"metadata\": {}\n}\n");
+    invalid_utf8 => good().file("landscapes/dev/more.yaml", b"apiVersion: v1\nkind: \xff\xfe\n");
+    too_many_documents => good().file("many.yaml", "---\na: 1\n".repeat(10_001));
+    one_bad_document_keeps_the_others => good().file("landscapes/dev/more.yaml", format!(
+        "{}---\na: [\n---\n{}", GOOD[3].1.replace("dev", "one"), GOOD[3].1.replace("dev", "two").replace("fast", "fest")));
+    control_characters => good().file("landscapes/dev/more.yaml", "apiVersion: \"x\\e[31m\"\nkind: \"Red\\e[0m\"\n");
+
+    // files
+    file_too_large => good().file("large.yaml", format!("# {}\n", "x".repeat(2 << 20)));
+    symbolic_link => good().link("landscapes/dev/linked.yaml", "kyma.yaml");
+    symbolic_link_to_a_folder => good().link("landscapes/prod", "dev");
+    lfs_pointer => good().file("modules/large.yaml",
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n");
+    submodule => good().git(&["init", "-q"]).git(&["init", "-q", "third-party"])
+        .file("third-party/README.md", "other\n").git(&["-C", "third-party", "add", "-A"])
+        .git(&["-C", "third-party", "commit", "-qm", "one"]).git(&["add", "-A"]);
+    path_missing => good().with(&["--paths", "landscapes/prod"]);
+    path_outside => good().with(&["--paths", "../elsewhere"]);
+    root_missing => good().with(&["--rev", "no-such-branch"]).git(&["init", "-q"]).git(&["add", "-A"]).git(&["commit", "-qm", "one"]);
+
+    // kinds
+    kind_missing => good().edit(KYMA, "kind: Kyma\n", "");
+    api_version_missing => good().edit(KYMA, "apiVersion: operator.kyma-project.io/v1beta2\n", "");
+    api_version_old => good().edit(TEMPLATE, "v1beta2", "v1beta1");
+    api_version_core => good().edit(KYMA, "operator.kyma-project.io/v1beta2", "v1");
+    kind_misspelt => good().edit(RELEASE, "ModuleReleaseMeta", "ModuleRelaseMeta");
+    kind_foreign => good().file("configmap.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
+    kind_foreign_strict => good().file("configmap.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n").with(&["--strict"]);
+    kind_list => good().file("list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
+    kind_manifest => good().file("manifest.yaml", "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\nmetadata: {name: a}\n");
+    kind_git_source => good().file("source.yaml", "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: a}\n");
+    neither_version_nor_kind => good().file("half.yaml", "metadata: {name: a}\nspec: {}\n");
+
+    // schema
+    unknown_field => good().edit(KYMA, "  channel: fast\n", "  chanel: fast\n");
+    unknown_field_in_a_list => good().edit(KYMA, "  - name: cache\n", "  - name: cache\n    customResourcePolicies: Ignore\n");
+    wrong_type => good().edit(KYMA, "  modules:\n  - name: cache\n", "  modules: cache\n");
+    number_for_text => good().edit(RELEASE, "    version: 1.0.0\n  - channel: fast\n", "    version: 1.0\n  - channel: fast\n");
+    spec_missing => good().edit(KYMA, "spec:\n  channel: fast\n  modules:\n  - name: cache\n", "");
+    pattern_of_a_channel => good().edit(KYMA, "channel: fast", "channel: Fast");
+    pattern_of_a_version => good().edit(RELEASE, "    version: 1.0.0\n  - channel: fast\n", "    version: v1.0.0\n  - channel: fast\n");
+    pattern_of_a_component => good().edit(RELEASE, "kyma-project.io/module/cache", "Cache");
+    enum_of_a_policy => good().edit(KYMA, "  - name: cache\n", "  - name: cache\n    customResourcePolicy: CreateAndDelet\n");
+    two_modules_of_one_name => good().edit(KYMA, "  - name: cache\n", "  - name: cache\n  - name: cache\n");
+    rule_channels_or_mandatory => good().edit(RELEASE, "  channels:\n", "  mandatory: {version: 1.0.0}\n  channels:\n");
+    integer_overflow => good().edit(WATCHER, "8082", "99999999999999999999");
+    port_out_of_range => good().edit(WATCHER, "8082", "80820");
+    selector_operator => good().edit(WATCHER, "      matchLabels:\n        app: watcher\n",
+        "      matchExpressions:\n      - {key: app, operator: in, values: [watcher]}\n");
+
+    // metadata
+    name_missing => good().edit(KYMA, "  name: dev\n", "");
+    name_number => good().edit(KYMA, "  name: dev\n", "  name: 123\n");
+    name_upper_case => good().edit(KYMA, "  name: dev\n", "  name: Dev_1\n");
+    name_generated => good().edit(KYMA, "  name: dev\n", "  generateName: dev-\n");
+    namespace_missing => good().edit(KYMA, "  namespace: kcp-system\n", "");
+    namespace_elsewhere => good().edit(KYMA, "  namespace: kcp-system\n", "  namespace: default\n");
+    namespace_elsewhere_allowed => good().edit(KYMA, "  namespace: kcp-system\n", "  namespace: team\n").with(&["--namespace", "kcp-system", "--namespace", "team"]);
+    annotation_boolean => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    tidegate.dev/prune: true\n");
+    annotation_value => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    tidegate.dev/modules-from: gti\n");
+    annotation_unknown => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    tidegate.dev/module-from: git\n");
+    label_value => good().edit(KYMA, "  name: dev\n", "  name: dev\n  labels: {stage: not a label}\n");
+    mark_forged => good().edit(KYMA, "  name: dev\n", "  name: dev\n  labels:\n    tidegate.dev/source: kcp-system.other\n");
+    copy_of_a_live_object => good().edit(KYMA, "  name: dev\n",
+        "  name: dev\n  uid: 0b5b0ad2-4d43-4f0e-9b62-000000000000\n  resourceVersion: '12'\n  creationTimestamp: null\n").file("landscapes/dev/more.yaml", format!("{}status:\n  state: Ready\n", GOOD[3].1.replace("dev", "more")));
+
+    // names and references
+    template_name => good().edit(TEMPLATE, "  name: cache-1.0.0\n", "  name: cache-1.0\n");
+    release_name => good().edit(RELEASE, "  name: cache\n", "  name: caches\n");
+    template_missing => good().edit(RELEASE, "  - channel: fast\n    version: 1.0.0\n", "  - channel: fast\n    version: 1.1.0\n");
+    template_broken => good().edit(TEMPLATE, "spec:\n", "spec:\n  mandatory: maybe\n");
+    channel_unknown => good().edit(KYMA, "channel: fast", "channel: fest");
+    channel_of_a_module_unknown => good().edit(KYMA, "  - name: cache\n", "  - name: cache\n    channel: experimental\n");
+    channel_none => good().edit(KYMA, "channel: fast", "channel: none");
+    channel_none_in_a_release => good().edit(RELEASE, "channel: fast", "channel: none");
+    module_unknown => good().edit(KYMA, "  - name: cache\n", "  - name: cahce\n");
+    declared_twice => good().file("landscapes/prod/kyma.yaml", GOOD[3].1);
+    module_mandatory => good().edit(RELEASE, "  channels:\n  - channel: regular\n    version: 1.0.0\n  - channel: fast\n    version: 1.0.0\n", "  mandatory:\n    version: 1.0.0\n");
+
+    // modules in git
+    module_path_missing => good().edit(TEMPLATE, "modules/cache/1.0.0/objects", "modules/cache/objects");
+    module_path_relative_to_its_file => good().edit(TEMPLATE, "modules/cache/1.0.0/objects", "objects");
+    module_path_outside => good().edit(TEMPLATE, "modules/cache/1.0.0/objects", "../objects");
+    module_path_absolute => good().edit(TEMPLATE, "modules/cache/1.0.0/objects", "/modules/cache/1.0.0/objects");
+    module_path_link => good().link("modules/latest", "cache").edit(TEMPLATE, "modules/cache/1.0.0/objects", "modules/latest/1.0.0/objects");
+    module_path_of_itself => good().edit(TEMPLATE, "modules/cache/1.0.0/objects", "modules/cache");
+    module_empty => good().remove(OBJECTS).file("modules/cache/1.0.0/objects/README.md", "none\n");
+    module_object_broken => good().edit(OBJECTS, "\ndata:\n", "\ndata: [\n");
+    module_object_without_name => good().edit(OBJECTS, "  name: cache\n", "");
+    module_object_without_kind => good().edit(OBJECTS, "kind: ConfigMap\n", "");
+    module_object_list => good().file("modules/cache/1.0.0/objects/list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
+    module_object_twice => good().file("modules/cache/1.0.0/objects/more.yaml", GOOD[1].1);
+    module_with_a_definition => good().file("modules/cache/1.0.0/objects/kyma.yaml", GOOD[3].1.replace("dev", "more"));
+    module_with_a_link => good().link("modules/cache/1.0.0/objects/more.yaml", "config.yaml");
+    module_with_a_secret => good().file("modules/cache/1.0.0/objects/secret.yaml",
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: access\n  labels:\n    tier: 1\nstringData:\n  password: hunter2\n");
+    secret_with_broken_text => good().file("secret.yaml",
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: access\nstringData:\n  password: hunter2: 3\n");
+
+    // templates
+    template_override => good().file("templates/kcp/manifest.yaml", "{% if %}\n").file("templates/kcp/manifst.yaml", "a: b\n")
+        .file("source.yaml", "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\nspec:\n  url: https://git.example.com/landscape.git\n  templates: templates\n  ignore: [source.yaml]\n").source_file();
+}
+
+impl Folder {
+    fn source_file(self) -> Folder {
+        let file = self.root.path().join("source.yaml").to_str().unwrap().to_owned();
+        self.with(&["--source-file", &file])
+    }
+}
+
+fn bomb() -> String {
+    let level = |level: usize| {
+        let item = if level == 0 { "x".to_owned() } else { format!("*l{}", level - 1) };
+        format!("l{level}: &l{level} [{}]\n", vec![item; 9].join(", "))
+    };
+    (0..9).map(level).collect()
+}
+
+#[test]
+fn json_has_exactly_the_documented_fields() {
+    let folder = good().edit(KYMA, "  channel: fast\n", "  chanel: fast\n").file("large.yaml", "#".repeat(2 << 20));
+    let (text, exit) = folder.run(&["-o", "json"]);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let found = value["diagnostics"].as_array().unwrap();
+    assert_eq!((exit, found.len()), (3, 2), "{text}");
+    for diagnostic in found {
+        let fields: Vec<&str> = diagnostic.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(fields, ["severity", "code", "message", "path", "line", "column", "hint"]);
+    }
+    let unknown = found.iter().find(|diagnostic| diagnostic["code"] == "unknown-field").unwrap();
+    assert_eq!((&unknown["path"], &unknown["line"], &unknown["column"]), (&KYMA.into(), &7.into(), &3.into()));
+    assert_eq!(value.as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn a_path_that_is_not_there_is_one_sentence() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["validate", "/no/such/folder"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn two_runs_print_the_same() {
+    let folder =
+        good().edit(KYMA, "channel: fast", "channel: none").file("configmap.yaml", "apiVersion: v1\nkind: ConfigMap\n");
+    assert_eq!(folder.run(&[]), folder.run(&[]));
+}
+
+#[test]
+fn a_revision_is_read_from_the_repository() {
+    let folder = good().git(&["init", "-q"]).git(&["add", "-A"]).git(&["commit", "-qm", "good"]).edit(
+        KYMA,
+        "channel: fast",
+        "channel: none",
+    );
+    assert_eq!(folder.run(&["--rev", "main"]).1, 0);
+    assert_eq!(folder.run(&[]).1, 3);
+}
+
+#[test]
+fn the_example_is_good() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape");
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("validate").arg(example).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.starts_with("0 errors, 0 warnings in "), "{text}");
+}
