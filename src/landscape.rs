@@ -91,10 +91,11 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
 
 fn add_finalizer(object: &mut Object, finalizer: &str) {
     let finalizers = object.metadata_mut().entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
-    if let Some(finalizers) = finalizers.as_array_mut() {
-        if !finalizers.iter().any(|found| found == finalizer) {
+    match finalizers.as_array_mut() {
+        Some(finalizers) if !finalizers.iter().any(|found| found == finalizer) => {
             finalizers.push(Value::from(finalizer));
         }
+        _ => {}
     }
 }
 

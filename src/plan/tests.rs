@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "`json!` makes a value where it is passed")]
+
 use std::sync::Arc;
 
 use serde_json::json;

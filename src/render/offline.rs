@@ -78,6 +78,9 @@ enum Assumed {
     Many(Vec<String>),
 }
 
+/// What made the objects that come from no template.
+const BUILT_IN: &str = "built in";
+
 /// Code of the warning about a module that the plan refuses.
 pub const CODE_REFUSED: &str = "module-refused";
 /// Code of the error about a Watcher that cannot be acted upon.
@@ -144,11 +147,19 @@ struct Offline<'a> {
 /// What many runtimes share, made once.
 #[derive(Default)]
 struct Made {
-    /// Catalog objects with the definition of each.
-    catalogs: HashMap<Class, Vec<(Arc<SharedObjects>, Place, &'static str)>>,
-    modules: HashMap<Oid, Arc<SharedObjects>>,
-    base: Option<Vec<(Arc<SharedObjects>, Option<&'static str>)>>,
+    base: Option<Vec<Part>>,
     webhook: Option<Option<Arc<SharedObjects>>>,
+    catalogs: HashMap<Class, Vec<Part>>,
+    modules: HashMap<Oid, Arc<SharedObjects>>,
+}
+
+/// Objects that runtimes share, and what they come from.
+#[derive(Clone)]
+struct Part {
+    shared: Arc<SharedObjects>,
+    /// The definition; `None` for the runtime's own Kyma.
+    place: Option<Place>,
+    maker: &'static str,
 }
 
 // === impl Offline ===
@@ -239,18 +250,19 @@ impl Offline<'_> {
     fn runtime(&mut self, name: TargetName, key: &Key, plan: &RuntimePlan, watches: &[Watch]) -> Target {
         let place = self.place(Kind::Kyma, key);
         let mut objects = Vec::new();
-        for (shared, maker) in self.base() {
-            objects.extend(shared.objects.iter().map(|one| Rendered::new(one.object(key), vec![place.clone()], maker)));
+        for part in self.base() {
+            objects.extend(part.rendered(key, &place));
         }
         if let Some(kyma) = self.landscape.kymas.get(key) {
             match super::runtime_kyma(self.library.of(&kyma.metadata), kyma, &kyma.spec) {
-                Ok(object) => objects.push(Rendered::new(object, vec![place], Some(Template::Kyma.name()))),
+                Ok(object) => {
+                    objects.push(Rendered::new(object, vec![place.clone()], Some(Template::Kyma.name())));
+                }
                 Err(error) => self.failed(&error),
             }
         }
-        for (shared, place, maker) in self.catalog(&plan.class) {
-            let copies = shared.objects.iter();
-            objects.extend(copies.map(|one| Rendered::new(one.object(key), vec![place.clone()], Some(maker))));
+        for part in self.catalog(&plan.class) {
+            objects.extend(part.rendered(key, &place));
         }
         if let Some(shared) = self.webhook(watches) {
             let places: Vec<Place> = watches.iter().map(|watch| self.place(Kind::Watcher, &watch.watcher)).collect();
@@ -267,22 +279,26 @@ impl Offline<'_> {
     }
 
     /// What every runtime has, whatever its modules are.
-    fn base(&mut self) -> Vec<(Arc<SharedObjects>, Option<&'static str>)> {
+    fn base(&mut self) -> Vec<Part> {
         if let Some(base) = &self.made.base {
             return base.clone();
         }
-        let share = |objects: &[Object]| Arc::new(SharedObjects::new(objects, Mark::Runtime, &|_| None));
-        let mut base = vec![(share(&super::runtime_crds()), Some("built in"))];
+        let part = |objects: &[Object], maker| Part {
+            shared: Arc::new(SharedObjects::new(objects, Mark::Runtime, &|_| None)),
+            place: None,
+            maker,
+        };
+        let mut base = vec![part(&super::runtime_crds(), BUILT_IN)];
         // Every Kyma here is of this one source, so its template for the namespace counts for all of them.
         match super::runtime_namespace(self.library.of_source(Some(self.source))) {
-            Ok(namespace) => base.push((share(&[namespace]), Some(Template::Namespace.name()))),
+            Ok(namespace) => base.push(part(&[namespace], Template::Namespace.name())),
             Err(error) => self.failed(&error),
         }
         self.made.base = Some(base.clone());
         base
     }
 
-    fn catalog(&mut self, class: &Class) -> Vec<(Arc<SharedObjects>, Place, &'static str)> {
+    fn catalog(&mut self, class: &Class) -> Vec<Part> {
         if let Some(made) = self.made.catalogs.get(class) {
             return made.clone();
         }
@@ -300,8 +316,8 @@ impl Offline<'_> {
         for (kind, key, maker, copy) in copies {
             match copy {
                 Some(Ok(object)) => {
-                    let shared = SharedObjects::new([&object], Mark::Runtime, &|_| None);
-                    made.push((Arc::new(shared), self.place(kind, key), maker));
+                    let shared = Arc::new(SharedObjects::new([&object], Mark::Runtime, &|_| None));
+                    made.push(Part { shared, place: Some(self.place(kind, key)), maker });
                 }
                 Some(Err(error)) => self.failed(&error),
                 None => {}
@@ -372,6 +388,16 @@ impl Offline<'_> {
 
     fn failed(&mut self, error: &Error) {
         self.diagnostics.push(error.diagnostic());
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    fn rendered<'a>(&'a self, owner: &'a Key, kyma: &'a Place) -> impl Iterator<Item = Rendered> + 'a {
+        let place = self.place.as_ref().unwrap_or(kyma);
+        let objects = self.shared.objects.iter();
+        objects.map(move |one| Rendered::new(one.object(owner), vec![place.clone()], Some(self.maker)))
     }
 }
 

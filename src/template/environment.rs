@@ -45,7 +45,7 @@ pub(super) fn environment() -> Environment<'static> {
     });
     environment.add_filter("tojson", |value: Value| json(&value));
     environment.add_filter("toyaml", |value: Value| -> Result<String, Error> {
-        let value: serde_json::Value = serde_json::to_value(&value).map_err(unprintable)?;
+        let value: serde_json::Value = serde_json::to_value(&value).map_err(|error| unprintable(&error))?;
         Ok(yaml::to_string(&value).trim_end().to_owned())
     });
     environment.add_filter("quote", |value: Value| -> Result<String, Error> { json(&Value::from(value.to_string())) });
@@ -60,10 +60,10 @@ fn json(value: &Value) -> Result<String, Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
     }
-    serde_json::to_string(value).map_err(unprintable)
+    serde_json::to_string(value).map_err(|error| unprintable(&error))
 }
 
-fn unprintable(error: serde_json::Error) -> Error {
+fn unprintable(error: &serde_json::Error) -> Error {
     Error::new(ErrorKind::BadSerialization, error.to_string())
 }
 

@@ -5,6 +5,7 @@ mod cluster;
 mod conformance;
 mod diagnostics;
 mod git;
+mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
 mod source;

@@ -1,0 +1,240 @@
+//! The example as a whole, rendered by the binary: each target is compared with a recorded file.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --test it golden::` records anew; the difference is reviewed like code. CRDs are left out:
+//! they have tests of their own, and a word in a description should not change these files.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use tidegate::testbed::Repository;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/landscape");
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden");
+
+fn tidegate(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(arguments).env("NO_COLOR", "1").output().unwrap()
+}
+
+/// Standard output, where the command must end well.
+#[track_caller]
+fn text(arguments: &[&str]) -> String {
+    let output = tidegate(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The example as a repository of its own, committed.
+fn repository() -> (tempfile::TempDir, Repository) {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::init(&folder.path().join("repo")).unwrap();
+    copy(Path::new(EXAMPLE), repository.path());
+    repository.commit("the example").unwrap();
+    (folder, repository)
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[track_caller]
+fn check_golden(name: &str, text: &str) {
+    let path = PathBuf::from(GOLDEN).join(name);
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let recorded = fs::read_to_string(&path).unwrap_or_default();
+    let differs = recorded.lines().zip(text.lines()).position(|(a, b)| a != b);
+    let line = differs.unwrap_or_else(|| recorded.lines().count().min(text.lines().count()));
+    assert!(
+        recorded == text,
+        "{} differs at line {}:\n  recorded: {}\n  rendered: {}",
+        path.display(),
+        line + 1,
+        recorded.lines().nth(line).unwrap_or_default(),
+        text.lines().nth(line).unwrap_or_default(),
+    );
+}
+
+/// All documents of one landscape but the CRDs that are built in.
+fn landscape(name: &str) -> String {
+    let source = format!("{EXAMPLE}/.tidegate/{name}.yaml");
+    let all = text(&["render", EXAMPLE, "--source-file", &source]);
+    let documents = all.split("---\n").filter(|document| !document.contains(" (built in)\n"));
+    documents.collect::<Vec<_>>().join("---\n")
+}
+
+#[test]
+fn the_development_landscape_renders_as_recorded() {
+    check_golden("dev.yaml", &landscape("dev"));
+}
+
+#[test]
+fn the_production_landscape_renders_as_recorded() {
+    check_golden("prod.yaml", &landscape("prod"));
+}
+
+#[test]
+fn the_same_bytes_come_out_wherever_the_repository_lies_and_whatever_is_read() {
+    let (_folder, repository) = repository();
+    let path = repository.path().to_str().unwrap();
+    let in_place = text(&["render", EXAMPLE]);
+    assert_eq!(text(&["render", path]), in_place, "a work tree");
+    assert_eq!(text(&["render", path, "--rev", "main"]), in_place, "a commit");
+    fs::remove_dir_all(repository.path().join(".git")).unwrap();
+    assert_eq!(text(&["render", path]), in_place, "a plain folder");
+}
+
+#[test]
+fn json_names_targets_and_what_is_unknown() {
+    let value: Value = serde_json::from_str(&text(&["render", EXAMPLE, "-o", "json"])).unwrap();
+    let targets = value["targets"].as_array().unwrap();
+    let names: Vec<&str> = targets.iter().map(|target| target["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["kcp", "skr/kcp-system/dev", "skr/kcp-system/prod"]);
+    let unknown = value["unknown"].as_array().unwrap();
+    assert!(unknown.contains(&json!({
+        "value": "gateway hosts",
+        "target": "kcp",
+        "object": "VirtualService.networking.istio.io kcp-system/kyma-dev",
+        "path": "spec.hosts[0]",
+    })));
+    assert!(unknown.iter().any(|entry| entry["value"] == "CA bundle" && entry["target"] == "skr/kcp-system/dev"));
+    assert!(unknown.iter().any(|entry| entry["value"] == "uid of Kyma kcp-system/prod"));
+    let documents = text(&["render", EXAMPLE]).matches("\n# target: ").count();
+    let objects: usize = targets.iter().map(|target| target["objects"].as_array().unwrap().len()).sum();
+    assert_eq!(documents, objects, "both outputs hold the same objects");
+}
+
+#[test]
+fn a_target_is_kcp_or_a_kyma() {
+    let targets = |target: &str| {
+        let value: Value = serde_json::from_str(&text(&["render", EXAMPLE, "-o", "json", "--target", target])).unwrap();
+        value["targets"].as_array().unwrap().iter().map(|t| t["name"].to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(targets("kcp"), "\"kcp\"");
+    assert_eq!(targets("prod"), "\"skr/kcp-system/prod\"");
+    assert_eq!(targets("kcp-system/dev"), "\"skr/kcp-system/dev\"");
+    let output = tidegate(&["render", EXAMPLE, "--target", "stage"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: there is no target `stage`; use `kcp` or the name of a Kyma that the repository declares\n"
+    );
+}
+
+#[test]
+fn assumptions_take_the_place_of_what_is_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("assume.yaml");
+    let assumptions = "gateways: [kcp-system/klm-watcher]\ngateway hosts:\n  - a.example.org\n  - b.example.org\n\
+                       CA bundle: Y2E=\nuid of Kyma kcp-system/dev: d\nuid of Kyma kcp-system/prod: p\n\
+                       uid of Watcher kcp-system/kyma-dev: w\nuid of Watcher kcp-system/kyma-prod: x\n";
+    fs::write(&file, assumptions).unwrap();
+    let rendered = text(&["render", EXAMPLE, "-o", "json", "--assume", file.to_str().unwrap()]);
+    let value: Value = serde_json::from_str(&rendered).unwrap();
+    assert_eq!(value["unknown"], json!([]));
+    assert!(rendered.contains("\"b.example.org\"") && !rendered.contains("((live:"));
+
+    fs::write(&file, "gateway host: a.example.org\n").unwrap();
+    let output = tidegate(&["render", EXAMPLE, "--assume", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("no placeholder is named `gateway host`"), "{message}");
+}
+
+#[test]
+fn what_is_broken_is_said_and_the_rest_is_printed() {
+    let (_folder, repository) = repository();
+    repository.replace("landscapes/dev/kyma.yaml", "channel: fast", "channel: FAST").unwrap();
+    let output = tidegate(&["render", repository.path().to_str().unwrap(), "-o", "json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("landscapes/dev/kyma.yaml:16:"), "{message}");
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let targets: Vec<&Value> = value["targets"].as_array().unwrap().iter().map(|target| &target["name"]).collect();
+    assert_eq!(targets, [&json!("kcp"), &json!("skr/kcp-system/prod")]);
+}
+
+const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    origin: {{ name|quote }}\n";
+
+#[test]
+fn templates_of_the_repository_come_before_those_of_the_command_line() {
+    let (folder, repository) = repository();
+    let path = repository.path().to_str().unwrap();
+    let own = folder.path().join("templates");
+    fs::create_dir_all(own.join("skr")).unwrap();
+    fs::write(own.join("skr/namespace.yaml"), NAMESPACE.replace("origin", "of-command-line")).unwrap();
+    let given = ["--templates", own.to_str().unwrap()];
+
+    let rendered = text(&[&["render", path, "--target", "dev"][..], &given].concat());
+    assert!(rendered.contains("of-command-line: kyma-system"), "a folder replaces the embedded template");
+
+    repository.write("templates/skr/namespace.yaml", &NAMESPACE.replace("origin", "of-repository")).unwrap();
+    let source = repository.read(".tidegate/dev.yaml").unwrap() + "  templates: templates\n";
+    let file = folder.path().join("source.yaml");
+    fs::write(&file, source).unwrap();
+    let with_source = ["--source-file", file.to_str().unwrap()];
+    let rendered = text(&[&["render", path, "--target", "dev"][..], &given, &with_source].concat());
+    assert!(rendered.contains("of-repository: kyma-system") && !rendered.contains("of-command-line"));
+}
+
+#[test]
+fn a_mistake_in_a_template_is_shown_where_it_is_and_hides_nothing_else() {
+    let (folder, repository) = repository();
+    repository.write("templates/kcp/manifest.yaml", "apiVersion: v1\nkind: {{ knid }}\n").unwrap();
+    let source = repository.read(".tidegate/prod.yaml").unwrap() + "  templates: templates\n";
+    let file = folder.path().join("source.yaml");
+    fs::write(&file, source).unwrap();
+    let path = repository.path().to_str().unwrap();
+    let output = tidegate(&["render", path, "-o", "json", "--source-file", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("templates/kcp/manifest.yaml:2"), "{message}");
+    assert!(message.contains("rendering module cache of Kyma kcp-system/prod"), "{message}");
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let objects = value["targets"][0]["objects"].as_array().unwrap();
+    assert!(objects.iter().all(|object| object["kind"] != "Manifest"));
+    assert!(objects.iter().any(|object| object["kind"] == "VirtualService"));
+}
+
+#[test]
+fn a_source_file_is_checked_by_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("source.yaml");
+    fs::write(&file, "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: a}\nspec:\n  path: x\n")
+        .unwrap();
+    let output = tidegate(&["render", EXAMPLE, "--source-file", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("source.yaml:5:3"), "{message}");
+}
+
+#[test]
+fn templates_are_listed_shown_and_explained() {
+    let list = text(&["template", "list"]);
+    for line in list.lines().skip(1) {
+        let name = line.split_whitespace().next().unwrap();
+        let shown = text(&["template", "show", name]);
+        let recorded = fs::read_to_string(format!("{}/templates/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        assert_eq!(shown, recorded);
+        assert!(text(&["template", "context", name]).starts_with("# Rendered "), "{name}");
+    }
+    let output = tidegate(&["template", "show", "kcp/manifests.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no template `kcp/manifests.yaml`"));
+}
