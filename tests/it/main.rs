@@ -9,6 +9,8 @@ mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
 mod source;
+mod runtimes;
+mod stage;
 mod testbed;
 mod tidy;
 mod validate;

@@ -1,0 +1,327 @@
+//! From a commit to objects in runtimes, and back out again: the daemon as a process, on real API servers.
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{self, holds},
+    stage::{self, QUIET, Stage, read},
+};
+
+async fn patch(client: &kube::Client, kind: &str, api_version: &str, namespace: &str, name: &str, patch: Value) {
+    let sample = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+    let api = harness::api_of(client, &sample).await.expect("a kind that is served");
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+}
+
+async fn delete(client: &kube::Client, kind: &str, api_version: &str, namespace: &str, name: &str) {
+    let sample = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+    let api = harness::api_of(client, &sample).await.expect("a kind that is served");
+    api.delete(name, &DeleteParams::default()).await.expect("a delete");
+}
+
+const KYMA: &str = "operator.kyma-project.io/v1beta2";
+
+async fn request(stage: &Stage, name: &str, value: &str) {
+    let annotation = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": value}}});
+    patch(&stage.kcp, "Kyma", KYMA, "kcp-system", name, annotation).await;
+    stage
+        .until("the request is handled", &stage.kcp, "Kyma", "kcp-system", name, |kyma| {
+            kyma["status"]["conditions"].as_array().is_some_and(|all| {
+                all.iter().any(|one| one["type"] == "tidegate.dev/ReconcileRequested" && one["message"] == value)
+            })
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
+    let stage = stage::ready(2).await;
+    for skr in &stage.skrs {
+        let config = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("installed");
+        assert_eq!(config["data"]["text"], "one");
+        assert_eq!(config["metadata"]["labels"]["operator.kyma-project.io/managed-by"], "kyma");
+        assert_eq!(config["metadata"]["labels"]["app.kubernetes.io/part-of"], "Kyma");
+        let kyma = read(skr, "Kyma", "kyma-system", "default").await.expect("the runtime's Kyma");
+        assert_eq!(kyma["metadata"]["labels"]["operator.kyma-project.io/watched-by"], "kyma");
+        stage
+            .until("status is shown", skr, "Kyma", "kyma-system", "default", |kyma| kyma["status"]["state"] == "Ready")
+            .await;
+        assert!(read(skr, "ModuleReleaseMeta", "kyma-system", "cache").await.is_some(), "the catalog is there");
+        assert!(
+            read(skr, "Thing", "kyma-system", "cache-default").await.is_some(),
+            "the default custom resource is there"
+        );
+    }
+
+    // In one process: no request to runtimes, no write to KCP but the Lease.
+    stage.commit("README.md", "nothing that is a definition");
+    settle(&stage).await;
+    let marks = stage.marks();
+    holds("an unchanged landscape is quiet", QUIET, async || quiet(&stage, &marks)).await;
+
+    // A new process: one GET a runtime, no write.
+    stage.kill();
+    let marks = stage.marks();
+    stage.start();
+    request_free_start(&stage, &marks).await;
+
+    // A bump: only what differs between the two versions is sent.
+    let marks = stage.marks();
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    for skr in &stage.skrs {
+        stage
+            .until("the bump arrives", skr, "ConfigMap", "kyma-system", "cache-a", |map| map["data"]["text"] == "two")
+            .await;
+    }
+    for name in stage::KYMAS {
+        stage
+            .until("status follows", &stage.kcp, "Kyma", "kcp-system", name, |kyma| {
+                kyma["status"]["modules"][0]["version"] == "1.1.0" && kyma["status"]["state"] == "Ready"
+            })
+            .await;
+    }
+    let sent: Vec<String> = stage
+        .requests_since(&marks)
+        .into_iter()
+        .filter(|request| request.contains(" patch ") && request.starts_with("skr-1") && !request.contains("kymas"))
+        .collect();
+    assert!(
+        !sent.iter().any(|request| request.ends_with("configmaps cache-b")),
+        "an object that did not change is not sent: {sent:?}"
+    );
+}
+
+/// Waits until the daemon has gone over the last commit.
+async fn settle(stage: &Stage) {
+    let head = stage.repository.head().expect("a commit");
+    stage
+        .until("the source is applied", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["appliedRevision"].as_str().is_some_and(|revision| revision.ends_with(&head))
+        })
+        .await;
+}
+
+fn quiet(stage: &Stage, marks: &[u64]) -> Result<(), String> {
+    let found = stage.requests_since(marks);
+    if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
+}
+
+/// A new process reads each runtime's Kyma once and writes nothing.
+async fn request_free_start(stage: &Stage, marks: &[u64]) {
+    harness::eventually("the new process has looked at both runtimes", harness::SOON * 2, async || {
+        let found = stage.requests_since(marks);
+        let looked = found.iter().filter(|request| request.contains(" get kymas default")).count();
+        if looked == stage.skrs.len() { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    holds("a new process writes nothing", QUIET, async || {
+        let others: Vec<String> =
+            stage.requests_since(marks).into_iter().filter(|request| !request.contains(" get kymas default")).collect();
+        if others.is_empty() { Ok(()) } else { Err(format!("{others:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_in_a_runtime_is_repaired_kept_or_removed() {
+    let stage = stage::ready(1).await;
+    let skr = &stage.skrs[0];
+
+    // Drift: an object deleted, another edited, both back on request.
+    delete(skr, "ConfigMap", "v1", "kyma-system", "cache-b").await;
+    patch(skr, "ConfigMap", "v1", "kyma-system", "cache-a", json!({"data": {"text": "edited"}})).await;
+    request(&stage, "one", "1").await;
+    stage.until("what was deleted is back", skr, "ConfigMap", "kyma-system", "cache-b", |_| true).await;
+    stage
+        .until("what was edited is back", skr, "ConfigMap", "kyma-system", "cache-a", |map| {
+            map["data"]["text"] == "one"
+        })
+        .await;
+
+    // The default custom resource is created once: deleted by its user, it stays deleted.
+    delete(skr, "Thing", "example.org/v1", "kyma-system", "mailer-default").await;
+    request(&stage, "one", "2").await;
+    assert!(read(skr, "Thing", "kyma-system", "mailer-default").await.is_none());
+
+    // Git decides the modules of a Kyma that it declares: an edit in the runtime is reverted and explained there.
+    let added = json!({"spec": {"modules": [{"name": "cache", "managed": true}]}});
+    patch(skr, "Kyma", KYMA, "kyma-system", "default", added).await;
+    request(&stage, "one", "3").await;
+    let kyma = stage
+        .until("the edit is explained", skr, "Kyma", "kyma-system", "default", |kyma| {
+            kyma["status"]["conditions"].to_string().contains("module mailer was missing")
+        })
+        .await;
+    assert_eq!(kyma["spec"]["modules"].as_array().map(Vec::len), Some(2));
+
+    // A module that leaves git leaves the runtime, its custom resource definition included; what is not ours stays.
+    harness::apply(
+        skr,
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "kyma-system"}}),
+    )
+    .await;
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache"]));
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "mailer-a").await;
+    stage
+        .until("status forgets the module", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"]["modules"].as_array().is_some_and(|modules| modules.len() == 1)
+                && kyma["status"]["state"] == "Ready"
+        })
+        .await;
+    assert!(read(skr, "ConfigMap", "kyma-system", "theirs").await.is_some());
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
+
+    // Custom resources of users keep a module: they go first.
+    harness::apply(skr, &json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "users", "namespace": "default"}})).await;
+    delete(&stage.kcp, "Kyma", KYMA, "kcp-system", "one").await;
+    stage
+        .until("the user's resource is waited for", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"]["state"] == "Deleting" && kyma.to_string().contains("waiting for module crs deletion")
+        })
+        .await;
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some(), "the module stays until then");
+    delete(skr, "Thing", "example.org/v1", "default", "users").await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
+    stage.until_gone(skr, "CustomResourceDefinition", "", "things.example.org").await;
+    stage.until_gone(skr, "ValidatingWebhookConfiguration", "", "skr-webhook").await;
+    assert!(read(skr, "ConfigMap", "kyma-system", "theirs").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alone() {
+    let files: Vec<(String, String)> = stage::files(0);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    let skr = &stage.skrs[0];
+    // Something of the module's name is there already, made by someone else.
+    harness::apply(skr, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kyma-system"}})).await;
+    harness::apply(skr, &json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cache-a", "namespace": "kyma-system"}, "data": {"text": "theirs"},
+    }))
+    .await;
+    stage.start();
+    harness::apply(
+        &stage.kcp,
+        &json!({
+            "apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "one", "namespace": "kcp-system"},
+            "spec": {"channel": "regular", "modules": [{"name": "cache", "managed": true}]},
+        }),
+    )
+    .await;
+
+    // The object without our mark is not touched, and its manager is named.
+    stage
+        .until("the stranger is reported", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"]["state"] == "Error"
+                && kyma["status"].to_string().contains("ConfigMap kyma-system/cache-a exists and is not ours")
+        })
+        .await;
+    let theirs = read(skr, "ConfigMap", "kyma-system", "cache-a").await.expect("there");
+    assert_eq!(theirs["data"]["text"], "theirs");
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-b").await.is_some(), "the rest is installed");
+    delete(skr, "ConfigMap", "v1", "kyma-system", "cache-a").await;
+    request(&stage, "one", "1").await;
+    stage.kyma_in("one", "Ready").await;
+
+    // The runtime decides: a module added there is installed, and KCP's spec stays as it was.
+    let more = json!({"spec": {"modules": [{"name": "cache", "managed": true}, {"name": "mailer", "managed": true}]}});
+    patch(skr, "Kyma", KYMA, "kyma-system", "default", more).await;
+    request(&stage, "one", "2").await;
+    stage.until("the user's module is installed", skr, "ConfigMap", "kyma-system", "mailer-a", |_| true).await;
+    let kyma = stage.kyma_in("one", "Ready").await;
+    assert_eq!(kyma["spec"]["modules"].as_array().map(Vec::len), Some(1));
+
+    // Unmanaged: the objects stay, without the mark, and the Manifest goes.
+    let unmanaged =
+        json!({"spec": {"modules": [{"name": "cache", "managed": true}, {"name": "mailer", "managed": false}]}});
+    patch(skr, "Kyma", KYMA, "kyma-system", "default", unmanaged).await;
+    request(&stage, "one", "3").await;
+    stage
+        .until("the mark is taken off", skr, "ConfigMap", "kyma-system", "mailer-a", |map| {
+            map["metadata"]["labels"].get("operator.kyma-project.io/managed-by").is_none()
+        })
+        .await;
+    stage
+        .until("status says so", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"]["modules"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|one| one["name"] == "mailer" && one["state"] == "Unmanaged"))
+        })
+        .await;
+
+    // Deleted, its access Secret gone: nobody can reach the runtime any more, and the Kyma ends all the same.
+    delete(&stage.kcp, "Secret", "v1", "kcp-system", "access-one").await;
+    delete(&stage.kcp, "Kyma", KYMA, "kcp-system", "one").await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up() {
+    let stage = stage::ready(2).await;
+    stage.landscape.skrs[1].stop();
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    stage
+        .until("the healthy one goes on", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", |map| {
+            map["data"]["text"] == "two"
+        })
+        .await;
+    let kyma = stage.kyma_in("two", "Error").await;
+    assert!(
+        kyma["status"]["modules"].as_array().is_some_and(|all| all.iter().all(|one| one["state"] == "Error")),
+        "every module says so: {kyma}"
+    );
+    stage.landscape.skrs[1].start_again().await.expect("it starts");
+    stage
+        .until("the other catches up", &stage.skrs[1], "ConfigMap", "kyma-system", "cache-a", |map| {
+            map["data"]["text"] == "two"
+        })
+        .await;
+    stage.kyma_in("two", "Ready").await;
+
+    // A Secret that asks for a program is refused by name, and the program does not run; a good one takes effect at once.
+    let canary = stage.log().with_file_name("canary");
+    let exec = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nclusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}]\nusers: [{{name: a, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: touch, args: ['{}']}}}}}}]\n",
+        canary.display()
+    );
+    let mut secret = stage::access_secret("one", &stage.landscape.skrs[0]);
+    let good = secret.clone();
+    secret["data"]["config"] = Value::from(base64::Engine::encode(&base64::engine::general_purpose::STANDARD, exec));
+    harness::apply(&stage.kcp, &secret).await;
+    let kyma = stage.kyma_in("one", "Error").await;
+    assert!(kyma["status"]["lastOperation"]["operation"].as_str().is_some_and(|text| text.contains("exec")), "{kyma}");
+    harness::apply(&stage.kcp, &good).await;
+    stage.kyma_in("one", "Ready").await;
+    assert!(!canary.exists(), "the program must not run");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_moment_it_converges_after_a_restart() {
+    let stage = stage::ready(1).await;
+    let skr = &stage.skrs[0];
+    for (round, version) in ["1.1.0", "1.0.0", "1.1.0", "1.0.0"].into_iter().enumerate() {
+        // A downgrade is a roll back that git asks for: the annotation goes with it where the guard would refuse it.
+        let kyma = stage::kyma("one", if round % 2 == 0 { &["cache", "mailer"] } else { &["cache"] });
+        stage.commit("kymas/one.yaml", &kyma);
+        stage.commit(
+            "modules/cache/1.1.0/objects/extra.yaml",
+            &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: extra-{round}, namespace: kyma-system}}\n"),
+        );
+        stage
+            .commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", version), ("fast", "1.1.0")]));
+        tokio::time::timeout(std::time::Duration::from_millis(150 * (round as u64 + 1)), std::future::pending::<()>())
+            .await
+            .ok();
+        stage.kill();
+        stage.start();
+    }
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache", "mailer"]));
+    stage.until("the last version is there", skr, "ConfigMap", "kyma-system", "extra-3", |_| true).await;
+    stage.until("the module is back", skr, "ConfigMap", "kyma-system", "mailer-a", |_| true).await;
+    for round in 0..3 {
+        stage.until_gone(skr, "ConfigMap", "kyma-system", &format!("extra-{round}")).await;
+    }
+    stage.kyma_in("one", "Ready").await;
+}

@@ -1,0 +1,335 @@
+//! A whole landscape for one test: KCP and runtimes of its own, a git repository, and the daemon as a process.
+
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::{Api, Client, api::DynamicObject};
+use serde_json::{Value, json};
+use tidegate::testbed::{ControlPlane, Extent, Guarded, Repository};
+
+use crate::harness::{self, Landscape, SOON, apply, eventually, install_istio_crds, install_own_crds};
+
+/// A landscape with Kymas `one`, `two`, … of which each has a runtime.
+pub(crate) struct Stage {
+    pub(crate) kcp: Client,
+    pub(crate) skrs: Vec<Client>,
+    pub(crate) repository: Repository,
+    pub(crate) landscape: Landscape,
+    daemon: Mutex<Option<Guarded>>,
+    folder: tempfile::TempDir,
+}
+
+/// Names of the Kymas, in the order of the runtimes.
+pub(crate) const KYMAS: [&str; 2] = ["one", "two"];
+
+// === impl Stage ===
+
+impl Stage {
+    /// Starts the servers, prepares KCP, commits `files` and declares the repository. The daemon is not started yet.
+    pub(crate) async fn new(skrs: usize, files: &[(&str, String)]) -> Stage {
+        let landscape = harness::dedicated_landscape(skrs, Extent::Controllers).await;
+        let kcp = landscape.kcp.client().expect("a client");
+        let skr_clients: Vec<Client> = landscape.skrs.iter().map(|skr| skr.client().expect("a client")).collect();
+        install_own_crds(&kcp).await;
+        install_istio_crds(&kcp).await;
+        apply(&kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}})).await;
+        for (name, skr) in KYMAS.iter().zip(&landscape.skrs) {
+            apply(&kcp, &access_secret(name, skr)).await;
+        }
+        let folder = harness::folder();
+        let repository = Repository::init(&folder.path().join("repo")).expect("a repository");
+        for (path, text) in files {
+            repository.write(path, text).expect("a file");
+        }
+        repository.commit("first").expect("a commit");
+        apply(&kcp, &source(&repository.url())).await;
+        Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), folder }
+    }
+
+    /// Starts the daemon.
+    pub(crate) fn start(&self) {
+        let kubeconfig = self.folder.path().join("kcp.kubeconfig");
+        std::fs::write(&kubeconfig, self.landscape.kcp.kubeconfig().text()).expect("a file");
+        let state = self.folder.path().join("state");
+        let arguments = [
+            "run",
+            "--kubeconfig",
+            path(&kubeconfig),
+            "--state",
+            path(&state),
+            "--allow-local-sources",
+            "--metrics-address=127.0.0.1:0",
+            "--health-address=127.0.0.1:0",
+            "--log-format=json",
+            // A test that kills the daemon does not wait for the whole Lease.
+            "--lease-duration=3s",
+            "--lease-renew-deadline=2s",
+            "--lease-retry-period=200ms",
+        ];
+        let daemon =
+            Guarded::start(Path::new(env!("CARGO_BIN_EXE_tidegate")), arguments, self.folder.path(), &self.log())
+                .expect("the daemon starts");
+        *self.lock() = Some(daemon);
+    }
+
+    /// Kills the daemon without a warning.
+    pub(crate) fn kill(&self) {
+        self.lock().take();
+    }
+
+    /// The daemon's log.
+    pub(crate) fn log(&self) -> std::path::PathBuf {
+        self.folder.path().join("daemon.log")
+    }
+
+    /// Commits one changed file.
+    pub(crate) fn commit(&self, path: &str, text: &str) -> String {
+        self.repository.write(path, text).expect("a file");
+        self.repository.commit(&format!("change {path}")).expect("a commit")
+    }
+
+    /// Waits for a Kyma to be in a state, and returns it.
+    pub(crate) async fn kyma_in(&self, name: &str, state: &str) -> Value {
+        self.until(&format!("Kyma {name} is {state}"), &self.kcp, "Kyma", "kcp-system", name, |kyma| {
+            kyma["status"]["state"] == state
+                && kyma["status"]["modules"].as_array().is_none_or(|modules| {
+                    state != "Ready"
+                        || modules.iter().all(|module| module["state"] == "Ready" || module["state"] == "Unmanaged")
+                })
+        })
+        .await
+    }
+
+    /// Waits until an object is as `holds` says, and returns it. A failure shows the end of the daemon's log.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        client: &Client,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        eventually(what, SOON * 2, async || match read(client, kind, namespace, name).await {
+            Some(object) if holds(&object) => Ok(object),
+            Some(object) => Err(format!("{}\n{}", summary(&object), self.log_tail())),
+            None => Err(format!("not there\n{}", self.log_tail())),
+        })
+        .await
+    }
+
+    /// Waits until an object is gone.
+    pub(crate) async fn until_gone(&self, client: &Client, kind: &str, namespace: &str, name: &str) {
+        eventually(&format!("{kind} {name} is gone"), SOON * 2, async || {
+            match read(client, kind, namespace, name).await {
+                None => Ok(()),
+                Some(object) => Err(format!("{}\n{}", summary(&object), self.log_tail())),
+            }
+        })
+        .await;
+    }
+
+    fn log_tail(&self) -> String {
+        self.lock().as_ref().map(Guarded::log_tail).unwrap_or_default()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Guarded>> {
+        self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests of the daemon to runtimes since `marks`, which [`Stage::marks`] gave.
+    pub(crate) fn requests_since(&self, marks: &[u64]) -> Vec<String> {
+        let clusters = std::iter::once(&self.landscape.kcp).chain(&self.landscape.skrs);
+        let mut found = Vec::new();
+        for (cluster, mark) in clusters.zip(marks) {
+            let records = cluster.audit().expect("audited").since(*mark).expect("an audit log");
+            found.extend(
+                records
+                    .iter()
+                    .filter(|record| record.user == USER)
+                    .map(|record| format!("{} {} {} {}", cluster.name(), record.verb, record.resource, record.name)),
+            );
+        }
+        found
+    }
+
+    /// Where the audit logs of KCP and runtimes stand now.
+    pub(crate) fn marks(&self) -> Vec<u64> {
+        std::iter::once(&self.landscape.kcp)
+            .chain(&self.landscape.skrs)
+            .map(|cluster| cluster.audit().expect("audited").mark())
+            .collect()
+    }
+}
+
+/// The user as which the daemon acts in runtimes; tests act as another.
+pub(crate) const USER: &str = "tidegate-test";
+
+/// A kubeconfig Secret for a Kyma.
+pub(crate) fn access_secret(kyma: &str, skr: &ControlPlane) -> Value {
+    let kubeconfig = skr.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig").text();
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": format!("access-{kyma}"), "namespace": "kcp-system", "labels": {"operator.kyma-project.io/kyma-name": kyma}},
+        "data": {"config": STANDARD.encode(kubeconfig)},
+    })
+}
+
+fn source(url: &str) -> Value {
+    json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": "landscape", "namespace": "kcp-system"},
+        "spec": {"url": url, "ref": {"branch": "main"}, "interval": "10s"},
+    })
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// An object, if it is there; none also where its kind is not served.
+pub(crate) async fn read(client: &Client, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+    let api_version = match kind {
+        "Kyma" | "Manifest" | "ModuleTemplate" | "ModuleReleaseMeta" | "Watcher" => "operator.kyma-project.io/v1beta2",
+        "GitSource" => "tidegate.dev/v1alpha1",
+        "ClusterRole" => "rbac.authorization.k8s.io/v1",
+        "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
+        "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
+        "VirtualService" | "Gateway" => "networking.istio.io/v1beta1",
+        "Thing" => "example.org/v1",
+        "Deployment" => "apps/v1",
+        _ => "v1",
+    };
+    let sample = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+    let api: Api<DynamicObject> = harness::api_of(client, &sample).await.ok()?;
+    let object = api.get_opt(name).await.ok()??;
+    serde_json::to_value(object).ok()
+}
+
+/// What a failure shows of an object.
+fn summary(object: &Value) -> String {
+    let mut shown = object.clone();
+    if let Some(metadata) = shown["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    shown.to_string()
+}
+
+/// A module in git: a template with objects, of which each ConfigMap's text is `text`.
+pub(crate) fn module(module: &str, version: &str, text: &str) -> Vec<(String, String)> {
+    let folder = format!("modules/{module}/{version}");
+    let template = format!(
+        r#"apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleTemplate
+metadata:
+  name: {module}-{version}
+  namespace: kcp-system
+  annotations: {{tidegate.dev/module-path: {folder}/objects}}
+spec:
+  moduleName: {module}
+  version: {version}
+  data: {{apiVersion: example.org/v1, kind: Thing, metadata: {{name: {module}-default, namespace: kyma-system}}, spec: {{size: 1}}}}
+"#
+    );
+    let objects = format!(
+        r#"apiVersion: v1
+kind: ConfigMap
+metadata: {{name: {module}-a, namespace: kyma-system}}
+data: {{text: "{text}"}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: {module}-b, namespace: kyma-system}}
+data: {{text: same}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: {module}}}
+rules: [{{apiGroups: [""], resources: [configmaps], verbs: [get]}}]
+"#
+    );
+    vec![(format!("{folder}/module-template.yaml"), template), (format!("{folder}/objects/objects.yaml"), objects)]
+}
+
+/// The CRD of the modules' default custom resource, as a module's object.
+pub(crate) const THING_CRD: &str = r#"apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {kind: Thing, plural: things, singular: thing, listKind: ThingList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+"#;
+
+/// The channels of a module.
+pub(crate) fn release(module: &str, channels: &[(&str, &str)]) -> String {
+    let channels: Vec<String> =
+        channels.iter().map(|(channel, version)| format!("{{channel: {channel}, version: {version}}}")).collect();
+    format!(
+        r#"apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleReleaseMeta
+metadata: {{name: {module}, namespace: kcp-system}}
+spec:
+  moduleName: {module}
+  ocmComponentName: example.org/module/{module}
+  channels: [{}]
+"#,
+        channels.join(", ")
+    )
+}
+
+/// A Kyma with modules.
+pub(crate) fn kyma(name: &str, modules: &[&str]) -> String {
+    let modules: Vec<String> = modules.iter().map(|module| format!("{{name: {module}, managed: true}}")).collect();
+    format!(
+        r#"apiVersion: operator.kyma-project.io/v1beta2
+kind: Kyma
+metadata: {{name: {name}, namespace: kcp-system}}
+spec:
+  channel: regular
+  modules: [{}]
+"#,
+        modules.join(", ")
+    )
+}
+
+/// Two modules, two channels, and a Kyma for each runtime.
+pub(crate) fn files(skrs: usize) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    files.extend(module("cache", "1.0.0", "one"));
+    files.extend(module("cache", "1.1.0", "two"));
+    files.extend(module("mailer", "2.0.0", "mail"));
+    for version in ["1.0.0", "1.1.0"] {
+        files.push((format!("modules/cache/{version}/objects/crd.yaml"), THING_CRD.to_owned()));
+    }
+    files.push(("modules/cache/release.yaml".to_owned(), release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")])));
+    files.push(("modules/mailer/release.yaml".to_owned(), release("mailer", &[("regular", "2.0.0")])));
+    for name in KYMAS.iter().take(skrs) {
+        files.push((format!("kymas/{name}.yaml"), kyma(name, &["cache", "mailer"])));
+    }
+    files
+}
+
+/// A stage with [`files`], with the daemon running and everything Ready.
+pub(crate) async fn ready(skrs: usize) -> Stage {
+    let files = files(skrs);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(skrs, &files).await;
+    stage.start();
+    for name in KYMAS.iter().take(skrs) {
+        stage.kyma_in(name, "Ready").await;
+    }
+    stage
+}
+
+/// Long enough for a pass that should not happen to happen.
+pub(crate) const QUIET: Duration = Duration::from_secs(12);
