@@ -13,7 +13,7 @@ use crate::{
 
 mod seen;
 
-pub use seen::{Applied, Seen, Version};
+pub(super) use seen::{Applied, Seen, Version};
 
 /// Above this many objects of one kind and namespace to look at, they are listed instead of read one by one.
 const READ_ONE_BY_ONE_MAX: usize = 3;

@@ -34,7 +34,7 @@ use crate::{
     plan,
     queue::{Finish, Trigger, Triggers},
     retry::{self, Class},
-    status::{self, Facts, ModulesFromFact},
+    status::{Facts, ModulesFromFact},
 };
 
 mod base;

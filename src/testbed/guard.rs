@@ -91,6 +91,14 @@ impl Guarded {
         &self.log
     }
 
+    /// The process id of the program itself, while it runs: its guard is the parent.
+    pub fn program_pid(&self) -> Option<u32> {
+        let guard = self.guard.id();
+        let children = std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).ok()?;
+        // The guard reads its pipe with a `cat` of its own; the program was started before it.
+        children.split_whitespace().next()?.parse().ok()
+    }
+
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.guard.try_wait().ok().flatten()

@@ -110,7 +110,11 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ),
     // loop
     ("queue", 5, &["tokio"]),
-    ("controller", 6, &["futures", "jiff", "k8s_openapi", "kube", "serde", "serde_json", "tokio", "tracing"]),
+    (
+        "controller",
+        6,
+        &["base64", "bytes", "futures", "jiff", "k8s_openapi", "kube", "serde", "serde_json", "tokio", "tracing"],
+    ),
     ("http", 6, &["axum", "serde", "serde_json", "tokio", "tower", "tracing"]),
     (
         "runtime",
@@ -124,6 +128,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
             "annotate_snippets",
             "anstream",
             "anyhow",
+            "base64",
+            "bytes",
             "clap",
             "futures",
             "indicatif",

@@ -13,7 +13,7 @@ use crate::{
 
 /// What is known of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// It must be applied.
     Missing,
     /// It was applied by an earlier process, and not seen since.
@@ -24,7 +24,7 @@ pub enum Seen {
 
 /// A state of a live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub(crate) struct Version {
     /// Digest of the resource version, which is opaque.
     resource_version: u64,
     /// Counts changes of the specification; 0 where the kind has no generation.
@@ -33,16 +33,16 @@ pub struct Version {
 
 /// The objects of one Manifest as they were last applied.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub(crate) struct Applied {
     /// The objects.
-    pub objects: Arc<SharedObjects>,
+    pub(crate) objects: Arc<SharedObjects>,
     /// What is known of each, in the same order.
-    pub seen: Box<[Seen]>,
+    pub(crate) seen: Box<[Seen]>,
 }
 
 /// How a live object compares with what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub(crate) enum Sight {
     /// It is as it was.
     Same,
     /// It is not there.
@@ -55,7 +55,7 @@ pub enum Sight {
 
 impl Version {
     /// The state that `metadata` was read from.
-    pub fn of(metadata: &Metadata) -> Version {
+    pub(crate) fn of(metadata: &Metadata) -> Version {
         Version { resource_version: fold(&metadata.resource_version), generation: metadata.generation }
     }
 }
@@ -71,7 +71,7 @@ fn fold(text: &str) -> u64 {
 impl Applied {
     /// What is known before a pass that wants `objects`: what the former pass left, as far as the objects are the same; or
     /// everything, if the status records the digest of just these objects; or nothing.
-    pub fn before(
+    pub(crate) fn before(
         objects: &Arc<SharedObjects>,
         former: Option<Applied>,
         recorded: Option<&str>,
@@ -89,17 +89,17 @@ impl Applied {
     }
 
     /// Indices of the objects that must be sent, in the order of apply.
-    pub fn missing(&self) -> Vec<usize> {
+    pub(crate) fn missing(&self) -> Vec<usize> {
         (0..self.seen.len()).filter(|&index| self.seen[index] == Seen::Missing).collect()
     }
 
     /// Whether every object is as desired, as far as is known.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.seen.iter().all(|seen| *seen != Seen::Missing)
     }
 
     /// Takes what the runtime holds into account. Returns the indices of the objects whose content must be looked at.
-    pub fn look(&mut self, live: &BTreeMap<ObjectId, Metadata>) -> Vec<usize> {
+    pub(crate) fn look(&mut self, live: &BTreeMap<ObjectId, Metadata>) -> Vec<usize> {
         let mut suspects = Vec::new();
         for (index, object) in self.objects.objects.iter().enumerate() {
             match sight(self.seen[index], live.get(&object.id)) {

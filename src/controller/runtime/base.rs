@@ -24,7 +24,7 @@ use crate::{
     object::{Digest, Gvk, ObjectId},
     plan::{self, Class, RuntimePlan},
     render::{self, Mark, SharedObjects},
-    status::{self, Part},
+    status::Part,
 };
 
 /// What a process remembers of it in one runtime.

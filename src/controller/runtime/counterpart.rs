@@ -16,7 +16,7 @@ use crate::{
     controller::status_body,
     counterpart::{self, Write},
     name::Key,
-    render, status,
+    render,
 };
 
 fn key() -> Key {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::status;
 
 fn kyma(requested: Option<&str>, handled: Option<&str>) -> Kyma {
     let mut kyma = Kyma::default();

@@ -1,0 +1,92 @@
+//! The daemon as a process of its own, and what it uses.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+
+use crate::testbed::{self, Guarded};
+
+/// A running daemon.
+pub(super) struct Daemon {
+    guarded: Guarded,
+    log: PathBuf,
+}
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    /// Processor time.
+    pub(super) cpu: Duration,
+    /// Resident memory, in bytes.
+    pub(super) resident: u64,
+    /// The most that was ever resident, in bytes.
+    pub(super) peak: u64,
+}
+
+/// Ticks of processor time in a second, which Linux fixes for what it tells programs.
+const TICKS_PER_SECOND: u64 = 100;
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// Starts this very program as the daemon.
+    pub(super) fn start(folder: &Path, kubeconfig: &Path) -> anyhow::Result<Daemon> {
+        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let log = folder.join("daemon.log");
+        let state = folder.join("state");
+        let arguments = [
+            "run".as_ref(),
+            "--kubeconfig".as_ref(),
+            kubeconfig.as_os_str(),
+            "--state".as_ref(),
+            state.as_os_str(),
+            "--allow-local-sources".as_ref(),
+            "--metrics-address=127.0.0.1:0".as_ref(),
+            "--health-address=127.0.0.1:0".as_ref(),
+            "--log-format=json".as_ref(),
+        ];
+        let guarded = Guarded::start(&program, arguments, folder, &log)?;
+        Ok(Daemon { guarded, log })
+    }
+
+    /// Waits until it leads.
+    pub(super) async fn wait_until_ready(&mut self, deadline: Duration) -> anyhow::Result<()> {
+        let log = self.log.clone();
+        let ask = async || {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            if text.contains("leading") { Ok(()) } else { Err("it does not lead yet".to_owned()) }
+        };
+        let tail = self.guarded.log_tail();
+        testbed::until(deadline, ask).await.map_err(|late| anyhow::anyhow!("the daemon did not start: {late}\n{tail}"))
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub(super) fn end(&mut self) {
+        self.guarded.end();
+    }
+
+    /// What it has used so far.
+    pub(super) fn usage(&self) -> anyhow::Result<Usage> {
+        let pid = self.guarded.program_pid().context("the daemon has ended; its log says why")?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("cannot read what the daemon uses")?;
+        // The second field is the name in parentheses, which may hold blanks; the 14th and 15th are ticks.
+        let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read what the daemon uses")?;
+        let kilobytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_whitespace().next())
+                .and_then(|text| text.parse::<u64>().ok())
+                .unwrap_or_default()
+        };
+        Ok(Usage {
+            cpu: Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / TICKS_PER_SECOND),
+            resident: kilobytes("VmRSS:") * 1_024,
+            peak: kilobytes("VmHWM:") * 1_024,
+        })
+    }
+}
