@@ -1,6 +1,6 @@
 //! One fetch into one repository, on the calling thread.
 
-use std::{cell::Cell, io, time::Instant};
+use std::{cell::Cell, io, path::Path, time::Instant};
 
 use git2::{AutotagOption, Direction, ErrorClass, ErrorCode, FetchOptions, RemoteCallbacks, Repository};
 
@@ -55,7 +55,7 @@ pub(super) fn fetch(repository: &Repository, remote: &Remote, deadline: Instant)
     }
     match remote.url.path() {
         Some(path) => {
-            let path = path.to_str().ok_or_else(|| no_repository(remote))?;
+            let path = path.to_str().ok_or_else(|| not_a_repository(path))?;
             let found = from_local(repository, path, &guard).map_err(|fault| guard.error(repository, fault))?;
             finish(repository, remote, found, 0)
         }
@@ -70,8 +70,8 @@ pub(super) fn fetch(repository: &Repository, remote: &Remote, deadline: Instant)
     }
 }
 
-fn no_repository(remote: &Remote) -> Error {
-    Error::NoRepository { url: Box::new(remote.url.clone()) }
+fn not_a_repository(path: &Path) -> Error {
+    Error::NotARepository { path: path.to_owned() }
 }
 
 fn no_reference(remote: &Remote) -> Error {
@@ -83,7 +83,7 @@ fn from_local(repository: &Repository, path: &str, guard: &Guard<'_>) -> Result<
     let remote = guard.remote;
     let source = Repository::open(path).map_err(|error| match is_sha256_error(&error) {
         true => Error::Sha256 { url: Box::new(remote.url.clone()) },
-        false => no_repository(remote),
+        false => not_a_repository(Path::new(path)),
     })?;
     let target = |name: &str| source.refname_to_id(name).map_err(|_| no_reference(remote));
     let found = match &remote.reference {

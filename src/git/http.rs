@@ -239,9 +239,11 @@ impl Session {
         let url = self.url();
         match status {
             StatusCode::OK => Ok(()),
-            StatusCode::UNAUTHORIZED => {
-                Err(Error::Authentication { url, sent: self.authorization.is_some() && is_same_origin })
+            StatusCode::UNAUTHORIZED if self.authorization.is_some() && !is_same_origin => {
+                let why = "to another host, which asks for credentials; they only go to the host that the URL names";
+                Err(Error::Redirect { url, why })
             }
+            StatusCode::UNAUTHORIZED => Err(Error::Authentication { url, sent: self.authorization.is_some() }),
             StatusCode::FORBIDDEN => Err(Error::Forbidden { url }),
             StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NoRepository { url }),
             other => Err(Error::Status { url, status: other.as_u16() }),

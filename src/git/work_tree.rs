@@ -66,7 +66,8 @@ pub(super) fn read_repository(
     let mut walk = Walk::new(root, Some(Index::load(repository, root)?), filter, limits);
     let folder = open_root(root)?;
     let ignored = Ignored::of_repository(repository);
-    walk.folder(&folder, &Position::root(), &ignored)?;
+    let has_attributes = repository.commondir().join("info/attributes").is_file();
+    walk.folder(&folder, &Position { has_attributes, ..Position::root() }, &ignored)?;
     Ok(walk.collector.finish(Revision::WorkTree))
 }
 
@@ -98,6 +99,8 @@ struct Position {
     is_visible: bool,
     /// Whether only what is tracked counts, since the folder is ignored.
     only_tracked: bool,
+    /// Whether attributes may be given to what lies here; asking for them is slow.
+    has_attributes: bool,
     depth: usize,
 }
 
@@ -181,17 +184,25 @@ impl<'r> Index<'r> {
     }
 
     /// Whether a commit would hold LF where the file holds CRLF.
-    fn converts_line_ends(&self, path: &str, bytes: &[u8]) -> bool {
-        if !bytes.windows(2).any(|pair| pair == b"\r\n") {
+    fn converts_line_ends(&self, path: &str, has_attributes: bool, bytes: &[u8]) -> bool {
+        let may_convert = has_attributes || self.converts_line_ends;
+        if !may_convert || !bytes.windows(2).any(|pair| pair == b"\r\n") {
             return false;
         }
         match self.attribute(path, "text") {
             AttrValue::True => true,
             AttrValue::False => false,
-            AttrValue::String("auto") => !bytes.contains(&0),
+            AttrValue::String("auto") => self.converts_unasked(path, bytes),
             _ if self.attribute(path, "eol") != AttrValue::Unspecified => true,
-            _ => self.converts_line_ends && !bytes.contains(&0),
+            _ => self.converts_line_ends && self.converts_unasked(path, bytes),
         }
+    }
+
+    /// Without being told for sure, git leaves alone what looks binary, and what holds CRLF already.
+    fn converts_unasked(&self, path: &str, bytes: &[u8]) -> bool {
+        let committed = self.entries.get(path.as_bytes()).and_then(|entry| self.repository.find_blob(entry.id).ok());
+        let has_crlf = |blob: &git2::Blob<'_>| blob.content().windows(2).any(|pair| pair == b"\r\n");
+        !bytes.contains(&0) && !committed.as_ref().is_some_and(has_crlf)
     }
 }
 
@@ -199,7 +210,14 @@ impl<'r> Index<'r> {
 
 impl Position {
     fn root() -> Position {
-        Position { path: Vec::new(), text: Ok(String::new()), is_visible: true, only_tracked: false, depth: 0 }
+        Position {
+            path: Vec::new(),
+            text: Ok(String::new()),
+            is_visible: true,
+            only_tracked: false,
+            has_attributes: false,
+            depth: 0,
+        }
     }
 
     fn child(&self, name: &[u8]) -> Position {
@@ -214,6 +232,7 @@ impl Position {
             path,
             text,
             only_tracked: self.only_tracked,
+            has_attributes: self.has_attributes,
             depth: self.depth + 1,
         }
     }
@@ -251,8 +270,10 @@ impl<'a> Walk<'a> {
             None => Ignored::nothing(),
         };
         let mut tree = Vec::new();
-        for entry in self.entries(folder, at)? {
-            let mut below = at.child(&entry.name);
+        let entries = self.entries(folder, at)?;
+        let has_attributes = at.has_attributes || entries.iter().any(|entry| entry.name == b".gitattributes");
+        for entry in entries {
+            let mut below = Position { has_attributes, ..at.child(&entry.name) };
             if !self.counts(&entry, &mut below, &ignored) {
                 continue;
             }
@@ -423,7 +444,7 @@ impl<'a> Walk<'a> {
         let mut limited = file.take(HASHED_IN_MEMORY_BYTES_MAX.max(self.collector.file_bytes_max()));
         limited.read_to_end(&mut bytes).map_err(|source| Error::Path { path: self.full_path(&at.path), source })?;
         let converts = match (&self.index, &at.text) {
-            (Some(index), Ok(path)) => index.converts_line_ends(path, &bytes),
+            (Some(index), Ok(path)) => index.converts_line_ends(path, at.has_attributes, &bytes),
             _ => false,
         };
         if !converts {
@@ -456,6 +477,3 @@ fn kind(stat: &Stat) -> FileType {
 fn hash(kind: ObjectType, bytes: &[u8]) -> Oid {
     Oid::hash_object(kind, bytes).expect("hashing bytes in memory needs nothing that could fail")
 }
-
-#[cfg(test)]
-mod tests;

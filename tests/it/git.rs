@@ -367,6 +367,10 @@ async fn a_redirect_to_another_origin_carries_no_credentials() {
     let received = target.requests();
     assert!(received.iter().any(server::Request::is_for_pack));
     assert!(received.iter().all(|request| request.authorization().is_none()), "{received:?}");
+    // A target that wants some gets none, and the sentence says why.
+    target.behave(|_| Action::Answer(401, vec![], Vec::new()));
+    let why = "to another host, which asks for credentials; they only go to the host that the URL names";
+    assert_eq!(fixture.error().await, format!("{} redirects {why}", first.url("repo")));
 }
 
 #[tokio::test]
@@ -577,9 +581,9 @@ async fn a_mirror_that_is_gone_or_garbage_is_built_anew() {
     for garbage in ["HEAD", "config", "objects", "refs"] {
         let path = fixture.generation().join(garbage);
         if path.is_dir() {
-            fs::remove_dir_all(&path).unwrap()
+            fs::remove_dir_all(&path).unwrap();
         } else {
-            fs::write(&path, "garbage").unwrap()
+            fs::write(&path, "garbage").unwrap();
         }
         fixture.reopen();
         fixture.update().await;
@@ -707,4 +711,49 @@ async fn a_commit_to_a_local_repository_is_noticed_once() {
     // An edit in the work tree is none of the daemon's business.
     repository.write("a.yaml", "not committed");
     assert!(tokio::time::timeout(Duration::from_millis(200), watch.changed()).await.is_err());
+}
+
+#[tokio::test]
+async fn garbled_answers_give_an_error_or_the_truth() {
+    let repository = Repository::with(&[("a.yaml", "1"), ("b/c.yaml", &noise(6, 2_000))]);
+    let server = Server::start_plain(&repository.root());
+    let plain = Remote { ca: None, timeout: Duration::from_secs(20), ..remote(&server) };
+    let truth = Fixture::new(plain.clone());
+    let truth = truth.read(&truth.update().await.revision).await.unwrap();
+    let answer = |is_for_pack: bool| {
+        let requests = server.requests();
+        server.answer(requests.iter().find(|request| request.is_for_pack() == is_for_pack).unwrap())
+    };
+    let (references, pack) = (answer(false), answer(true));
+    // Thousands of rounds were run once; these few are kept.
+    let mut state: usize = 0x2545_f491;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for round in 0..30 {
+        let (mut references, mut pack) = (references.clone(), pack.clone());
+        let garbled = if round % 2 == 0 { &mut references } else { &mut pack };
+        let position = random(garbled.len());
+        match random(4) {
+            0 => garbled.truncate(position),
+            1 => garbled[position] ^= 1 << random(8),
+            2 => garbled.insert(position, u8::try_from(random(256)).unwrap()),
+            _ => drop(garbled.remove(position)),
+        }
+        server.behave(move |request| {
+            let (what, body) = if request.is_for_pack() { ("result", &pack) } else { ("advertisement", &references) };
+            let content_type = format!("application/x-git-upload-pack-{what}");
+            Action::Answer(200, vec![("content-type", content_type)], body.clone())
+        });
+        let fixture = Fixture::new(plain.clone());
+        match fixture.fetch().await {
+            Ok(fetched) => assert_eq!(fixture.read(&fetched.revision).await.unwrap().files, truth.files),
+            Err(error) => {
+                let expected =
+                    ["AnswerNotUnderstood", "RevisionNotFound", "ObjectFormatNotSupported", "RepositoryNotFound"];
+                assert!(expected.contains(&error.reason()), "{error}");
+            }
+        }
+    }
 }

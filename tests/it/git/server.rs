@@ -109,6 +109,11 @@ impl Server {
         *self.shared.decide.lock().unwrap() = Arc::new(decide);
     }
 
+    /// What git itself answers to a request.
+    pub(crate) fn answer(&self, request: &Request) -> Vec<u8> {
+        self.shared.backend(request).2
+    }
+
     /// The requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()

@@ -253,9 +253,19 @@ fn line_ends_are_converted_where_git_would() {
     assert_eq!(snapshot.text("auto.yaml").unwrap().as_ref(), b"a: 1\nb: 2\n");
     assert_eq!(snapshot.text("plain.yaml").unwrap().as_ref(), b"a: 1\r\nb: 2\r\n");
 
-    let repository = Repository::new();
+    let repository = Repository::with(&[("was.yaml", "a: 1\r\n")]);
     repository.git(&["config", "core.autocrlf", "input"]);
     repository.write("plain.yaml", "a: 1\r\n");
+    repository.write("was.yaml", "a: 2\r\n");
+    check_agree(&repository);
+    assert_eq!(on_disk(&repository.path()).text("was.yaml").unwrap().as_ref(), b"a: 2\r\n");
+}
+
+#[test]
+fn a_file_that_nobody_reads_counts_in_its_tree_however_large_it_is() {
+    let repository = Repository::with(&[("a/x.yaml", "x")]);
+    repository.write("a/large.bin", "0123456789abcdef".repeat(9 << 16));
+    repository.write("a/large.yaml", "0123456789abcdef".repeat(9 << 16));
     check_agree(&repository);
 }
 
