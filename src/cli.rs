@@ -5,6 +5,7 @@ mod demo;
 mod render;
 mod report;
 mod repository;
+mod run;
 mod sim;
 mod template;
 mod validate;
@@ -26,6 +27,7 @@ struct Arguments {
 enum Command {
     Crds(crds::Arguments),
     Render(render::Arguments),
+    Run(Box<run::Arguments>),
     Sim(sim::Arguments),
     Template(template::Arguments),
     Demo(demo::Arguments),
@@ -68,6 +70,7 @@ pub fn main() -> ExitCode {
     let result: anyhow::Result<Exit> = match arguments.command {
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Render(arguments) => render::run(&arguments),
+        Command::Run(arguments) => run::run(*arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Template(arguments) => template::run(&arguments),
         Command::Demo(arguments) => block_on(demo::run(arguments)),

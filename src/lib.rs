@@ -85,6 +85,7 @@ pub mod queue;
 pub mod render;
 pub mod retry;
 pub mod revision;
+pub mod runtime;
 pub mod schema;
 pub mod snapshot;
 pub mod status;

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Context, Failure, Pass, manifest};
@@ -197,11 +197,11 @@ impl Round<'_> {
                 (Arc::clone(manifest), memory)
             })
             .collect();
-        let results: Vec<Result<manifest::Passed, Error>> = stream::iter(&mut taken)
-            .map(|(manifest, memory)| manifest::reconcile(&site, manifest, memory))
-            .buffered(MANIFESTS_AT_ONCE)
-            .collect()
-            .await;
+        // Boxed, since the compiler cannot see that a stream of closures over borrowed values is `Send`.
+        let passes: Vec<BoxFuture<'_, Result<manifest::Passed, Error>>> =
+            taken.iter_mut().map(|(manifest, memory)| manifest::reconcile(&site, manifest, memory).boxed()).collect();
+        let results: Vec<Result<manifest::Passed, Error>> =
+            stream::iter(passes).buffered(MANIFESTS_AT_ONCE).collect().await;
         memory.manifests =
             taken.into_iter().map(|(manifest, memory)| (landscape::key(&manifest.metadata), memory)).collect();
         let (mut passed, mut again) = (Vec::new(), None);

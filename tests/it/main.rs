@@ -8,8 +8,8 @@ mod git;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
-mod source;
 mod runtimes;
+mod source;
 mod stage;
 mod testbed;
 mod tidy;

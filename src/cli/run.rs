@@ -1,0 +1,98 @@
+//! `tidegate run`: the daemon.
+
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Exit;
+use crate::{
+    config::{Config, LogFormat, Options, Period},
+    runtime::{Daemon, Ended, Mode, Report},
+    telemetry, tls,
+};
+
+/// Keeps the landscape in the state that git describes, until it is told to stop.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A configuration file; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the options that count, as a configuration file, and do nothing
+    #[arg(long)]
+    print_config: bool,
+    /// Make one pass over everything and exit: 0 if all is done, 3 if definitions are invalid, 5 with a list of what is
+    /// not done
+    #[arg(long)]
+    once: bool,
+    /// How long --once waits at most
+    #[arg(long, value_name = "DURATION", default_value = "5m", requires = "once")]
+    timeout: Period,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let file = match &arguments.config {
+        Some(path) => Options::load(path)?,
+        None => Options::default(),
+    };
+    let options = arguments.options.over(file);
+    if arguments.print_config {
+        let text = options.clone().over(Options::defaults()).to_yaml();
+        // What is printed can be used.
+        Config::try_from(options)?;
+        io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+        return Ok(Exit::Ok);
+    }
+    let config = Config::try_from(options)?;
+    let format = match config.log_format {
+        LogFormat::Auto => telemetry::Format::Auto,
+        LogFormat::Json => telemetry::Format::Json,
+        LogFormat::Text => telemetry::Format::Text,
+    };
+    telemetry::init(&config.log, format)?;
+    tls::install();
+    let mode = if arguments.once { Mode::Once(arguments.timeout.0) } else { Mode::Forever };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start worker threads")?;
+    let ended = runtime.block_on(daemon(config, mode))?;
+    // A fetch that hangs in a thread of its own must not hold the end up.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(match ended {
+        Ended::Stopped => Exit::Ok,
+        Ended::Once(report) => conclude(&report),
+    })
+}
+
+async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
+    // Signals are caught before anything starts, so that none can hit a half-started daemon.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    Daemon::load(config).await?.run(mode, stop).await
+}
+
+/// Says what is not done, and how the process ends.
+fn conclude(report: &Report) -> Exit {
+    for line in &report.not_done {
+        anstream::eprintln!("not done: {line}");
+    }
+    if report.invalid {
+        Exit::Invalid
+    } else if report.not_done.is_empty() {
+        Exit::Ok
+    } else {
+        Exit::Incomplete
+    }
+}

@@ -1,0 +1,30 @@
+//! The name of this process in the Lease and in Events.
+
+use std::path::Path;
+
+use crate::{config::Config, object::Digest};
+
+/// What is configured, or the name of the pod, or that of the machine with a mark of the state folder.
+///
+/// Two processes with one name would both believe that they lead. A pod's name is its own. On one machine the state
+/// folder tells processes apart, since only one of them can have it; and as it stays the same, a process that was killed
+/// gets its own Lease back at once.
+pub(super) fn of(config: &Config) -> String {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let in_cluster = variable("KUBERNETES_SERVICE_HOST").is_some();
+    config
+        .identity
+        .clone()
+        .or_else(|| variable("POD_NAME"))
+        .or_else(|| variable("HOSTNAME").filter(|_| in_cluster))
+        .unwrap_or_else(|| on_machine(&config.state))
+}
+
+fn on_machine(state: &Path) -> String {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let machine = machine.trim();
+    // The folder exists by now; what cannot be resolved is as good a mark as it is written.
+    let folder = std::fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());
+    let mark = Digest::of_bytes(folder.as_os_str().as_encoded_bytes()).short();
+    format!("{}-{}", if machine.is_empty() { "machine" } else { machine }, &mark[..8])
+}

@@ -1,0 +1,98 @@
+//! What the metrics of now are made from.
+
+use std::sync::Arc;
+
+use super::{Cluster, Context, Leadership};
+use crate::{
+    api::{
+        Kyma,
+        names::{annotation, label},
+    },
+    cluster::{Requests, Verb},
+    http::metrics::Render,
+    landscape,
+    metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
+    overview::{Overview, SourceLine, Standing},
+};
+
+/// What a scrape looks at.
+pub(super) struct Observer {
+    pub(super) context: Arc<Context>,
+    pub(super) leadership: Leadership,
+    pub(super) election: Arc<Cluster>,
+    pub(super) paused: bool,
+}
+
+impl Observer {
+    pub(super) fn render(self) -> Render {
+        Arc::new(move || self.context.metrics.render(&self.observe()))
+    }
+
+    fn observe(&self) -> Observed {
+        let context = &self.context;
+        let depths = context.queue.depths();
+        let kymas = context.stores.kymas();
+        let sources: Vec<_> = context.stores.sources().into_iter().map(|source| source.object).collect();
+        let overview = Overview::of(sources.iter().map(|source| &**source), [], []);
+        let releases = &context.stores.landscape().releases;
+        let mandatory = releases.values().filter(|release| release.spec.mandatory.is_some()).count();
+        Observed {
+            kymas: kymas.iter().map(|kyma| series(kyma)).collect(),
+            mandatory_modules: u64::try_from(mandatory).unwrap_or(u64::MAX),
+            sources: overview.sources.iter().map(source_series).collect(),
+            queue: QueueSeries {
+                ready: depths.ready,
+                running: depths.running,
+                delayed: depths.delayed,
+                failing: depths.failing,
+                oldest: depths.oldest,
+            },
+            requests: self.requests(),
+            unreachable_runtimes: kymas
+                .iter()
+                .map(|kyma| u64::from(context.pool.is_open(&landscape::key(&kyma.metadata))))
+                .sum(),
+            leading: self.leadership.is_leading(),
+            paused: self.paused,
+            events_dropped: context.events.dropped(),
+        }
+    }
+
+    fn requests(&self) -> Vec<RequestSeries> {
+        let kcp = [self.context.kcp.requests(), self.election.requests()];
+        let runtimes: Vec<Requests> = self.context.pool.requests().into_values().collect();
+        let series = |cluster, requests: &[Requests], verb: Verb| RequestSeries {
+            cluster,
+            verb: verb.as_str(),
+            count: requests.iter().map(|requests| requests.of(verb)).sum(),
+        };
+        Verb::ALL.into_iter().flat_map(|verb| [series("kcp", &kcp, verb), series("runtime", &runtimes, verb)]).collect()
+    }
+}
+
+fn series(kyma: &Kyma) -> KymaSeries {
+    let status = kyma.status.as_ref();
+    let domain = landscape::annotation(&kyma.metadata, annotation::SKR_DOMAIN).unwrap_or_default();
+    // As upstream: the first label of a domain is the shoot's name only where there are enough of them.
+    let shoot = if domain.split('.').count() > 2 { domain.split('.').next().unwrap_or_default() } else { "" };
+    KymaSeries {
+        name: kyma.metadata.name.clone().unwrap_or_default(),
+        shoot: shoot.to_owned(),
+        instance_id: landscape::label(&kyma.metadata, label::INSTANCE_ID).unwrap_or_default().to_owned(),
+        state: status.map(|status| status.state).unwrap_or_default(),
+        modules: status
+            .map(|status| status.modules.iter().map(|module| (module.name.clone(), module.state)).collect())
+            .unwrap_or_default(),
+    }
+}
+
+fn source_series(source: &SourceLine) -> SourceSeries {
+    SourceSeries {
+        name: source.name.clone(),
+        ready: source.standing == Standing::Well,
+        suspended: source.standing == Standing::Stopped,
+        applied: source.counts.applied,
+        withheld: source.counts.withheld,
+        to_prune: source.counts.to_prune,
+    }
+}

@@ -1,0 +1,130 @@
+//! Whether this process does its work, and if not, what is missing, in words.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{Context, Leadership};
+use crate::{
+    api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
+    controller::{Subject, chain},
+    http::health::Missing,
+    landscape,
+    name::Key,
+    object::Gvk,
+};
+
+/// What is missing.
+pub(super) struct Readiness {
+    context: Arc<Context>,
+    leadership: Leadership,
+    paused: bool,
+    kinds: Mutex<Kinds>,
+    /// Sources on which a pass has ended.
+    looked_at: Mutex<BTreeSet<Key>>,
+}
+
+/// Whether the control plane serves our kinds.
+enum Kinds {
+    /// Nobody has asked yet, or it does not answer.
+    Unknown(String),
+    /// It lacks these.
+    Lacking(Vec<String>),
+    /// It does.
+    Served,
+}
+
+impl Readiness {
+    pub(super) fn new(context: Arc<Context>, leadership: Leadership, paused: bool) -> Readiness {
+        let kinds = Mutex::new(Kinds::Unknown("the control plane has not answered yet".to_owned()));
+        Readiness { context, leadership, paused, kinds, looked_at: Mutex::default() }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// What is missing, for `/readyz`.
+    pub(super) fn missing(self: &Arc<Self>) -> Missing {
+        let readiness = Arc::clone(self);
+        Arc::new(move || readiness.lines())
+    }
+
+    /// The same, as lines.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        match &*lock(&self.kinds) {
+            Kinds::Unknown(why) => lines.push(why.clone()),
+            Kinds::Lacking(kinds) => lines.push(format!(
+                "the control plane does not serve {}: apply what `tidegate crds` prints",
+                kinds.join(", ")
+            )),
+            Kinds::Served => {
+                let missing = self.context.stores.missing();
+                lines.extend(missing.into_iter().map(|table| format!("{table}: not listed yet")));
+            }
+        }
+        if !self.leadership.is_leading() {
+            lines.push(match self.leadership.other_holder() {
+                Some(holder) => format!("not leading: {holder} holds the Lease"),
+                None => "not leading: the Lease has not been taken yet".to_owned(),
+            });
+        } else if self.paused {
+            // Paused on purpose is ready: the process does what it was told.
+        } else {
+            let looked_at = lock(&self.looked_at);
+            let sources = self.context.stores.sources();
+            let fresh = sources.iter().map(|source| landscape::key(&source.object.metadata));
+            let fresh = fresh.filter(|key| !looked_at.contains(key));
+            lines.extend(fresh.map(|key| format!("source {key}: not looked at yet")));
+        }
+        lines
+    }
+
+    /// Takes note that a pass has ended.
+    pub(super) fn looked_at(&self, subject: &Subject) {
+        match subject {
+            Subject::Source(key) => {
+                lock(&self.looked_at).insert(key.clone());
+            }
+            Subject::Runtime(_) | Subject::Watcher(_) => {}
+        }
+    }
+
+    /// Asks the control plane whether it serves all our kinds.
+    pub(super) async fn ask_for_kinds(&self) -> bool {
+        let kinds = match self.lacking().await {
+            Ok(lacking) if lacking.is_empty() => Kinds::Served,
+            Ok(lacking) => {
+                tracing::warn!(kinds = lacking.join(", "), "the control plane lacks kinds");
+                Kinds::Lacking(lacking)
+            }
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, "the control plane does not answer");
+                Kinds::Unknown(error)
+            }
+        };
+        let served = matches!(kinds, Kinds::Served);
+        *lock(&self.kinds) = kinds;
+        served
+    }
+
+    async fn lacking(&self) -> Result<Vec<String>, crate::cluster::Error> {
+        let ours = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
+        let mut kinds: Vec<Gvk> = ours.iter().map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).collect();
+        kinds.push(Gvk::new(TIDEGATE_GROUP, "v1alpha1", "GitSource"));
+        let mut lacking = Vec::new();
+        for gvk in kinds {
+            if self.context.kcp.kind(&gvk).await?.is_none() {
+                lacking.push(gvk.kind.to_string());
+            }
+        }
+        Ok(lacking)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

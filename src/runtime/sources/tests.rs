@@ -1,0 +1,71 @@
+use std::fs;
+
+use super::*;
+
+fn error(text: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sources.yaml");
+    fs::write(&path, text).unwrap();
+    let error = in_file(&path, "kcp-system").unwrap_err();
+    format!("{error:#}").replace(&folder.path().display().to_string(), "DIR")
+}
+
+#[test]
+fn a_source_is_named_after_its_repository() {
+    for (place, name) in [
+        ("https://git.example.com/team/Landscape.git", "landscape"),
+        ("/srv/git/landscape/", "landscape"),
+        ("my repo", "my-repo"),
+        ("/", "source"),
+    ] {
+        assert_eq!(name_of(place), name, "{place}");
+    }
+}
+
+#[test]
+fn a_url_follows_main_or_the_branch_behind_the_mark() {
+    let source = named("https://git.example.com/landscape.git", "kcp-system").unwrap();
+    assert_eq!(source.spec.reference, None);
+    assert_eq!(source.metadata.namespace.as_deref(), Some("kcp-system"));
+    let source = named("https://git.example.com/landscape.git#prod", "kcp-system").unwrap();
+    assert_eq!(source.spec.url, "https://git.example.com/landscape.git");
+    assert_eq!(source.spec.reference.unwrap().branch.as_deref(), Some("prod"));
+}
+
+#[test]
+fn a_path_follows_what_is_checked_out_and_may_be_a_folder_of_the_repository() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = crate::testbed::Repository::init(folder.path()).unwrap();
+    fs::create_dir_all(folder.path().join("landscapes/dev")).unwrap();
+    repository.write("landscapes/dev/kyma.yaml", "").unwrap();
+    repository.commit("a landscape").unwrap();
+    let source = named(&folder.path().join("landscapes/dev").display().to_string(), "kcp-system").unwrap();
+    assert_eq!(source.spec.url, folder.path().canonicalize().unwrap().display().to_string());
+    assert_eq!(source.spec.paths, ["landscapes/dev"]);
+    assert_eq!(source.metadata.name.as_deref(), Some("dev"));
+    assert!(source.spec.reference.unwrap().branch.is_some());
+}
+
+#[test]
+fn an_error_says_what_is_wrong_and_repeats_no_password() {
+    let refused = named("ftp://user:secret@host/repo", "kcp-system").unwrap_err();
+    let text = format!("{refused:#}");
+    assert!(text.contains("https://") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn a_file_holds_git_sources_as_the_control_plane_has_them() {
+    let good = "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape}\nspec:\n  url: https://git.example.com/l.git\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sources.yaml");
+    fs::write(&path, good).unwrap();
+    let sources = in_file(&path, "elsewhere").unwrap();
+    assert_eq!(sources[0].metadata.namespace.as_deref(), Some("elsewhere"));
+    let misspelt = error(&good.replace("  url:", "  interval: 5m\n  sus: true\n  url:"));
+    assert!(misspelt.starts_with("DIR/sources.yaml:6:3: spec.sus: "), "{misspelt}");
+    assert_eq!(
+        error("kind: ConfigMap\napiVersion: v1\n"),
+        "DIR/sources.yaml:1: only GitSources of tidegate.dev/v1alpha1 may stand here"
+    );
+    assert_eq!(error("# nothing\n"), "DIR/sources.yaml holds no GitSource");
+}
