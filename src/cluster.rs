@@ -7,10 +7,14 @@
 //! Assumes a tokio runtime. Dropping any of its futures cancels the request; a write may then have happened or not,
 //! and all of them may be repeated.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
-use http::{Method, header::CONTENT_TYPE};
+use http::{Method, StatusCode, header::CONTENT_TYPE};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -26,11 +30,13 @@ mod breaker;
 mod discovery;
 mod enact;
 mod error;
+mod fresh;
 mod kind;
 pub mod lease;
 mod metadata;
 mod pool;
 mod prune;
+mod take_over;
 mod transport;
 pub mod watch;
 
@@ -92,6 +98,7 @@ pub struct Cluster {
     name: ClusterName,
     transport: Transport,
     kinds: discovery::Known,
+    fresh: fresh::Fresh,
     leadership: Option<Leadership>,
 }
 
@@ -115,7 +122,13 @@ impl Cluster {
     /// A cluster as a configuration describes it. Makes no request.
     pub fn new(name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
         let transport = Transport::new(name.to_string().into(), config, limits)?;
-        Ok(Cluster { name, transport, kinds: discovery::Known::default(), leadership: None })
+        Ok(Cluster {
+            name,
+            transport,
+            kinds: discovery::Known::default(),
+            fresh: fresh::Fresh::default(),
+            leadership: None,
+        })
     }
 
     /// The same, but writes are refused while `leadership` does not hold.
@@ -231,7 +244,8 @@ impl Cluster {
 
     /// What exists of `objects`: one metadata list for each kind and namespace that occurs among them.
     ///
-    /// Objects that share a kind and namespace with them are left out, kinds that are not served have none.
+    /// Objects that share a kind and namespace with them are left out, kinds that are not served have none. What would be
+    /// in a namespace that we have only just created is not asked for: it cannot be there.
     pub async fn survey<'a>(
         &self,
         objects: impl IntoIterator<Item = (&'a Gvk, &'a ObjectId)>,
@@ -243,7 +257,8 @@ impl Cluster {
 
     /// Applies an object: `body` is its JSON.
     ///
-    /// Guarantees that the answer's resource version equals the former one if nothing changed.
+    /// Guarantees that the answer's resource version equals the former one if nothing changed. An object that Lifecycle
+    /// Manager applied is taken over from it, so that fields which only it declared disappear: once, with two more writes.
     pub async fn apply(
         &self,
         cause: &Cause,
@@ -252,7 +267,15 @@ impl Cluster {
         body: Bytes,
         on_conflict: OnConflict,
     ) -> Result<Metadata, Error> {
-        self.patch(cause, kind, id, None, Patch::Apply(on_conflict), body).await
+        let again = body.clone();
+        let answer = self.patch_raw(cause, kind, id, None, Patch::Apply(on_conflict), body).await?;
+        let metadata = self.metadata(kind, id, &answer.body)?;
+        match (&self.name, on_conflict) {
+            (ClusterName::Runtime(_), OnConflict::Force) if take_over::is_due(&metadata) => {
+                self.take_over(cause, kind, id, &answer.body, again).await
+            }
+            _ => Ok(metadata),
+        }
     }
 
     /// Applies an object's status, taking its fields over: `body` is JSON with `apiVersion`, `kind`, `metadata.name` and `status`.
@@ -319,6 +342,7 @@ impl Cluster {
             .header(CONTENT_TYPE, "application/json")
             .metadata_only();
         let answer = self.write(cause, id, ask).await?;
+        self.fresh.note(kind, id, true, Instant::now());
         self.metadata(kind, id, &answer.body)
     }
 
@@ -381,13 +405,27 @@ impl Cluster {
         patch: Patch,
         body: Bytes,
     ) -> Result<Metadata, Error> {
+        let answer = self.patch_raw(cause, kind, id, subresource, patch, body).await?;
+        self.metadata(kind, id, &answer.body)
+    }
+
+    async fn patch_raw(
+        &self,
+        cause: &Cause,
+        kind: &Kind,
+        id: &ObjectId,
+        subresource: Option<&str>,
+        patch: Patch,
+        body: Bytes,
+    ) -> Result<Answer, Error> {
         let mut path = kind.path(Some(&id.namespace), Some(&id.name), subresource);
         path.push_str(&patch.query());
         let ask = Ask::write(Method::PATCH, path, patch.verb(), Target::Object(id.clone()), body)
             .header(CONTENT_TYPE, patch.content_type())
             .metadata_only();
         let answer = self.write(cause, id, ask).await?;
-        self.metadata(kind, id, &answer.body)
+        self.fresh.note(kind, id, answer.status == StatusCode::CREATED, Instant::now());
+        Ok(answer)
     }
 
     /// Makes a request that writes: refused while we do not lead, and recorded once it is answered.

@@ -249,7 +249,8 @@ impl Cluster {
         objects: Vec<(Gvk, ObjectId)>,
     ) -> Result<BTreeMap<ObjectId, Metadata>, Error> {
         let mut places: BTreeMap<(Gvk, Arc<str>), BTreeSet<ObjectId>> = BTreeMap::new();
-        for (gvk, id) in objects {
+        let now = Instant::now();
+        for (gvk, id) in objects.into_iter().filter(|(_, id)| !self.fresh.lacks(id, now)) {
             places.entry((gvk, Arc::clone(&id.namespace))).or_default().insert(id);
         }
         let found = stream::iter(places)

@@ -182,6 +182,49 @@ async fn what_exists_before_us_is_found_with_its_managers() {
 }
 
 #[tokio::test]
+async fn what_lifecycle_manager_applied_is_taken_over_once() {
+    let server = harness::skr().await;
+    let namespace = harness::namespace(&server.client().unwrap(), "takeover").await;
+    let access = access::parse(server.kubeconfig().text().as_bytes()).unwrap();
+    let name = ClusterName::Runtime(Key::new("kcp-system", "kyma"));
+    let cluster = Cluster::new(name, &access.config().unwrap(), Limits::default()).unwrap();
+    let mut theirs = config_map(&namespace, "a", "1");
+    theirs.map_mut()["data"]["old"] = "no longer declared".into();
+    let parameters = kube::api::PatchParams::apply("declarative.kyma-project.io/applier").force();
+    let config_maps: kube::Api<ConfigMap> = harness::namespaced(&server.client().unwrap(), &namespace);
+    config_maps.patch("a", &parameters, &kube::api::Patch::Apply(theirs.value())).await.unwrap();
+
+    let ours = config_map(&namespace, "a", "1");
+    let taken = apply(&cluster, &ours).await.unwrap();
+    assert_eq!(taken.managers, ["tidegate"]);
+    assert_eq!(cluster.requests().writes(), 3);
+    let live = cluster.get(&kind("v1", "ConfigMap"), &Key::new(&namespace, "a")).await.unwrap().unwrap();
+    assert_eq!(live.value()["data"], json!({"key": "1"}));
+    let again = apply(&cluster, &ours).await.unwrap();
+    assert_eq!(again.resource_version, taken.resource_version);
+    assert_eq!(cluster.requests().writes(), 4);
+}
+
+#[tokio::test]
+async fn nobody_looks_for_strangers_in_a_namespace_that_we_have_just_made() {
+    let (cluster, _) = place("fresh").await;
+    let namespace = object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh-new"}}));
+    let ours = config_map("fresh-new", "ours", "1");
+    cluster.enact(&Cause::trigger("git"), vec![task(&namespace), task(&ours)]).await;
+    let before = cluster.requests();
+    let wanted = [config_map("fresh-new", "a", "1"), config_map("fresh-new", "b", "1")];
+    let ids: Vec<(Gvk, ObjectId)> = wanted.iter().map(|object| (object.gvk(), object.id())).collect();
+    assert!(cluster.survey(ids.iter().map(|(gvk, id)| (gvk, id))).await.unwrap().is_empty());
+    assert_eq!(cluster.requests().since(&before).total(), 0);
+    // What we have put there ourselves is looked up: it may belong to another module.
+    let found = cluster.survey([(&ours.gvk(), &ours.id())]).await.unwrap();
+    assert!(found.contains_key(&ours.id()));
+    // A namespace that was there before us is no such place.
+    cluster.enact(&Cause::trigger("git"), vec![task(&namespace)]).await;
+    assert_eq!(cluster.requests().since(&before).of(Verb::Get), 1);
+}
+
+#[tokio::test]
 async fn a_definition_and_its_custom_resource_are_applied_at_the_first_try() {
     let (cluster, _) = place("staged").await;
     let (definition, boat) = definition("staged.example");
