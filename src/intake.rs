@@ -175,7 +175,7 @@ pub struct Decision {
     pub apply: Vec<(Id, Why)>,
     /// How many definitions stand in KCP as git has them.
     pub equal: usize,
-    /// Namespaces that must exist before anything is applied, and that may be absent.
+    /// Namespaces in which nothing stands yet, so that they may be absent: they are created if an apply fails for it.
     pub namespaces: BTreeSet<Arc<str>>,
     /// Definitions that are good and still not applied, and why.
     pub held: BTreeMap<Id, Held>,

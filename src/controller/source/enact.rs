@@ -1,6 +1,9 @@
 //! Doing what was decided: namespaces, objects in the order of kinds, then what is gone in reverse.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -9,13 +12,13 @@ use tokio::time::Instant;
 use super::{SourcePass, memory::Memory, survey::served};
 use crate::{
     api::names::{annotation, label},
-    cluster::{self, Cause, Effect, OnConflict, Propagation, Task},
+    cluster::{self, Cause, Effect, OnConflict, Outcome, Propagation, Task},
     controller::{Failure, sources::Loaded},
     definition::Kind,
     intake::{Decision, Id, Why, text},
     landscape::{self, SourceName},
     name::Key,
-    object::Gvk,
+    object::{Gvk, ObjectId},
     retry::Class,
 };
 
@@ -49,14 +52,11 @@ pub(super) async fn run(
     memory: &mut Memory,
 ) -> Result<Enacted, Failure> {
     let mut enacted = Enacted::default();
-    for namespace in &decision.namespaces {
-        create_namespace(pass, cause, namespace).await.map_err(super::failure)?;
-    }
     for kind in Kind::ALL {
         let wanted: Vec<(&Id, Why)> =
             decision.apply.iter().filter(|(id, _)| id.0 == kind).map(|(id, why)| (id, *why)).collect();
         for chunk in wanted.chunks(CHUNK) {
-            apply(pass, cause, name, loaded, chunk, memory, &mut enacted).await;
+            apply(pass, cause, name, (loaded, decision), chunk, memory, &mut enacted).await;
         }
     }
     // What fails to be applied may be why something else must stay.
@@ -68,12 +68,40 @@ pub(super) async fn run(
     Ok(enacted)
 }
 
+/// Applies objects; what fails for want of its namespace is applied again once that is there.
+async fn apply_with_namespaces(
+    pass: &SourcePass<'_>,
+    cause: &Cause,
+    decision: &Decision,
+    tasks: Vec<Task>,
+) -> Vec<Outcome> {
+    // Only where nothing stands may the namespace be missing; elsewhere there is nothing to try again.
+    let may_lack = |task: &&Task| decision.namespaces.contains(&task.id.namespace);
+    let again: BTreeMap<ObjectId, Task> =
+        tasks.iter().filter(may_lack).map(|task| (task.id.clone(), task.clone())).collect();
+    let mut outcomes = pass.ctx.kcp.enact(cause, tasks).await;
+    let lacks = |outcome: &&Outcome| matches!(outcome.effect, Effect::Failed(cluster::Error::NotFound { .. }));
+    let again: Vec<Task> =
+        outcomes.iter().filter(lacks).filter_map(|outcome| again.get(&outcome.id).cloned()).collect();
+    let namespaces: BTreeSet<Arc<str>> = again.iter().map(|task| Arc::clone(&task.id.namespace)).collect();
+    for namespace in namespaces {
+        if let Err(error) = create_namespace(pass, cause, &namespace).await {
+            tracing::warn!(source = %pass.key, %namespace, %error, "a namespace that definitions need was not created");
+        }
+    }
+    let retried: BTreeMap<ObjectId, Outcome> =
+        pass.ctx.kcp.enact(cause, again).await.into_iter().map(|outcome| (outcome.id.clone(), outcome)).collect();
+    for outcome in &mut outcomes {
+        if let Some(retried) = retried.get(&outcome.id) {
+            *outcome = retried.clone();
+        }
+    }
+    outcomes
+}
+
 async fn create_namespace(pass: &SourcePass<'_>, cause: &Cause, name: &str) -> Result<(), cluster::Error> {
     let kind = cluster::Kind::built_in(&Gvk::new("", "v1", "Namespace")).expect("Namespace is a built-in kind");
     let key = Key::new("", name);
-    if pass.ctx.kcp.get_metadata(&kind, &key).await?.is_some() {
-        return Ok(());
-    }
     // Without our mark: what else is in it is not ours to delete.
     let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     let id = kind.id(&key);
@@ -84,7 +112,7 @@ async fn apply(
     pass: &SourcePass<'_>,
     cause: &Cause,
     name: &SourceName,
-    loaded: &Loaded,
+    (loaded, decision): (&Loaded, &Decision),
     wanted: &[(&Id, Why)],
     memory: &mut Memory,
     enacted: &mut Enacted,
@@ -110,7 +138,7 @@ async fn apply(
         tasks.push(Task { gvk, id: object_id, body, on_conflict, known: None, place });
         ids.push(*id);
     }
-    let outcomes = pass.ctx.kcp.enact(cause, tasks).await;
+    let outcomes = apply_with_namespaces(pass, cause, decision, tasks).await;
     let now = Instant::now();
     for (id, outcome) in ids.into_iter().zip(outcomes) {
         match outcome.effect {
