@@ -3,6 +3,7 @@
 
 mod cluster;
 mod conformance;
+mod deploy;
 mod diagnostics;
 mod git;
 mod golden;

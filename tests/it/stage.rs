@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{Api, Client, api::DynamicObject};
 use serde_json::{Value, json};
-use tidegate::testbed::{ControlPlane, Extent, Guarded, Repository};
+use tidegate::testbed::{ControlPlane, Extent, Guarded, Kubeconfig, Repository};
 
 use crate::harness::{self, Landscape, SOON, apply, eventually, install_istio_crds, install_own_crds};
 
@@ -50,10 +50,15 @@ impl Stage {
         Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), folder }
     }
 
-    /// Starts the daemon.
+    /// Starts the daemon, as an administrator.
     pub(crate) fn start(&self) {
+        self.start_as(&self.landscape.kcp.kubeconfig());
+    }
+
+    /// Starts the daemon as somebody.
+    pub(crate) fn start_as(&self, access: &Kubeconfig) {
         let kubeconfig = self.folder.path().join("kcp.kubeconfig");
-        std::fs::write(&kubeconfig, self.landscape.kcp.kubeconfig().text()).expect("a file");
+        std::fs::write(&kubeconfig, access.text()).expect("a file");
         let state = self.folder.path().join("state");
         let arguments = [
             "run",
