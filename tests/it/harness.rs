@@ -6,6 +6,7 @@
 
 use std::{
     ops::Deref,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -98,6 +99,21 @@ pub(crate) async fn permit() -> SemaphorePermit<'static> {
     DEDICATED.acquire().await.expect("never closed")
 }
 
+/// All places for control planes beside the shared ones. [`dedicated_landscape`] takes them by itself.
+pub(crate) async fn all_permits() -> SemaphorePermit<'static> {
+    DEDICATED.acquire_many(DEDICATED_MAX).await.expect("never closed")
+}
+
+/// Processes that work in a folder or below it, by id; also when it is removed already.
+pub(crate) fn processes_below(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("Linux has /proc").flatten();
+    let works_there = |entry: &std::fs::DirEntry| {
+        let place = std::fs::read_link(entry.path().join("cwd"));
+        place.is_ok_and(|place| Path::new(place.to_string_lossy().trim_end_matches(" (deleted)")).starts_with(folder))
+    };
+    entries.filter(works_there).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
 /// A KCP and runtimes of one test alone, all on one etcd of their own. At most one test has such a landscape.
 pub(crate) struct Landscape {
     /// The control plane cluster.
@@ -109,7 +125,7 @@ pub(crate) struct Landscape {
 
 /// Starts a KCP and `skrs` runtimes of the given extent, side by side.
 pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscape {
-    let permit = DEDICATED.acquire_many(DEDICATED_MAX).await.expect("never closed");
+    let permit = all_permits().await;
     let assets = assets().await;
     let etcd = Etcd::start(assets).await.expect("etcd starts");
     let start = |name: String, extent: Extent| {

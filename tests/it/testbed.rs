@@ -9,7 +9,7 @@ use kube::{
     api::{ListParams, ObjectMeta, PostParams},
 };
 use serde_json::json;
-use tidegate::testbed::{ControlPlane, Extent, Options, Tally};
+use tidegate::testbed::{ControlPlane, Extent, Guarded, Options, Tally};
 
 use crate::harness::{self, SOON, eventually};
 
@@ -115,14 +115,13 @@ async fn servers_end_when_their_process_is_killed() {
     let _permit = harness::permit().await;
     let folder = harness::folder();
     let file = folder.path().join("said");
-    let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([NAME, "--exact", "--nocapture"])
-        .env(VARIABLE, &file)
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    // `env` sets the variable for the other process alone. Guarded, since this test may fail before it kills it.
+    let program = std::env::current_exe().unwrap();
+    let arguments = [format!("{VARIABLE}={}", file.display()), program.display().to_string(), NAME.to_owned()];
+    let arguments = arguments.iter().map(String::as_str).chain(["--exact", "--nocapture"]);
+    let mut victim =
+        Guarded::start(std::path::Path::new("/usr/bin/env"), arguments, folder.path(), &folder.path().join("log"))
+            .unwrap();
     let said = eventually("the other process has its servers", 3 * SOON, async || {
         let said = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
         if said.contains("https://") { Ok(said) } else { Err(said) }
@@ -132,33 +131,23 @@ async fn servers_end_when_their_process_is_killed() {
     let address = said.lines().last().unwrap().trim_start_matches("https://").to_owned();
     // etcd, kube-apiserver and kube-controller-manager, with two shells each. The last may still be starting.
     eventually("all processes run", SOON, async || {
-        let running = processes_in(&folders).len();
+        let running = processes(&folders).len();
         if running == 3 * 3 { Ok(()) } else { Err(format!("{running} processes")) }
     })
     .await;
     std::net::TcpStream::connect(&address).expect("the server is there");
 
-    // `kill` of the standard library is SIGKILL: nothing in the process runs after it.
-    victim.kill().unwrap();
-    victim.wait().unwrap();
+    victim.signal("KILL");
     eventually("all servers are gone, and their folders", SOON, async || {
-        let left = processes_in(&folders);
+        let left = processes(&folders);
         let kept: Vec<&&str> = folders.iter().filter(|folder| std::path::Path::new(folder).exists()).collect();
         if left.is_empty() && kept.is_empty() { Ok(()) } else { Err(format!("processes {left:?}, folders {kept:?}")) }
     })
     .await;
     assert!(std::net::TcpStream::connect(&address).is_err());
+    assert!(victim.ended().is_some());
 }
 
-/// Processes that work in one of the folders, removed or not.
-fn processes_in(folders: &[&str]) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(place) = std::fs::read_link(entry.path().join("cwd")) else { continue };
-        let place = place.to_string_lossy().into_owned();
-        if folders.iter().any(|folder| place.trim_end_matches(" (deleted)") == *folder) {
-            found.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    found
+fn processes(folders: &[&str]) -> Vec<String> {
+    folders.iter().flat_map(|folder| harness::processes_below(std::path::Path::new(folder))).collect()
 }

@@ -1,0 +1,37 @@
+//! `tidegate demo --once`, as the README says it.
+
+use std::{process::Stdio, time::Duration};
+
+use crate::harness::{self, eventually};
+
+/// The tour itself takes half a minute; a loaded machine takes longer.
+const TOUR_MAX: Duration = Duration::from_secs(15 * 60);
+
+#[tokio::test]
+async fn the_demo_shows_all_that_it_promises() {
+    // Three API servers with all that belongs to them: as a landscape of its own.
+    let _permit = harness::all_permits().await;
+    let folder = harness::folder();
+    let stage = folder.path().join("stage");
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["demo", "--once", "--dir"])
+        .arg(&stage)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(TOUR_MAX, output).await.expect("the demo ends").unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let log = std::fs::read_to_string(stage.join("daemon.log")).unwrap_or_default();
+    let tail = log.lines().rev().take(60).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
+    assert!(output.status.success(), "{said}\n{}\n{tail}", String::from_utf8_lossy(&output.stderr));
+    for file in ["kcp.kubeconfig", "skr-1.kubeconfig", "skr-2.kubeconfig", "repo/.git", "daemon.log"] {
+        assert!(stage.join(file).exists(), "{file} is there");
+    }
+    assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 10, "{said}");
+    // Whoever asked for a folder keeps it, but no server that works in it.
+    eventually("all servers are gone", harness::SOON, async || {
+        let left = harness::processes_below(&stage);
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
