@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -122,6 +122,10 @@ fn conclude(rows: &[Row], daemon: &Daemon) -> Exit {
 impl Stage {
     async fn set(folder: &Path) -> anyhow::Result<Stage> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        if entries.next().is_some() {
+            bail!("{} is not empty: give the demo a new folder", folder.display());
+        }
         let folder = folder.canonicalize().with_context(|| format!("cannot use {}", folder.display()))?;
         anstream::println!("setting the stage in {}", folder.display());
         let world = World::start(&folder, landscape::KYMAS.len()).await?;

@@ -36,7 +36,15 @@ pub struct Etcd {
     port: u16,
     _process: Guarded,
     // After the process, so that it is gone before its folder.
-    folder: Folder,
+    folder: Place,
+}
+
+/// Where a server keeps its files.
+enum Place {
+    /// In a folder that goes with it.
+    Temporary(Folder),
+    /// In a folder that its user keeps.
+    Given(PathBuf),
 }
 
 /// What runs beside the API server.
@@ -81,13 +89,33 @@ pub struct ControlPlane {
     // Fields are dropped in this order: the servers, then what they stand on.
     etcd: Arc<Etcd>,
     folder: PathBuf,
-    _temporary: Option<Folder>,
+    _place: Option<Place>,
 }
 
 /// What is needed to start the API server, the first time and again.
 struct ApiStart {
     program: PathBuf,
     flags: Vec<String>,
+}
+
+// === impl Place ===
+
+impl Place {
+    fn of(given: Option<&Path>, prefix: &str) -> Result<Place, Error> {
+        let place = match given {
+            Some(folder) => Place::Given(folder.to_owned()),
+            None => Place::Temporary(Folder::temporary(prefix)?),
+        };
+        fs::create_dir_all(place.path()).map_err(Error::file("make the folder", place.path()))?;
+        Ok(place)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Place::Temporary(folder) => folder.path(),
+            Place::Given(folder) => folder,
+        }
+    }
 }
 
 // === impl Etcd ===
@@ -98,15 +126,16 @@ impl Etcd {
         self.folder.path()
     }
 
-    /// Starts one on free ports.
-    pub async fn start(assets: &Assets) -> Result<Arc<Etcd>, Error> {
-        let folder = Folder::temporary("tidegate-etcd-")?;
+    /// Starts one on free ports, with its data in the given folder or else in a temporary one.
+    pub async fn start(assets: &Assets, folder: Option<&Path>) -> Result<Arc<Etcd>, Error> {
+        let folder = Place::of(folder, "tidegate-etcd-")?;
         let log = folder.path().join("etcd.log");
-        for _ in 0..PORT_TRIES {
+        for attempt in 1..=PORT_TRIES {
             let (port, peers) = (ports::free(), ports::free());
             let (clients, peers) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
             let flags = [
-                "--data-dir=etcd".to_owned(),
+                // A member remembers its ports, so each attempt begins anew.
+                format!("--data-dir=data-{attempt}"),
                 // What is lost with the machine is of no use to anybody.
                 "--unsafe-no-fsync".to_owned(),
                 "--log-level=warn".to_owned(),
@@ -162,19 +191,11 @@ fn port_was_taken(process: &Guarded) -> Result<bool, Error> {
 impl ControlPlane {
     /// Starts one and waits until it answers, with its node ready if it has one.
     pub async fn start(assets: &Assets, options: Options) -> Result<ControlPlane, Error> {
-        let temporary = match &options.folder {
-            Some(_) => None,
-            None => Some(Folder::temporary(&format!("tidegate-{}-", options.name))?),
-        };
-        let folder = match (&options.folder, &temporary) {
-            (Some(folder), _) => folder.clone(),
-            (None, Some(temporary)) => temporary.path().to_owned(),
-            (None, None) => unreachable!("one of the two was just made"),
-        };
-        fs::create_dir_all(&folder).map_err(Error::file("make the folder", &folder))?;
+        let place = Place::of(options.folder.as_deref(), &format!("tidegate-{}-", options.name))?;
+        let folder = place.path().to_owned();
         let etcd = match options.etcd.clone() {
             Some(etcd) => etcd,
-            None => Etcd::start(assets).await?,
+            None => Etcd::start(assets, None).await?,
         };
         let authority = Authority::new(&format!("{} authority", options.name))?;
         let admin = authority.client("admin", Some("system:masters"))?;
@@ -197,10 +218,10 @@ impl ControlPlane {
                 audit: audit.clone(),
                 etcd: etcd.clone(),
                 folder: folder.clone(),
-                _temporary: None,
+                _place: None,
             };
             if plane.ready().await? {
-                plane._temporary = temporary;
+                plane._place = Some(place);
                 plane.start_beside(assets, options.extent).await?;
                 return Ok(plane);
             }

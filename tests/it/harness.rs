@@ -57,7 +57,7 @@ pub(crate) async fn assets() -> &'static Assets {
 /// The etcd that shared servers share.
 async fn etcd() -> Arc<Etcd> {
     let assets = assets().await;
-    ETCD.get_or_init(|| async { Etcd::start(assets).await.expect("etcd starts") }).await.clone()
+    ETCD.get_or_init(|| async { Etcd::start(assets, None).await.expect("etcd starts") }).await.clone()
 }
 
 async fn shared(cell: &'static OnceCell<ControlPlane>, name: &str, extent: Extent) -> &'static ControlPlane {
@@ -127,7 +127,7 @@ pub(crate) struct Landscape {
 pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscape {
     let permit = all_permits().await;
     let assets = assets().await;
-    let etcd = Etcd::start(assets).await.expect("etcd starts");
+    let etcd = Etcd::start(assets, None).await.expect("etcd starts");
     let start = |name: String, extent: Extent| {
         let options = Options { name, etcd: Some(etcd.clone()), extent, audit: true, ..Options::default() };
         ControlPlane::start(assets, options)

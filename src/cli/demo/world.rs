@@ -38,8 +38,8 @@ impl World {
     pub(super) async fn start(folder: &Path, runtimes: usize) -> anyhow::Result<World> {
         let assets = Assets::load(&|line: &str| report::doing(line)).await?;
         report::doing("starting etcd, a KCP and the runtimes");
-        let etcd = Etcd::start(&assets).await?;
         let servers = folder.join("servers");
+        let etcd = Etcd::start(&assets, Some(&servers.join("etcd"))).await?;
         let start = |name: String, extent: Extent| {
             let folder = Some(servers.join(&name));
             let options = Options { name, etcd: Some(etcd.clone()), extent, audit: true, folder, ..Options::default() };
