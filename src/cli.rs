@@ -9,8 +9,6 @@ mod run;
 mod sim;
 mod template;
 mod validate;
-mod repository;
-mod template;
 
 use std::process::ExitCode;
 

@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
 
 async fn measure(bench: &Bench) -> anyhow::Result<Exit> {
     let assets = Assets::load(&|line| anstream::eprintln!("{line}")).await?;
-    let etcd = Etcd::start(&assets).await?;
+    let etcd = Etcd::start(&assets, None).await?;
     anstream::eprintln!("starting {} API servers", bench.runtimes + 1);
     let stage = Stage::start(bench, &assets, &etcd, "daemon").await?;
     let phases = phases(bench, &stage).await?;
