@@ -47,7 +47,7 @@ enum Output {
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let assumptions = arguments.assume.as_deref().map(read_assumptions).transpose()?.unwrap_or_default();
-    let loaded = arguments.repository.load()?;
+    let mut loaded = arguments.repository.load()?;
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let definitions =

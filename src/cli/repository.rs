@@ -49,6 +49,8 @@ pub(super) struct Loaded {
     pub(super) options: Options,
     /// The source that they stand for.
     pub(super) source: SourceName,
+    /// The folder on disk that paths are relative to.
+    root: PathBuf,
 }
 
 /// Name of the source where no file names one.
@@ -104,7 +106,8 @@ impl Repository {
                 Key::new(namespace, metadata.name.as_deref().unwrap_or(SOURCE_NAME))
             },
         );
-        Ok(Loaded { snapshot, options, source: SourceName::new(name) })
+        let root = if own_root { place.root.join(below) } else { place.root };
+        Ok(Loaded { snapshot, options, source: SourceName::new(name), root })
     }
 }
 
@@ -112,10 +115,13 @@ impl Repository {
 
 impl Loaded {
     /// The templates: embedded, then those of `folder`, then those of the repository. What is wrong with them is among
-    /// the diagnostics.
-    pub(super) fn library(&self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {
+    /// the diagnostics. A folder within the repository is not read for definitions afterwards.
+    pub(super) fn library(&mut self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {
         let mut base = Templates::embedded();
         if let Some(folder) = folder {
+            let canonical = folder.canonicalize().with_context(|| format!("cannot read {}", folder.display()))?;
+            let within = canonical.strip_prefix(&self.root).ok().and_then(Path::to_str);
+            self.options.ignore.extend(within.filter(|path| !path.is_empty()).map(|path| format!("/{path}/")));
             let place = git::locate(folder).with_context(|| format!("cannot read {}", folder.display()))?;
             let snapshot = git::read_work_tree(folder, &Filter::default(), Limits::default())
                 .with_context(|| format!("cannot read {}", folder.display()))?;

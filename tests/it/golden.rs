@@ -184,6 +184,12 @@ fn templates_of_the_repository_come_before_those_of_the_command_line() {
     let rendered = text(&[&["render", path, "--target", "dev"][..], &given].concat());
     assert!(rendered.contains("of-command-line: kyma-system"), "a folder replaces the embedded template");
 
+    repository.write("overrides/skr/namespace.yaml", &NAMESPACE.replace("origin", "of-folder")).unwrap();
+    let within = repository.path().join("overrides");
+    let rendered = text(&["render", path, "--target", "dev", "--templates", within.to_str().unwrap()]);
+    assert!(rendered.contains("of-folder: kyma-system"), "a folder within the repository holds no definitions");
+    repository.remove("overrides").unwrap();
+
     repository.write("templates/skr/namespace.yaml", &NAMESPACE.replace("origin", "of-repository")).unwrap();
     let source = repository.read(".tidegate/dev.yaml").unwrap() + "  templates: templates\n";
     let file = folder.path().join("source.yaml");
