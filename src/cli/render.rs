@@ -8,7 +8,11 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde_json::json;
 
-use super::{Exit, repository::Repository};
+use super::{
+    Exit,
+    report::{self, Excerpts},
+    repository::Repository,
+};
 use crate::{
     definition::{self, Definitions, Kind},
     diagnostic::Diagnostics,
@@ -69,8 +73,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         result => result.context("cannot write to standard output")?,
     }
     let exit = if diagnostics.has_errors() { Exit::Invalid } else { Exit::Ok };
-    for diagnostic in diagnostics.sorted() {
-        anstream::eprintln!("{diagnostic}");
+    if !diagnostics.is_empty() {
+        let mut excerpts = Excerpts::new(&loaded.snapshot);
+        let sorted = diagnostics.sorted();
+        report::write_text(&mut anstream::stderr().lock(), &sorted, &mut excerpts, definitions.files)
+            .context("cannot write to standard error")?;
     }
     Ok(exit)
 }
