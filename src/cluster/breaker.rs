@@ -13,8 +13,8 @@ use crate::retry;
 const FAILURES_MAX: u32 = 5;
 /// First pause before a probe.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
-/// Longest pause before a probe: a cluster that returns is served again within a minute.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Longest pause before a probe: a cluster that returns is served again within half a minute.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// State of the circuit to one cluster.
 #[derive(Debug, Default)]
@@ -22,10 +22,20 @@ pub(super) struct Breaker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Failures in a row.
+    /// Failures in a row while the circuit is closed.
     failures: u32,
-    /// Set while the circuit is open: when the next probe may be made.
-    probe_at: Option<Instant>,
+    /// Set while the circuit is open.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// When the next probe may be made.
+    probe_at: Instant,
+    /// Whether a probe is under way.
+    probing: bool,
+    /// Probes that failed.
+    probes: u32,
 }
 
 // === impl Breaker ===
@@ -34,12 +44,13 @@ impl Breaker {
     /// Whether a request may be made. While the circuit is open, one caller is let through after each pause.
     pub(super) fn admits(&self, now: Instant) -> bool {
         let mut state = self.lock();
-        match state.probe_at {
+        match &mut state.open {
             None => true,
-            Some(probe_at) if now < probe_at => false,
-            Some(_) => {
+            Some(open) if now < open.probe_at => false,
+            Some(open) => {
                 // The probe is this caller's; everybody else waits for its outcome, or for one more pause.
-                state.probe_at = Some(now + pause(state.failures));
+                open.probe_at = now + pause(open.probes);
+                open.probing = true;
                 true
             }
         }
@@ -48,7 +59,7 @@ impl Breaker {
     /// The cluster answered.
     pub(super) fn succeeded(&self) {
         let mut state = self.lock();
-        if state.failures != 0 {
+        if state.failures != 0 || state.open.is_some() {
             *state = State::default();
         }
     }
@@ -56,15 +67,26 @@ impl Breaker {
     /// The cluster could not be reached.
     pub(super) fn failed(&self, now: Instant) {
         let mut state = self.lock();
-        state.failures = state.failures.saturating_add(1);
-        if state.failures >= FAILURES_MAX {
-            state.probe_at = Some(now + pause(state.failures));
+        match &mut state.open {
+            Some(open) if open.probing => {
+                open.probes = open.probes.saturating_add(1);
+                open.probe_at = now + pause(open.probes);
+                open.probing = false;
+            }
+            // Requests that were under way when the circuit opened say nothing new.
+            Some(_) => {}
+            None => {
+                state.failures += 1;
+                if state.failures >= FAILURES_MAX {
+                    state.open = Some(Open { probe_at: now + pause(0), probing: false, probes: 0 });
+                }
+            }
         }
     }
 
     /// Whether requests are refused at present.
     pub(super) fn is_open(&self) -> bool {
-        self.lock().probe_at.is_some()
+        self.lock().open.is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -72,8 +94,8 @@ impl Breaker {
     }
 }
 
-fn pause(failures: u32) -> Duration {
-    retry::backoff(PAUSE_MIN, PAUSE_MAX, (failures + 1).saturating_sub(FAILURES_MAX))
+fn pause(probes: u32) -> Duration {
+    retry::backoff(PAUSE_MIN, PAUSE_MAX, probes.saturating_add(1))
 }
 
 #[cfg(test)]
@@ -98,6 +120,15 @@ mod tests {
         breaker.succeeded();
         assert!(breaker.admits(start));
         assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn requests_that_fail_together_count_as_one_outage() {
+        let breaker = Breaker::default();
+        let now = Instant::now();
+        (0..100).for_each(|_| breaker.failed(now));
+        assert!(!breaker.admits(now));
+        assert!(breaker.admits(now + PAUSE_MIN), "the pause does not grow with what was under way");
     }
 
     #[test]
