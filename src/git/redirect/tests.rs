@@ -28,7 +28,7 @@ fn a_redirect_never_leads_to_plain_http_nor_elsewhere() {
     let first = "https://git.example.com/a";
     check(first, "http://git.example.com/b", "from https to plain http, which is refused");
     check("http://git.example.com/a", "http://git.example.com/b", "http://git.example.com/b");
-    check(first, "file:///etc/passwd", "to something else than http");
+    check(first, "file:///etc/passwd", "to something that is no URL");
     check(first, "ftp://git.example.com/b", "to something else than http");
     check(first, "https://user:password@git.example.com/b", "to a URL with credentials, which is refused");
     check(first, "https://", "to something that is no URL");
