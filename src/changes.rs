@@ -1,7 +1,7 @@
 //! What has to happen so that a cluster holds what is desired: what to apply, what to prune, what to leave and why.
 //!
 //! Never prunes on an incomplete view, nor what is not in the inventory, nor the namespace `kyma-system`. Whether a live
-//! object may really be deleted is decided a second time, by [`verdict`], on what the cluster says about it at that moment.
+//! object may really be deleted is decided a second time, by [`Prune::verdict`], on what the cluster says about it at that moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
