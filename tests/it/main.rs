@@ -3,6 +3,7 @@
 
 mod cluster;
 mod conformance;
+mod demo;
 mod deploy;
 mod diagnostics;
 mod git;

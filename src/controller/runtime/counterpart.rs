@@ -79,7 +79,15 @@ pub(super) async fn show(
         return Ok(());
     }
     let kind = Kind::namespaced::<Kyma>();
-    cluster.apply_status(round.cause, &kind, &kind.id(&key()), status_body("Kyma", &key(), &shown)).await?;
+    match cluster.apply_status(round.cause, &kind, &kind.id(&key()), status_body("Kyma", &key(), &shown)).await {
+        Ok(_) => {}
+        // It went while we looked elsewhere, by our own hand at the end of a runtime: nobody is left to be shown anything.
+        Err(Error::NotFound { .. } | Error::NotServed { .. }) => {
+            *known = None;
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    }
     let mut next = Kyma::clone(kyma);
     next.status = Some(shown);
     *known = Some(Arc::new(next));
