@@ -1,12 +1,16 @@
 //! The command line: one file a command, and the exit codes that they share.
 
+mod control_plane;
 mod crds;
 mod demo;
+mod reconcile;
 mod render;
 mod report;
 mod repository;
 mod run;
 mod sim;
+mod status;
+mod suspend;
 mod template;
 mod validate;
 
@@ -26,9 +30,15 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Crds(crds::Arguments),
+    Reconcile(reconcile::Arguments),
     Render(render::Arguments),
+    /// Lets a suspended GitSource or Kyma go on.
+    Resume(suspend::Arguments),
     Run(Box<run::Arguments>),
     Sim(sim::Arguments),
+    Status(status::Arguments),
+    /// Stops all work on a GitSource or Kyma.
+    Suspend(suspend::Arguments),
     Template(template::Arguments),
     Demo(demo::Arguments),
     Validate(validate::Arguments),
@@ -69,9 +79,13 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result: anyhow::Result<Exit> = match arguments.command {
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
         Command::Render(arguments) => render::run(&arguments),
+        Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),
         Command::Run(arguments) => run::run(*arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Status(arguments) => block_on(status::run(arguments)),
+        Command::Suspend(arguments) => block_on(suspend::run(arguments, suspend::Step::Suspend)),
         Command::Template(arguments) => template::run(&arguments),
         Command::Demo(arguments) => block_on(demo::run(arguments)),
         Command::Validate(arguments) => validate::run(&arguments),

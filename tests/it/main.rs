@@ -4,6 +4,7 @@
 mod cluster;
 mod conformance;
 mod demo;
+mod daemon;
 mod deploy;
 mod diagnostics;
 mod git;

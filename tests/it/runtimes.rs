@@ -111,13 +111,17 @@ fn quiet(stage: &Stage, marks: &[u64]) -> Result<(), String> {
 async fn request_free_start(stage: &Stage, marks: &[u64]) {
     harness::eventually("the new process has looked at both runtimes", harness::SOON * 2, async || {
         let found = stage.requests_since(marks);
-        let looked = found.iter().filter(|request| request.contains(" get kymas.operator.kyma-project.io default")).count();
+        let looked =
+            found.iter().filter(|request| request.contains(" get kymas.operator.kyma-project.io default")).count();
         if looked == stage.skrs.len() { Ok(()) } else { Err(format!("{found:?}")) }
     })
     .await;
     holds("a new process writes nothing", QUIET, async || {
-        let others: Vec<String> =
-            stage.requests_since(marks).into_iter().filter(|request| !request.contains(" get kymas.operator.kyma-project.io default")).collect();
+        let others: Vec<String> = stage
+            .requests_since(marks)
+            .into_iter()
+            .filter(|request| !request.contains(" get kymas.operator.kyma-project.io default"))
+            .collect();
         if others.is_empty() { Ok(()) } else { Err(format!("{others:?}")) }
     })
     .await;

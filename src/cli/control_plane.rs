@@ -1,0 +1,270 @@
+//! The control plane as commands see it that ask and steer: with the caller's kubeconfig, and custom resources only.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::NamespaceResourceScope,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    api::{GitSource, Kyma, Manifest, Watcher, names},
+    conditions,
+    name::Key,
+    tls,
+};
+
+/// Which control plane.
+#[derive(clap::Args)]
+pub(super) struct Access {
+    /// Kubeconfig of the control plane; without it $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+/// Kinds that can be named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    GitSource,
+    Kyma,
+    Manifest,
+    Watcher,
+}
+
+/// `KIND/NAME`, or `NAME` alone where only one object is called so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    kind: Option<Kind>,
+    name: String,
+}
+
+/// One object of the control plane.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+}
+
+/// How an object stands, as far as `reconcile --wait` needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Last handled value of the annotation that asks for a reconcile.
+    pub(super) handled: Option<String>,
+    /// What its status says, in one line.
+    pub(super) message: String,
+}
+
+/// Who changed it, for `managedFields`.
+const MANAGER: &str = "tidegate-cli";
+/// Objects that a list asks for at once.
+const PAGE: u32 = 500;
+
+// === impl Access ===
+
+impl Access {
+    /// A client for it. Makes no request.
+    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        tls::install();
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let kubeconfig = Kubeconfig::read_from(path)
+                    .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+                kube::Config::from_custom_kubeconfig(kubeconfig, &options).await
+            }
+            None => kube::Config::from_kubeconfig(&options).await,
+        };
+        let config = config.context("cannot use the kubeconfig; name another with --kubeconfig")?;
+        Client::try_from(config).context("cannot use the kubeconfig")
+    }
+}
+
+/// All objects of a kind in a namespace.
+pub(super) async fn list<K>(client: &Client, namespace: &str) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let mut objects = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api
+            .list(&params)
+            .await
+            .map_err(sentence)
+            .with_context(|| format!("cannot list {} in namespace {namespace}", K::plural(&())))?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+/// The API server's words instead of the whole answer.
+pub(super) fn sentence(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => anyhow::Error::new(other),
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::GitSource, Kind::Kyma, Kind::Manifest, Kind::Watcher];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::GitSource => "GitSource",
+            Kind::Kyma => "Kyma",
+            Kind::Manifest => "Manifest",
+            Kind::Watcher => "Watcher",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Kind> {
+        match text.to_ascii_lowercase().as_str() {
+            "gitsource" | "gitsources" | "gs" | "source" => Some(Kind::GitSource),
+            "kyma" | "kymas" | "runtime" => Some(Kind::Kyma),
+            "manifest" | "manifests" => Some(Kind::Manifest),
+            "watcher" | "watchers" => Some(Kind::Watcher),
+            _ => None,
+        }
+    }
+}
+
+// === impl Target ===
+
+impl std::str::FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        match text.split_once('/') {
+            None => Ok(Target { kind: None, name: text.to_owned() }),
+            Some((kind, name)) => match Kind::parse(kind) {
+                Some(kind) => Ok(Target { kind: Some(kind), name: name.to_owned() }),
+                None => Err(format!("`{kind}` is none of gitsource, kyma, manifest, watcher")),
+            },
+        }
+    }
+}
+
+impl Target {
+    /// The one object that is called so.
+    pub(super) async fn find(&self, client: &Client, namespace: &str) -> anyhow::Result<Found> {
+        let mut found = Vec::new();
+        for kind in Kind::ALL.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind)) {
+            let one = Found { kind, key: Key::new(namespace, &self.name) };
+            if one.read(client).await?.is_some() {
+                found.push(one);
+            }
+        }
+        match found.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => bail!(
+                "there is no {} `{}` in namespace {namespace}; name another namespace with -n",
+                self.kind.map_or("GitSource, Kyma, Manifest or Watcher", Kind::name),
+                self.name
+            ),
+            several => {
+                let names: Vec<String> =
+                    several.iter().map(|one| format!("{}/{}", one.kind.name().to_lowercase(), self.name)).collect();
+                bail!("several objects are called `{}`; say which one: {}", self.name, names.join(", "))
+            }
+        }
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    /// How it stands; `None` if it is gone.
+    pub(super) async fn read(&self, client: &Client) -> anyhow::Result<Option<Answer>> {
+        Ok(match self.kind {
+            Kind::GitSource => self.get::<GitSource>(client).await?.map(|source| {
+                let status = source.status.unwrap_or_default();
+                let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+                Answer {
+                    handled: status.last_handled_reconcile_at,
+                    message: ready.map(|condition| condition.message.clone()).unwrap_or_default(),
+                }
+            }),
+            Kind::Kyma => self.get::<Kyma>(client).await?.map(|kyma| {
+                let status = kyma.status.unwrap_or_default();
+                let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
+                Answer::of(&status.conditions, &format!("{}: {operation}", status.state))
+            }),
+            Kind::Manifest => self.get::<Manifest>(client).await?.map(|manifest| {
+                let status = manifest.status.unwrap_or_default();
+                let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
+                Answer::of(&status.conditions, &format!("{}: {operation}", status.state))
+            }),
+            Kind::Watcher => self.get::<Watcher>(client).await?.map(|watcher| {
+                let status = watcher.status.unwrap_or_default();
+                Answer::of(&status.conditions, &status.state.to_string())
+            }),
+        })
+    }
+
+    /// Merges JSON into it, as the caller.
+    pub(super) async fn patch(&self, client: &Client, patch: &Value) -> anyhow::Result<()> {
+        match self.kind {
+            Kind::GitSource => self.merge::<GitSource>(client, patch).await,
+            Kind::Kyma => self.merge::<Kyma>(client, patch).await,
+            Kind::Manifest => self.merge::<Manifest>(client, patch).await,
+            Kind::Watcher => self.merge::<Watcher>(client, patch).await,
+        }
+    }
+
+    async fn get<K>(&self, client: &Client) -> anyhow::Result<Option<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(client.clone(), self.key.namespace());
+        match api.get_opt(self.key.name()).await {
+            Ok(object) => Ok(object),
+            // A kind that is not served has no objects.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(sentence(error)).with_context(|| format!("cannot read {self}")),
+        }
+    }
+
+    async fn merge<K>(&self, client: &Client, patch: &Value) -> anyhow::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(client.clone(), self.key.namespace());
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patched = api.patch(self.key.name(), &params, &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(sentence).with_context(|| format!("cannot change {self}"))
+    }
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind.name(), self.key)
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    fn of(all: &[crate::api::shared::Condition], message: &str) -> Answer {
+        let handled = conditions::message(all, conditions::RECONCILE_REQUESTED).map(str::to_owned);
+        Answer { handled, message: message.trim_matches([':', ' ']).to_owned() }
+    }
+}
+
+/// The namespaces of a command: those that are named, or the control plane's.
+pub(super) fn namespaces(named: &[String]) -> Vec<String> {
+    if named.is_empty() { vec![names::KCP_NAMESPACE.to_owned()] } else { named.to_vec() }
+}

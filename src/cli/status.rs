@@ -1,0 +1,192 @@
+//! `tidegate status`: what is wrong and why, in one screen.
+//!
+//! Problems come first, each with its cause; then what is under way or stopped; what is well is counted. Reads custom
+//! resources only.
+
+use std::io::{self, Write};
+
+use anyhow::Context as _;
+use owo_colors::OwoColorize as _;
+
+use super::{
+    Exit,
+    control_plane::{self, Access},
+};
+use crate::{
+    api::{GitSource, Kyma, Watcher},
+    overview::{ModuleLine, Overview, RuntimeLine, SourceLine, Standing},
+};
+
+/// Shows sources, runtimes and modules: what is wrong, and why.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Namespace to look at; may be repeated [default: kcp-system]
+    #[arg(short, long = "namespace", value_name = "NAME")]
+    namespaces: Vec<String>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// Everything, for programs.
+    Json,
+}
+
+/// Diagnostics of one source that are shown; a screen has no room for more.
+const DIAGNOSTICS_MAX: usize = 5;
+/// Lines of one section that are shown.
+const LINES_MAX: usize = 20;
+
+/// Runs the command.
+pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let client = arguments.access.client().await?;
+    let (mut sources, mut kymas, mut watchers) = (Vec::new(), Vec::new(), Vec::new());
+    for namespace in control_plane::namespaces(&arguments.namespaces) {
+        sources.extend(control_plane::list::<GitSource>(&client, &namespace).await?);
+        kymas.extend(control_plane::list::<Kyma>(&client, &namespace).await?);
+        watchers.extend(control_plane::list::<Watcher>(&client, &namespace).await?);
+    }
+    let overview = Overview::of(&sources, &kymas, &watchers);
+    let mut out = anstream::stdout().lock();
+    let written = match arguments.output {
+        Output::Text => write_text(&mut out, &overview),
+        Output::Json => {
+            let text = serde_json::to_string_pretty(&overview).context("cannot write JSON")?;
+            writeln!(out, "{text}")
+        }
+    };
+    match written {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
+    }
+}
+
+/// One entry of a section: a line, and the lines below it.
+struct Entry {
+    standing: Standing,
+    line: String,
+    below: Vec<String>,
+}
+
+fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
+    let entries: Vec<Entry> = overview
+        .sources
+        .iter()
+        .map(source)
+        .chain(overview.runtimes.iter().map(runtime))
+        .chain(overview.watchers.iter().map(|watcher| Entry {
+            standing: watcher.standing,
+            line: format!("watcher {}  {}", watcher.name, watcher.message),
+            below: Vec::new(),
+        }))
+        .collect();
+    let sections =
+        [(Standing::Wrong, "Problems"), (Standing::Waiting, "Under way"), (Standing::Stopped, "Stopped on purpose")];
+    for (standing, title) in sections {
+        let members: Vec<&Entry> = entries.iter().filter(|entry| entry.standing == standing).collect();
+        if members.is_empty() {
+            continue;
+        }
+        let heading = format!("{title} ({})", members.len());
+        match standing {
+            Standing::Wrong => writeln!(out, "{}", heading.red().bold())?,
+            Standing::Waiting => writeln!(out, "{}", heading.yellow().bold())?,
+            Standing::Stopped | Standing::Well => writeln!(out, "{}", heading.bold())?,
+        }
+        for entry in members.iter().take(LINES_MAX) {
+            writeln!(out, "  {}", entry.line)?;
+            for line in &entry.below {
+                writeln!(out, "      {line}")?;
+            }
+        }
+        if LINES_MAX < members.len() {
+            writeln!(out, "  and {} more: `tidegate status -o json` has all", members.len() - LINES_MAX)?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "{}", well(overview))
+}
+
+fn source(source: &SourceLine) -> Entry {
+    let mut below: Vec<String> = source
+        .diagnostics
+        .iter()
+        .take(DIAGNOSTICS_MAX)
+        .map(|diagnostic| {
+            let place = match (&diagnostic.path, diagnostic.line) {
+                (Some(path), Some(line)) => format!("{path}:{line}: "),
+                (Some(path), None) => format!("{path}: "),
+                (None, _) => String::new(),
+            };
+            format!("{place}{}: {}", diagnostic.severity, diagnostic.message)
+        })
+        .collect();
+    if DIAGNOSTICS_MAX < source.diagnostics.len() {
+        below.push(format!("and {} more", source.diagnostics.len() - DIAGNOSTICS_MAX));
+    }
+    if source.standing != Standing::Well {
+        let counts = &source.counts;
+        below.push(format!(
+            "in force: {}; {} applied, {} withheld, {} to prune",
+            source.applied_revision.as_deref().unwrap_or("no revision as a whole"),
+            counts.applied,
+            counts.withheld,
+            counts.to_prune
+        ));
+    }
+    Entry { standing: source.standing, line: format!("source {}  {}", source.name, source.message), below }
+}
+
+fn runtime(runtime: &RuntimeLine) -> Entry {
+    let below = runtime
+        .modules
+        .iter()
+        .filter(|module| matches!(module.standing, Standing::Wrong | Standing::Waiting))
+        .map(module)
+        .collect();
+    let state = if runtime.state.to_string().is_empty() { String::new() } else { format!("{}: ", runtime.state) };
+    Entry { standing: runtime.standing, line: format!("runtime {}  {state}{}", runtime.name, runtime.message), below }
+}
+
+fn module(module: &ModuleLine) -> String {
+    let version = module.version.as_deref().unwrap_or("no version");
+    let channel = module.channel.as_deref().map(|channel| format!(" ({channel})")).unwrap_or_default();
+    let message = module.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+    format!("module {} {version}{channel}  {}{message}", module.name, module.state)
+}
+
+/// What is well, counted.
+fn well(overview: &Overview) -> String {
+    let is_well = |standing: Standing| standing == Standing::Well;
+    let sources: Vec<&SourceLine> = overview.sources.iter().filter(|source| is_well(source.standing)).collect();
+    let runtimes = overview.runtimes.iter().filter(|runtime| is_well(runtime.standing)).count();
+    let modules = overview.runtimes.iter().flat_map(|runtime| &runtime.modules);
+    let modules = modules.filter(|module| is_well(module.standing)).count();
+    let watchers = overview.watchers.iter().filter(|watcher| is_well(watcher.standing)).count();
+    let mut text = format!(
+        "Well: {}, {}, {}, {}",
+        counted(sources.len(), "source"),
+        counted(runtimes, "runtime"),
+        counted(modules, "module"),
+        counted(watchers, "watcher")
+    );
+    for source in sources {
+        let revision = source.applied_revision.as_deref().unwrap_or("no revision");
+        text.push_str(&format!("\n  source {} at {revision}, {} applied", source.name, source.counts.applied));
+    }
+    text
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests;

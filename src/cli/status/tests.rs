@@ -1,0 +1,102 @@
+use super::*;
+use crate::{
+    api::{
+        git_source::{Counts, DiagnosticEntry},
+        shared::State,
+    },
+    overview::WatcherLine,
+};
+
+fn source_line(name: &str, standing: Standing, message: &str, errors: usize) -> SourceLine {
+    let diagnostic = |number: usize| DiagnosticEntry {
+        severity: "error".to_owned(),
+        code: "unknown-field".to_owned(),
+        path: Some(format!("modules/cache/{number}.yaml")),
+        line: Some(7),
+        column: Some(3),
+        message: "there is no field `spec.versoin`; did you mean `version`?".to_owned(),
+    };
+    SourceLine {
+        name: name.to_owned(),
+        standing,
+        message: message.to_owned(),
+        applied_revision: Some("main@sha1:1111111111111111111111111111111111111111".to_owned()),
+        attempted_revision: None,
+        counts: Counts { applied: 12, withheld: 2, to_prune: 0 },
+        diagnostics: (1..=errors).map(diagnostic).collect(),
+    }
+}
+
+fn runtime_line(name: &str, standing: Standing, state: State, message: &str, modules: Vec<ModuleLine>) -> RuntimeLine {
+    RuntimeLine { name: name.to_owned(), standing, state, message: message.to_owned(), modules }
+}
+
+fn module_line(name: &str, standing: Standing, state: State, message: Option<&str>) -> ModuleLine {
+    ModuleLine {
+        name: name.to_owned(),
+        standing,
+        state,
+        version: Some("1.0.0".to_owned()),
+        channel: Some("regular".to_owned()),
+        message: message.map(str::to_owned),
+    }
+}
+
+fn text(overview: &Overview) -> String {
+    let mut out = anstream::StripStream::new(Vec::new());
+    write_text(&mut out, overview).unwrap();
+    String::from_utf8(out.into_inner()).unwrap()
+}
+
+#[test]
+fn problems_come_first_and_what_is_well_is_counted() {
+    let overview = Overview {
+        sources: vec![
+            source_line("kcp-system/bad", Standing::Wrong, "2 definitions are withheld", 7),
+            source_line("kcp-system/good", Standing::Well, "applied", 0),
+        ],
+        runtimes: vec![
+            runtime_line(
+                "kcp-system/broken",
+                Standing::Wrong,
+                State::Error,
+                "module cache: no version 1.2.0",
+                vec![
+                    module_line("cache", Standing::Wrong, State::Error, Some("no version 1.2.0")),
+                    module_line("mailer", Standing::Well, State::Ready, None),
+                ],
+            ),
+            runtime_line("kcp-system/fresh", Standing::Waiting, State::Unknown, "not looked at yet", Vec::new()),
+            runtime_line(
+                "kcp-system/quiet",
+                Standing::Stopped,
+                State::Ready,
+                "stopped by label operator.kyma-project.io/skip-reconciliation",
+                Vec::new(),
+            ),
+            runtime_line("kcp-system/well", Standing::Well, State::Ready, "kyma is ready", Vec::new()),
+        ],
+        watchers: vec![WatcherLine {
+            name: "kcp-system/watcher".to_owned(),
+            standing: Standing::Well,
+            message: "Ready".to_owned(),
+        }],
+    };
+    insta::assert_snapshot!(text(&overview));
+}
+
+#[test]
+fn an_empty_control_plane_is_one_line() {
+    assert_eq!(text(&Overview::default()), "Well: 0 sources, 0 runtimes, 0 modules, 0 watchers\n");
+}
+
+#[test]
+fn a_thousand_problems_leave_room_on_the_screen() {
+    let wrong = |number: usize| {
+        runtime_line(&format!("kcp-system/{number:04}"), Standing::Wrong, State::Error, "no answer", Vec::new())
+    };
+    let overview = Overview { runtimes: (0..1000).map(wrong).collect(), ..Overview::default() };
+    let text = text(&overview);
+    assert!(text.lines().count() < 25);
+    assert!(text.contains("and 980 more"), "{text}");
+}

@@ -1,0 +1,293 @@
+//! The daemon as a process on a real API server: it starts, leads, says how it is, hands over, and ends; and the
+//! commands that ask and steer it.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Output,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tidegate::testbed::{Guarded, Repository};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    harness::{self, SOON, apply, eventually, holds},
+    stage::read,
+};
+
+const LEASE: &str = "893110f7.kyma-project.io";
+
+/// A namespace of one test in the shared KCP, with a user of its own, so that the audit log tells whose requests are
+/// whose.
+struct Place {
+    client: kube::Client,
+    namespace: String,
+    user: String,
+    folder: tempfile::TempDir,
+}
+
+struct Daemon {
+    process: Guarded,
+}
+
+impl Place {
+    async fn new() -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = harness::kcp().await;
+        let client = server.client().unwrap();
+        harness::install_own_crds(&client).await;
+        let namespace = harness::namespace(&client, "daemon").await;
+        let user = format!("daemon-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = harness::folder();
+        let kubeconfig = server.kubeconfig_of(&user, Some("system:masters")).unwrap().text();
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
+        Place { client, namespace, user, folder }
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    fn arguments(&self, identity: &str) -> Vec<String> {
+        [
+            format!("--kubeconfig={}", self.kubeconfig().display()),
+            format!("--namespace={}", self.namespace),
+            format!("--lease-namespace={}", self.namespace),
+            format!("--istio-namespace={}", self.namespace),
+            format!("--state={}", self.folder.path().join(identity).display()),
+            format!("--identity={identity}"),
+            "--metrics-address=127.0.0.1:0".to_owned(),
+            "--health-address=127.0.0.1:0".to_owned(),
+            "--lease-retry-period=200ms".to_owned(),
+            "--log-format=json".to_owned(),
+        ]
+        .into()
+    }
+
+    fn start(&self, identity: &str, more: &[&str]) -> Daemon {
+        let mut arguments = vec!["run".to_owned()];
+        arguments.extend(self.arguments(identity));
+        arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+        let log = self.folder.path().join(format!("{identity}.log"));
+        let process = Guarded::start(program(), arguments, self.folder.path(), &log).expect("the daemon starts");
+        Daemon { process }
+    }
+
+    /// Runs a command to its end.
+    async fn command(&self, arguments: &[&str]) -> Output {
+        tokio::process::Command::new(program())
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .output()
+            .await
+            .expect("the command runs")
+    }
+
+    async fn once(&self, repository: &Repository) -> (Option<i32>, String) {
+        let source = format!("--source={}", repository.path().display());
+        let mut arguments = vec!["run".to_owned(), "--once".to_owned(), "--timeout=60s".to_owned(), source];
+        arguments.extend(self.arguments("once"));
+        let output = tokio::process::Command::new(program()).args(arguments).output().await.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    async fn lease_holder(&self) -> Option<String> {
+        let sample = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": LEASE, "namespace": self.namespace}});
+        let api = harness::api_of(&self.client, &sample).await.unwrap();
+        let lease = api.get_opt(LEASE).await.unwrap()?;
+        lease.data["spec"]["holderIdentity"].as_str().map(str::to_owned)
+    }
+
+    /// Writes that our user sent since a mark.
+    async fn writes_since(&self, mark: u64) -> Vec<String> {
+        let records = harness::kcp().await.audit().unwrap().since(mark).unwrap();
+        let ours = records.iter().filter(|record| record.user == self.user && record.is_write());
+        ours.map(|record| format!("{} {} {}", record.verb, record.resource, record.name)).collect()
+    }
+
+    fn repository(&self, files: &[(&str, &str)]) -> Repository {
+        let repository = Repository::init(&self.folder.path().join("repo")).unwrap();
+        for (path, text) in files {
+            repository.write(path, &text.replace("NAMESPACE", &self.namespace)).unwrap();
+        }
+        repository.commit("first").unwrap();
+        repository
+    }
+}
+
+impl Daemon {
+    /// What `/readyz` or `/metrics` answers: status and body.
+    async fn ask(&self, purpose: &str, path: &str) -> Result<(u16, String), String> {
+        let address = self.address(purpose).ok_or_else(|| format!("not listening yet\n{}", self.process.log_tail()))?;
+        let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.map_err(|error| error.to_string())?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
+        Ok((status, body.to_owned()))
+    }
+
+    /// The address that the log names.
+    fn address(&self, purpose: &str) -> Option<SocketAddr> {
+        let log = std::fs::read_to_string(self.process.log()).ok()?;
+        let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut listening =
+            records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == purpose);
+        listening.next()?["context"]["address"].as_str()?.parse().ok()
+    }
+
+    async fn until_ready(&self) {
+        eventually("the daemon is ready", SOON, async || match self.ask("health", "/readyz").await? {
+            (200, _) => Ok(()),
+            (_, body) => Err(format!("{body}\n{}", self.process.log_tail())),
+        })
+        .await;
+    }
+
+    async fn until_ended(&mut self) -> Option<i32> {
+        let process = &mut self.process;
+        eventually("the daemon ends", SOON, async || process.ended().ok_or_else(|| "it runs".to_owned())).await.code()
+    }
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_tidegate"))
+}
+
+const RELEASE: &str = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {name: cache, namespace: NAMESPACE}\nspec:\n  moduleName: cache\n  ocmComponentName: example.org/module/cache\n  channels: [{channel: regular, version: 1.0.0}]\n";
+const TEMPLATE: &str = "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: cache-1.0.0\n  namespace: NAMESPACE\n  annotations: {tidegate.dev/module-path: objects}\nspec:\n  moduleName: cache\n  version: 1.0.0\n";
+const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cache, namespace: kyma-system}\ndata: {a: b}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_leads_the_other_names_it_and_takes_over_when_it_ends() {
+    let place = Place::new().await;
+    let mut first = place.start("first", &[]);
+    first.until_ready().await;
+    assert_eq!(place.lease_holder().await.as_deref(), Some("tidegate_first"));
+    let (status, metrics) = first.ask("metrics", "/metrics").await.unwrap();
+    assert_eq!(status, 200);
+    assert!(metrics.contains("\ntidegate_leading 1\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_api_requests_total{cluster=\"kcp\",verb=\"list\"}"), "{metrics}");
+
+    let second = place.start("second", &[]);
+    eventually("the second says who leads", SOON, async || match second.ask("health", "/readyz").await? {
+        (503, body) if body.contains("not leading: tidegate_first holds the Lease") => Ok(()),
+        (status, body) => Err(format!("{status} {body}")),
+    })
+    .await;
+    assert_eq!(second.ask("health", "/healthz").await.unwrap().0, 200);
+
+    first.process.signal("TERM");
+    assert_eq!(first.until_ended().await, Some(0));
+    // The Lease lasts for three minutes; that the other takes over soon means that it was given back.
+    second.until_ready().await;
+    assert_eq!(place.lease_holder().await.as_deref(), Some("tidegate_second"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
+    let place = Place::new().await;
+    let repository =
+        place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
+    let now = k8s_openapi::jiff::Timestamp::now();
+    apply(
+        &place.client,
+        &json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": LEASE, "namespace": place.namespace},
+            "spec": {"holderIdentity": "klm-controller-manager-0_3f0e", "leaseDurationSeconds": 3600,
+                "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}")}}),
+    )
+    .await;
+    let mark = harness::kcp().await.audit().unwrap().mark();
+    let source = format!("--source={}", repository.path().display());
+    let mut daemon = place.start("waits", &[&source]);
+    eventually("it names Lifecycle Manager", SOON, async || match daemon.ask("health", "/readyz").await? {
+        (503, body) if body.contains("not leading: klm-controller-manager-0_3f0e holds the Lease") => Ok(()),
+        (status, body) => Err(format!("{status} {body}\n{}", daemon.process.log_tail())),
+    })
+    .await;
+    holds("nothing is written", Duration::from_secs(3), async || match place.writes_since(mark).await {
+        writes if writes.is_empty() => Ok(()),
+        writes => Err(format!("{writes:?}")),
+    })
+    .await;
+    daemon.process.signal("TERM");
+    assert_eq!(daemon.until_ended().await, Some(0));
+    assert_eq!(place.lease_holder().await.as_deref(), Some("klm-controller-manager-0_3f0e"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_ends_with_what_became_of_everything() {
+    let place = Place::new().await;
+    let repository =
+        place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
+    let (code, log) = place.once(&repository).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(read(&place.client, "ModuleReleaseMeta", &place.namespace, "cache").await.is_some());
+
+    // A Kyma that nobody gave access to cannot be done.
+    let kyma = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {name: lonely, namespace: NAMESPACE}\nspec: {channel: regular}\n";
+    repository.write("kyma.yaml", &kyma.replace("NAMESPACE", &place.namespace)).unwrap();
+    repository.commit("a runtime").unwrap();
+    let (code, log) = place.once(&repository).await;
+    assert_eq!(code, Some(5), "{log}");
+    assert!(log.contains(&format!("not done: runtime {}/lonely: ", place.namespace)), "{log}");
+
+    repository
+        .write("template.yaml", &TEMPLATE.replace("NAMESPACE", &place.namespace).replace("version: 1", "versoin: 1"))
+        .unwrap();
+    repository.commit("a mistake").unwrap();
+    let (code, log) = place.once(&repository).await;
+    assert_eq!(code, Some(3), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sources_are_asked_stopped_and_shown_by_commands() {
+    let place = Place::new().await;
+    let repository =
+        place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
+    apply(
+        &place.client,
+        &json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": {"name": "landscape", "namespace": place.namespace},
+            "spec": {"url": repository.url(), "ref": {"branch": "main"}, "interval": "1h"}}),
+    )
+    .await;
+    let daemon = place.start("commands", &["--allow-local-sources"]);
+    daemon.until_ready().await;
+    let namespace = place.namespace.as_str();
+    let run = async |arguments: &[&str]| {
+        let output = place.command(&[arguments, &["-n", namespace]].concat()).await;
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+
+    let (code, text) = run(&["reconcile", "landscape", "--wait", "--timeout=60s"]).await;
+    assert_eq!(code, Some(0), "{text}\n{}", daemon.process.log_tail());
+    assert!(text.starts_with(&format!("GitSource {namespace}/landscape: done: ")), "{text}");
+    let (code, text) = run(&["status"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Well: 1 source, 0 runtimes, 0 modules, 0 watchers"), "{text}");
+
+    let (code, text) = run(&["suspend", "gitsource/landscape"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let (_, text) = run(&["status", "-o", "json"]).await;
+    let shown: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(shown["sources"][0]["standing"], "stopped", "{text}");
+    assert_eq!(run(&["resume", "gs/landscape"]).await.0, Some(0));
+
+    let (code, text) = run(&["reconcile", "nothing"]).await;
+    assert_eq!(code, Some(2));
+    assert!(text.contains("there is no GitSource, Kyma, Manifest or Watcher `nothing`"), "{text}");
+    assert_eq!(run(&["suspend", "watcher/landscape"]).await.0, Some(2));
+}
