@@ -6,9 +6,10 @@
 //!
 //! A stream is cut into its documents first, so that one broken document hides no other. Depth, number of nodes,
 //! number of documents and the growth by aliases are limited, and an error names the limit that it met. No error
-//! quotes the text: it may hold secrets.
+//! quotes a value: it may be a secret.
 
 mod own;
+mod positions;
 mod read;
 mod write;
 
@@ -16,6 +17,7 @@ use serde_json::{Map, Value};
 
 pub use self::{
     own::{OwnError, read_own},
+    positions::Positions,
     read::{decode, parse, parse_each},
     write::to_string,
 };
@@ -215,21 +217,6 @@ impl Node {
         match part {
             PathPart::Key(name) => self.get(name),
             PathPart::Index(index) => self.items().get(*index),
-        }
-    }
-
-    /// Moves everything down by some lines: a document knows only its own part of the stream.
-    fn shift(&mut self, lines: u32) {
-        self.line += lines;
-        match &mut self.value {
-            NodeValue::Seq(items) => items.iter_mut().for_each(|item| item.shift(lines)),
-            NodeValue::Map(entries) => {
-                for entry in entries {
-                    entry.key_line += lines;
-                    entry.value.shift(lines);
-                }
-            }
-            _ => {}
         }
     }
 }

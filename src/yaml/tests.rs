@@ -35,6 +35,66 @@ fn scalars_are_read_as_kubectl_reads_them() {
 }
 
 #[test]
+fn numbers_and_words_are_what_go_makes_of_them() {
+    let equal = |text: &str, expected: Value| check(&format!("- {text}"), json!([expected]));
+    for (text, number) in [
+        ("010", 8),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("0b101", 5),
+        ("-0x10", -16),
+        ("+12", 12),
+        ("1_000", 1000),
+        ("08", 8),
+        ("-0", 0),
+        ("1.", 1),
+        ("2e2", 200),
+        ("00", 0),
+    ] {
+        equal(text, json!(number));
+    }
+    equal(".5", json!(0.5));
+    equal("-1.25e-2", json!(-0.0125));
+    equal("99999999999999999999", json!(1e20));
+    for text in [
+        "1e400",
+        "0x",
+        "1:20",
+        "2001-01-01",
+        "1.2.3",
+        "yEs",
+        "nUll",
+        "0x1p3",
+        "--1",
+        "+-1",
+        "_1",
+        ".",
+        "1e",
+        "e3",
+        "v1",
+    ] {
+        equal(text, json!(text));
+    }
+    equal("!!str 1", json!("1"));
+    equal("! 1", json!("1"));
+    equal("!!int \"3\"", json!(3));
+    equal("!custom 3", json!("3"));
+    equal("\"\\ud83d\\ude00\"", json!("😀"));
+}
+
+#[test]
+fn aliases_and_merges_are_written_out() {
+    check("a: &a [1, &b {x: 1}]\nc: *a\nd: *b", json!({"a": [1, {"x": 1}], "c": [1, {"x": 1}], "d": {"x": 1}}));
+    check(
+        "a: &a {x: 1, z: 1}\nb: &b {x: 2, w: 2}\nc: {<<: [*a, *b], z: 3}",
+        json!({"a": {"x": 1, "z": 1}, "b": {"x": 2, "w": 2}, "c": {"z": 3, "x": 1, "w": 2}}),
+    );
+    check("'<<': 1", json!({"<<": 1}));
+    check_error("a: &a [*a]", (1, 8), ParseErrorKind::Syntax, "this alias stands within its own anchor");
+    check_error("<<: 1", (1, 5), ParseErrorKind::Syntax, "`<<` must be followed by a mapping or an alias of one");
+}
+
+#[test]
 fn documents_without_content_are_left_out() {
     assert_eq!(json(""), Vec::<Value>::new());
     assert_eq!(json("# only this\n---\n---\n# and this\n...\n"), Vec::<Value>::new());
@@ -65,6 +125,10 @@ fn every_node_and_key_has_its_position() {
     assert_eq!(node.position(&path(&["a", "b", "1", "d"])), (5, 8));
     assert_eq!(node.key_position(&path(&["a", "b", "1", "d"])), (5, 5));
     assert_eq!(node.position(&path(&["a", "missing"])), (2, 1));
+    let positions = Positions::of(node);
+    for parts in [&["a", "b", "0"][..], &["a", "b", "1", "d"], &["a", "missing"], &["a"], &[], &["x", "y"]] {
+        assert_eq!(positions.position(&path(parts)), node.position(&path(parts)), "{parts:?}");
+    }
 }
 
 #[test]
@@ -77,12 +141,10 @@ fn errors_say_what_and_where() {
     check_error("a: b: c\n", (1, 5), Syntax, "a second `:` makes no sense here");
     check_error("a: .inf\n", (1, 4), Syntax, "this number is infinite or no number, which JSON cannot say");
     check_error("a: 1\n---\n{{ x }}: 1\n", (3, 2), Syntax, "a key must be a text, not a list or a mapping");
-    deeply(|| {
-        let deep = "[".repeat(101);
-        check_error(&deep, (1, 101), Limit, "lists and mappings are nested deeper than the limit of 100 levels");
-        let deep: String = (0..101).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
-        check_error(&deep, (101, 101), Limit, "lists and mappings are nested deeper than the limit of 100 levels");
-    });
+    let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    check_error(&deep, (1, 102), Limit, "lists and mappings are nested deeper than the limit of 100 levels");
+    let deep: String = (0..101).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    check_error(&deep, (101, 101), Limit, "lists and mappings are nested deeper than the limit of 100 levels");
     let bomb: String = (0..9)
         .map(|level| {
             let items = if level == 0 { "x".to_owned() } else { format!("*l{}", level - 1) };
@@ -98,17 +160,10 @@ fn errors_say_what_and_where() {
 
 #[test]
 fn depth_within_the_limit_is_read() {
-    deeply(|| {
-        let text = format!("{}{}", "[".repeat(100), "]".repeat(100));
-        assert!(parse(&text, &Limits::default()).is_ok());
-        let text: String = (0..99).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
-        assert!(parse(&text, &Limits::default()).is_ok());
-    });
-}
-
-/// Runs on a stack like a program's own: frames of a debug build are large.
-fn deeply(work: impl FnOnce() + Send + 'static) {
-    std::thread::Builder::new().stack_size(16 << 20).spawn(work).unwrap().join().unwrap();
+    let text = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    assert!(parse(&text, &Limits::default()).is_ok());
+    let text: String = (0..99).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    assert!(parse(&text, &Limits::default()).is_ok());
 }
 
 #[test]

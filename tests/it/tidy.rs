@@ -18,7 +18,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("revision", 0, &["serde"]),
     ("diagnostic", 0, &["serde"]),
     ("object", 0, &["serde", "serde_json", "sha2"]),
-    ("yaml", 0, &["serde", "serde_json", "serde_saphyr", "serde_yaml"]),
+    ("yaml", 0, &["granit_parser", "serde", "serde_json", "serde_saphyr", "serde_yaml"]),
     // core: pure functions of values
     // `cel`, `regex` and `semver`: CRD rules are checked before anything is applied.
     ("schema", 1, &["cel", "k8s_openapi", "regex", "serde", "serde_json"]),

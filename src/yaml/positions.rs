@@ -1,0 +1,79 @@
+//! Where the nodes of a tree stand, without the tree: what is kept of thousands of definitions must be small.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use super::{Node, NodeValue};
+use crate::object::PathPart;
+
+/// The positions of all values and keys of a tree, by the hash of their path.
+///
+/// Two paths with one hash would only make a message name the wrong line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Positions(Box<[Position]>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Position {
+    path: u64,
+    value: (u32, u32),
+    key: (u32, u32),
+}
+
+impl Positions {
+    /// Of a tree.
+    pub fn of(node: &Node) -> Positions {
+        let mut positions = Vec::new();
+        collect(node, &DefaultHasher::new(), (node.line, node.column), &mut positions);
+        positions.sort_unstable_by_key(|position| position.path);
+        Positions(positions.into_boxed_slice())
+    }
+
+    /// Line and column of the value at a path, or of the last key on the way there if the path leaves the tree; as
+    /// [`Node::position`].
+    pub fn position(&self, path: &[PathPart]) -> (u32, u32) {
+        if let Some(position) = self.find(path) {
+            return position.value;
+        }
+        let parents = (0..path.len()).rev().map(|end| &path[..end]);
+        parents.filter_map(|parent| self.find(parent)).map(|position| position.key).next().unwrap_or((1, 1))
+    }
+
+    fn find(&self, path: &[PathPart]) -> Option<&Position> {
+        let mut hasher = DefaultHasher::new();
+        path.iter().for_each(|part| part.hash(&mut hasher));
+        let wanted = hasher.finish();
+        self.0.binary_search_by_key(&wanted, |position| position.path).ok().map(|index| &self.0[index])
+    }
+}
+
+fn collect(node: &Node, path: &DefaultHasher, key: (u32, u32), positions: &mut Vec<Position>) {
+    positions.push(Position { path: path.finish(), value: (node.line, node.column), key });
+    let below = |part: &PathPart| {
+        let mut path = path.clone();
+        part.hash(&mut path);
+        path
+    };
+    match &node.value {
+        NodeValue::Seq(items) => {
+            for (index, item) in items.iter().enumerate() {
+                collect(item, &below(&PathPart::Index(index)), (item.line, item.column), positions);
+            }
+        }
+        NodeValue::Map(entries) => {
+            // One text serves all keys of the mapping.
+            let mut part = PathPart::Key(String::new());
+            for entry in entries {
+                if let PathPart::Key(text) = &mut part {
+                    text.clear();
+                    text.push_str(&entry.key);
+                }
+                collect(&entry.value, &below(&part), (entry.key_line, entry.key_column), positions);
+            }
+        }
+        NodeValue::Null
+        | NodeValue::Bool(_)
+        | NodeValue::Int(_)
+        | NodeValue::UInt(_)
+        | NodeValue::Float(_)
+        | NodeValue::Str(_) => {}
+    }
+}

@@ -1,0 +1,240 @@
+//! Errors in the user's words: what is wrong, where, and what to do. Nothing of the text is quoted but keys.
+
+use granit_parser::{ErrorKind, ScanError};
+
+use crate::yaml::{Limits, ParseError, ParseErrorKind, short};
+
+/// Line and column, from 1.
+pub(super) type At = (u32, u32);
+
+/// Says what is wrong with a document.
+pub(super) fn explain(error: &ScanError, text: &str, lines_before: u32, limits: &Limits) -> ParseError {
+    let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX - 1);
+    let marker = error.marker();
+    let (mut line, mut column) = (number(marker.line()).max(1), number(marker.col()) + 1);
+    // At the end of the text the parser stands on a line that does not exist; the last line with text says more.
+    let content = text.trim_end();
+    let last = number(content.lines().count().max(1));
+    if last < line {
+        line = last;
+        column = content.lines().last().map_or(1, |line| number(line.chars().count()) + 1);
+    }
+    let (kind, message, hint) = sentence(error, limits);
+    // Some mistakes confuse the parser in many ways; the user wants to hear of the mistake.
+    let mistake = if kind == ParseErrorKind::Syntax { mistake(text, line, &message) } else { None };
+    match mistake {
+        Some((at, message, hint)) => at_line(at, lines_before, kind, message.to_owned(), Some(hint)),
+        None => at_line((line, column), lines_before, kind, message, hint),
+    }
+}
+
+/// A syntax error that this reader finds.
+pub(super) fn syntax(at: At, lines_before: u32, message: &str, hint: &'static str) -> ParseError {
+    at_line(at, lines_before, ParseErrorKind::Syntax, message.to_owned(), Some(hint))
+}
+
+/// A key that a mapping has already.
+pub(super) fn duplicate_key(at: At, lines_before: u32, key: &str) -> ParseError {
+    let message = format!("the key `{}` occurs twice in this mapping", short(key));
+    at_line(at, lines_before, ParseErrorKind::DuplicateKey, message, Some("remove one of them"))
+}
+
+/// Too many levels.
+pub(super) fn depth(at: At, lines_before: u32, limits: &Limits) -> ParseError {
+    let (kind, message, hint) = depth_sentence(limits);
+    at_line(at, lines_before, kind, message, hint)
+}
+
+/// Too many values.
+pub(super) fn nodes(at: At, lines_before: u32, limits: &Limits) -> ParseError {
+    let message = format!("the document has more than the limit of {} values", limits.nodes_max);
+    at_line(at, lines_before, ParseErrorKind::Limit, message, Some("split it into several documents"))
+}
+
+/// Too many values by aliases.
+pub(super) fn aliases(at: At, lines_before: u32, limits: &Limits) -> ParseError {
+    let message =
+        format!("aliases make this document larger than the limit of {} added values", limits.alias_nodes_max);
+    at_line(at, lines_before, ParseErrorKind::Limit, message, Some("write the values out, or use fewer aliases"))
+}
+
+fn at_line(
+    (line, column): At,
+    lines_before: u32,
+    kind: ParseErrorKind,
+    message: String,
+    hint: Option<&'static str>,
+) -> ParseError {
+    ParseError { line: line + lines_before, column, kind, message, hint: hint.map(str::to_owned) }
+}
+
+fn depth_sentence(limits: &Limits) -> (ParseErrorKind, String, Option<&'static str>) {
+    let message = format!("lists and mappings are nested deeper than the limit of {} levels", limits.depth_max);
+    (ParseErrorKind::Limit, message, Some("no definition needs so many"))
+}
+
+fn sentence(error: &ScanError, limits: &Limits) -> (ParseErrorKind, String, Option<&'static str>) {
+    let (message, hint) = match error.kind() {
+        ErrorKind::RecursionLimitExceeded => return depth_sentence(limits),
+        ErrorKind::UnclosedQuotedScalar => ("this quote is never closed", "close it on the same line"),
+        ErrorKind::InvalidQuotedScalarIndent | ErrorKind::DocumentIndicatorInQuotedScalar => {
+            (OPEN_QUOTE, "close it on the line where it begins")
+        }
+        ErrorKind::UnclosedFlowCollection { .. }
+        | ErrorKind::UnexpectedEofFlowSequence
+        | ErrorKind::UnexpectedEofFlowMapping
+        | ErrorKind::UnexpectedEofImplicitFlowMapping => {
+            ("this bracket is never closed", "close it, or quote a text that begins with a bracket")
+        }
+        ErrorKind::InvalidFlowScalarIndent => (OPEN_BRACKET, "close it on the line where it begins"),
+        ErrorKind::MisplacedFlowCollectionEnd => {
+            ("this closing bracket has no opening one", "remove it, or quote the text")
+        }
+        ErrorKind::MismatchedFlowCollectionEnd { .. } => {
+            ("this bracket closes another kind of bracket", "`[` goes with `]` and `{` with `}`")
+        }
+        ErrorKind::ExpectedFlowMappingSeparator => {
+            ("`,` or `}` is missing here", "fields between braces are separated by `,`")
+        }
+        ErrorKind::ExpectedFlowSequenceSeparator => {
+            ("`,` or `]` is missing here", "items between brackets are separated by `,`")
+        }
+        ErrorKind::InvalidColonPlacement | ErrorKind::FlowMappingValueAdjacentCollection => {
+            (COLON_MISPLACED, "check the lines above for a bracket or quote that is not closed")
+        }
+        ErrorKind::ExpectedBlockMappingKey => (
+            "a field `name: value` must stand here",
+            "check the indentation of this line: fields of one mapping begin in the same column",
+        ),
+        ErrorKind::ExpectedBlockSequenceEntry => (
+            "an item of the list, `- …`, must stand here",
+            "check the indentation of this line: items of one list begin in the same column",
+        ),
+        ErrorKind::MappingValueNotAllowed | ErrorKind::MappingKeyNotAllowed => {
+            ("a second `:` makes no sense here", "check the indentation, or quote a value that contains `: `")
+        }
+        ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => {
+            ("this line has no `:` after its key", "write `name: value`")
+        }
+        ErrorKind::InvalidIndentation => (INDENTATION, "use two spaces for each level"),
+        ErrorKind::TabNotAllowed
+        | ErrorKind::TabInBlockIndentation
+        | ErrorKind::TabAtBlockScalarStart
+        | ErrorKind::TabInIndentation
+        | ErrorKind::TabInPlainScalar => ("a tab must not indent YAML", "indent with spaces"),
+        ErrorKind::UnexpectedCharacter { .. } => {
+            ("this character cannot begin a value", "quote a value that begins with `@`, `` ` ``, `%`, `&`, `*` or `!`")
+        }
+        ErrorKind::MissingAnchorOrAliasName => {
+            ("`&` or `*` must be followed by a name", "quote a value that begins with `&` or `*`")
+        }
+        ErrorKind::UnknownAnchor => (
+            "this alias names an anchor that does not exist",
+            "define it with `&` before, or quote a text that begins with `*`",
+        ),
+        ErrorKind::BlockSequenceEntryNotAllowed | ErrorKind::BlockEntryInFlowCollection => {
+            ("a list must not begin here", "put `- ` on a line of its own below the key")
+        }
+        ErrorKind::UnknownQuotedScalarEscape | ErrorKind::InvalidQuotedScalarHexEscape => {
+            ("this escape after `\\` is unknown", "write `\\\\` for a backslash, or use single quotes")
+        }
+        ErrorKind::InvalidTrailingSingleQuotedScalar | ErrorKind::InvalidTrailingDoubleQuotedScalar => {
+            ("text follows the closing quote", "quote the whole value")
+        }
+        ErrorKind::CommentInterceptedScalar => {
+            ("a comment interrupts this text", "quote the text, or move the comment")
+        }
+        ErrorKind::CommentNotSeparated => ("a `#` must follow a space", "put a space before `#`, or quote the text"),
+        ErrorKind::UndeclaredTagHandle => ("this tag is unknown", "quote a value that begins with `!`"),
+        ErrorKind::ExpectedNodeContent => {
+            ("a value is missing here", "write a value, or quote one that begins with a special character")
+        }
+        ErrorKind::BomInsideDocument => ("a byte order mark stands in the middle of the text", "remove it"),
+        ErrorKind::InvalidBlockScalarIndent => {
+            ("this line of the text block is indented less than its first line", "indent it alike")
+        }
+        // The parser's own words, which never quote the text; all kinds that people meet are above.
+        other => {
+            let message = format!("this is not valid YAML: {}", short(&other.to_string()));
+            return (ParseErrorKind::Syntax, message, None);
+        }
+    };
+    (ParseErrorKind::Syntax, message.to_owned(), Some(hint))
+}
+
+/// The mistake behind a syntax error: where it is, what it is, what to do.
+fn mistake(text: &str, line: u32, message: &str) -> Option<(At, &'static str, &'static str)> {
+    if let Some(at) = conflict(text) {
+        return Some((at, "this is the mark of a merge that was not resolved", "resolve the merge and commit again"));
+    }
+    if let Some(at) = tab_in_indentation(text, line) {
+        return Some((at, "a tab must not indent YAML", "indent with spaces"));
+    }
+    if !MISPLACED.contains(&message) {
+        return None;
+    }
+    let (at, opening) = left_open(text, line)?;
+    Some(match opening {
+        '[' | '{' => (at, "this bracket is never closed", "close it, or quote a text that begins with a bracket"),
+        _ => (at, "this quote is never closed", "close it on the same line"),
+    })
+}
+
+/// What the parser says when a quote or a bracket further up was left open.
+const MISPLACED: [&str; 4] = [COLON_MISPLACED, OPEN_QUOTE, OPEN_BRACKET, INDENTATION];
+const COLON_MISPLACED: &str = "a `:` makes no sense here";
+const OPEN_QUOTE: &str = "a quote further up is not closed";
+const OPEN_BRACKET: &str = "a bracket further up is not closed";
+const INDENTATION: &str = "the indentation of this line fits nothing above it";
+
+/// The first mark that git leaves where a merge failed.
+fn conflict(text: &str) -> Option<At> {
+    let is_mark = |line: &str| ["<<<<<<< ", ">>>>>>> ", "======="].iter().any(|mark| line.starts_with(mark));
+    let lines: Vec<u32> = (1..).zip(text.lines()).filter(|(_, line)| is_mark(line)).map(|(number, _)| number).collect();
+    // A single row of `=` may be a title in a comment or a text.
+    if lines.len() < 2 { None } else { lines.first().map(|line| (*line, 1)) }
+}
+
+/// The nearest quote or bracket at or above a line that its own line does not close.
+fn left_open(text: &str, line: u32) -> Option<(At, char)> {
+    /// How far up to look: what is open for longer is probably meant.
+    const LINES_MAX: usize = 50;
+    let before: Vec<(u32, &str)> = (1..).zip(text.lines()).take_while(|(number, _)| *number <= line).collect();
+    before.iter().rev().take(LINES_MAX).find_map(|(number, content)| {
+        let (column, opening) = open_in_line(content)?;
+        Some(((*number, column), opening))
+    })
+}
+
+fn open_in_line(line: &str) -> Option<(u32, char)> {
+    let mut brackets = Vec::new();
+    let mut quote = None;
+    let mut before = ' ';
+    for (column, c) in (1_u32..).zip(line.chars()) {
+        match (quote, c) {
+            (Some((_, open)), _) if c == open => quote = None,
+            (Some(_), _) => {}
+            // Within a word, a quote is an apostrophe and a bracket is a letter like others.
+            (None, '"' | '\'') if !before.is_alphanumeric() => quote = Some((column, c)),
+            (None, '[' | '{') if !before.is_alphanumeric() => brackets.push((column, c)),
+            (None, ']' | '}') => {
+                brackets.pop();
+            }
+            (None, '#') if before.is_whitespace() => break,
+            (None, _) => {}
+        }
+        before = c;
+    }
+    quote.or_else(|| brackets.first().copied())
+}
+
+/// A tab among the white space that begins the line of an error or one beside it.
+fn tab_in_indentation(text: &str, line: u32) -> Option<At> {
+    [line, line + 1, line.saturating_sub(1)].into_iter().filter(|number| *number != 0).find_map(|number| {
+        let content = text.lines().nth(usize::try_from(number).ok()? - 1)?;
+        let white = content.chars().take_while(|c| c.is_whitespace());
+        let before = white.take_while(|c| *c != '\t').count();
+        let is_tab = content.chars().nth(before) == Some('\t');
+        is_tab.then(|| (number, u32::try_from(before).unwrap_or(u32::MAX - 1) + 1))
+    })
+}
