@@ -123,7 +123,7 @@ pub struct Definition {
     /// Where the objects of a ModuleTemplate live, if in git.
     pub module: Option<ModuleSource>,
     /// Where its fields stand, for warnings that name one.
-    pub fields: Arc<yaml::Node>,
+    pub fields: Arc<yaml::Positions>,
 }
 
 /// A definition that is not applied.

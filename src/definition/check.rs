@@ -45,8 +45,13 @@ struct Check<'a> {
 }
 
 /// Checks a document. `None` for what is no definition of ours, or one without a name that would say which.
-pub(super) fn document(out: &mut Vec<Diagnostic>, path: &Arc<str>, node: Node, options: &Options) -> Option<Candidate> {
-    let found = kinds::find(&node);
+pub(super) fn document(
+    out: &mut Vec<Diagnostic>,
+    path: &Arc<str>,
+    node: &Node,
+    options: &Options,
+) -> Option<Candidate> {
+    let found = kinds::find(node);
     let kinds::Found::Ours(kind) = found else {
         let (line, column) = (node.line, node.column);
         if let Some((diagnostic, field)) = kinds::refusal(&found, options.strict) {
@@ -61,15 +66,15 @@ pub(super) fn document(out: &mut Vec<Diagnostic>, path: &Arc<str>, node: Node, o
         }
         return None;
     };
-    let node = Arc::new(node);
-    let mut check = Check { path, node: &node, options, out: Vec::new() };
-    let candidate = check.definition(kind, &node);
+    let mut check = Check { path, node, options, out: Vec::new() };
+    let candidate = check.definition(kind);
     out.append(&mut check.out);
     candidate
 }
 
 impl Check<'_> {
-    fn definition(&mut self, kind: Kind, node: &Arc<Node>) -> Option<Candidate> {
+    fn definition(&mut self, kind: Kind) -> Option<Candidate> {
+        let node = self.node;
         let place = Place::at(self.path, node.line, node.column);
         let mut value = node.to_json();
         self.leave_out_server_fields(&mut value);
@@ -84,6 +89,11 @@ impl Check<'_> {
             spec.insert("descriptor".to_owned(), json!({}));
         }
         self.generate_name(&value);
+        if matches!(value.get("spec"), None | Some(Value::Null)) {
+            // The schemas accept it; a definition that says nothing was cut off or is indented wrongly.
+            let message = format!("the required field `spec` is missing, so this {kind} says nothing");
+            self.error(place.clone(), code::REQUIRED, message, "add `spec`");
+        }
         self.schema(kind, &value);
         self.metadata(kind, &value);
         let has_errors = self.has_errors();
@@ -109,7 +119,7 @@ impl Check<'_> {
                 digest: object.digest(),
                 object,
                 module: None,
-                fields: Arc::clone(node),
+                fields: Arc::new(yaml::Positions::of(node)),
             })),
             _ => None,
         };

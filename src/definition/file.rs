@@ -130,7 +130,7 @@ fn read(path: &Arc<str>, content: &Content, options: &Options) -> FileRead {
     for document in parse(path, bytes, &options.limits) {
         match document {
             Ok(node) => {
-                let candidate = check::document(&mut read.diagnostics, path, node, options);
+                let candidate = check::document(&mut read.diagnostics, path, &node, options);
                 read.candidates.extend(candidate);
             }
             Err(diagnostic) => read.diagnostics.push(diagnostic),

@@ -1,1 +1,223 @@
+use std::fmt::Write as _;
 
+use super::*;
+use crate::{
+    revision::Revision,
+    snapshot::{Content, File},
+};
+
+const TEMPLATE: &str = "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleTemplate
+metadata:
+  name: cache-1.0.0
+  namespace: kcp-system
+  annotations: {tidegate.dev/module-path: modules/cache/objects}
+spec:
+  moduleName: cache
+  version: 1.0.0
+";
+const RELEASE: &str = "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleReleaseMeta
+metadata: {name: cache, namespace: kcp-system}
+spec:
+  moduleName: cache
+  ocmComponentName: example.com/module/cache
+  channels:
+  - {channel: regular, version: 1.0.0}
+";
+const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cache}\n";
+
+fn kyma(name: &str, channel: &str) -> String {
+    format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {{name: {name}, namespace: kcp-system}}\n\
+         spec:\n  channel: {channel}\n  modules: [{{name: cache}}]\n"
+    )
+}
+
+fn oid(text: &str) -> Oid {
+    let digest = Digest::of_bytes(text.as_bytes()).to_string();
+    digest[..40].parse().unwrap()
+}
+
+/// A snapshot of texts; the id of a folder stands for its path, that of a file for its content.
+fn snapshot<'a>(files: impl IntoIterator<Item = (&'a str, String)>) -> Snapshot {
+    let mut snapshot = Snapshot::empty(Revision::WorkTree);
+    for (path, text) in files {
+        for (end, _) in path.match_indices('/') {
+            snapshot.trees.insert(path[..end].into(), oid(&path[..end]));
+        }
+        let file = File { id: oid(&text), content: Content::Text(text.into_bytes().into()) };
+        snapshot.files.insert(path.into(), file);
+    }
+    snapshot
+}
+
+fn good() -> Vec<(&'static str, String)> {
+    vec![
+        ("modules/cache/template.yaml", TEMPLATE.to_owned()),
+        ("modules/cache/release.yaml", RELEASE.to_owned()),
+        ("modules/cache/objects/config.yaml", OBJECT.to_owned()),
+        ("kymas/dev.yaml", kyma("dev", "regular")),
+    ]
+}
+
+fn with(path: &'static str, text: &str) -> Snapshot {
+    snapshot(good().into_iter().filter(|(other, _)| *other != path).chain([(path, text.to_owned())]))
+}
+
+/// What is good, what is withheld, and the codes of the diagnostics, each as `path:line code`.
+fn look(snapshot: &Snapshot, options: &Options) -> (Vec<String>, Vec<String>, Vec<String>) {
+    let mut diagnostics = Diagnostics::default();
+    let definitions = read(&mut diagnostics, snapshot, options, &mut Cache::default());
+    let good = definitions.good.keys().map(|(kind, key)| format!("{kind} {}", key.name())).collect();
+    let withheld =
+        definitions.withheld.iter().map(|withheld| format!("{} {}", withheld.kind, withheld.key.name())).collect();
+    let codes = diagnostics.sorted().into_iter().map(|diagnostic| {
+        let place = diagnostic.place.map_or_else(String::new, |place| format!("{}:{}", place.path, place.line));
+        format!("{place} {}", diagnostic.code)
+    });
+    (good, withheld, codes.collect())
+}
+
+#[track_caller]
+fn check(snapshot: &Snapshot, good: &[&str], withheld: &[&str], codes: &[&str]) {
+    let owned = |texts: &[&str]| -> Vec<String> { texts.iter().map(ToString::to_string).collect() };
+    assert_eq!(look(snapshot, &Options::default()), (owned(good), owned(withheld), owned(codes)));
+}
+
+#[test]
+fn a_good_repository_is_all_good() {
+    let snapshot = snapshot(good());
+    check(&snapshot, &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev"], &[], &[]);
+}
+
+#[test]
+fn the_descriptor_of_a_module_in_git_is_filled_in() {
+    let definitions = read(&mut Diagnostics::default(), &snapshot(good()), &Options::default(), &mut Cache::default());
+    let template = &definitions.good[&(Kind::ModuleTemplate, Key::new("kcp-system", "cache-1.0.0"))];
+    let component = template.object.value().pointer("/spec/descriptor/component").unwrap();
+    assert_eq!(component, &serde_json::json!({"name": "example.com/module/cache", "version": "1.0.0"}));
+    assert_eq!(template.digest, template.object.digest());
+    let source = template.module.clone().unwrap();
+    assert_eq!(source, ModuleSource { path: "modules/cache/objects".to_owned(), tree: oid("modules/cache/objects") });
+    assert_eq!(definitions.modules[&source.tree].objects[0].object.name(), "cache");
+}
+
+#[test]
+fn a_broken_template_withholds_its_release_and_no_kyma() {
+    let broken = TEMPLATE.replace("version: 1.0.0", "version: 1.0.0\n  mandatory: maybe");
+    check(
+        &with("modules/cache/template.yaml", &broken),
+        &["Kyma dev"],
+        &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"],
+        &["modules/cache/release.yaml:8 reference-withheld", "modules/cache/template.yaml:10 wrong-type"],
+    );
+}
+
+#[test]
+fn a_broken_object_of_a_module_withholds_its_template() {
+    check(
+        &with("modules/cache/objects/config.yaml", "apiVersion: v1\nkind: ConfigMap\n"),
+        &["Kyma dev"],
+        &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"],
+        &[
+            "modules/cache/objects/config.yaml:1 module-object",
+            "modules/cache/release.yaml:8 reference-withheld",
+            "modules/cache/template.yaml:6 module-broken",
+        ],
+    );
+}
+
+#[test]
+fn what_is_declared_twice_is_applied_by_neither() {
+    check(
+        &with("kymas/more.yaml", &kyma("dev", "regular")),
+        &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"],
+        &["Kyma dev"],
+        &["kymas/more.yaml:1 duplicate-definition"],
+    );
+}
+
+#[test]
+fn a_broken_kyma_withholds_itself_only() {
+    check(
+        &with("kymas/more.yaml", &format!("{}---\n{}", kyma("one", "fast"), kyma("two", "regular"))),
+        &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache", "Kyma dev", "Kyma two"],
+        &["Kyma one"],
+        &["kymas/more.yaml:5 unknown-channel"],
+    );
+}
+
+#[test]
+fn paths_ignore_and_templates_say_what_is_read() {
+    let files = good().into_iter().chain([("overrides/kcp/manifest.yaml", "a: {".to_owned())]);
+    let snapshot = snapshot(files);
+    let options = Options {
+        paths: vec!["./modules/".to_owned(), "overrides".to_owned()],
+        ignore: vec!["**/release.yaml".to_owned()],
+        templates: Some("overrides".to_owned()),
+        ..Options::default()
+    };
+    assert_eq!(look(&snapshot, &options), (vec!["ModuleTemplate cache-1.0.0".to_owned()], vec![], vec![]));
+}
+
+#[test]
+fn what_a_source_may_not_declare_is_withheld() {
+    let snapshot = snapshot(good());
+    let allow = Allow { kinds: vec!["Kyma".to_owned()], names: vec!["d*".to_owned()], ..Allow::default() };
+    let (good, withheld, codes) = look(&snapshot, &Options { allow, ..Options::default() });
+    // References to kinds that this source must not declare are for the control plane to resolve.
+    assert_eq!(good, ["Kyma dev"]);
+    assert_eq!(withheld, ["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"]);
+    assert!(codes.iter().all(|code| code.ends_with(" not-allowed")), "{codes:?}");
+}
+
+#[test]
+fn references_may_resolve_elsewhere() {
+    let snapshot = snapshot([("kyma.yaml", kyma("dev", "regular"))]);
+    let (_, _, codes) = look(&snapshot, &Options::default());
+    assert_eq!(codes, ["kyma.yaml:6 unknown-module"]);
+    let channels = BTreeSet::from(["regular".to_owned()]);
+    let releases = BTreeMap::from([(Key::new("kcp-system", "cache"), channels)]);
+    let elsewhere = Arc::new(Elsewhere { releases, ..Elsewhere::default() });
+    let (good, _, codes) = look(&snapshot, &Options { elsewhere, ..Options::default() });
+    assert_eq!((good, codes), (vec!["Kyma dev".to_owned()], vec![]));
+}
+
+#[test]
+fn of_many_definitions_only_a_changed_file_is_parsed_again() {
+    const FILES: usize = 200;
+    const IN_EACH: usize = 100;
+    let bundle = |file: usize| {
+        (0..IN_EACH).fold(String::new(), |mut text, number| {
+            let name = format!("runtime-{file}-{number}");
+            write!(text, "---\n{}", kyma(&name, "regular")).unwrap();
+            text
+        })
+    };
+    let paths: Vec<String> = (0..FILES).map(|file| format!("kymas/{file}.yaml")).collect();
+    let files = || paths.iter().enumerate().map(|(file, path)| (path.as_str(), bundle(file)));
+    let mut snapshot = snapshot(good().into_iter().chain(files()));
+    let (mut cache, mut diagnostics) = (Cache::default(), Diagnostics::default());
+    let definitions = read(&mut diagnostics, &snapshot, &Options::default(), &mut cache);
+    assert_eq!((definitions.good.len(), diagnostics.len()), (FILES * IN_EACH + 3, 0));
+    let parsed = cache.parsed();
+
+    let text = bundle(7).replace("channel: regular", "channel: fast");
+    let file = File { id: oid(&text), content: Content::Text(text.into_bytes().into()) };
+    snapshot.files.insert("kymas/7.yaml".into(), file);
+    let definitions = read(&mut diagnostics, &snapshot, &Options::default(), &mut cache);
+    assert_eq!((cache.parsed() - parsed, definitions.withheld.len()), (1, IN_EACH));
+}
+
+#[test]
+fn names_that_are_near_are_suggested() {
+    assert_eq!(near::nearest("cahce", ["cache", "telemetry"].into_iter()), Some("cache"));
+    assert_eq!(
+        near::nearest("ModuleTemplat", ["ModuleReleaseMeta", "ModuleTemplate"].into_iter()),
+        Some("ModuleTemplate")
+    );
+    assert_eq!(near::nearest("Serverless", ["Kyma", "Watcher"].into_iter()), None);
+}

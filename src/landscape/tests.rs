@@ -42,7 +42,7 @@ fn definition(kind: Kind, value: Value, module: Option<ModuleSource>) -> Definit
         digest: object.digest(),
         object,
         module,
-        fields: Arc::new(yaml::parse("{}", &yaml::Limits::default()).unwrap().remove(0)),
+        fields: Arc::new(yaml::Positions::of(&yaml::parse("{}", &yaml::Limits::default()).unwrap()[0])),
     }
 }
 
