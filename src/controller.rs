@@ -34,7 +34,7 @@ use crate::{
     metrics::Metrics,
     name::Key,
     plan::Settings,
-    queue::{self, Finish, Triggers},
+    queue::{self, Finish, Trigger, Triggers},
     retry::Class,
     template::{Library, Templates},
 };
@@ -113,12 +113,24 @@ impl Context {
         Arc::clone(&self.library.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sets or drops the overrides of a source. Does not wake anybody.
+    /// Sets or drops the overrides of a source. Where that changes anything, everything is rendered anew: a template may
+    /// change without any custom resource changing.
     pub fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
-        let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
-        match templates {
-            Some(templates) => Arc::make_mut(&mut library).set(source, templates),
-            None => Arc::make_mut(&mut library).remove(&source),
+        {
+            let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
+            if library.of_source(Some(&source)) == templates.as_ref().unwrap_or(library.base()) {
+                return;
+            }
+            match templates {
+                Some(templates) => Arc::make_mut(&mut library).set(source, templates),
+                None => Arc::make_mut(&mut library).remove(&source),
+            }
+        }
+        let landscape = self.stores.landscape();
+        let runtimes = landscape.kymas.keys().cloned().map(Subject::Runtime);
+        let watchers = landscape.watchers.keys().cloned().map(Subject::Watcher);
+        for subject in runtimes.chain(watchers) {
+            self.queue.push(subject, Trigger::Git);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     api::shared::ObjectMeta,
     diagnostic::{Diagnostic, Diagnostics, Place},
     landscape::SourceName,
-    object::Object,
+    object::{Digest, Object},
     snapshot::Snapshot,
     yaml,
 };
@@ -43,6 +43,8 @@ pub struct Templates {
     overrides: Arc<BTreeMap<String, Arc<str>>>,
     /// Overrides that are not templates: nothing is rendered in their stead.
     broken: Arc<BTreeMap<String, Error>>,
+    /// Of all overrides.
+    digest: Digest,
 }
 
 /// Which templates count for which objects: a source's own for what it declares, and the base for everything else.
@@ -93,7 +95,12 @@ impl Templates {
         for template in Template::ALL {
             environment.add_template(template.name(), template.text()).expect("embedded templates are tested");
         }
-        Templates { environment: Arc::new(environment), overrides: Arc::default(), broken: Arc::default() }
+        Templates {
+            environment: Arc::new(environment),
+            overrides: Arc::default(),
+            broken: Arc::default(),
+            digest: Digest::of_bytes(&[]),
+        }
     }
 
     /// These templates with some replaced. Files whose name begins with `_` are partial: others include them.
@@ -109,12 +116,15 @@ impl Templates {
         let mut environment = (*self.environment).clone();
         let mut overrides = (*self.overrides).clone();
         let mut broken = (*self.broken).clone();
+        let mut digest = self.digest;
         for file in files {
             let is_partial = file.name.rsplit('/').next().is_some_and(|name| name.starts_with('_'));
             if Template::named(&file.name).is_none() && !is_partial {
                 diagnostics.push(unknown(&file));
                 continue;
             }
+            let texts = [&file.name, &file.text].map(|text| Digest::of_bytes(text.as_bytes()));
+            digest = Digest::all([&digest].into_iter().chain(&texts));
             broken.remove(&file.name);
             overrides.insert(file.name.clone(), Arc::clone(&file.path));
             if let Err(error) = environment.add_template_owned(file.name.clone(), file.text) {
@@ -130,7 +140,7 @@ impl Templates {
                 broken.insert(file.name, error);
             }
         }
-        Templates { environment: Arc::new(environment), overrides: overrides.into(), broken: broken.into() }
+        Templates { environment: Arc::new(environment), overrides: overrides.into(), broken: broken.into(), digest }
     }
 
     /// Renders every template that is not embedded with the example of its context, and reports what fails.
@@ -216,6 +226,13 @@ impl Templates {
             subject: subject.to_owned(),
             path: self.overrides.get(name).cloned(),
         }
+    }
+}
+
+/// Equal texts in equal order, whatever file they are from.
+impl PartialEq for Templates {
+    fn eq(&self, other: &Templates) -> bool {
+        self.digest == other.digest
     }
 }
 

@@ -332,7 +332,7 @@ impl Offline<'_> {
             return made.clone();
         }
         let bundle = self.assumptions.one(live::CA_BUNDLE);
-        let templates = self.library.of_source(Some(self.source));
+        let templates = self.library.of_all(self.landscape.watchers.values().map(|watcher| &watcher.metadata));
         let made = match super::webhook(templates, watches, Some(&bundle)) {
             Ok(object) => Some(Arc::new(SharedObjects::new([&object], Mark::Runtime, &|_| None))),
             Err(error) => {

@@ -25,6 +25,7 @@ use crate::{
     plan::{self, Class, RuntimePlan},
     render::{self, Mark, SharedObjects},
     status::Part,
+    template::Library,
 };
 
 /// What a process remembers of it in one runtime.
@@ -43,8 +44,16 @@ struct Base {
 }
 
 /// The objects of each class, valid for one landscape.
-#[derive(Debug, Default)]
-pub struct Bases(Mutex<HashMap<Class, (Arc<Landscape>, Option<Digest>, Arc<Base>)>>);
+#[derive(Default)]
+pub struct Bases(Mutex<HashMap<Class, (Inputs, Arc<Base>)>>);
+
+/// What the objects of a class are made of.
+struct Inputs {
+    landscape: Arc<Landscape>,
+    library: Arc<Library>,
+    /// Digest of what runtimes trust.
+    trusted: Option<Digest>,
+}
 
 /// How the parts fare after a pass.
 pub(super) struct Brought {
@@ -148,34 +157,49 @@ impl Bases {
     /// The objects for a class of runtimes.
     fn of(&self, context: &Context, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
         let bundle = context.stores.ca_bundle();
-        let trusted = bundle.as_deref().map(Digest::of_bytes);
+        let inputs = Inputs {
+            landscape: Arc::clone(landscape),
+            library: context.library(),
+            trusted: bundle.as_deref().map(Digest::of_bytes),
+        };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, with, base)) = known.get(class)
-            && Arc::ptr_eq(of, landscape)
-            && *with == trusted
+        if let Some((of, base)) = known.get(class)
+            && of.are(&inputs)
         {
             return Arc::clone(base);
         }
-        let base = Arc::new(render_base(context, landscape, class, bundle.as_deref()));
+        let base = Arc::new(render_base(context, &inputs, class, bundle.as_deref()));
         // Classes are few (beta, internal, restricted modules), and those of an older landscape are of no use.
-        known.retain(|_, (of, _, _)| Arc::ptr_eq(of, landscape));
-        known.insert(class.clone(), (Arc::clone(landscape), trusted, Arc::clone(&base)));
+        known.retain(|_, (of, _)| Arc::ptr_eq(&of.landscape, landscape));
+        known.insert(class.clone(), (inputs, Arc::clone(&base)));
         base
     }
 }
 
-fn render_base(context: &Context, landscape: &Landscape, class: &Class, bundle: Option<&[u8]>) -> Base {
-    let library = context.library();
+// === impl Inputs ===
+
+impl Inputs {
+    fn are(&self, other: &Inputs) -> bool {
+        Arc::ptr_eq(&self.landscape, &other.landscape)
+            && Arc::ptr_eq(&self.library, &other.library)
+            && self.trusted == other.trusted
+    }
+}
+
+fn render_base(context: &Context, inputs: &Inputs, class: &Class, bundle: Option<&[u8]>) -> Base {
+    let Inputs { landscape, library, .. } = inputs;
     let catalog = plan::catalog(landscape, class, &context.settings);
-    let (mut objects, errors) = render::catalog(&library, landscape, &catalog);
+    let (mut objects, errors) = render::catalog(library, landscape, &catalog);
     let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     for error in unusable {
         tracing::warn!(error = %error, "watcher is left out of the webhook configurations");
     }
     let bundle = bundle.map(|bundle| STANDARD.encode(bundle));
-    let shared = library.base();
-    for rendered in [render::runtime_namespace(shared), render::webhook(shared, &watches, bundle.as_deref())] {
+    // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
+    let of_kymas = library.of_all(landscape.kymas.values().map(|kyma| &kyma.metadata));
+    let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
+    for rendered in [render::runtime_namespace(of_kymas), render::webhook(of_watchers, &watches, bundle.as_deref())] {
         match rendered {
             Ok(object) => objects.push(object),
             Err(error) => problems.push(error.to_string()),

@@ -13,7 +13,7 @@ use crate::{
     cluster,
     controller::{sources::Loaded, stores::Origin},
     definition::{self, Cache, Definition, Kind, Options},
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    diagnostic::Diagnostics,
     git::{self, Credentials, Mirror, Reference, Remote},
     intake::{
         Declared, Follow, Id, Terms,
@@ -26,7 +26,7 @@ use crate::{
     retry::Class,
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
-    template::{TemplateFile, Templates},
+    template::{self, Templates},
 };
 
 /// What the Secret of a source holds.
@@ -358,22 +358,7 @@ fn needs(definition: &Definition) -> Vec<Id> {
 }
 
 fn overrides(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str, base: &Templates) -> Templates {
-    let mut files = Vec::new();
-    for (path, file) in snapshot.below(folder) {
-        let Some(name) = path.strip_prefix(folder).map(|name| name.trim_start_matches('/')) else { continue };
-        match file.text().map(|bytes| std::str::from_utf8(bytes)) {
-            Some(Ok(text)) => {
-                files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text: text.to_owned() });
-            }
-            Some(Err(_)) | None => diagnostics.push(
-                Diagnostic::error(
-                    "template",
-                    "this file cannot be read as a template: it is no UTF-8 text within the limits",
-                )
-                .at(Place::file(path)),
-            ),
-        }
-    }
+    let files = template::files(diagnostics, snapshot, folder);
     let templates = base.with_overrides(diagnostics, files);
     templates.check(diagnostics);
     templates
