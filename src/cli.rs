@@ -13,6 +13,9 @@ mod status;
 mod suspend;
 mod template;
 mod validate;
+mod repository;
+mod run;
+mod template;
 
 use std::process::ExitCode;
 
