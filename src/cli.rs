@@ -13,9 +13,6 @@ mod status;
 mod suspend;
 mod template;
 mod validate;
-mod repository;
-mod run;
-mod template;
 
 use std::process::ExitCode;
 

@@ -28,9 +28,10 @@ use serde_json::json;
 
 use self::{events::Recorder, sources::SourceRegistry, stores::Stores};
 use crate::{
-    api::{KYMA_GROUP, KYMA_VERSION},
+    api::{KYMA_GROUP, KYMA_VERSION, shared::ObjectMeta},
     cluster::{Cause, Cluster, Pool},
-    landscape::SourceName,
+    definition,
+    landscape::{self, SourceName},
     metrics::Metrics,
     name::Key,
     plan::Settings,
@@ -138,6 +139,16 @@ impl Context {
 /// Why a pass writes, for the audit.
 pub fn cause(triggers: Triggers) -> Cause {
     Cause::trigger(&triggers.to_string())
+}
+
+impl Context {
+    /// The same cause, with the revision, file and line of the definition behind an object, if a source declares it.
+    pub fn origin(&self, cause: &Cause, kind: definition::Kind, metadata: &ObjectMeta) -> Cause {
+        let source = SourceName::of(metadata).and_then(|name| self.sources.loaded(name.key()));
+        let Some(loaded) = source else { return cause.clone() };
+        let declared = loaded.definitions.good.get(&(kind, landscape::key(metadata)));
+        cause.revision(loaded.revision.to_string()).place(declared.map(|definition| definition.place.clone()))
+    }
 }
 
 // === impl Subject ===

@@ -210,7 +210,9 @@ async fn phases(bench: &Bench, stage: &Stage) -> anyhow::Result<Vec<Phase>> {
     let marks = stage.marks();
     daemon.end();
     let mut daemon = stage.daemon()?;
-    let watch = Watch { marks, ..Watch::start("restart", stage, &daemon)? };
+    anstream::eprintln!("restart");
+    // A process that has just been started has used nothing.
+    let watch = Watch { name: "restart", marks, started: std::time::Instant::now(), before: Usage::default() };
     caught_up(bench, stage, &watch).await?;
     phases.push(watch.end(stage, &daemon)?);
     daemon.end();

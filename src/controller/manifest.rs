@@ -12,7 +12,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{
     Context,
+    events::{Severity, reason},
     objects::{self, Applied, Failed, concerns_all},
     status_body,
 };
@@ -32,10 +33,11 @@ use crate::{
     },
     changes::{Changes, Desired, Verdict},
     cluster::{Cause, Cluster, Error, Kind, Metadata},
-    conditions,
+    conditions, definition,
     health::{self, Health},
     inventory::Inventory,
     landscape,
+    metrics::Arrived,
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
     plan::InstallSource,
@@ -84,6 +86,8 @@ pub(super) struct Passed {
 /// Only what concerns the runtime or KCP as a whole: that it cannot be reached or does not let us in. What is wrong with
 /// one object is in the status.
 pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory: &mut Memory) -> Result<Passed, Error> {
+    let cause = origin(site, manifest);
+    let site = &Site { cause: &cause, ..*site };
     if manifest.metadata.deletion_timestamp.is_some() {
         return remove::reconcile(site, manifest, memory).await;
     }
@@ -116,6 +120,17 @@ pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory:
     }
     let pass = Pass { site, manifest, objects: &objects, desired, owned };
     pass.run(memory, applied, &changes).await
+}
+
+/// The same cause, with the revision and file of the ModuleTemplate behind the Manifest.
+fn origin(site: &Site<'_>, manifest: &Manifest) -> Cause {
+    let module = landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default();
+    let version = manifest.spec.version.as_deref().unwrap_or_default();
+    let template = Key::new(manifest.metadata.namespace.as_deref().unwrap_or_default(), &format!("{module}-{version}"));
+    match site.context.stores.landscape().templates.get(&template) {
+        Some(template) => site.context.origin(site.cause, definition::Kind::ModuleTemplate, &template.metadata),
+        None => site.cause.clone(),
+    }
 }
 
 /// A pass that has something to do.
@@ -184,6 +199,13 @@ impl Pass<'_> {
         let resource = self.module_resource(&recorded).await?;
         let (outcome, class) = self.judge(&strangers, &failed, &pruning, resource).await?;
         let complete = applied.is_complete();
+        if complete && !sent.is_empty() {
+            self.arrived();
+        }
+        if let Some((id, whose)) = strangers.iter().next() {
+            let note = format!("{id} exists and is not ours: {whose}");
+            site.context.events.publish(&**self.manifest, Severity::Warning, reason::CONFLICT, "Apply", note);
+        }
         let facts = ManifestFacts {
             outcome,
             synced: inventory.to_synced(),
@@ -201,6 +223,13 @@ impl Pass<'_> {
             }
         };
         Ok(Passed { manifest, again })
+    }
+
+    /// Counts how long the module's content took from git to here.
+    fn arrived(&self) {
+        if let Ok(InstallSource::Git { tree, .. }) = InstallSource::try_from(&self.manifest.spec.install.source) {
+            self.site.context.metrics.arrived(&tree.to_string(), Arrived::Runtime, Instant::now());
+        }
     }
 
     /// Objects that we never recorded and that exist without our mark, with the names of their managers.

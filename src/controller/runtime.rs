@@ -20,7 +20,11 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Context, Failure, Pass, manifest};
+use super::{
+    Context, Failure, Pass,
+    events::{Severity, reason},
+    manifest,
+};
 use crate::{
     api::{
         Kyma, Manifest,
@@ -28,7 +32,7 @@ use crate::{
         names::{MANAGED_BY_SKR, annotation, label},
     },
     cluster::{Cause, Cluster, Error, Metadata},
-    conditions, landscape,
+    conditions, definition, landscape,
     name::Key,
     object::{Gvk, ObjectId},
     plan,
@@ -106,6 +110,7 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
     let Some(kyma) = context.stores.kyma(key) else {
         return remove::orphans(context, key, &cause, &manifests, memory, now).await;
     };
+    let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     let round = Round { context, key, kyma: &kyma, cause: &cause, now, look: looks(triggers, &kyma) };
     if kyma.metadata.deletion_timestamp.is_some() {
         return remove::reconcile(&round, manifests, memory).await;
@@ -159,6 +164,10 @@ impl Round<'_> {
         let live = if self.look { Some(self.survey(&cluster, manifests).await?) } else { None };
         let base = base::bring(self, &cluster, &landscape, &plan, live.as_ref(), &mut memory.base).await?;
         let reverted = counterpart::bring(self, &cluster, &mut memory.counterpart).await?;
+        if !reverted.is_empty() {
+            let note = format!("edits in the runtime were taken back: {}", reverted.join(", "));
+            self.tell(Severity::Normal, reason::METADATA_SYNCHRONIZATION, "Revert", note);
+        }
         let modules = manifests::bring(self, &plan, manifests).await?;
         let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), memory).await?;
         let facts = Facts {
@@ -212,6 +221,11 @@ impl Round<'_> {
             passed.push(result.manifest);
         }
         Ok((passed, again))
+    }
+
+    /// Tells whoever looks at the Kyma.
+    fn tell(&self, severity: Severity, reason: &'static str, action: &'static str, note: impl Into<String>) {
+        self.context.events.publish(&**self.kyma, severity, reason, action, note);
     }
 
     /// The metadata of everything in the runtime that bears our mark, of the kinds that we put there: a list a kind.

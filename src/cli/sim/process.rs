@@ -17,7 +17,7 @@ pub(super) struct Daemon {
 }
 
 /// What a process has used so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     /// Processor time.
     pub(super) cpu: Duration,

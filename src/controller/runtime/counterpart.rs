@@ -13,7 +13,10 @@ use crate::{
     },
     cluster::{Cluster, Error, Kind},
     conditions,
-    controller::status_body,
+    controller::{
+        events::{Severity, reason},
+        status_body,
+    },
     counterpart::{self, Write},
     name::Key,
     render,
@@ -56,6 +59,7 @@ pub(super) async fn bring(
                 Err(error) => return Err(error.into()),
             }
             *known = read(cluster).await?;
+            round.tell(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "the runtime has got its Kyma");
             Ok(Vec::new())
         }
         Write::Merge { patch, reverted } => {

@@ -12,7 +12,12 @@ use crate::{
         names::{MANAGED_BY_KCP, finalizer, label},
     },
     cluster::{self, Cluster, Error, Kind},
-    controller::{Context, Failure, Pass, status_body, stores::Access},
+    controller::{
+        Context, Failure, Pass,
+        events::{Severity, reason},
+        status_body,
+        stores::Access,
+    },
     landscape,
     name::Key,
     queue::Finish,
@@ -138,6 +143,9 @@ impl Round<'_> {
             }),
             ..Facts::default()
         };
+        if failed.access && !failed.quiet {
+            self.tell(Severity::Warning, reason::UNREACHABLE, "Reach", failed.message.clone());
+        }
         // What we could not do we may at least say, unless KCP itself is the trouble.
         self.write_status(&facts, memory).await.map_err(kcp_failure)?;
         if failed.quiet {

@@ -17,7 +17,7 @@ use crate::{
         names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, SKR_WEBHOOK, finalizer, label},
     },
     cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation},
-    controller::{Context, Failure, Pass, manifest},
+    controller::{Context, Failure, Pass, events::Severity, manifest},
     name::Key,
     object::Gvk,
     queue::{Finish, Trigger},
@@ -26,7 +26,8 @@ use crate::{
 };
 
 /// What every runtime has and a removed one loses, in order; the Kyma itself stands between the catalog's CRDs and its own.
-const CATALOG_CRDS: [&str; 2] = ["moduletemplates", "modulereleasemetas"];
+const CATALOG_CRDS: [(&str, &str); 2] =
+    [("moduletemplates", "DeleteSkrModuleTemplateCrd"), ("modulereleasemetas", "DeleteSkrModuleReleaseMetaCrd")];
 const KYMA_CRD: &str = "kymas";
 
 /// Takes a Kyma that is being deleted a step nearer to its end.
@@ -58,6 +59,9 @@ async fn through(
     for manifest in manifests {
         deleting.push(manifests::delete(round, manifest).await?);
     }
+    if manifests.iter().any(|manifest| manifest.metadata.deletion_timestamp.is_none()) {
+        step(round, "DeleteManifests", "the modules are asked to go");
+    }
     let waiting = facts(&deleting, "waiting for modules to be deleted".to_owned());
     if memory.counterpart.is_none() {
         memory.counterpart = super::counterpart::read(cluster).await?;
@@ -76,8 +80,14 @@ async fn through(
         return Ok(Finish::After(POLL, Trigger::Retry));
     }
     drop_finalizer(round).await?;
+    step(round, "DropKymaFinalizer", "everything that the Kyma brought is gone");
     round.context.pool.forget(round.key);
     Ok(Finish::Gone)
+}
+
+/// Tells of one step of the end, under the reason that Lifecycle Manager has for it.
+fn step(round: &Round<'_>, reason: &'static str, note: &str) {
+    round.tell(Severity::Normal, reason, "Delete", note);
 }
 
 /// How often the end of something is looked for.
@@ -102,17 +112,17 @@ fn said(failure: Failure) -> outcome::Failed {
 /// Deletes what every runtime has. Returns what is waited for, or nothing once all of it is gone.
 async fn remove_base(round: &Round<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
     let webhook = Gvk::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
-    remove(round, cluster, &webhook, &Key::new("", SKR_WEBHOOK)).await?;
-    for plural in CATALOG_CRDS {
-        if !remove(round, cluster, &crd(), &Key::new("", &format!("{plural}.{KYMA_GROUP}"))).await? {
+    remove(round, cluster, "DeleteSkrWebhookResources", &webhook, &Key::new("", SKR_WEBHOOK)).await?;
+    for (plural, reason) in CATALOG_CRDS {
+        if !remove(round, cluster, reason, &crd(), &Key::new("", &format!("{plural}.{KYMA_GROUP}"))).await? {
             return Ok(Some(format!("waiting for the {plural} in the runtime to be deleted")));
         }
     }
     let kyma = Gvk::new(KYMA_GROUP, crate::api::KYMA_VERSION, "Kyma");
-    if !remove(round, cluster, &kyma, &Key::new(SKR_NAMESPACE, SKR_KYMA)).await? {
+    if !remove(round, cluster, "DeleteSkrKyma", &kyma, &Key::new(SKR_NAMESPACE, SKR_KYMA)).await? {
         return Ok(Some("waiting for the Kyma in the runtime to be deleted".to_owned()));
     }
-    if !remove(round, cluster, &crd(), &Key::new("", &format!("{KYMA_CRD}.{KYMA_GROUP}"))).await? {
+    if !remove(round, cluster, "DeleteSkrKymaCrd", &crd(), &Key::new("", &format!("{KYMA_CRD}.{KYMA_GROUP}"))).await? {
         return Ok(Some("waiting for the kymas in the runtime to be deleted".to_owned()));
     }
     Ok(None)
@@ -123,7 +133,13 @@ fn crd() -> Gvk {
 }
 
 /// Deletes an object that bears our mark. Returns whether it is gone, or is not ours.
-async fn remove(round: &Round<'_>, cluster: &Cluster, gvk: &Gvk, key: &Key) -> Result<bool, Error> {
+async fn remove(
+    round: &Round<'_>,
+    cluster: &Cluster,
+    reason: &'static str,
+    gvk: &Gvk,
+    key: &Key,
+) -> Result<bool, Error> {
     let Some(kind) = cluster.kind(gvk).await? else { return Ok(true) };
     let Some(metadata) = cluster.get_metadata(&kind, key).await? else { return Ok(true) };
     if metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
@@ -132,7 +148,9 @@ async fn remove(round: &Round<'_>, cluster: &Cluster, gvk: &Gvk, key: &Key) -> R
     if metadata.deleting {
         return Ok(false);
     }
-    Ok(cluster.delete(round.cause, &kind, &metadata, Propagation::Background).await? == Deleted::Gone)
+    let deleted = cluster.delete(round.cause, &kind, &metadata, Propagation::Background).await?;
+    step(round, reason, &format!("{} is deleted in the runtime", metadata.id));
+    Ok(deleted == Deleted::Gone)
 }
 
 /// The status of a Kyma that is being deleted.

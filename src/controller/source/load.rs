@@ -272,6 +272,10 @@ impl SourcePass<'_> {
             super::report::seen(self.ctx, &revision);
         }
         self.ctx.set_templates(SourceName::new(self.key.clone()), loaded.templates.clone());
+        let now = std::time::Instant::now();
+        for tree in loaded.definitions.modules.keys() {
+            self.ctx.metrics.seen(&tree.to_string(), now);
+        }
         self.ctx.sources.publish(self.key, self.slot, Arc::new(loaded));
         // What was read stays in force until another revision is, so it is recorded before anything is applied.
         mirror.record_good(&revision).await.map_err(Problem::Git)
