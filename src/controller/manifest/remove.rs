@@ -127,7 +127,9 @@ async fn wait(
 async fn finish(site: &Site<'_>, manifest: &Arc<Manifest>) -> Result<Passed, Error> {
     let foreign = drop_finalizers(&site.context.kcp, site.cause, manifest).await?;
     if foreign.is_empty() {
-        return Ok(Passed { manifest: Arc::clone(manifest), again: None });
+        let mut released = Manifest::clone(manifest);
+        released.metadata.finalizers = None;
+        return Ok(Passed { manifest: Arc::new(released), again: None });
     }
     let facts = ManifestFacts {
         outcome: ManifestOutcome::Deleting(format!("waiting as other finalizers are present: [{}]", foreign.join(" "))),
@@ -143,13 +145,20 @@ async fn finish(site: &Site<'_>, manifest: &Arc<Manifest>) -> Result<Passed, Err
 /// Returns the finalizers of others.
 async fn drop_finalizers(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
     let ours: BTreeSet<&str> = [finalizer::MANIFEST, finalizer::LABEL_REMOVAL, finalizer::MANIFEST_RESOURCE].into();
-    let present = manifest.metadata.finalizers.clone().unwrap_or_default();
+    let kind = Kind::namespaced::<Manifest>();
+    let key = landscape::key(&manifest.metadata);
+    let (present, resource_version) = match &manifest.metadata.resource_version {
+        Some(resource_version) => (manifest.metadata.finalizers.clone().unwrap_or_default(), resource_version.clone()),
+        // We have just asked for its deletion, which has made a state of it that we have not seen.
+        None => match kcp.get_metadata(&kind, &key).await? {
+            Some(metadata) => (metadata.finalizers, metadata.resource_version),
+            None => return Ok(Vec::new()),
+        },
+    };
     let foreign: Vec<String> = present.iter().filter(|name| !ours.contains(name.as_str())).cloned().collect();
     if foreign.len() != present.len() {
-        let kind = Kind::namespaced::<Manifest>();
-        let key = landscape::key(&manifest.metadata);
         // With the resource version, since a merge patch replaces the whole list.
-        let patch = json!({"metadata": {"finalizers": foreign, "resourceVersion": manifest.metadata.resource_version}});
+        let patch = json!({"metadata": {"finalizers": foreign, "resourceVersion": resource_version}});
         match kcp.merge_patch(cause, &kind, &kind.id(&key), None, Bytes::from(patch.to_string())).await {
             Ok(_) | Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
