@@ -64,6 +64,8 @@ struct Memory {
     /// The Manifests as we last wrote them.
     written: BTreeMap<Key, Arc<Manifest>>,
     manifests: BTreeMap<Key, manifest::Memory>,
+    /// Looks for the end of what is being removed.
+    removing: u32,
 }
 
 /// Longest time for one pass. Nothing in it waits for anything slow, so a pass that takes longer is stuck.

@@ -3,8 +3,8 @@
 
 mod cluster;
 mod conformance;
-mod demo;
 mod daemon;
+mod demo;
 mod deploy;
 mod diagnostics;
 mod git;

@@ -178,6 +178,16 @@ async fn what_happens_in_a_runtime_is_repaired_kept_or_removed() {
 
     // Custom resources of users keep a module: they go first.
     harness::apply(skr, &json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "users", "namespace": "default"}})).await;
+    // Git would declare the Kyma again.
+    patch(
+        &stage.kcp,
+        "GitSource",
+        "tidegate.dev/v1alpha1",
+        "kcp-system",
+        "landscape",
+        json!({"spec": {"suspend": true}}),
+    )
+    .await;
     delete(&stage.kcp, "Kyma", KYMA, "kcp-system", "one").await;
     stage
         .until("the user's resource is waited for", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
@@ -189,6 +199,7 @@ async fn what_happens_in_a_runtime_is_repaired_kept_or_removed() {
     stage.until_gone(skr, "ConfigMap", "kyma-system", "cache-a").await;
     stage.until_gone(skr, "CustomResourceDefinition", "", "things.example.org").await;
     stage.until_gone(skr, "ValidatingWebhookConfiguration", "", "skr-webhook").await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
     assert!(read(skr, "ConfigMap", "kyma-system", "theirs").await.is_some());
 }
 

@@ -15,13 +15,14 @@ use crate::{
     api::{
         KYMA_GROUP, Kyma, Manifest,
         names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, SKR_WEBHOOK, finalizer, label},
+        shared::State,
     },
     cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation},
     controller::{Context, Failure, Pass, events::Severity, manifest},
     name::Key,
     object::Gvk,
     queue::{Finish, Trigger},
-    retry::Class,
+    retry::{self, Class},
     status::{Facts, ModuleFact, Planned},
 };
 
@@ -66,18 +67,21 @@ async fn through(
     if memory.counterpart.is_none() {
         memory.counterpart = super::counterpart::read(cluster).await?;
     }
-    round.conclude(&waiting, cluster, memory).await.map_err(said)?;
+    let begun = round.kyma.status.as_ref().is_some_and(|status| status.state == State::Deleting);
+    if !begun {
+        round.conclude(&waiting, cluster, memory).await.map_err(said)?;
+    }
     let (passed, _) = round.pass_over(cluster, &deleting, None, memory).await?;
     let left: Vec<Arc<Manifest>> = passed.into_iter().filter(|manifest| !manifest::is_released(manifest)).collect();
     if let Some(step) = remove_base(round, cluster).await? {
         round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
-        return Ok(Finish::After(POLL, Trigger::Retry));
+        return Ok(memory.look_again());
     }
     if !left.is_empty() {
         let messages: Vec<String> = left.iter().filter_map(|manifest| message(manifest)).collect();
         let step = messages.first().cloned().unwrap_or_else(|| "waiting for modules to be deleted".to_owned());
         round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
-        return Ok(Finish::After(POLL, Trigger::Retry));
+        return Ok(memory.look_again());
     }
     drop_finalizer(round).await?;
     step(round, "DropKymaFinalizer", "everything that the Kyma brought is gone");
@@ -90,8 +94,17 @@ fn step(round: &Round<'_>, reason: &'static str, note: &str) {
     round.tell(Severity::Normal, reason, "Delete", note);
 }
 
-/// How often the end of something is looked for.
-const POLL: std::time::Duration = std::time::Duration::from_millis(500);
+/// First and slowest look for the end of something: most of it takes a second, and what a user holds may take days.
+const LOOK_MIN: std::time::Duration = std::time::Duration::from_millis(250);
+const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+impl Memory {
+    /// When to look again for the end of what is being removed.
+    fn look_again(&mut self) -> Finish {
+        self.removing = self.removing.saturating_add(1);
+        Finish::After(retry::backoff(LOOK_MIN, LOOK_MAX, self.removing), Trigger::Retry)
+    }
+}
 
 fn message(manifest: &Manifest) -> Option<String> {
     let operation = manifest.status.as_ref()?.last_operation.as_ref()?.operation.clone();
@@ -241,7 +254,7 @@ pub(super) async fn orphans(
                 let memory = memory.manifests.entry(crate::landscape::key(&manifest.metadata)).or_default();
                 manifest::reconcile(&site, manifest, memory).await.map_err(failure)?;
             }
-            Ok(Finish::After(POLL, Trigger::Retry))
+            Ok(memory.look_again())
         }
         Err(failed) if failed.reason == "NoAccessSecret" => {
             for manifest in &deleting {
