@@ -249,6 +249,8 @@ impl SourcePass<'_> {
         {
             tracing::warn!(source = %self.key, %error, "the mirror of a suspended source cannot be opened");
         }
+        // What was committed meanwhile is looked for at once when the source is resumed, not at the next poll.
+        progress.poll_at = None;
         let status = status::suspended(self.source, Timestamp::now());
         self.write(progress, status).await?;
         Ok(Finish::Done)

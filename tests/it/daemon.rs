@@ -29,7 +29,7 @@ struct Place {
     client: kube::Client,
     namespace: String,
     user: String,
-    folder: tempfile::TempDir,
+    folder: tidegate::testbed::Folder,
 }
 
 struct Daemon {

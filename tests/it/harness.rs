@@ -16,7 +16,7 @@ use std::{
 
 use kube::{Api, Client, api::DynamicObject, core::NamespaceResourceScope};
 use serde_json::{Value, json};
-use tidegate::testbed::{self, Assets, ControlPlane, Etcd, Extent, Options};
+use tidegate::testbed::{self, Assets, ControlPlane, Etcd, Extent, Folder, Options};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 /// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
@@ -217,9 +217,9 @@ pub(crate) fn holds(
     }
 }
 
-/// A folder that goes with its value.
-pub(crate) fn folder() -> tempfile::TempDir {
-    tempfile::Builder::new().prefix("tidegate-test-").tempdir().expect("a temporary folder can be made")
+/// A folder that goes with its value, or with this process.
+pub(crate) fn folder() -> Folder {
+    Folder::temporary("tidegate-test-").expect("a temporary folder can be made")
 }
 
 fn describe(object: &Value) -> String {

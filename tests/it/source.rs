@@ -537,7 +537,7 @@ struct World {
     client: Client,
     namespace: String,
     namespaces: BTreeSet<String>,
-    folder: tempfile::TempDir,
+    folder: tidegate::testbed::Folder,
     repository: Repository,
     allow_local: bool,
     user: String,

@@ -20,7 +20,7 @@ pub(crate) struct Stage {
     pub(crate) repository: Repository,
     pub(crate) landscape: Landscape,
     daemon: Mutex<Option<Guarded>>,
-    folder: tempfile::TempDir,
+    folder: tidegate::testbed::Folder,
 }
 
 /// Names of the Kymas, in the order of the runtimes.
