@@ -18,7 +18,8 @@ fn every_code_is_documented_and_exists() {
         .collect();
     let sources: String = sources(&Path::new(ROOT).join("src"));
     let given = [r#"Diagnostic::(?:error|warning)\(\s*"([a-z0-9-]+)""#, r#"const CODE[A-Z_]*: &str = "([a-z0-9-]+)""#];
-    let listed = fs::read_to_string(Path::new(ROOT).join("src/definition/code.rs")).unwrap();
+    let lists = ["src/definition/code.rs", "src/intake/code.rs"];
+    let listed: String = lists.map(|list| fs::read_to_string(Path::new(ROOT).join(list)).unwrap()).concat();
     let mut found = codes(r#"pub const [A-Z0-9_]+: &str = "([a-z0-9-]+)""#, &listed);
     found.extend(given.iter().flat_map(|pattern| codes(pattern, &sources)));
     let missing: Vec<&String> = found.difference(&documented).collect();
