@@ -162,15 +162,18 @@ impl SourcePass<'_> {
             errors: loaded.diagnostics.has_errors() || progress.refused.is_some(),
             moved: self.moved(progress, terms),
         };
-        let live = survey::live(self, &name, loaded, &mut progress.memory);
+        let (live, mut behind) = survey::live(self, &name, loaded, &mut progress.memory);
         let mut decision = intake::decide(&Situation { live: &live, ..situation });
         if !decision.look_up.is_empty() {
             survey::look_up(self.ctx, &decision.look_up, &mut progress.memory).await.map_err(failure)?;
-            let live = survey::live(self, &name, loaded, &mut progress.memory);
+            let (live, still_behind) = survey::live(self, &name, loaded, &mut progress.memory);
+            behind |= still_behind;
             decision = intake::decide(&Situation { live: &live, ..situation });
         }
         let cause = self.cause(progress, loaded);
-        let enacted = enact::run(self, &cause, &name, loaded, &decision, &mut progress.memory).await?;
+        let mut enacted = enact::run(self, &cause, &name, loaded, &decision, &mut progress.memory).await?;
+        // What the watch does not show yet may have been deleted since; nobody would wake us a second time.
+        enacted.again |= behind;
         if enacted.failures.is_empty() && std::mem::take(&mut progress.is_new) {
             report::arrived(self.ctx, &loaded.revision);
         }

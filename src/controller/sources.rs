@@ -256,10 +256,15 @@ impl SourceRegistry {
         lock(&slot.published).mirror.clone()
     }
 
-    /// Puts a revision in force.
-    pub(super) fn publish(&self, source: &Key, slot: &Slot, loaded: Arc<Loaded>) {
+    /// Puts a revision in force. If it is the first one of its source, returns the other sources: nothing is pruned and
+    /// nothing moves before all of them have been read, so they may have waited for this.
+    pub(super) fn publish(&self, source: &Key, slot: &Slot, loaded: Arc<Loaded>) -> Vec<Key> {
         tracing::info!(%source, revision = %loaded.revision, "a revision is in force");
-        lock(&slot.published).loaded = Some(loaded);
+        let before = lock(&slot.published).loaded.replace(loaded);
+        match before {
+            Some(_) => Vec::new(),
+            None => lock(&self.slots).keys().filter(|key| *key != source).cloned().collect(),
+        }
     }
 
     /// Forgets a source. Returns the others, which may inherit what it leaves.

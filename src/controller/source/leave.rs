@@ -62,11 +62,13 @@ pub(super) async fn run(pass: &SourcePass<'_>, _progress: &mut Progress) -> Pass
     let prune = policy == DeletionPolicy::Delete && !definition_goes(pass).await.map_err(failure)?;
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
+    let selector = format!("{}={label_value}", label::SOURCE);
     for kind in Kind::ALL.into_iter().rev() {
-        let selector = format!("{}={label_value}", label::SOURCE);
-        let marked = pass.ctx.kcp.list_metadata(&served(kind), None, Some(&selector)).await.map_err(failure)?;
-        let ours: Vec<Metadata> =
-            marked.into_iter().filter(|metadata| !is_inherited(kind, metadata, &others)).collect();
+        let mut ours: Vec<Metadata> = Vec::new();
+        for namespace in &pass.ctx.namespaces {
+            let marked = pass.ctx.kcp.list_metadata(&served(kind), Some(namespace), Some(&selector)).await;
+            ours.extend(marked.map_err(failure)?.into_iter().filter(|metadata| !is_inherited(kind, metadata, &others)));
+        }
         let cause = &cause;
         let results: Vec<_> = stream::iter(ours)
             .map(|metadata| async move { let_go(pass, cause, kind, &metadata, prune).await })

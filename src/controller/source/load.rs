@@ -11,7 +11,7 @@ use crate::{
         names::{KCP_NAMESPACE, annotation},
     },
     cluster,
-    controller::{sources::Loaded, stores::Origin},
+    controller::{Subject, sources::Loaded, stores::Origin},
     definition::{self, Cache, Definition, Kind, Options},
     diagnostic::Diagnostics,
     git::{self, Credentials, Mirror, Reference, Remote},
@@ -266,7 +266,7 @@ impl SourcePass<'_> {
         }
         progress.refused = None;
         // What an earlier process had in force is not new.
-        let known = before.map(|before| before.revision.clone()).or_else(|| mirror.last_good());
+        let known = before.as_ref().map(|before| before.revision.clone()).or_else(|| mirror.last_good());
         if known.as_ref() != Some(&revision) {
             progress.is_new = true;
             super::report::seen(self.ctx, &revision);
@@ -276,7 +276,9 @@ impl SourcePass<'_> {
         for tree in loaded.definitions.modules.keys() {
             self.ctx.metrics.seen(&tree.to_string(), now);
         }
-        self.ctx.sources.publish(self.key, self.slot, Arc::new(loaded));
+        for other in self.ctx.sources.publish(self.key, self.slot, Arc::new(loaded)) {
+            self.ctx.queue.push(Subject::Source(other), Trigger::Event);
+        }
         // What was read stays in force until another revision is, so it is recorded before anything is applied.
         mirror.record_good(&revision).await.map_err(Problem::Git)
     }

@@ -29,21 +29,23 @@ use crate::{
 /// More objects than this are looked up by one list of their kind.
 const LOOK_UPS_MAX: usize = 8;
 
-/// What stands in KCP: every object that the source declares or that bears its mark.
+/// What stands in KCP: every object that the source declares or that bears its mark; and whether some of it is known
+/// from our own writes only, since the watch is behind.
 pub(super) fn live(
     pass: &SourcePass<'_>,
     name: &SourceName,
     loaded: &Loaded,
     memory: &mut Memory,
-) -> BTreeMap<Id, Live> {
-    let mut survey = Survey { pass, name, label: name.label_value(), loaded, memory, live: BTreeMap::new() };
+) -> (BTreeMap<Id, Live>, bool) {
+    let mut survey =
+        Survey { pass, name, label: name.label_value(), loaded, memory, live: BTreeMap::new(), behind: false };
     let landscape = pass.ctx.stores.landscape();
     landscape.templates.values().for_each(|object| survey.take(Kind::ModuleTemplate, &object.metadata, &**object));
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
     landscape.watchers.values().for_each(|object| survey.take(Kind::Watcher, &object.metadata, &**object));
     pass.ctx.stores.kymas().iter().for_each(|object| survey.take(Kind::Kyma, &object.metadata, &**object));
     survey.take_what_the_watch_does_not_show();
-    survey.live
+    (survey.live, survey.behind)
 }
 
 /// The kind of a definition, as the API server serves it.
@@ -63,7 +65,13 @@ pub(super) async fn look_up(ctx: &Context, ids: &BTreeSet<Id>, memory: &mut Memo
         let found = if wanted.len() <= LOOK_UPS_MAX {
             one_by_one(&ctx.kcp, kind, &wanted).await?
         } else {
-            ctx.kcp.list_metadata(&served(kind), None, None).await?
+            // The daemon's rights end at the namespaces that count.
+            let namespaces: BTreeSet<&str> = wanted.iter().map(|id| id.1.namespace()).collect();
+            let mut found = Vec::new();
+            for namespace in namespaces {
+                found.extend(ctx.kcp.list_metadata(&served(kind), Some(namespace), None).await?);
+            }
+            found
         };
         for metadata in found {
             let id = (kind, metadata.key());
@@ -94,6 +102,7 @@ struct Survey<'a> {
     loaded: &'a Loaded,
     memory: &'a mut Memory,
     live: BTreeMap<Id, Live>,
+    behind: bool,
 }
 
 // === impl Survey ===
@@ -127,7 +136,8 @@ impl Survey<'_> {
 
     /// What we created a moment ago, and the watch has not told of.
     fn take_what_the_watch_does_not_show(&mut self) {
-        for (id, declared) in &self.loaded.declared {
+        let loaded = self.loaded;
+        for (id, declared) in &loaded.declared {
             if !self.live.contains_key(id) && self.memory.seen(id, &declared.digest, None, self.pass.now) == Seen::Ahead
             {
                 let live = self.as_applied(id, Live::default());
@@ -136,7 +146,8 @@ impl Survey<'_> {
         }
     }
 
-    fn as_applied(&self, id: &Id, live: Live) -> Live {
+    fn as_applied(&mut self, id: &Id, live: Live) -> Live {
+        self.behind = true;
         let digest = self.loaded.declared.get(id).map(|declared| Arc::clone(&declared.digest));
         Live { source: Some(self.label.as_str().into()), digest, drifted: false, ..live }
     }
