@@ -158,7 +158,12 @@ impl Round<'_> {
     pub(super) async fn conclude(&self, facts: &Facts, cluster: &Cluster, memory: &mut Memory) -> Result<(), Failure> {
         let status = self.write_status(facts, memory).await.map_err(kcp_failure)?;
         match counterpart::show(self, cluster, &status, &mut memory.counterpart).await {
-            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Ok(()) => Ok(()),
+            // The Kyma in the runtime is gone, or its definition is, as at the end of a deletion.
+            Err(Error::NotFound { .. } | Error::NotServed { .. }) => {
+                memory.counterpart = None;
+                Ok(())
+            }
             Err(error) => Err(Failure::new(error.class(), error.reason(), error)),
         }
     }
