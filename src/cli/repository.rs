@@ -49,6 +49,8 @@ pub(super) struct Loaded {
     pub(super) options: Options,
     /// The source that they stand for.
     pub(super) source: SourceName,
+    /// The folder or file that was named, where only a part of the repository was.
+    pub(super) part: Option<String>,
     /// The folder on disk that paths are relative to.
     root: PathBuf,
 }
@@ -82,6 +84,8 @@ impl Repository {
         if own_root {
             snapshot = rooted_at(snapshot, &place.below);
         }
+        let is_part = gitsource.is_none() && !own_root && !place.below.is_empty();
+        let part = is_part.then(|| place.below.clone());
         let paths = match gitsource {
             Some(_) => spec.paths,
             None if own_root || place.below.is_empty() => Vec::new(),
@@ -107,7 +111,7 @@ impl Repository {
             },
         );
         let root = if own_root { place.root.join(below) } else { place.root };
-        Ok(Loaded { snapshot, options, source: SourceName::new(name), root })
+        Ok(Loaded { snapshot, options, source: SourceName::new(name), part, root })
     }
 }
 

@@ -125,7 +125,6 @@ const MODULES: &[(&str, u8, &[&str])] = &[
         "cli",
         8,
         &[
-            "annotate_snippets",
             "anstream",
             "anyhow",
             "base64",

@@ -408,6 +408,24 @@ fn a_revision_is_read_from_the_repository() {
 }
 
 #[test]
+fn of_a_part_only_its_own_problems_count() {
+    let folder = good()
+        .git(&["init", "-q"])
+        .edit(RELEASE, "channel: regular", "channel: none")
+        .file("landscapes/dev/more.yaml", GOOD[3].1.replace("dev", "more").replace("cache", "cahce"));
+    let run = |path: &str| {
+        let path = folder.root.path().join(path);
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("validate").arg(path).output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    let (text, exit) = run("landscapes");
+    assert!(text.ends_with("1 error, 0 warnings in 3 files\n") && text.contains("unknown-module"), "{text}");
+    assert_eq!(exit, Some(3));
+    // The modules that it refers to stand outside of the part.
+    assert_eq!(run(KYMA), ("0 errors, 0 warnings in 1 file\n".to_owned(), Some(0)));
+}
+
+#[test]
 fn the_example_is_good() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape");
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("validate").arg(example).output().unwrap();
