@@ -60,6 +60,8 @@
 //! * The Kyma in a runtime is written by merge patch, not by server-side apply: `spec.modules` is a map to the API server,
 //!   in which an apply cannot remove what a user added, and whoever hands the list back to the runtime must not remove it.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 pub mod api;
 pub mod changes;
 pub mod cli;

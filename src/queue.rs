@@ -8,7 +8,7 @@
 //!   the places, so that dead runtimes leave room for living ones.
 //! * What is asked for while its subject is being worked on runs afterwards. Work that is dropped counts as failed.
 //!
-//! Deciding is [`state`], a value that is told the time; this file adds the lock, the clock and the waiting.
+//! Deciding is `state`, a value that is told the time; this file adds the lock, the clock and the waiting.
 //! The queue knows nothing of its subjects, starts no task, and remembers nothing across a restart: a trigger says why,
 //! never what, and a new process looks at everything anyway.
 
@@ -290,6 +290,10 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     }
 
     /// Asks for work on a subject now.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a subject is handed over; that it is copied is the queue's affair"
+    )]
     pub fn push(&self, subject: S, trigger: Trigger) -> Pushed {
         let pushed = self.state().push(&subject, trigger, Instant::now());
         self.0.wake.notify_one();
@@ -297,6 +301,10 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     }
 
     /// Asks for work on a subject later. If the same was asked for already, the earlier moment holds.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a subject is handed over; that it is copied is the queue's affair"
+    )]
     pub fn push_after(&self, subject: S, trigger: Trigger, delay: Duration) -> Pushed {
         let pushed = self.state().push_at(&subject, trigger, Instant::now() + delay);
         self.0.wake.notify_one();

@@ -189,7 +189,7 @@ async fn phases(bench: &Bench, stage: &Stage) -> anyhow::Result<Vec<Phase>> {
         stage.repository.write(&path, &text)?;
     }
     stage.repository.commit("the landscape")?;
-    let watch = watch.from_now();
+    let watch = watch.restarted();
     stage.ready(bench.runtimes, fleet::VERSIONS[0]).await?;
     phases.push(watch.end(stage, &daemon)?);
 
@@ -265,7 +265,7 @@ impl Watch {
     }
 
     /// The same, timed from now on.
-    fn from_now(self) -> Watch {
+    fn restarted(self) -> Watch {
         Watch { started: std::time::Instant::now(), ..self }
     }
 

@@ -271,8 +271,9 @@ impl Stores {
     /// Takes a Gateway as it stands now, or takes note that it is gone.
     pub fn set_gateway(&self, key: &Key, gateway: Option<Arc<GatewayEntry>>) {
         let mut tables = self.tables();
-        let before = put(&mut tables.gateways, key, gateway.clone());
-        if before != gateway {
+        let is_new = tables.gateways.get(key) != gateway.as_ref();
+        put(&mut tables.gateways, key, gateway);
+        if is_new {
             self.wake(&mut tables, &Change::Gateways);
         }
     }

@@ -1,5 +1,6 @@
 //! All integration tests, in one binary.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail by panic, and say what they wait for")]
+#![allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 
 mod cluster;
 mod conformance;

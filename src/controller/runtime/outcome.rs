@@ -45,6 +45,7 @@ pub(super) struct Failed {
 
 impl Failed {
     /// A value of ours that does not read as what it is.
+    #[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` takes")]
     pub(super) fn unreadable(error: serde_json::Error) -> Failed {
         Failed {
             reason: "RenderFailed",

@@ -112,6 +112,7 @@ fn message(manifest: &Manifest) -> Option<String> {
     Some(format!("module {module}: {operation}"))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` takes")]
 fn said(failure: Failure) -> outcome::Failed {
     outcome::Failed {
         reason: failure.reason,
