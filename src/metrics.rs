@@ -114,37 +114,29 @@ pub enum Ended {
     Failed,
 }
 
-/// Where a commit has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrived {
-    /// All its definitions are in the control plane.
-    ControlPlane,
-    /// A module that it changed is applied in a runtime.
-    Runtime,
-}
-
 struct Counted {
     passes: Histograms<PassLabels>,
     waits: Histograms<KindLabels>,
     commits: Histograms<ArrivalLabels>,
     requeues: Family<RequeueLabels, Counter>,
-    long_manifests: Family<ManifestLabels, Gauge<f64, AtomicU64>>,
     seen: Mutex<Seen>,
 }
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// When content was first seen in git, the latest contents only.
+/// When commits were first seen, the latest ones only.
 #[derive(Default)]
 struct Seen {
     moments: BTreeMap<String, Instant>,
     order: VecDeque<String>,
+    /// When the last of them was.
+    latest: Option<Instant>,
+    /// Runtimes that a commit concerns and that are not as desired yet, and when that commit was seen.
+    runtimes: BTreeMap<String, Instant>,
 }
 
-/// Contents whose arrival can be timed: more than one rollout has, little enough to keep.
+/// Commits whose arrival can be timed: more than are ever on their way, little enough to keep.
 const SEEN_MAX: usize = 4096;
-/// Lifecycle Manager reports the duration of Manifest passes from this length on.
-const LONG_PASS: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KymaLabels {
@@ -186,11 +178,6 @@ struct RequeueLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ManifestLabels {
-    manifest_name: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct SourceLabels {
     source: String,
 }
@@ -226,16 +213,6 @@ impl Metrics {
         self.0.waits.get_or_create(&KindLabels { subject }).observe(duration.as_secs_f64());
     }
 
-    /// Reports a pass over a Manifest, if it took so long that Lifecycle Manager would report it.
-    pub fn manifest_pass(&self, manifest: &str, duration: Duration) {
-        let labels = ManifestLabels { manifest_name: manifest.to_owned() };
-        if duration < LONG_PASS {
-            self.0.long_manifests.remove(&labels);
-        } else {
-            self.0.long_manifests.get_or_create(&labels).set(duration.as_secs_f64());
-        }
-    }
-
     /// Counts that a subject is looked at again, as planned (`intended`) or after a failure. The reason is spelled in
     /// snake case, as Lifecycle Manager's are.
     pub fn requeue(&self, reason: &str, intended: bool) {
@@ -244,14 +221,15 @@ impl Metrics {
         self.0.requeues.get_or_create(&labels).inc();
     }
 
-    /// Takes note that content (a commit, or a module's tree) was seen in git, the first time it is.
-    pub fn seen(&self, content: &str, now: Instant) {
+    /// Takes note that a commit was seen, the first time it is.
+    pub fn seen(&self, commit: &str, now: Instant) {
         let mut seen = self.lock();
-        if seen.moments.contains_key(content) {
+        if seen.moments.contains_key(commit) {
             return;
         }
-        seen.moments.insert(content.to_owned(), now);
-        seen.order.push_back(content.to_owned());
+        seen.moments.insert(commit.to_owned(), now);
+        seen.latest = Some(now);
+        seen.order.push_back(commit.to_owned());
         if SEEN_MAX < seen.order.len()
             && let Some(oldest) = seen.order.pop_front()
         {
@@ -259,13 +237,34 @@ impl Metrics {
         }
     }
 
-    /// Counts how long it took from the first sight of content until it arrived. Content that an earlier process saw
-    /// is not counted.
-    pub fn arrived(&self, content: &str, arrived: Arrived, now: Instant) {
-        let Some(seen) = self.lock().moments.get(content).copied() else { return };
-        let labels = ArrivalLabels { target: arrived.name() };
-        let duration = now.saturating_duration_since(seen).as_secs_f64();
-        self.0.commits.get_or_create(&labels).observe(duration);
+    /// Counts how long it took from the first sight of a commit until all of it was in the control plane.
+    pub fn arrived(&self, commit: &str, now: Instant) {
+        let seen = self.lock().moments.remove(commit);
+        if let Some(seen) = seen {
+            self.observe_arrival("kcp", seen, now);
+        }
+    }
+
+    /// Takes note that a commit concerns a runtime: the clock runs from its first sight until
+    /// [`Metrics::runtime_arrived`]. A commit that an earlier process saw is not timed.
+    pub fn runtime_concerned(&self, runtime: &str) {
+        let mut seen = self.lock();
+        if let Some(latest) = seen.latest {
+            seen.runtimes.entry(runtime.to_owned()).or_insert(latest);
+        }
+    }
+
+    /// Takes note that a runtime is as desired.
+    pub fn runtime_arrived(&self, runtime: &str, now: Instant) {
+        let seen = self.lock().runtimes.remove(runtime);
+        if let Some(seen) = seen {
+            self.observe_arrival("runtime", seen, now);
+        }
+    }
+
+    /// Forgets a runtime that is gone.
+    pub fn runtime_gone(&self, runtime: &str) {
+        self.lock().runtimes.remove(runtime);
     }
 
     /// Everything in OpenMetrics text. `observed` is the state of now.
@@ -283,11 +282,6 @@ impl Metrics {
     fn register_counted(&self, registry: &mut Registry) {
         let counted = &self.0;
         registry.register("lifecycle_mgr_requeue_reason", "Why subjects are looked at again", counted.requeues.clone());
-        registry.register(
-            "reconcile_duration_seconds",
-            "Duration of passes over Manifests that took a minute or longer",
-            counted.long_manifests.clone(),
-        );
         registry.register_with_unit(
             "tidegate_pass_duration",
             "Duration of passes",
@@ -302,10 +296,15 @@ impl Metrics {
         );
         registry.register_with_unit(
             "tidegate_commit_to_applied",
-            "Time from the first sight of a commit until it is applied",
+            "Time from the first sight of a commit until all of it is in the control plane, or a runtime that it concerns is as desired",
             Unit::Seconds,
             counted.commits.clone(),
         );
+    }
+
+    fn observe_arrival(&self, target: &'static str, seen: Instant, now: Instant) {
+        let duration = now.saturating_duration_since(seen).as_secs_f64();
+        self.0.commits.get_or_create(&ArrivalLabels { target }).observe(duration);
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -457,13 +456,12 @@ impl Default for Counted {
             waits: Family::new_with_constructor(pass_buckets),
             commits: Family::new_with_constructor(arrival_buckets),
             requeues: Family::default(),
-            long_manifests: Family::default(),
             seen: Mutex::default(),
         }
     }
 }
 
-// === impl Ended, Arrived ===
+// === impl Ended ===
 
 impl Ended {
     fn name(self) -> &'static str {
@@ -471,15 +469,6 @@ impl Ended {
             Ended::Well => "done",
             Ended::Waiting => "waiting",
             Ended::Failed => "failed",
-        }
-    }
-}
-
-impl Arrived {
-    fn name(self) -> &'static str {
-        match self {
-            Arrived::ControlPlane => "kcp",
-            Arrived::Runtime => "runtime",
         }
     }
 }

@@ -30,8 +30,12 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
         },
     };
     context.metrics.pass(subject.kind(), ended, duration);
+    arrival(context, work, &result);
     span.in_scope(|| match result {
         Ok(finish) => {
+            if ended == Ended::Waiting {
+                context.metrics.requeue(&format!("{}_not_finished", subject.kind()), true);
+            }
             tracing::debug!(?finish, milliseconds = duration.as_millis(), "pass ended");
             resync(context, subject, finish);
             finish
@@ -50,6 +54,20 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
         Subject::Source(key) => source::reconcile(context, key, triggers).await,
         Subject::Runtime(key) => runtime::reconcile(context, key, triggers).await,
         Subject::Watcher(key) => watcher::reconcile(context, key, triggers).await,
+    }
+}
+
+/// Times how long commits take to reach runtimes.
+fn arrival(context: &Context, work: &Work<Subject>, result: &super::Pass) {
+    let Subject::Runtime(key) = work.subject() else { return };
+    let runtime = key.to_string();
+    if work.triggers().contains(Trigger::Git) {
+        context.metrics.runtime_concerned(&runtime);
+    }
+    match result {
+        Ok(Finish::Done) => context.metrics.runtime_arrived(&runtime, Instant::now()),
+        Ok(Finish::Gone) => context.metrics.runtime_gone(&runtime),
+        Ok(Finish::After(..) | Finish::Failed(_)) | Err(_) => {}
     }
 }
 

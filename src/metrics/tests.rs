@@ -7,12 +7,14 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
     metrics.pass("runtime", Ended::Well, Duration::from_millis(3));
     metrics.waited("runtime", Duration::from_millis(3));
     metrics.requeue("SourceUnavailable", false);
-    metrics.manifest_pass("one-keda", Duration::from_secs(75));
-    metrics.manifest_pass("one-short", Duration::from_secs(5));
     metrics.seen("c0ffee", start);
     metrics.seen("c0ffee", start + Duration::from_secs(60));
-    metrics.arrived("c0ffee", Arrived::Runtime, start + Duration::from_secs(2));
-    metrics.arrived("of an earlier process", Arrived::Runtime, start);
+    metrics.arrived("c0ffee", start + Duration::from_millis(200));
+    metrics.arrived("c0ffee", start + Duration::from_secs(100));
+    metrics.arrived("of an earlier process", start);
+    metrics.runtime_concerned("one");
+    metrics.runtime_arrived("one", start + Duration::from_secs(2));
+    metrics.runtime_arrived("one", start + Duration::from_secs(100));
     let observed = Observed {
         kymas: vec![KymaSeries {
             name: "one".to_owned(),

@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "fixtures take `json!` on the spot")]
+
 use serde_json::{Value, json};
 
 use super::*;

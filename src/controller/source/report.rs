@@ -21,7 +21,6 @@ use crate::{
         status::{self, Fetched},
         text,
     },
-    metrics::Arrived,
     revision::Revision,
 };
 
@@ -56,7 +55,7 @@ pub(super) fn seen(ctx: &Context, revision: &Revision) {
 /// Takes note that all of a commit is in KCP.
 pub(super) fn arrived(ctx: &Context, revision: &Revision) {
     if let Some(commit) = revision.commit() {
-        ctx.metrics.arrived(&commit.to_string(), Arrived::ControlPlane, std::time::Instant::now());
+        ctx.metrics.arrived(&commit.to_string(), std::time::Instant::now());
     }
 }
 
