@@ -12,7 +12,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -37,7 +37,6 @@ use crate::{
     health::{self, Health},
     inventory::Inventory,
     landscape,
-    metrics::Arrived,
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
     plan::InstallSource,
@@ -199,9 +198,6 @@ impl Pass<'_> {
         let resource = self.module_resource(&recorded).await?;
         let (outcome, class) = self.judge(&strangers, &failed, &pruning, resource).await?;
         let complete = applied.is_complete();
-        if complete && !sent.is_empty() {
-            self.arrived();
-        }
         if let Some((id, whose)) = strangers.iter().next() {
             let note = format!("{id} exists and is not ours: {whose}");
             site.context.events.publish(&**self.manifest, Severity::Warning, reason::CONFLICT, "Apply", note);
@@ -223,13 +219,6 @@ impl Pass<'_> {
             }
         };
         Ok(Passed { manifest, again })
-    }
-
-    /// Counts how long the module's content took from git to here.
-    fn arrived(&self) {
-        if let Ok(InstallSource::Git { tree, .. }) = InstallSource::try_from(&self.manifest.spec.install.source) {
-            self.site.context.metrics.arrived(&tree.to_string(), Arrived::Runtime, Instant::now());
-        }
     }
 
     /// Objects that we never recorded and that exist without our mark, with the names of their managers.

@@ -272,10 +272,6 @@ impl SourcePass<'_> {
             super::report::seen(self.ctx, &revision);
         }
         self.ctx.set_templates(SourceName::new(self.key.clone()), loaded.templates.clone());
-        let now = std::time::Instant::now();
-        for tree in loaded.definitions.modules.keys() {
-            self.ctx.metrics.seen(&tree.to_string(), now);
-        }
         for other in self.ctx.sources.publish(self.key, self.slot, Arc::new(loaded)) {
             self.ctx.queue.push(Subject::Source(other), Trigger::Event);
         }
