@@ -144,9 +144,9 @@ async fn what_happens_in_a_runtime_is_repaired_kept_or_removed() {
         .await;
 
     // The default custom resource is created once: deleted by its user, it stays deleted.
-    delete(skr, "Thing", "example.org/v1", "kyma-system", "mailer-default").await;
+    delete(skr, "Thing", "example.org/v1", "kyma-system", "cache-default").await;
     request(&stage, "one", "2").await;
-    assert!(read(skr, "Thing", "kyma-system", "mailer-default").await.is_none());
+    assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_none());
 
     // Git decides the modules of a Kyma that it declares: an edit in the runtime is reverted and explained there.
     let added = json!({"spec": {"modules": [{"name": "cache", "managed": true}]}});

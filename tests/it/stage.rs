@@ -224,9 +224,15 @@ fn summary(object: &Value) -> String {
     shown.to_string()
 }
 
-/// A module in git: a template with objects, of which each ConfigMap's text is `text`.
+/// A module in git: a template with objects, of which the first ConfigMap's text is `text`. Only `cache` has a default
+/// custom resource: a kind belongs to one module, since objects of it keep that module from being removed.
 pub(crate) fn module(module: &str, version: &str, text: &str) -> Vec<(String, String)> {
     let folder = format!("modules/{module}/{version}");
+    let data = if module == "cache" {
+        "\n  data: {apiVersion: example.org/v1, kind: Thing, metadata: {name: cache-default, namespace: kyma-system}, spec: {size: 1}}"
+    } else {
+        ""
+    };
     let template = format!(
         r#"apiVersion: operator.kyma-project.io/v1beta2
 kind: ModuleTemplate
@@ -236,8 +242,7 @@ metadata:
   annotations: {{tidegate.dev/module-path: {folder}/objects}}
 spec:
   moduleName: {module}
-  version: {version}
-  data: {{apiVersion: example.org/v1, kind: Thing, metadata: {{name: {module}-default, namespace: kyma-system}}, spec: {{size: 1}}}}
+  version: {version}{data}
 "#
     );
     let objects = format!(
