@@ -182,3 +182,6 @@ impl Event {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
