@@ -523,9 +523,7 @@ async fn many_definitions_in_one_source_are_applied_once_each_and_one_change_is_
 
     world.mark();
     world.restart().await;
-    let begin = Instant::now();
     world.daemon().quiet().await;
-    println!("restart: {:.2?}", begin.elapsed());
     assert_eq!(world.writes(), [""; 0]);
 }
 
@@ -843,6 +841,7 @@ fn ready(source: &GitSource) -> String {
         .collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` gives it by value")]
 fn text(error: kube::Error) -> String {
     error.to_string()
 }
