@@ -64,9 +64,17 @@ fn what_is_remembered_of_git_is_bounded() {
 
 /// Series within a family come in any order; here they are sorted, save the buckets of histograms.
 fn sorted(text: &str) -> String {
+    // The rows of one histogram belong together and keep their order; its last label tells it from the others.
+    let series =
+        |line: &str| line.rsplit([',', '{']).next().and_then(|label| label.split('}').next()).map(str::to_owned);
     let mut lines: Vec<&str> = text.lines().collect();
     for family in lines.chunk_by_mut(|left, right| left.starts_with('#') == right.starts_with('#')) {
-        if !family[0].starts_with('#') && !family.iter().any(|line| line.contains("_bucket{")) {
+        if family[0].starts_with('#') {
+            continue;
+        }
+        if family.iter().any(|line| line.contains("_bucket{")) {
+            family.sort_by_key(|line| series(line));
+        } else {
             family.sort_unstable();
         }
     }
