@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tidegate::testbed::{Guarded, Repository};
+use tidegate::testbed::{Guarded, Options, Repository};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -290,4 +290,38 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
     assert_eq!(code, Some(2));
     assert!(text.contains("there is no GitSource, Kyma, Manifest or Watcher `nothing`"), "{text}");
     assert_eq!(run(&["suspend", "watcher/landscape"]).await.0, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
+    let place = Place::new().await;
+    let mut daemon = place.start("loses", &[]);
+    daemon.until_ready().await;
+    let sample = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": LEASE, "namespace": place.namespace}});
+    let api = harness::api_of(&place.client, &sample).await.unwrap();
+    let taken = json!({"spec": {"holderIdentity": "klm-controller-manager-0_3f0e", "leaseDurationSeconds": 3600}});
+    api.patch(LEASE, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&taken)).await.unwrap();
+    assert_eq!(daemon.until_ended().await, Some(2));
+    let log = std::fs::read_to_string(daemon.process.log()).unwrap();
+    assert!(log.contains("error: leadership is lost to klm-controller-manager-0_3f0e"), "{log}");
+    assert_eq!(place.lease_holder().await.as_deref(), Some("klm-controller-manager-0_3f0e"), "it is not given back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_our_kinds_it_waits_and_says_what_to_apply() {
+    let server = harness::dedicated(Options { name: "bare".to_owned(), ..Options::default() }).await;
+    let client = server.client().unwrap();
+    let namespace = harness::namespace(&client, "bare").await;
+    let folder = harness::folder();
+    std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig().text()).unwrap();
+    let place = Place { client, namespace, user: String::new(), folder };
+    let daemon = place.start("early", &[]);
+    eventually("it says what is missing", SOON, async || match daemon.ask("health", "/readyz").await? {
+        (503, body) if body.contains("does not serve") && body.contains("`tidegate crds`") => Ok(()),
+        (status, body) => Err(format!("{status} {body}")),
+    })
+    .await;
+    harness::install_own_crds(&place.client).await;
+    daemon.until_ready().await;
 }
