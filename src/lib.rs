@@ -33,7 +33,7 @@
 //! | Layer | Modules |
 //! | --- | --- |
 //! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`object`], [`diagnostic`], [`yaml`] |
-//! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`], [`status`] |
+//! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`], [`status`]; [`diff`] how two renderings differ |
 //! | ground | [`tls`], [`metrics`], [`telemetry`] |
 //! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers |
 //! | test bed | [`testbed`] real API servers on this machine, for tests, demo and benchmark |
@@ -72,6 +72,7 @@ pub mod controller;
 pub mod counterpart;
 pub mod definition;
 pub mod diagnostic;
+pub mod diff;
 pub mod git;
 pub mod health;
 pub mod http;

@@ -1,0 +1,9 @@
+//! What changes between two renderings of a landscape, or between a rendering and what clusters hold.
+//!
+//! [`model`] is the result as a value: every distinct difference once, with all that it hits, in a total order, so that
+//! two runs over the same inputs print the same bytes. Secrets are masked before anything is compared, and nothing
+//! that is unknown is ever counted as unchanged.
+//!
+//! Nothing here reads a cluster or a repository, and nothing here decides what is desired: `plan` and `render` do.
+
+pub mod model;
