@@ -20,6 +20,8 @@ use crate::{
     object::{Digest, Object},
 };
 
+pub mod file;
+
 /// Definitions by key. Iteration is in the order of keys, so two runs see the same order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Landscape {

@@ -1,0 +1,358 @@
+//! The landscape file: the Kymas of a control plane as a pipeline may know them, without any cluster.
+//!
+//! `tidegate export --landscape` writes it and `tidegate diff --landscape` reads it. It holds identities, labels and what
+//! decides on modules, and no value of a Secret. The file says when it was written, since a landscape moves on. It is
+//! JSON with one Kyma a line, so that it reads well in a diff; YAML is read as well.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
+use super::annotation;
+use crate::{
+    api::{
+        Kyma,
+        kyma::{KymaSpec, KymaStatus, Module, ModuleStatus},
+        names,
+        shared::{CustomResourcePolicy, ObjectMeta, Time, is_default},
+    },
+    name::{Key, check_subdomain},
+    yaml,
+};
+
+/// Version of the format.
+pub const API_VERSION: &str = "tidegate.dev/v1alpha1";
+/// Kind of the file. No API server knows it.
+pub const KIND: &str = "Landscape";
+
+/// Annotations of a Kyma that decide on its modules.
+const DECIDING: [&str; 2] = [names::annotation::MODULES_FROM, names::annotation::ALLOW_DOWNGRADE];
+
+/// The Kymas of a control plane at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LandscapeFile {
+    /// [`API_VERSION`].
+    #[serde(deserialize_with = "api_version")]
+    api_version: String,
+    /// [`KIND`].
+    #[serde(deserialize_with = "kind")]
+    kind: String,
+    /// When it was written.
+    #[serde(deserialize_with = "time")]
+    pub written: Time,
+    /// The Kymas, by namespace and name.
+    #[serde(deserialize_with = "kymas")]
+    pub kymas: Vec<KnownKyma>,
+}
+
+/// One Kyma, as far as it decides on modules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KnownKyma {
+    /// Its namespace.
+    #[serde(deserialize_with = "subdomain")]
+    pub namespace: String,
+    /// Its name.
+    #[serde(deserialize_with = "subdomain")]
+    pub name: String,
+    /// Its labels, which selectors may ask for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Those of its annotations that decide on modules.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Channel of the modules that name none.
+    pub channel: String,
+    /// The modules that count for it, whoever decides on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<KnownModule>,
+    /// What is installed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub installed: Vec<InstalledModule>,
+}
+
+/// One wanted module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KnownModule {
+    /// Its name.
+    pub name: String,
+    /// Channel, where it differs from the Kyma's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// What becomes of the default custom resource.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub custom_resource_policy: CustomResourcePolicy,
+    /// Whether we take care of the module.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub managed: bool,
+}
+
+/// One installed module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InstalledModule {
+    /// Its name.
+    pub name: String,
+    /// Channel from which it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// Version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// Why a landscape file cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ReadError {
+    /// Line, from 1; 0 if unknown.
+    pub line: usize,
+    /// One sentence.
+    pub message: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("texts, flags and maps of texts are JSON")
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse()
+        .map(Time)
+        .map_err(|_| D::Error::custom(format!("`{}` is no time as RFC 3339 has it", yaml::short(&text))))
+}
+
+fn api_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    exactly(deserializer, "apiVersion", API_VERSION)
+}
+
+fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    exactly(deserializer, "kind", KIND)
+}
+
+fn exactly<'de, D: Deserializer<'de>>(deserializer: D, field: &str, expected: &str) -> Result<String, D::Error> {
+    let found = String::deserialize(deserializer)?;
+    if found == expected {
+        return Ok(found);
+    }
+    Err(D::Error::custom(format!("`{field}` is `{}`; a landscape file has `{expected}`", yaml::short(&found))))
+}
+
+fn subdomain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match check_subdomain(&text) {
+        Ok(()) => Ok(text),
+        Err(error) => Err(D::Error::custom(format!("`{}`: {error}", yaml::short(&text)))),
+    }
+}
+
+fn kymas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<KnownKyma>, D::Error> {
+    let mut kymas = Vec::<KnownKyma>::deserialize(deserializer)?;
+    kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    let twice = kymas.windows(2).find(|pair| pair[0].namespace == pair[1].namespace && pair[0].name == pair[1].name);
+    match twice {
+        Some(pair) => Err(D::Error::custom(format!("Kyma {} stands in the file twice", pair[0].key()))),
+        None => Ok(kymas),
+    }
+}
+
+// === impl LandscapeFile ===
+
+impl LandscapeFile {
+    /// Of Kymas at one time.
+    pub fn new(written: Time, mut kymas: Vec<KnownKyma>) -> LandscapeFile {
+        kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        LandscapeFile { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), written, kymas }
+    }
+
+    /// Reads JSON or YAML.
+    pub fn parse(text: &str) -> Result<LandscapeFile, ReadError> {
+        if text.trim_start().starts_with('{') {
+            // Thousands of Kymas are read several times as fast as JSON.
+            return serde_json::from_str(text).map_err(|error| {
+                let line = error.line();
+                let message = error.to_string();
+                let end = message.rfind(" at line ").unwrap_or(message.len());
+                ReadError { line, message: message[..end].to_owned() }
+            });
+        }
+        yaml::read_own(text).map_err(|error| ReadError { line: error.line as usize, message: error.message })
+    }
+
+    /// JSON with one Kyma a line.
+    pub fn to_text(&self) -> String {
+        let mut text = format!(
+            "{{\n\"apiVersion\": {},\n\"kind\": {},\n\"written\": {},\n\"kymas\": [",
+            json(&self.api_version),
+            json(&self.kind),
+            json(&self.written),
+        );
+        for (index, kyma) in self.kymas.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "," };
+            // Writing to a text cannot fail.
+            let _ = write!(text, "{separator}\n{}", json(kyma));
+        }
+        text.push_str("\n]\n}\n");
+        text
+    }
+}
+
+// === impl KnownKyma ===
+
+impl KnownKyma {
+    /// Of a Kyma in KCP; `spec` is the one that counts for its runtime, see [`crate::plan::effective`].
+    pub fn of(kyma: &Kyma, spec: &KymaSpec) -> KnownKyma {
+        let key = super::key(&kyma.metadata);
+        let deciding = DECIDING
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), annotation(&kyma.metadata, name)?.to_owned())));
+        let modules = spec.modules.iter().map(|module| KnownModule {
+            name: module.name.clone(),
+            channel: module.channel.clone(),
+            custom_resource_policy: module.custom_resource_policy,
+            managed: module.managed,
+        });
+        let installed = kyma.status.iter().flat_map(|status| &status.modules).map(|module| InstalledModule {
+            name: module.name.clone(),
+            channel: module.channel.clone(),
+            version: module.version.clone(),
+        });
+        KnownKyma {
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            labels: kyma.metadata.labels.clone().unwrap_or_default(),
+            annotations: deciding.collect(),
+            channel: spec.channel.clone(),
+            modules: modules.collect(),
+            installed: installed.collect(),
+        }
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
+    /// The spec that counts for its runtime.
+    pub fn spec(&self) -> KymaSpec {
+        let module = |module: &KnownModule| Module {
+            name: module.name.clone(),
+            channel: module.channel.clone(),
+            controller: None,
+            custom_resource_policy: module.custom_resource_policy,
+            managed: module.managed,
+            remote_module_template_ref: None,
+        };
+        KymaSpec {
+            channel: self.channel.clone(),
+            skip_maintenance_windows: false,
+            modules: self.modules.iter().map(module).collect(),
+        }
+    }
+
+    /// What its status says is installed.
+    pub fn status(&self) -> KymaStatus {
+        let module = |module: &InstalledModule| ModuleStatus {
+            name: module.name.clone(),
+            channel: module.channel.clone(),
+            version: module.version.clone(),
+            ..ModuleStatus::default()
+        };
+        KymaStatus { modules: self.installed.iter().map(module).collect(), ..KymaStatus::default() }
+    }
+
+    /// As it stands in KCP, as far as is known.
+    pub fn to_kyma(&self) -> Kyma {
+        let metadata = ObjectMeta {
+            namespace: Some(self.namespace.clone()),
+            name: Some(self.name.clone()),
+            labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
+            annotations: Some(self.annotations.clone()).filter(|annotations| !annotations.is_empty()),
+            ..ObjectMeta::default()
+        };
+        Kyma { metadata, spec: self.spec(), status: Some(self.status()) }
+    }
+
+    /// The names of all modules that are wanted or installed.
+    pub fn module_names(&self) -> BTreeSet<&str> {
+        let wanted = self.modules.iter().map(|module| module.name.as_str());
+        wanted.chain(self.installed.iter().map(|module| module.name.as_str())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"{
+"apiVersion": "tidegate.dev/v1alpha1",
+"kind": "Landscape",
+"written": "2026-11-20T10:00:00Z",
+"kymas": [
+{"namespace":"kcp-system","name":"a","labels":{"operator.kyma-project.io/beta":"true"},"channel":"regular","modules":[{"name":"keda"},{"name":"serverless","channel":"fast","managed":false}],"installed":[{"name":"keda","channel":"regular","version":"1.2.0"}]},
+{"namespace":"kcp-system","name":"b","channel":"fast"}
+]
+}
+"#;
+
+    #[test]
+    fn what_is_written_is_read_again_byte_for_byte() {
+        let file = LandscapeFile::parse(FILE).unwrap();
+        assert_eq!(file.kymas.len(), 2);
+        assert_eq!(file.to_text(), FILE);
+    }
+
+    #[test]
+    fn yaml_is_read_as_well() {
+        let yaml = "\
+apiVersion: tidegate.dev/v1alpha1
+kind: Landscape
+written: 2026-11-20T10:00:00Z
+kymas:
+- {namespace: kcp-system, name: b, channel: fast}
+- namespace: kcp-system
+  name: a
+  labels: {operator.kyma-project.io/beta: 'true'}
+  channel: regular
+  modules: [{name: keda}, {name: serverless, channel: fast, managed: false}]
+  installed: [{name: keda, channel: regular, version: 1.2.0}]
+";
+        assert_eq!(LandscapeFile::parse(yaml).unwrap(), LandscapeFile::parse(FILE).unwrap());
+    }
+
+    #[test]
+    fn a_kyma_survives_the_file() {
+        let file = LandscapeFile::parse(FILE).unwrap();
+        let kyma = file.kymas[0].to_kyma();
+        assert_eq!(KnownKyma::of(&kyma, &kyma.spec), file.kymas[0]);
+    }
+
+    #[track_caller]
+    fn check_error(text: &str, line: usize, expected: &str) {
+        let error = LandscapeFile::parse(text).unwrap_err();
+        assert!(error.message.contains(expected), "{error:?}");
+        assert_eq!(error.line, line, "{error:?}");
+        assert!(!error.message.contains('\n'), "{error:?}");
+    }
+
+    #[test]
+    fn bad_files_are_refused_in_one_sentence() {
+        check_error(&FILE.replace("v1alpha1", "v9"), 2, "`apiVersion` is `tidegate.dev/v9`");
+        check_error(&FILE.replace("\"Landscape\"", "\"Secret\""), 3, "`kind` is `Secret`");
+        check_error(&FILE.replace("2026-11-20T10:00:00Z", "yesterday"), 4, "yesterday");
+        check_error(&FILE.replace("\"managed\"", "\"manged\""), 6, "unknown field `manged`");
+        check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"B\""), 7, "`B` must not stand in a name");
+        check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"a\""), 9, "Kyma kcp-system/a stands in the file twice");
+        check_error("kind: Landscape\nkymas: [\n", 3, "");
+        check_error("", 1, "missing field");
+    }
+}
