@@ -6,4 +6,5 @@
 //!
 //! Nothing here reads a cluster or a repository, and nothing here decides what is desired: `plan` and `render` do.
 
+pub mod mask;
 pub mod model;

@@ -1,4 +1,4 @@
-//! The one place that chooses the cryptography behind TLS: ring.
+//! The one place that chooses the cryptography behind TLS, and where randomness comes from: ring.
 //!
 //! With two providers in one process, or none, rustls and what builds on it panic at the first connection.
 
@@ -6,4 +6,11 @@
 pub fn install() {
     // An error says that a provider is installed already: ours, by an earlier call.
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Random bytes that nobody can guess; `None` if the system has none to give.
+pub fn random<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).ok()?;
+    Some(bytes)
 }

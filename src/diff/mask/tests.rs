@@ -1,0 +1,134 @@
+use serde_json::json;
+
+use super::*;
+
+fn key() -> MaskKey {
+    MaskKey::new([7; KEY_BYTES])
+}
+
+/// No clear value, in clear or as base64, is left of `value`.
+#[track_caller]
+fn check(value: Value, secrets: &[&str]) -> Value {
+    let masked = masked(&value, &key());
+    let text = masked.to_string();
+    for secret in secrets {
+        assert!(value.to_string().contains(secret) || value.to_string().contains(&STANDARD.encode(secret)), "{secret}");
+        assert!(!text.contains(secret), "{secret} in {text}");
+        assert!(!text.contains(STANDARD_NO_PAD.encode(secret).as_str()), "{secret} as base64 in {text}");
+    }
+    masked
+}
+
+#[test]
+fn the_digest_is_hmac_sha_256() {
+    // RFC 4231, test case 2, whose key is `Jefe` and is padded with zeros.
+    let mut bytes = [0; KEY_BYTES];
+    bytes[..4].copy_from_slice(b"Jefe");
+    let digest = MaskKey::new(bytes).hmac(b"what do ya want for nothing?");
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    assert_eq!(MaskKey::new(bytes).mask(b"what do ya want for nothing?"), "(masked: Secret 5bdcc146bf60)");
+}
+
+#[test]
+fn equal_values_look_equal_and_others_do_not() {
+    let masked = check(
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "type": "Opaque",
+            "data": {"one": "aHVudGVyMg==", "two": "aHVudGVyMw==", "broken": "not base64!"},
+            "stringData": {"three": "hunter2", "number": 5, "long": "hunter2".repeat(1000)}}),
+        &["hunter2", "hunter3", "not base64!"],
+    );
+    let (data, string_data) = (&masked["data"], &masked["stringData"]);
+    assert_eq!(data["one"], string_data["three"], "one value, encoded and not");
+    assert_ne!(data["one"], data["two"]);
+    assert_eq!(
+        data["one"].as_str().map(str::len),
+        string_data["long"].as_str().map(str::len),
+        "the length is not told"
+    );
+    assert_eq!(masked["type"], "Opaque");
+    let other = super::masked(&json!({"kind": "Secret", "data": {"one": "aHVudGVyMg=="}}), &MaskKey::new([8; 32]));
+    assert_ne!(other["data"]["one"], data["one"], "another run has another key");
+}
+
+#[test]
+fn keys_of_two_runs_compare_if_their_text_is_the_same() {
+    let mask = |text: &str| MaskKey::of_text(text.as_bytes()).map(|key| key.mask(b"x"));
+    assert_eq!(mask("0123456789abcdef"), mask("0123456789abcdef\n"));
+    assert_ne!(mask("0123456789abcdef"), mask("0123456789abcdeg"));
+    assert_eq!(mask("0123456789abcde\n"), None, "too short");
+    assert_eq!(format!("{:?} {:?}", key(), Masker::new(key())), "MaskKey Masker");
+}
+
+#[test]
+fn secrets_are_found_wherever_they_are() {
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"k": "hunter2"}});
+    check(json!({"apiVersion": "v1", "kind": "List", "items": [secret]}), &["hunter2"]);
+    check(json!({"kind": "SecretList", "items": [{"data": {"k": STANDARD.encode("hunter2")}}]}), &["hunter2"]);
+    check(json!({"kind": "ModuleTemplate", "spec": {"data": secret}}), &["hunter2"]);
+    check(json!({"kind": "Manifest", "spec": {"resource": {"spec": {"template": secret}}}}), &["hunter2"]);
+    check(json!({"kind": "Secret", "data": "hunter2 by mistake"}), &["hunter2"]);
+    check(
+        json!({"kind": "Secret", "data": [["hunter2"]], "stringData": {"k": {"l": "hunter3"}}}),
+        &["hunter2", "hunter3"],
+    );
+}
+
+#[test]
+fn secrets_in_texts_are_masked_and_the_rest_of_the_text_is_kept() {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"k": STANDARD.encode("hunter2")}});
+    let annotation = "kubectl.kubernetes.io/last-applied-configuration";
+    let with = |text: String| json!({"kind": "Secret", "metadata": {"annotations": {annotation: text}}});
+    let masked = check(with(secret.to_string()), &["hunter2"]);
+    let text = masked["metadata"]["annotations"][annotation].as_str().unwrap();
+    let inner: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(inner["data"]["k"], key().mask(b"hunter2"));
+    assert_eq!(inner["metadata"]["name"], "a");
+    // Cut off: nothing of it can be told apart.
+    let cut = secret.to_string();
+    check(with(cut[..cut.len() - 3].to_owned()), &["hunter2"]);
+    // A text in a text, and YAML.
+    check(with(json!({"annotations": {"a": secret.to_string()}}).to_string()), &["hunter2"]);
+    let yaml = "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n---\nkind: \"Secret\"\nstringData:\n  k: hunter2\n";
+    let masked = check(json!({"kind": "ConfigMap", "data": {"objects.yaml": yaml}}), &["hunter2"]);
+    assert!(masked["data"]["objects.yaml"].as_str().unwrap().contains("a: b"), "{masked}");
+    check(json!({"data": {"x": "kind: Secret\n  stringData: {k: hunter2\n"}}), &["hunter2"]);
+    check(json!({"data": {"x": "{apiVersion: v1, kind: Secret, stringData: {k: hunter2}}"}}), &["hunter2"]);
+}
+
+#[test]
+fn what_holds_no_secret_stays_as_it_is() {
+    for value in [
+        json!({"description": "The kind of a Secret: it names\na Secret, kind and all."}),
+        json!({"volumes": [{"secret": {"secretName": "a"}}], "ref": {"kind": "Secret", "name": "a"}}),
+        json!({"metadata": {"annotations": {"a": "{\"kind\":\"ConfigMap\",\"note\":\"no Secret\"}"}}}),
+        json!({"kind": "ConfigMap", "data": {"k": "aHVudGVyMg=="}}),
+        json!({"kind": "Secret", "metadata": {"name": "a"}}),
+        json!({"kind": "Secret", "data": null}),
+    ] {
+        assert_eq!(masked(&value, &key()), value);
+        assert!(!Masker::new(key()).mask(&mut value.clone()));
+    }
+}
+
+#[test]
+fn texts_of_others_are_scrubbed_of_what_was_met() {
+    let mut masker = Masker::new(key());
+    let secret = json!({"kind": "Secret", "stringData": {
+        "password": "correct horse", "other": "fifteen letters", "short": "test", "tiny": "abc", "quote": "a \"quoted\" word\n",
+        "pem": "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END KEY-----\n"}});
+    assert!(masker.mask(&mut secret.clone()));
+    masker.remember(b"a token of mine");
+    let mask = |text: &str| key().mask(text.as_bytes());
+    let check = |text: &str, expected: &str| assert_eq!(masker.scrub(text), expected);
+    check("invalid value \"correct horse\"", &format!("invalid value \"{}\"", mask("correct horse")));
+    check(&format!("at {}", STANDARD.encode("fifteen letters")), &format!("at {}", mask("fifteen letters")));
+    check("user:test@host uses latest", &format!("user:{}@host uses latest", mask("test")));
+    check("abc stands in every text", "abc stands in every text");
+    check(r#"found {"a":"a \"quoted\" word"}"#, &format!(r#"found {{"a":"{}"}}"#, mask("a \"quoted\" word\n")));
+    let pem = masker.scrub("cannot parse line MIIEvQIBADANBgkqhkiG9w0");
+    assert!(!pem.contains("MIIE"), "{pem}");
+    check("Bearer a token of mine", &format!("Bearer {}", mask("a token of mine")));
+    check("nothing of it", "nothing of it");
+}
