@@ -16,8 +16,8 @@
 //!   withheld because a ModuleReleaseMeta is: what it refers to stays in the cluster as it was.
 //! * A template that only sits beside a withheld release is applied: nothing installs it before a release names it.
 //!
-//! Nothing here reads a cluster, so a reference that leaves the repository cannot resolve, unless the
-//! namespace that it points into is not one that this source may declare things in ([`Options::allow`]).
+//! Nothing here reads a cluster: a reference that leaves the repository resolves if it leads to what the caller says
+//! stands [`Elsewhere`], or to a kind that this source must not declare ([`Options::allow`]).
 //!
 //! Refuses to be clever about broken text: a definition that cannot be parsed is only a diagnostic, since nobody knows
 //! what it would have been. While a diagnostic of error level stands, nothing is pruned; so it is not lost either.
@@ -102,8 +102,17 @@ pub struct Options {
 pub struct Elsewhere {
     /// ModuleTemplates.
     pub templates: BTreeSet<Key>,
-    /// ModuleReleaseMetas with their channels.
-    pub releases: BTreeMap<Key, BTreeSet<String>>,
+    /// ModuleReleaseMetas.
+    pub releases: BTreeMap<Key, Channels>,
+}
+
+/// What a ModuleReleaseMeta offers to Kymas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// These channels.
+    Known(BTreeSet<String>),
+    /// The module is mandatory: no Kyma asks for it.
+    Mandatory,
 }
 
 /// A definition that passed all checks.
@@ -148,6 +157,8 @@ pub struct Definitions {
     pub withheld: Vec<Withheld>,
     /// The objects of modules that live in git, by the id of their tree or file.
     pub modules: BTreeMap<Oid, Arc<ModuleObjects>>,
+    /// What is referred to and not declared here, whether it stands elsewhere or not.
+    pub outside: BTreeSet<(Kind, Key)>,
     /// How many files were read for definitions.
     pub files: usize,
 }
@@ -201,6 +212,21 @@ impl Default for Options {
             namespaces: vec![crate::api::names::KCP_NAMESPACE.to_owned()],
             limits: yaml::Limits::default(),
             elsewhere: Arc::default(),
+        }
+    }
+}
+
+// === impl Elsewhere ===
+
+impl Elsewhere {
+    /// Of all this, what is referred to: nothing else can change what a source's definitions come to.
+    #[must_use]
+    pub fn of_interest(&self, outside: &BTreeSet<(Kind, Key)>) -> Elsewhere {
+        let keys = |kind| outside.iter().filter(move |(of, _)| *of == kind).map(|(_, key)| key);
+        let releases = keys(Kind::ModuleReleaseMeta);
+        Elsewhere {
+            templates: keys(Kind::ModuleTemplate).filter(|key| self.templates.contains(*key)).cloned().collect(),
+            releases: releases.filter_map(|key| Some((key.clone(), self.releases.get(key)?.clone()))).collect(),
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, OnceCell};
 
 use super::{Queue, Subject, source::Progress};
 use crate::{
-    definition::{self, Definitions, ModuleObjects},
+    definition::{self, Definitions, Elsewhere, ModuleObjects},
     diagnostic::{Diagnostics, Severity},
     git,
     intake::{Declared, Id, status::Withheld},
@@ -35,6 +35,8 @@ pub struct Loaded {
     pub revision: Revision,
     /// Digest of the settings with which it was read.
     pub reading: Digest,
+    /// What it refers to and does not declare, as far as that stood in KCP when it was read.
+    pub elsewhere: Elsewhere,
     /// Its files: the next revision is read as a difference to them.
     pub snapshot: Arc<Snapshot>,
     /// What it declares.

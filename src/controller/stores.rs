@@ -84,6 +84,8 @@ pub struct Tables {
     ca_bundle: Option<Arc<[u8]>>,
     /// Namespaces whose catalog changed since the last spread.
     dirty_catalogs: BTreeMap<String, Trigger>,
+    /// Sources whose definitions may refer to what changed in a catalog.
+    referring: BTreeSet<Key>,
 }
 
 /// A GitSource, and where it comes from.
@@ -343,10 +345,13 @@ impl Stores {
         self.0.catalog_changed.notified().await;
     }
 
-    /// Wakes the runtimes that see the catalogs that changed. Called a moment after [`Stores::catalog_changed`], so
+    /// Wakes the runtimes that see the catalogs that changed, and the sources that may refer to them. Called a moment after [`Stores::catalog_changed`], so
     /// that a commit with a thousand ModuleTemplates asks for each runtime once.
     pub fn spread(&self) {
         let mut tables = self.tables();
+        for source in std::mem::take(&mut tables.referring) {
+            self.0.queue.push(Subject::Source(source), Trigger::Event);
+        }
         for (namespace, trigger) in std::mem::take(&mut tables.dirty_catalogs) {
             for kyma in tables.kymas.keys().filter(|kyma| kyma.namespace() == namespace) {
                 self.0.queue.push(Subject::Runtime(kyma.clone()), trigger);
@@ -362,6 +367,10 @@ impl Stores {
             match wake {
                 Wake::Subject(subject, trigger) => {
                     self.0.queue.push(subject, trigger);
+                }
+                Wake::Referring(source) => {
+                    tables.referring.insert(source);
+                    self.0.catalog_changed.notify_one();
                 }
                 Wake::Catalog(namespace, trigger) => {
                     let pending = tables.dirty_catalogs.entry(namespace).or_insert(trigger);
@@ -403,6 +412,11 @@ impl Tables {
     /// The keys of all Kymas.
     pub fn kymas(&self) -> impl Iterator<Item = &Key> {
         self.kymas.keys()
+    }
+
+    /// The keys of all GitSources.
+    pub fn sources(&self) -> impl Iterator<Item = &Key> {
+        self.sources.keys().chain(self.local_sources.keys())
     }
 
     /// The keys of all Watchers.

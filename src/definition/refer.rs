@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Definition, Definitions, Kind, Options, Withheld, code,
+    Channels, Definition, Definitions, Kind, Options, Withheld, code,
     file::{Cache, Candidate},
     module::{self, ModuleSource},
     near,
@@ -38,6 +38,7 @@ struct Work<'a> {
     is_partial: bool,
     good: BTreeMap<(Kind, Key), Arc<Definition>>,
     withheld: BTreeMap<(Kind, Key), Withheld>,
+    outside: BTreeSet<(Kind, Key)>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -57,6 +58,7 @@ pub(super) fn resolve(
         is_partial: diagnostics.iter().any(|diagnostic| is_unreadable(diagnostic.code)),
         good: BTreeMap::new(),
         withheld: BTreeMap::new(),
+        outside: BTreeSet::new(),
         diagnostics: Vec::new(),
     };
     work.declare(candidates);
@@ -64,7 +66,8 @@ pub(super) fn resolve(
     work.releases();
     work.kymas();
     diagnostics.extend(work.diagnostics);
-    Definitions { good: work.good, withheld: work.withheld.into_values().collect(), modules, files: 0 }
+    let withheld = work.withheld.into_values().collect();
+    Definitions { good: work.good, withheld, modules, outside: work.outside, files: 0 }
 }
 
 impl<'a> Work<'a> {
@@ -207,6 +210,10 @@ impl<'a> Work<'a> {
             let value = definition.object.value();
             let module = value.pointer("/spec/moduleName").and_then(Value::as_str).unwrap_or_default();
             for (path, what, version) in offers(value) {
+                let template = (Kind::ModuleTemplate, template_key(&definition, module, &version));
+                if !self.declared.contains_key(&template) {
+                    self.outside.insert(template);
+                }
                 if let Some(diagnostic) = self.offer(&definition, module, &path, &what, &version) {
                     self.refuse(&id, diagnostic);
                 }
@@ -223,7 +230,7 @@ impl<'a> Work<'a> {
         version: &str,
     ) -> Option<Diagnostic> {
         let namespace = release.key.namespace();
-        let key = Key::new(namespace, &format!("{module}-{version}"));
+        let key = template_key(release, module, version);
         let template = (Kind::ModuleTemplate, key.clone());
         if self.good.contains_key(&template) || self.options.elsewhere.templates.contains(&key) {
             return None;
@@ -267,6 +274,11 @@ impl<'a> Work<'a> {
             let value = definition.object.value();
             let modules = value.pointer("/spec/modules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             for (index, module) in modules.iter().enumerate() {
+                let name = module.get("name").and_then(Value::as_str).unwrap_or_default();
+                let release = (Kind::ModuleReleaseMeta, Key::new(definition.key.namespace(), name));
+                if !self.declared.contains_key(&release) {
+                    self.outside.insert(release);
+                }
                 let diagnostic = check_module(&releases, self.is_partial, &definition, index, module);
                 match diagnostic {
                     Some(diagnostic) if diagnostic.severity == Severity::Error => self.refuse(&id, diagnostic),
@@ -277,29 +289,22 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The channels of every release that is declared here or stands elsewhere.
-    fn known_releases(&self) -> BTreeMap<Key, Channels> {
-        let mut releases: BTreeMap<Key, Channels> = self
-            .options
-            .elsewhere
-            .releases
-            .iter()
-            .map(|(key, channels)| (key.clone(), Channels::Known(channels.clone())))
-            .collect();
+    /// The channels of every release that is declared here or stands elsewhere; `None` of one that is broken.
+    fn known_releases(&self) -> BTreeMap<Key, Option<Channels>> {
+        let elsewhere = self.options.elsewhere.releases.iter();
+        let mut releases: BTreeMap<Key, Option<Channels>> =
+            elsewhere.map(|(key, channels)| (key.clone(), Some(channels.clone()))).collect();
         for ((kind, key), candidate) in &self.declared {
             if *kind != Kind::ModuleReleaseMeta {
                 continue;
             }
             // A release that is withheld for a missing template still says which channels there are.
-            let channels = match &candidate.definition {
-                Some(definition) => Channels::of(definition.object.value()),
-                None => Channels::Unknown,
-            };
+            let channels = candidate.definition.as_ref().map(|definition| Channels::of(definition.object.value()));
             releases.insert(key.clone(), channels);
         }
         let meant = self.meant.keys().filter(|(kind, _)| *kind == Kind::ModuleReleaseMeta);
         for (_, key) in meant {
-            releases.entry(key.clone()).or_insert(Channels::Unknown);
+            releases.entry(key.clone()).or_insert(None);
         }
         releases
     }
@@ -309,13 +314,12 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What a release offers.
-enum Channels {
-    Known(BTreeSet<String>),
-    Mandatory,
-    /// It is broken.
-    Unknown,
+/// The ModuleTemplate of a version that a release offers.
+fn template_key(release: &Definition, module: &str, version: &str) -> Key {
+    Key::new(release.key.namespace(), &format!("{module}-{version}"))
 }
+
+// === impl Channels ===
 
 impl Channels {
     fn of(release: &Value) -> Channels {
@@ -329,7 +333,7 @@ impl Channels {
 }
 
 fn check_module(
-    releases: &BTreeMap<Key, Channels>,
+    releases: &BTreeMap<Key, Option<Channels>>,
     is_partial: bool,
     kyma: &Definition,
     index: usize,
@@ -355,13 +359,13 @@ fn check_module(
             });
             Some(Diagnostic::error(code::UNKNOWN_MODULE, message).hint(hint).at(at(kyma, &path("name"))))
         }
-        Some(Channels::Unknown) => None,
-        Some(Channels::Mandatory) => {
+        Some(None) => None,
+        Some(Some(Channels::Mandatory)) => {
             let message = format!("the module `{name}` is mandatory: every runtime has it without being asked");
             let diagnostic = Diagnostic::warning(code::MANDATORY_MODULE, message);
             Some(diagnostic.hint("remove it from the list").at(at(kyma, &path("name"))))
         }
-        Some(Channels::Known(channels)) => {
+        Some(Some(Channels::Known(channels))) => {
             let own = text(module.get("channel"));
             let place =
                 if own.is_some() { at(kyma, &path("channel")) } else { at(kyma, &["spec".into(), "channel".into()]) };

@@ -179,11 +179,14 @@ fn references_may_resolve_elsewhere() {
     let snapshot = snapshot([("kyma.yaml", kyma("dev", "regular"))]);
     let (_, _, codes) = look(&snapshot, &Options::default());
     assert_eq!(codes, ["kyma.yaml:6 unknown-module"]);
-    let channels = BTreeSet::from(["regular".to_owned()]);
+    let channels = Channels::Known(BTreeSet::from(["regular".to_owned()]));
     let releases = BTreeMap::from([(Key::new("kcp-system", "cache"), channels)]);
     let elsewhere = Arc::new(Elsewhere { releases, ..Elsewhere::default() });
     let (good, _, codes) = look(&snapshot, &Options { elsewhere, ..Options::default() });
     assert_eq!((good, codes), (vec!["Kyma dev".to_owned()], vec![]));
+    let definitions = read(&mut Diagnostics::default(), &snapshot, &Options::default(), &mut Cache::default());
+    let outside = BTreeSet::from([(Kind::ModuleReleaseMeta, Key::new("kcp-system", "cache"))]);
+    assert_eq!(definitions.outside, outside, "what may come from elsewhere is known, also while it is not there");
 }
 
 #[test]

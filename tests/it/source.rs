@@ -202,6 +202,44 @@ async fn too_many_prunes_at_once_stop_and_go_on_when_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kymas_may_use_modules_of_another_source() {
+    let mut world = World::new("elsewhere").await;
+    let write = |path: &str, text: String| world.repository.write(path, &text).unwrap();
+    write("kymas/a.yaml", kyma(&world.namespace, "a", "mail", "regular"));
+    write("modules/none.yaml", String::new());
+    let commit = world.commit();
+    world.declare("kymas", json!({"paths": ["kymas"]})).await;
+    world.start().await;
+    world.attempted("kymas", &commit).await;
+    eventually("nobody declares the module", SOON, async || {
+        let ready = ready(&world.source("kymas").await);
+        if ready == "False Withheld" { Ok(()) } else { Err(ready) }
+    })
+    .await;
+
+    let write = |path: &str, text: String| world.repository.write(path, &text).unwrap();
+    write("modules/mail-1.0.0.yaml", template(&world.namespace, "mail", "1.0.0"));
+    write("modules/mail.yaml", release(&world.namespace, "mail", "1.0.0"));
+    let commit = world.commit();
+    world.declare("modules", json!({"paths": ["modules"]})).await;
+    world.settled("modules", &commit).await;
+    world.settled("kymas", &commit).await;
+    assert_eq!(world.api::<Kyma>().get("a").await.unwrap().spec.modules[0].name, "mail");
+
+    world.repository.replace("modules/mail.yaml", "channel: regular", "channel: fast").unwrap();
+    let commit = world.commit();
+    world.settled("modules", &commit).await;
+    eventually("the channel is gone, and who uses it says so", SOON, async || {
+        let source = world.source("kymas").await;
+        let first = source.status.as_ref().and_then(|status| status.withheld.first().cloned());
+        let message = first.map(|withheld| withheld.message).unwrap_or_default();
+        if message.contains("no channel `regular`") { Ok(()) } else { Err(format!("{} {message}", ready(&source))) }
+    })
+    .await;
+    assert!(world.api::<Kyma>().get("a").await.is_ok(), "it stays as it was");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_path_in_the_source_is_a_mass_deletion() {
     let mut world = World::new("moved").await;
     world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
@@ -779,6 +817,13 @@ impl Daemon {
                 }
             });
         }
+        let settled = Arc::clone(&context);
+        tasks.spawn(async move {
+            loop {
+                settled.stores.catalog_changed().await;
+                settled.stores.spread();
+            }
+        });
         let local = Arc::clone(&context);
         tasks.spawn(async move { local.sources.watch_local(&local.queue).await });
         Daemon { context, namespace: namespace.to_owned(), tasks }

@@ -7,12 +7,14 @@ use tokio::time::Instant;
 use super::{Progress, SourcePass};
 use crate::{
     api::{
+        ModuleReleaseMeta,
         git_source::OnError,
-        names::{KCP_NAMESPACE, annotation},
+        names::{KCP_NAMESPACE, annotation, label},
+        shared::ObjectMeta,
     },
     cluster,
     controller::{Subject, sources::Loaded, stores::Origin},
-    definition::{self, Cache, Definition, Kind, Options},
+    definition::{self, Cache, Channels, Definition, Elsewhere, Kind, Options},
     diagnostic::Diagnostics,
     git::{self, Credentials, Mirror, Reference, Remote},
     intake::{
@@ -82,13 +84,38 @@ impl SourcePass<'_> {
         let result = match &loaded {
             // A source that cannot be asked has what it had before the restart.
             None => self.recall(progress, terms).await,
-            Some(loaded) if loaded.reading != terms.reading() => {
+            Some(loaded) if loaded.reading != terms.reading() || self.refers_to_news(loaded) => {
                 self.read(progress, terms, loaded.revision.clone()).await
             }
             Some(_) => return,
         };
         if let Err(problem) = result {
             self.note(progress, Err(problem));
+        }
+    }
+
+    /// Whether something that the revision in force refers to, and another source or a user declares, came or went.
+    fn refers_to_news(&self, loaded: &Loaded) -> bool {
+        let outside = &loaded.definitions.outside;
+        !outside.is_empty() && self.elsewhere().of_interest(outside) != loaded.elsewhere
+    }
+
+    /// The catalog in KCP that is not this source's own: what it no longer declares does not count as declared.
+    fn elsewhere(&self) -> Elsewhere {
+        let own = SourceName::new(self.key.clone()).label_value();
+        let is_other = |metadata: &ObjectMeta| {
+            metadata.deletion_timestamp.is_none() && landscape::label(metadata, label::SOURCE) != Some(&own)
+        };
+        let landscape = self.ctx.stores.landscape();
+        let templates = landscape.templates.iter().filter(|(_, template)| is_other(&template.metadata));
+        let releases = landscape.releases.iter().filter(|(_, release)| is_other(&release.metadata));
+        let channels = |release: &ModuleReleaseMeta| match release.spec.mandatory {
+            Some(_) => Channels::Mandatory,
+            None => Channels::Known(release.spec.channels.iter().map(|channel| channel.channel.clone()).collect()),
+        };
+        Elsewhere {
+            templates: templates.map(|(key, _)| key.clone()).collect(),
+            releases: releases.map(|(key, release)| (key.clone(), channels(release))).collect(),
         }
     }
 
@@ -249,7 +276,7 @@ impl SourcePass<'_> {
         let parse = Parse {
             name: SourceName::new(self.key.clone()),
             snapshot: Arc::new(snapshot),
-            options: options(terms, &self.ctx.namespaces),
+            options: Options { elsewhere: Arc::new(self.elsewhere()), ..options(terms, &self.ctx.namespaces) },
             reading,
             base: self.ctx.library().base().clone(),
             before: before.clone(),
@@ -311,6 +338,7 @@ impl Parse {
         let loaded = Loaded {
             revision: self.snapshot.revision.clone(),
             reading: self.reading,
+            elsewhere: self.options.elsewhere.of_interest(&definitions.outside),
             declared: declared.collect(),
             withheld: withheld.collect(),
             declares: Arc::new(definitions.declared()),

@@ -63,6 +63,8 @@ pub enum Wake {
     Subject(Subject, Trigger),
     /// Every runtime of a namespace, once the catalog has settled.
     Catalog(String, Trigger),
+    /// A source that may refer to something of the catalog, once that has settled.
+    Referring(Key),
 }
 
 /// Who is woken by a change; `tables` hold what stands after it. Sorted, each one once.
@@ -81,10 +83,10 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
         }
         Change::Manifest(edit) => manifest(edit, &mut wakes),
         Change::ModuleTemplate(edit) => {
-            catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), &mut wakes);
+            catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), tables, &mut wakes);
         }
         Change::ModuleReleaseMeta(edit) => {
-            catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), &mut wakes);
+            catalog(metadata(edit.before.as_ref()), metadata(edit.after.as_ref()), tables, &mut wakes);
         }
         Change::Watcher(edit) => {
             let (before, after) = (metadata(edit.before.as_ref()), metadata(edit.after.as_ref()));
@@ -146,11 +148,14 @@ fn owner_in_git(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Opti
     (!untouched).then(|| Wake::Subject(Subject::Source(source.key().clone()), Trigger::Drift))
 }
 
-/// Every runtime of the namespace may use it, or sees it.
-fn catalog(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>, wakes: &mut Vec<Wake>) {
+/// Every runtime of the namespace may use it, or sees it; and sources other than its own may refer to it.
+fn catalog(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>, tables: &Tables, wakes: &mut Vec<Wake>) {
     if let Some(trigger) = intent(before, after) {
         let namespace = after.or(before).and_then(|metadata| metadata.namespace.clone()).unwrap_or_default();
         wakes.push(Wake::Catalog(namespace, trigger));
+        let own = after.or(before).and_then(SourceName::of);
+        let others = tables.sources().filter(|key| own.as_ref().is_none_or(|own| own.key() != *key));
+        wakes.extend(others.cloned().map(Wake::Referring));
     }
     wakes.extend(owner_in_git(before, after));
 }

@@ -99,6 +99,9 @@ fn watcher_spec() -> Value {
     })
 }
 
+/// What is not the source's own may be referred to by it.
+const SOURCE: &str = "source kcp-system/landscape event";
+
 fn digest(digest: &str) -> Value {
     json!({"metadata": {
         "labels": {"tidegate.dev/source": "kcp-system.landscape"},
@@ -236,9 +239,22 @@ fn a_catalog_wakes_every_runtime_of_its_namespace_once() {
             upsert(stores, template("1.1.0"));
             upsert(stores, template("1.2.0"));
         },
-        &["runtime elsewhere/three event", RUNTIME, RUNTIME_TWO],
+        &["runtime elsewhere/three event", RUNTIME, RUNTIME_TWO, SOURCE],
     );
-    check(|stores| remove::<ModuleReleaseMeta>(stores, &key("keda")), &[RUNTIME, RUNTIME_TWO]);
+    check(|stores| remove::<ModuleReleaseMeta>(stores, &key("keda")), &[RUNTIME, RUNTIME_TWO, SOURCE]);
+}
+
+#[test]
+fn a_catalog_wakes_the_sources_that_may_refer_to_it_but_not_its_own() {
+    check(
+        |stores| {
+            let mut template: ModuleTemplate = object("ModuleTemplate", "keda-1.1.0", template_spec(), digest("a"));
+            upsert(stores, template.clone());
+            template.metadata.annotations.get_or_insert_default().insert("tidegate.dev/digest".into(), "b".into());
+            upsert(stores, template);
+        },
+        &["runtime kcp-system/one git", "runtime kcp-system/two git"],
+    );
 }
 
 #[test]
