@@ -28,6 +28,7 @@ pub mod access;
 mod audit;
 mod breaker;
 mod discovery;
+mod dry_run;
 mod enact;
 mod error;
 mod fresh;
@@ -41,6 +42,7 @@ mod transport;
 pub mod watch;
 
 pub use audit::Cause;
+pub use dry_run::DryRun;
 pub use enact::{Effect, Outcome, Task};
 pub use error::{Error, FieldConflict, Target, Unreachable};
 pub use kind::Kind;
@@ -287,26 +289,6 @@ impl Cluster {
         body: Bytes,
     ) -> Result<Metadata, Error> {
         self.patch(cause, kind, id, Some("status"), Patch::Apply(OnConflict::Force), body).await
-    }
-
-    /// What the object would be after [`Cluster::apply`], which is not done. A read: not audited, not guarded.
-    pub async fn dry_run(
-        &self,
-        kind: &Kind,
-        id: &ObjectId,
-        body: Bytes,
-        on_conflict: OnConflict,
-    ) -> Result<Object, Error> {
-        let mut path = kind.path(Some(&id.namespace), Some(&id.name), None);
-        path.push_str(&Patch::Apply(on_conflict).query());
-        path.push_str("&dryRun=All");
-        let ask = Ask::write(Method::PATCH, path, Verb::DryRun, Target::Object(id.clone()), body)
-            .header(CONTENT_TYPE, "application/apply-patch+yaml");
-        let answer = self.transport.ask(ask).await?;
-        let key = Key::new(&id.namespace, &id.name);
-        let value =
-            serde_json::from_slice(&answer.body).map_err(|error| self.misunderstood(kind, &key, &position(&error)))?;
-        Object::new(value).map_err(|error| self.misunderstood(kind, &key, &error.to_string()))
     }
 
     /// Merges JSON into an object, or into its subresource.

@@ -15,8 +15,8 @@ use tidegate::{
     api::names,
     changes::{Changes, Desired, Verdict},
     cluster::{
-        Cause, Cluster, ClusterName, Deleted, Effect, Error, Kind, Leadership, Limits, Metadata, OnConflict, Outcome,
-        Pool, Propagation, Pruned, Target, Task, Unreachable, Verb, access, lease, watch,
+        Cause, Cluster, ClusterName, Deleted, DryRun, Effect, Error, Kind, Leadership, Limits, Metadata, OnConflict,
+        Outcome, Pool, Propagation, Pruned, Target, Task, Unreachable, Verb, access, lease, watch,
     },
     inventory::Inventory,
     name::Key,
@@ -154,12 +154,48 @@ async fn a_dry_run_shows_the_result_and_writes_nothing() {
     let (cluster, namespace) = place("dry").await;
     let before = apply(&cluster, &config_map(&namespace, "a", "1")).await.unwrap();
     let wanted = config_map(&namespace, "a", "2");
-    let kind = kind("v1", "ConfigMap");
-    let shown = cluster.dry_run(&kind, &wanted.id(), bytes(&wanted), OnConflict::Force).await.unwrap();
+    let shown = dry_run(&cluster, &wanted, OnConflict::Force).await;
+    let DryRun::Applied(shown) = shown else { panic!("{shown:?}") };
     assert_eq!(shown.value()["data"]["key"], "2");
+    let kind = kind("v1", "ConfigMap");
     let after = cluster.get_metadata(&kind, &Key::new(&namespace, "a")).await.unwrap().unwrap();
     assert_eq!(before.resource_version, after.resource_version);
-    assert_eq!(cluster.requests().writes(), 1);
+    assert_eq!((cluster.requests().writes(), cluster.requests().of(Verb::DryRun)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_dry_run_names_whose_fields_it_would_take_over() {
+    let (cluster, namespace) = place("dry-conflict").await;
+    harness::apply(&harness::skr().await.client().unwrap(), config_map(&namespace, "a", "theirs").value()).await;
+    let wanted = config_map(&namespace, "a", "ours");
+    let shown = dry_run(&cluster, &wanted, OnConflict::Report).await;
+    let DryRun::Conflict(causes) = shown else { panic!("{shown:?}") };
+    assert_eq!((causes[0].field.as_str(), causes[0].manager.as_str()), (".data.key", "testbed"));
+    let shown = dry_run(&cluster, &wanted, OnConflict::Force).await;
+    assert!(matches!(&shown, DryRun::Applied(object) if object.value()["data"]["key"] == "ours"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_tried_is_no_error_and_a_secret_is_never_sent() {
+    let (cluster, namespace) = place("dry-absent").await;
+    let elsewhere = config_map("no-such-namespace", "a", "1");
+    assert!(matches!(dry_run(&cluster, &elsewhere, OnConflict::Force).await, DryRun::Absent));
+    let gvk = Gvk::new("nowhere.example", "v1", "Thing");
+    let unserved = Kind::new(gvk, "things", true);
+    let body = json!({"apiVersion": "nowhere.example/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    let id = unserved.id(&Key::new(&namespace, "a"));
+    let shown = cluster.dry_run(&unserved, &id, body.to_string().into(), OnConflict::Force).await.unwrap();
+    assert!(matches!(shown, DryRun::Absent));
+    let before = cluster.requests().total();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": namespace}, "stringData": {"k": "v"}});
+    let secret = Object::new(secret).unwrap();
+    assert!(matches!(dry_run(&cluster, &secret, OnConflict::Force).await, DryRun::Withheld));
+    assert_eq!(cluster.requests().total(), before, "nothing is sent for a Secret");
+}
+
+async fn dry_run(cluster: &Cluster, object: &Object, on_conflict: OnConflict) -> DryRun {
+    let kind = Kind::built_in(&object.gvk()).unwrap();
+    cluster.dry_run(&kind, &object.id(), bytes(object), on_conflict).await.unwrap()
 }
 
 #[tokio::test]
