@@ -7,6 +7,7 @@
 //! It knows neither files nor positions: a violation bears a path, and its reader finds the line.
 
 mod check;
+pub(crate) mod expression;
 mod format;
 mod metadata;
 mod node;

@@ -4,64 +4,27 @@
 //! knows, and names that are no identifiers escaped. Rules that compare with the old value are passed over, since
 //! there is none: they hold on create. Durations are whole nanoseconds here, which compares as well.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, LazyLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use cel::{Context, Env, Program, Value as CelValue, extensions};
+use cel::{Context, Value as CelValue};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use serde_json::Value;
 
 use super::{
-    format,
+    expression::{self, Expression},
     node::{List, Node, Others, Type},
 };
 
 /// A compiled rule.
 pub(super) struct Rule {
-    program: Program,
-    text: String,
+    expression: Expression,
     message: Option<String>,
-    message_program: Option<Program>,
+    message_expression: Option<Expression>,
     /// The field that a violation is reported at, below the rule's own.
     pub(super) field: Vec<String>,
     /// The rule speaks of the old value, and there is none.
     on_update_only: bool,
 }
-
-/// The functions that we have; a rule with another one is refused when it is compiled, not when it is first needed.
-const FUNCTIONS: &[&str] = &[
-    "bool",
-    "bytes",
-    "charAt",
-    "contains",
-    "distinct",
-    "double",
-    "duration",
-    "dyn",
-    "endsWith",
-    "flatten",
-    "format",
-    "indexOf",
-    "int",
-    "join",
-    "lastIndexOf",
-    "lowerAscii",
-    "matches",
-    "replace",
-    "reverse",
-    "size",
-    "slice",
-    "split",
-    "startsWith",
-    "string",
-    "substring",
-    "trim",
-    "type",
-    "uint",
-    "upperAscii",
-];
 
 /// CEL's words that cannot be names of fields.
 const RESERVED: &[&str] = &[
@@ -88,35 +51,18 @@ const RESERVED: &[&str] = &[
     "while",
 ];
 
-static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
-    let mut env = Env::stdlib();
-    env.add_extension(extensions::strings).expect("the standard library does not declare the string extension");
-    env.add_extension(extensions::lists).expect("the standard library does not declare the list extension");
-    Arc::new(env)
-});
-
 // === impl Rule ===
 
 impl Rule {
     /// Compiles a rule, or says why not.
     pub(super) fn compile(rule: &ValidationRule) -> Result<Rule, String> {
-        let program = compile(&rule.rule)?;
-        let message_program = rule.message_expression.as_deref().map(compile).transpose()?;
+        let expression = Expression::compile(&rule.rule)?;
+        let message_expression = rule.message_expression.as_deref().map(Expression::compile).transpose()?;
         let field = rule.field_path.as_deref().unwrap_or_default();
-        let on_update_only = {
-            let references = program.references();
-            if let Some(unknown) =
-                references.functions().into_iter().find(|name| is_word(name) && !FUNCTIONS.contains(name))
-            {
-                return Err(format!("the function `{unknown}` is not known here"));
-            }
-            references.has_variable("oldSelf") && !rule.optional_old_self.unwrap_or_default()
-        };
         Ok(Rule {
-            on_update_only,
-            program,
-            message_program,
-            text: rule.rule.clone(),
+            on_update_only: expression.names("oldSelf") && !rule.optional_old_self.unwrap_or_default(),
+            expression,
+            message_expression,
             message: rule.message.clone().filter(|message| !message.trim().is_empty()),
             field: field.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
         })
@@ -128,45 +74,32 @@ impl Rule {
             return None;
         }
         let context = context(this);
-        match self.program.execute(&context) {
+        match self.expression.evaluate(&context) {
             Ok(CelValue::Bool(true)) => None,
             Ok(_) => Some(self.message(&context)),
-            Err(problem) => Some(format!("the rule `{}` cannot be applied: {problem}", self.text)),
+            Err(problem) => Some(format!("the rule `{}` cannot be applied: {problem}", self.expression.text())),
         }
     }
 
     fn message(&self, context: &Context<'_, '_>) -> String {
-        let computed = self.message_program.as_ref().and_then(|program| match program.execute(context) {
+        let computed = self.message_expression.as_ref().and_then(|program| match program.evaluate(context) {
             Ok(CelValue::String(message)) if !message.trim().is_empty() => Some(message.to_string()),
             _ => None,
         });
-        computed.or_else(|| self.message.clone()).unwrap_or_else(|| format!("the rule `{}` does not hold", self.text))
+        computed
+            .or_else(|| self.message.clone())
+            .unwrap_or_else(|| format!("the rule `{}` does not hold", self.expression.text()))
     }
 }
 
 impl std::fmt::Debug for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Rule").field(&self.text).finish()
+        f.debug_tuple("Rule").field(&self.expression.text()).finish()
     }
 }
 
-fn compile(text: &str) -> Result<Program, String> {
-    ENVIRONMENT.compile(text.trim()).map_err(|problem| problem.to_string())
-}
-
-/// Operators are functions as well, with names such as `_&&_`.
-fn is_word(name: &str) -> bool {
-    name.chars().all(char::is_alphanumeric)
-}
-
 fn context(this: &CelValue) -> Context<'static, 'static> {
-    let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
-    context
-        .add_function("duration", |text: Arc<String>| {
-            format::duration_nanoseconds(&text)
-                .ok_or_else(|| cel::ExecutionError::function_error("duration", format!("`{text}` is not a duration")))
-        })
-        .expect("the standard library has no `duration` without its feature");
+    let mut context = expression::context();
     context.add_variable_from_value("self", this.clone());
     // `optionalOldSelf` makes it an optional without a value; null is as near as this crate comes.
     context.add_variable_from_value("oldSelf", CelValue::Null);

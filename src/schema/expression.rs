@@ -1,0 +1,182 @@
+//! CEL as we have it: which functions there are, how a text is compiled, and what went wrong in one sentence.
+//!
+//! No error quotes a value: values may be long, and the order of a mapping's entries is not one to print.
+
+mod free;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, LazyLock},
+};
+
+use cel::{Context, Env, ExecutionError, Program, Value as CelValue, extensions};
+use serde_json::Value;
+
+use self::free::Free;
+use super::format;
+
+/// A compiled expression.
+pub(crate) struct Expression {
+    program: Program,
+    text: String,
+    variables: BTreeSet<String>,
+}
+
+/// The functions that we have; an expression with another one is refused when it is compiled, not when it is first
+/// needed.
+const FUNCTIONS: &[&str] = &[
+    "bool",
+    "bytes",
+    "charAt",
+    "contains",
+    "distinct",
+    "double",
+    "duration",
+    "dyn",
+    "endsWith",
+    "flatten",
+    "format",
+    "indexOf",
+    "int",
+    "join",
+    "lastIndexOf",
+    "lowerAscii",
+    "matches",
+    "replace",
+    "reverse",
+    "size",
+    "slice",
+    "split",
+    "startsWith",
+    "string",
+    "substring",
+    "trim",
+    "type",
+    "uint",
+    "upperAscii",
+];
+
+/// Longest expression, in bytes: the parser is recursive, and the longest rules in use have some hundred.
+const TEXT_LEN_MAX: usize = 10_000;
+
+/// Most macros that loop within each other: nothing else bounds the time that an expression takes, and each of them may
+/// multiply it by the size of an object.
+const LOOPS_MAX: usize = 3;
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    env.add_extension(extensions::strings).expect("the standard library does not declare the string extension");
+    env.add_extension(extensions::lists).expect("the standard library does not declare the list extension");
+    Arc::new(env)
+});
+
+// === impl Expression ===
+
+impl Expression {
+    /// Compiles an expression, or says why not.
+    pub(crate) fn compile(text: &str) -> Result<Expression, String> {
+        let text = text.trim();
+        if TEXT_LEN_MAX < text.len() {
+            return Err(format!("it is longer than {TEXT_LEN_MAX} bytes"));
+        }
+        let program = ENVIRONMENT.compile(text).map_err(|problem| {
+            // The rest is a drawing of the text with a mark below it.
+            let problem = problem.to_string();
+            problem.lines().next().unwrap_or_default().trim_start_matches("ERROR: ").to_owned()
+        })?;
+        let references = program.references();
+        if let Some(unknown) = references
+            .functions()
+            .into_iter()
+            .filter(|name| is_word(name) && !FUNCTIONS.contains(name))
+            // The same one at every run.
+            .min()
+        {
+            return Err(format!("the function `{unknown}` is not known here"));
+        }
+        let free = Free::of(program.expression());
+        if LOOPS_MAX < free.loops {
+            return Err(format!("more than {LOOPS_MAX} macros that loop stand within each other"));
+        }
+        Ok(Expression { variables: free.variables, text: text.to_owned(), program })
+    }
+
+    /// What it gives in a context, or one sentence about why it gives nothing.
+    pub(crate) fn evaluate(&self, context: &Context<'_, '_>) -> Result<CelValue, String> {
+        self.program.execute(context).map_err(|problem| explain(&problem))
+    }
+
+    /// Its text.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it names a variable.
+    pub(crate) fn names(&self, variable: &str) -> bool {
+        self.variables.contains(variable)
+    }
+
+    /// The variables that it takes from outside.
+    pub(crate) fn variables(&self) -> &BTreeSet<String> {
+        &self.variables
+    }
+}
+
+impl std::fmt::Debug for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Expression").field(&self.text).finish()
+    }
+}
+
+/// A context without variables.
+pub(crate) fn context() -> Context<'static, 'static> {
+    let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+    context
+        .add_function("duration", |text: Arc<String>| {
+            format::duration_nanoseconds(&text)
+                .ok_or_else(|| ExecutionError::function_error("duration", format!("`{text}` is not a duration")))
+        })
+        .expect("the standard library has no `duration` without its feature");
+    context
+}
+
+/// A value as it is, without a schema: whole numbers are `int`, whatever their sign.
+pub(crate) fn bind(value: &Value) -> CelValue {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(flag) => CelValue::Bool(*flag),
+        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(whole), _, _) => CelValue::Int(whole),
+            (None, Some(whole), _) => CelValue::UInt(whole),
+            (None, None, Some(float)) => CelValue::Float(float),
+            (None, None, None) => CelValue::Null,
+        },
+        Value::String(text) => CelValue::String(Arc::new(text.clone())),
+        Value::Array(items) => CelValue::List(Arc::new(items.iter().map(bind).collect())),
+        Value::Object(fields) => {
+            let bound: HashMap<String, CelValue> =
+                fields.iter().map(|(name, value)| (name.clone(), bind(value))).collect();
+            CelValue::from(bound)
+        }
+    }
+}
+
+fn explain(problem: &ExecutionError) -> String {
+    match problem {
+        ExecutionError::NoSuchKey(key) => format!("there is no `{key}`; ask for it with `has(…)` or `in` first"),
+        ExecutionError::UndeclaredReference(name) => format!("there is no `{name}`"),
+        ExecutionError::NoSuchOverload(overload) => overload.to_string(),
+        ExecutionError::UnexpectedType { got, want } => format!("a {got} stands where a {want} must be"),
+        ExecutionError::ValuesNotComparable(_, _) => "two values cannot be compared".to_owned(),
+        ExecutionError::FunctionError { function, .. } => format!("the function `{function}` fails"),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
+        ExecutionError::IndexOutOfBounds(_) => "an index is beyond the end of its list".to_owned(),
+        ExecutionError::Overflow(operator, _, _) => format!("a number becomes too large in `{operator}`"),
+        _ => "a value is of a type that it cannot use".to_owned(),
+    }
+}
+
+/// Operators are functions as well, with names such as `_&&_`.
+fn is_word(name: &str) -> bool {
+    name.chars().all(char::is_alphanumeric)
+}

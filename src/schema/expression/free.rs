@@ -1,0 +1,68 @@
+//! The variables that an expression takes from outside, and how deep its loops are nested.
+
+use std::collections::BTreeSet;
+
+use cel::{
+    IdedExpr,
+    common::ast::{EntryExpr, Expr},
+};
+
+/// What an expression needs.
+#[derive(Default)]
+pub(super) struct Free {
+    /// Variables that no macro of the expression declares.
+    pub(super) variables: BTreeSet<String>,
+    /// How many macros that loop (`all`, `exists`, `map`, …) stand within each other, at most.
+    pub(super) loops: usize,
+}
+
+impl Free {
+    /// Of an expression.
+    pub(super) fn of(expression: &IdedExpr) -> Free {
+        let mut free = Free::default();
+        free.visit(expression, &mut Vec::new(), 0);
+        free
+    }
+
+    fn visit<'e>(&mut self, expression: &'e IdedExpr, bound: &mut Vec<&'e str>, loops: usize) {
+        match &expression.expr {
+            Expr::Unspecified | Expr::Literal(_) => {}
+            Expr::Ident(name) => {
+                // What begins with `@` is an accumulator that a macro makes.
+                if !name.starts_with('@') && !bound.contains(&name.as_str()) {
+                    self.variables.insert(name.clone());
+                }
+            }
+            Expr::Call(call) => {
+                call.target.iter().for_each(|target| self.visit(target, bound, loops));
+                call.args.iter().for_each(|argument| self.visit(argument, bound, loops));
+            }
+            Expr::Comprehension(each) => {
+                self.loops = self.loops.max(loops + 1);
+                self.visit(&each.iter_range, bound, loops);
+                self.visit(&each.accu_init, bound, loops);
+                let outer = bound.len();
+                bound.extend([each.iter_var.as_str(), each.accu_var.as_str()]);
+                bound.extend(each.iter_var2.as_deref());
+                for part in [&each.loop_cond, &each.loop_step, &each.result] {
+                    self.visit(part, bound, loops + 1);
+                }
+                bound.truncate(outer);
+            }
+            Expr::List(list) => list.elements.iter().for_each(|element| self.visit(element, bound, loops)),
+            Expr::Map(map) => map.entries.iter().for_each(|entry| self.entry(&entry.expr, bound, loops)),
+            Expr::Struct(fields) => fields.entries.iter().for_each(|entry| self.entry(&entry.expr, bound, loops)),
+            Expr::Select(select) => self.visit(&select.operand, bound, loops),
+        }
+    }
+
+    fn entry<'e>(&mut self, entry: &'e EntryExpr, bound: &mut Vec<&'e str>, loops: usize) {
+        match entry {
+            EntryExpr::StructField(field) => self.visit(&field.value, bound, loops),
+            EntryExpr::MapEntry(entry) => {
+                self.visit(&entry.key, bound, loops);
+                self.visit(&entry.value, bound, loops);
+            }
+        }
+    }
+}
