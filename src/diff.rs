@@ -8,3 +8,10 @@
 
 pub mod mask;
 pub mod model;
+pub mod policy;
+mod summary;
+pub mod text;
+mod words;
+
+#[cfg(test)]
+mod fixture;

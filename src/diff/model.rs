@@ -36,8 +36,25 @@ pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
     /// Clusters and objects that could not be looked at, by target.
     pub unreached: Vec<Unreached>,
+    /// Names of the rules that the differences were held against, sorted: of policies, and `fail-on: …`.
+    pub checked: Vec<String>,
     /// Rules that the differences violate, sorted.
     pub findings: Vec<Finding>,
+}
+
+/// How a comparison ends. The first that holds counts, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Definitions or templates of the new side are invalid, so that the rest says too little.
+    Invalid,
+    /// Something could not be looked at.
+    Incomplete,
+    /// A rule of severity error is violated.
+    Violated,
+    /// Something changes, or a value that is not known may.
+    Changes,
+    /// Nothing does.
+    Same,
 }
 
 /// What was compared.
@@ -286,6 +303,25 @@ impl Report {
     /// Whether nothing differs, as far as is known.
     pub fn is_empty(&self) -> bool {
         self.differences.is_empty()
+    }
+
+    /// How it ends.
+    ///
+    /// What is invalid comes first, since everything else was judged without it; a violation that was found in an
+    /// incomplete view may not be the only one.
+    pub fn verdict(&self) -> Verdict {
+        let is_error = |severity: Severity| severity == Severity::Error;
+        if self.diagnostics.iter().any(|diagnostic| is_error(diagnostic.severity)) {
+            Verdict::Invalid
+        } else if !self.unreached.is_empty() {
+            Verdict::Incomplete
+        } else if self.findings.iter().any(|finding| is_error(finding.severity)) {
+            Verdict::Violated
+        } else if !self.is_empty() || self.unknown.iter().any(|unknown| unknown.may_hide) {
+            Verdict::Changes
+        } else {
+            Verdict::Same
+        }
     }
 
     /// The runtimes that differences concern.
