@@ -228,6 +228,8 @@ pub enum Why {
     Refused,
     /// The definition is broken, or refers to one that is: the cluster keeps its last good version.
     Withheld,
+    /// It is declared no more and stays all the same: errors stand, or the data of users would go with it.
+    Kept,
 }
 
 /// A value that could not be known.
@@ -412,6 +414,7 @@ impl Why {
             Why::DecidedByRuntime => "decided-by-runtime",
             Why::Refused => "refused",
             Why::Withheld => "withheld",
+            Why::Kept => "kept",
         }
     }
 }

@@ -30,6 +30,7 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::DecidedByRuntime => "decided by the runtime",
         Why::Refused => "refused by the plan",
         Why::Withheld => "withheld",
+        Why::Kept => "declared no more, and kept",
     }
 }
 

@@ -172,7 +172,7 @@ fn module_move(one: &Move) -> Row {
 
 fn held(one: &Held, shown_max: usize) -> Vec<Row> {
     let tone = match one.why {
-        Why::Downgrade | Why::Refused | Why::Withheld => Tone::Warning,
+        Why::Downgrade | Why::Refused | Why::Withheld | Why::Kept => Tone::Warning,
         Why::DecidedByRuntime => Tone::Faint,
     };
     let mut rows = vec![
