@@ -6,9 +6,11 @@
 //!
 //! Nothing here reads a cluster or a repository, and nothing here decides what is desired: `plan` and `render` do.
 
+pub mod live;
 pub mod mask;
 pub mod model;
 pub mod policy;
+pub mod sample;
 mod summary;
 pub mod text;
 mod words;

@@ -1,0 +1,66 @@
+use serde_json::json;
+
+use super::*;
+
+fn live(fields: &Value) -> Value {
+    json!({"metadata": {"name": "a", "managedFields": [
+        {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:data": {"f:theirs": {}}}},
+        {"manager": "us", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        {"manager": "us", "operation": "Apply", "fieldsV1": fields},
+    ]}})
+}
+
+#[track_caller]
+fn check(desired: Value, fields: Value, expected: bool) {
+    assert_eq!(drops(&desired, &live(&fields), "us"), expected);
+    assert!(!drops(&desired, &live(&fields), "them"), "fields of others are not ours to remove");
+}
+
+#[test]
+fn what_we_applied_and_no_longer_say_goes() {
+    check(json!({"data": {"a": "1"}}), json!({"f:data": {"f:a": {}}}), false);
+    check(json!({"data": {"b": "1"}}), json!({"f:data": {"f:a": {}}}), true);
+    check(json!({}), json!({"f:data": {".": {}, "f:a": {}}}), true);
+    check(json!({"data": {}}), json!({"f:data": {".": {}}}), false);
+    check(json!({"metadata": {"finalizers": ["x"]}}), json!({"f:metadata": {"f:finalizers": {"v:\"x\"": {}}}}), false);
+    check(json!({"metadata": {"finalizers": ["y"]}}), json!({"f:metadata": {"f:finalizers": {"v:\"x\"": {}}}}), true);
+    check(json!({"list": [1]}), json!({"f:list": {"i:1": {}}}), true);
+}
+
+#[test]
+fn items_are_found_by_their_keys_whatever_the_server_filled_in() {
+    let ports = json!({"f:ports": {r#"k:{"containerPort":80,"protocol":"TCP"}"#: {".": {}, "f:containerPort": {}}}});
+    check(json!({"ports": [{"containerPort": 80}]}), ports.clone(), false);
+    check(json!({"ports": [{"containerPort": 80, "protocol": "TCP"}]}), ports.clone(), false);
+    check(json!({"ports": [{"containerPort": 80, "protocol": "UDP"}]}), ports.clone(), true);
+    check(json!({"ports": [{"containerPort": 81}]}), ports, true);
+    let env = json!({"f:env": {r#"k:{"name":"A"}"#: {".": {}, "f:name": {}, "f:value": {}}}});
+    check(json!({"env": [{"name": "B"}, {"name": "A", "value": "x"}]}), env.clone(), false);
+    check(json!({"env": [{"name": "A"}]}), env, true);
+}
+
+#[test]
+fn what_only_the_server_writes_is_left_out() {
+    let object = json!({"kind": "A", "status": {"ready": true}, "spec": {"status": "kept"},
+        "metadata": {"name": "a", "uid": "1", "generation": 2, "resourceVersion": "3", "labels": {"uid": "kept"},
+            "creationTimestamp": "now", "selfLink": "/a", "managedFields": []}});
+    let expected =
+        json!({"kind": "A", "spec": {"status": "kept"}, "metadata": {"name": "a", "labels": {"uid": "kept"}}});
+    assert_eq!(stripped(&object), expected);
+}
+
+#[test]
+fn a_secret_is_what_the_server_would_make_of_it() {
+    let mut live = live(&json!({"f:data": {"f:ours": {}, "f:old": {}}, "f:metadata": {"f:labels": {"f:gone": {}}}}));
+    live["data"] = json!({"ours": "MQ==", "old": "Mg==", "theirs": "Mw=="});
+    live["metadata"]["labels"] = json!({"gone": "x"});
+    let (before, after) = secret_after(&json!({"stringData": {"ours": "1"}, "metadata": {"name": "a"}}), &live, "us");
+    assert_eq!(before["data"], json!({"ours": "MQ==", "old": "Mg==", "theirs": "Mw=="}));
+    assert_eq!(after["data"], json!({"ours": "MQ==", "theirs": "Mw=="}));
+    assert_eq!((&before["metadata"]["labels"]["gone"], after["metadata"].get("labels")), (&json!("x"), None));
+    let same =
+        json!({"type": "Opaque", "data": {"ours": "MQ\n==", "old": "Mg=="}, "metadata": {"labels": {"gone": "x"}}});
+    live["type"] = "Opaque".into();
+    let (before, after) = secret_after(&same, &live, "us");
+    assert_eq!(before, after, "equal in whatever form");
+}
