@@ -3,6 +3,7 @@
 mod control_plane;
 mod crds;
 mod demo;
+mod export;
 mod reconcile;
 mod render;
 mod report;
@@ -30,6 +31,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Crds(crds::Arguments),
+    Export(export::Arguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
     /// Lets a suspended GitSource or Kyma go on.
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result: anyhow::Result<Exit> = match arguments.command {
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Export(arguments) => block_on(export::run(arguments)),
         Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
         Command::Render(arguments) => render::run(&arguments),
         Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),

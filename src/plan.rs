@@ -196,6 +196,33 @@ pub fn effective(kyma: &Kyma, runtime: Option<&KymaSpec>) -> KymaSpec {
     }
 }
 
+/// The module list and channel that count, as far as the control plane tells: what [`effective`] would give, without a
+/// look into the runtime.
+///
+/// Where the runtime decides, its wishes are known from the Kyma's status, which names every module that is wanted; what
+/// a status does not tell is as the Kyma in KCP has it.
+pub fn reported(kyma: &Kyma) -> KymaSpec {
+    let Some(status) = &kyma.status else { return kyma.spec.clone() };
+    let mode = modules_from(kyma);
+    let channel = match mode {
+        ModulesFrom::Git | ModulesFrom::Merge => &kyma.spec.channel,
+        ModulesFrom::Runtime => status.active_channel.as_ref().unwrap_or(&kyma.spec.channel),
+    };
+    let wished = status.modules.iter().filter(|module| module.state != State::Deleting).map(|module| {
+        let known = kyma.spec.modules.iter().find(|known| known.name == module.name);
+        Module {
+            name: module.name.clone(),
+            channel: module.channel.clone().filter(|own| own != channel),
+            controller: known.and_then(|known| known.controller.clone()),
+            custom_resource_policy: known.map(|known| known.custom_resource_policy).unwrap_or_default(),
+            managed: module.state != State::Unmanaged,
+            remote_module_template_ref: None,
+        }
+    });
+    let runtime = KymaSpec { channel: channel.clone(), modules: wished.collect(), ..KymaSpec::default() };
+    effective(kyma, Some(&runtime))
+}
+
 /// What one runtime shall have; `spec` is what [`effective`] gave.
 pub fn runtime(landscape: &Landscape, kyma: &Kyma, spec: &KymaSpec, settings: &Settings) -> RuntimePlan {
     let class = Class::of(landscape, kyma, settings);

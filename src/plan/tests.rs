@@ -418,6 +418,28 @@ fn the_effective_spec_follows_who_decides() {
 }
 
 #[test]
+fn what_counts_is_known_from_the_status_where_the_runtime_decides() {
+    let spec = |from: &str, status: Value| {
+        let more = json!({"metadata": {"annotations": {"tidegate.dev/modules-from": from}}, "status": status});
+        let spec = reported(&kyma(more));
+        let module = |module: &Module| {
+            let unmanaged = if module.managed { "" } else { " unmanaged" };
+            format!("{}@{}{unmanaged}", module.name, module.channel.as_deref().unwrap_or("-"))
+        };
+        format!("{}: {}", spec.channel, spec.modules.iter().map(module).collect::<Vec<_>>().join(" "))
+    };
+    let status = json!({"state": "Ready", "activeChannel": "fast", "modules": [
+        {"name": "mailer", "channel": "fast", "state": "Ready"},
+        {"name": "own", "channel": "regular", "state": "Unmanaged"},
+        {"name": "old", "channel": "fast", "state": "Deleting"},
+    ]});
+    assert_eq!(spec("runtime", status.clone()), "fast: mailer@- own@regular unmanaged");
+    assert_eq!(spec("git", status.clone()), "regular: cache@-");
+    assert_eq!(spec("merge", status), "regular: cache@- mailer@fast own@- unmanaged");
+    assert_eq!(spec("runtime", Value::Null), "regular: cache@-", "nobody has looked at the runtime yet");
+}
+
+#[test]
 fn the_catalog_shows_channels_that_have_a_template() {
     let mut landscape = landscape();
     add_release(&mut landscape, "warden", json!({"mandatory": {"version": "1.0.0"}}));
