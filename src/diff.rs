@@ -6,11 +6,19 @@
 //!
 //! Nothing here reads a cluster or a repository, and nothing here decides what is desired: `plan` and `render` do.
 
+mod escape;
+pub mod github;
+pub mod gitlab;
+pub mod json;
+pub mod junit;
 pub mod live;
+pub mod markdown;
 pub mod mask;
 pub mod model;
 pub mod policy;
+mod remark;
 pub mod sample;
+pub mod sarif;
 mod summary;
 pub mod text;
 mod words;

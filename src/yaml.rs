@@ -223,7 +223,8 @@ impl Node {
 
 /// A text as a terminal may see it.
 pub fn printable(text: &str) -> String {
-    text.chars().flat_map(visible).collect()
+    // Nearly every text is harmless, and a report may have millions of them.
+    if text.chars().all(is_harmless) { text.to_owned() } else { text.chars().flat_map(visible).collect() }
 }
 
 /// A text for a message: at most 60 characters, control characters escaped.
@@ -238,10 +239,15 @@ pub fn short(text: &str) -> String {
 
 /// A character as a terminal may see it: what would move the cursor or hide text is escaped.
 fn visible(c: char) -> Vec<char> {
-    // Besides control characters, those that turn the direction of writing: they make text read as another.
-    let harmless = !c.is_control()
-        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-    if harmless { vec![c] } else { c.escape_default().collect() }
+    if is_harmless(c) { vec![c] } else { c.escape_default().collect() }
+}
+
+/// Besides control characters, those are none that turn the direction of writing or cannot be seen: they make text read
+/// as another.
+fn is_harmless(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

@@ -407,6 +407,9 @@ impl Effect {
 // === impl Why ===
 
 impl Why {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Why; 5] = [Why::Downgrade, Why::DecidedByRuntime, Why::Refused, Why::Withheld, Why::Kept];
+
     /// As programs read it.
     pub fn as_str(self) -> &'static str {
         match self {

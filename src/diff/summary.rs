@@ -83,7 +83,7 @@ fn effects(report: &Report) -> Vec<(&'static str, String)> {
             count => effects.push((label, counted(count, "object"))),
         }
     }
-    for why in [Why::Downgrade, Why::DecidedByRuntime, Why::Refused, Why::Withheld] {
+    for why in Why::ALL {
         let all: Vec<&Held> = report.held.iter().filter(|held| held.why == why).collect();
         if !all.is_empty() {
             let runtimes = all.iter().flat_map(|held| held.runtimes.iter());

@@ -5,9 +5,10 @@
 //! value is escaped, so that nothing in a definition can steer a terminal or the runner of a pipeline.
 
 use super::{
+    escape::line,
     model::{Action, Conflict, Count, Difference, Effect, Held, Hunk, Line, Move, NotKnown, Report, Side, Why},
     summary::{self, Summary},
-    words::{self, counted, line, thousands},
+    words::{self, counted, thousands},
 };
 use crate::{
     diagnostic::{Place, Severity},

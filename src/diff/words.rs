@@ -1,7 +1,7 @@
 //! How numbers, lists and differences are said: the same words in every output.
 
 use super::model::{Action, Difference, Side};
-use crate::{name::Key, yaml};
+use crate::name::Key;
 
 /// How many names of runtimes are shown before the rest is counted.
 pub(super) const NAMES_SHOWN: usize = 5;
@@ -11,7 +11,7 @@ pub(super) fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position) % 3 == 0 {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -31,31 +31,6 @@ pub(super) fn names(keys: &[Key], shown_max: usize) -> String {
         0 => shown.join(", "),
         more => format!("{} and {} more", shown.join(", "), thousands(more)),
     }
-}
-
-/// A text on one line, as a terminal and the log of a pipeline may see it.
-///
-/// Besides what moves a cursor or hides text, it escapes what runners of pipelines take for commands: `::error::` at the
-/// beginning of a line, `##[error]` and its like anywhere in it.
-pub(super) fn line(text: &str) -> String {
-    let mut shown = yaml::printable(text);
-    if shown.trim_start().starts_with("::") {
-        shown = shown.replacen(':', "\\u{3a}", 1);
-    }
-    let mut safe = String::with_capacity(shown.len());
-    let mut rest = shown.as_str();
-    while let Some(start) = rest.find("##") {
-        let (before, behind) = rest.split_at(start + 2);
-        let word = behind.len() - behind.trim_start_matches(|c: char| c == '#' || c.is_ascii_alphanumeric()).len();
-        let (word, behind) = behind.split_at(word);
-        safe.extend([before, word]);
-        rest = behind.strip_prefix('[').map_or(behind, |behind| {
-            safe.push_str("\\u{5b}");
-            behind
-        });
-    }
-    safe.push_str(rest);
-    safe
 }
 
 /// `in the control plane, for 812 runtimes`, `in 3 runtimes`.
@@ -84,12 +59,19 @@ pub(super) fn objects(difference: &Difference) -> String {
 
 /// The difference as one sentence.
 pub(super) fn sentence(difference: &Difference) -> String {
-    let happens = match difference.action {
-        Action::Conflict => "is in conflict with other managers",
-        Action::Delete => "is deleted",
-        Action::Recreate => "is deleted and created again",
-        Action::Change => "changes",
-        Action::Create => "is created",
+    let objects = objects(difference);
+    let is_one = difference.target == Side::Runtime || difference.objects <= 1;
+    let happens = match (difference.action, is_one) {
+        (Action::Conflict, true) => "is in conflict with other managers",
+        (Action::Conflict, false) => "are in conflict with other managers",
+        (Action::Delete, true) => "is deleted",
+        (Action::Delete, false) => "are deleted",
+        (Action::Recreate, true) => "is deleted and created again",
+        (Action::Recreate, false) => "are deleted and created again",
+        (Action::Change, true) => "changes",
+        (Action::Change, false) => "change",
+        (Action::Create, true) => "is created",
+        (Action::Create, false) => "are created",
     };
-    format!("{} {happens} {}", objects(difference), whereabouts(difference))
+    format!("{objects} {happens} {}", whereabouts(difference))
 }

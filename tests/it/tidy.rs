@@ -41,7 +41,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("intake", 1, &["k8s_openapi", "serde_json"]),
     ("overview", 1, &["serde"]),
     // `base64`: values of Secrets are masked by their bytes, and scrubbed from texts in that form, too.
-    ("diff", 1, &["base64", "cel", "regex", "serde", "serde_json", "sha2", "similar"]),
+    ("diff", 1, &["base64", "cel", "regex", "schemars", "serde", "serde_json", "sha2", "similar"]),
     // ground
     // `clap`: an option is declared once, for flag and file alike.
     ("config", 2, &["clap", "serde", "serde_json"]),
