@@ -114,6 +114,34 @@ impl Context {
         Arc::clone(&self.library.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Fails while a source with template overrides has not been read in this process, and an object with these metadata
+    /// comes from it, or anything of the catalog or the Watchers. To render before it is read would write what the
+    /// embedded templates say, and take it back a moment later.
+    pub fn templates_read(&self, metadata: &ObjectMeta) -> Result<(), Failure> {
+        let is_unread = |source: &stores::Source| {
+            let overrides = source.object.spec.templates.as_ref().is_some_and(|folder| !folder.is_empty());
+            overrides && self.sources.loaded(&source.key()).is_none()
+        };
+        let unread: Vec<Key> =
+            self.stores.sources().iter().filter(|source| is_unread(source)).map(stores::Source::key).collect();
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let landscape = self.stores.landscape();
+        let templates = landscape.templates.values().map(|template| &template.metadata);
+        let releases = landscape.releases.values().map(|release| &release.metadata);
+        let watchers = landscape.watchers.values().map(|watcher| &watcher.metadata);
+        let all = std::iter::once(metadata).chain(templates).chain(releases).chain(watchers);
+        let owners: BTreeSet<Key> = all.filter_map(SourceName::of).map(|source| source.key().clone()).collect();
+        match unread.into_iter().find(|source| owners.contains(source)) {
+            None => Ok(()),
+            Some(source) => {
+                let message = format!("the templates of GitSource {source} have not been read yet");
+                Err(Failure::new(Class::Waiting, "TemplatesNotRead", message))
+            }
+        }
+    }
+
     /// Sets or drops the overrides of a source. Where that changes anything, everything is rendered anew: a template may
     /// change without any custom resource changing.
     pub fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
@@ -128,7 +156,7 @@ impl Context {
             }
         }
         let landscape = self.stores.landscape();
-        let runtimes = landscape.kymas.keys().cloned().map(Subject::Runtime);
+        let runtimes = self.stores.kymas().into_iter().map(|kyma| Subject::Runtime(landscape::key(&kyma.metadata)));
         let watchers = landscape.watchers.keys().cloned().map(Subject::Watcher);
         for subject in runtimes.chain(watchers) {
             self.queue.push(subject, Trigger::Git);

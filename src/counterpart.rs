@@ -1,7 +1,7 @@
 //! The Kyma in a runtime, counterpart of the Kyma in KCP: what must be written to it, and what was reverted.
 //!
-//! It is written by create and merge patch, never by server-side apply: `spec.modules` is a map to the API server, in which
-//! an apply cannot remove what a user added; and where the runtime decides, an apply without `spec` would remove it.
+//! Once it is there it is written by merge patch, never by server-side apply: `spec.modules` is a map to the API server, in
+//! which an apply cannot remove what a user added; and where the runtime decides, an apply without `spec` would remove it.
 
 use serde_json::{Map, Value, json};
 

@@ -333,6 +333,11 @@ impl Library {
         source.and_then(|source| self.sources.get(source)).unwrap_or(&self.base)
     }
 
+    /// The source of an object, if it overrides templates.
+    pub fn overriding(&self, metadata: &ObjectMeta) -> Option<SourceName> {
+        SourceName::of(metadata).filter(|source| self.sources.contains_key(source))
+    }
+
     /// The templates for what several objects share: a source's, if all come from it.
     pub fn of_all<'a>(&self, all: impl IntoIterator<Item = &'a ObjectMeta>) -> &Templates {
         let mut sources = all.into_iter().map(SourceName::of);

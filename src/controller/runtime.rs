@@ -8,7 +8,7 @@
 //! writes nothing that is as recorded. What users did in a runtime is looked for on a resync, on request, or when an event
 //! says so: objects are listed by their metadata and only what changed is looked at closer.
 //!
-//! What it refuses: to prune while anything is unknown, to create objects that exist without our mark, and to work on a
+//! What it refuses: to render before the template overrides of the sources behind it have been read, to prune while anything is unknown, to create objects that exist without our mark, and to work on a
 //! runtime whose access Secret is absent, ambiguous or asks for more than inline credentials.
 
 use std::{
@@ -120,6 +120,7 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
     if round.is_skipped() {
         return Ok(Finish::Done);
     }
+    context.templates_read(&kyma.metadata)?;
     let installed = match round.install(&manifests, memory).await {
         Ok(installed) => installed,
         Err(failed) => return round.failed(failed, &manifests, memory).await,

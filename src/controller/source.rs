@@ -34,7 +34,6 @@ use crate::{
     cluster::Cause,
     definition,
     diagnostic::Diagnostics,
-    git,
     intake::{
         self, Installed, Other, Situation, Terms, TermsError,
         status::{self, Fetched},
@@ -183,7 +182,7 @@ impl SourcePass<'_> {
     /// The other sources, and what they declare as far as they have been read.
     fn others(&self) -> BTreeMap<String, Other> {
         let other = |source: Source| {
-            let key = landscape::key(&source.object.metadata);
+            let key = source.key();
             let loaded = self.ctx.sources.loaded(&key);
             let other = Other {
                 idle: source.object.spec.suspend || source.object.metadata.deletion_timestamp.is_some(),
@@ -245,13 +244,9 @@ impl SourcePass<'_> {
         }
     }
 
-    /// Nothing moves, and what is in force stays; the mirror is there for whoever needs a module's objects.
+    /// Nothing moves, and what is in force stays, also across a restart: modules' objects and template overrides.
     async fn suspended(&self, progress: &mut Progress, terms: &Terms) -> Pass {
-        if let Ok(url) = terms.url.parse::<git::Url>()
-            && let Err(error) = self.ctx.sources.mirror(self.key, self.slot, &url)
-        {
-            tracing::warn!(source = %self.key, %error, "the mirror of a suspended source cannot be opened");
-        }
+        self.hold(progress, terms).await;
         // What was committed meanwhile is looked for at once when the source is resumed, not at the next poll.
         progress.poll_at = None;
         let status = status::suspended(self.source, Timestamp::now());

@@ -150,6 +150,15 @@ pub trait Stored: Resource<DynamicType = ()> + Sized + Send + Sync + 'static {
     fn change(edit: Edit<Self>) -> Change;
 }
 
+// === impl Source ===
+
+impl Source {
+    /// Its namespace and name.
+    pub fn key(&self) -> Key {
+        landscape::key(&self.object.metadata)
+    }
+}
+
 // === impl Stores ===
 
 /// Runtimes are looked at one after another when work starts, at most this far apart: a landscape of eight starts at

@@ -54,6 +54,7 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
     let result = if watcher.metadata.deletion_timestamp.is_some() {
         round.remove().await
     } else {
+        context.templates_read(&watcher.metadata)?;
         round.bring(looks(triggers, watcher)).await
     };
     result.map_err(|error| Failure::new(error.class(), error.reason(), error))

@@ -92,6 +92,44 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
     );
 }
 
+/// A namespace for runtimes that bears a label which the embedded template does not give it.
+const NAMESPACE_OVERRIDE: &str = r"apiVersion: v1
+kind: Namespace
+metadata:
+  labels:
+    example.org/team: platform
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn template_overrides_hold_across_restarts_also_while_their_source_is_suspended() {
+    let stage = stage::ready(1).await;
+    let source = "tidegate.dev/v1alpha1";
+    patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", json!({"spec": {"templates": "overrides"}}))
+        .await;
+    stage.commit("overrides/skr/namespace.yaml", NAMESPACE_OVERRIDE);
+    let skr = &stage.skrs[0];
+    let is_labelled = |namespace: &Value| namespace["metadata"]["labels"]["example.org/team"] == "platform";
+    stage.until("the override arrives", skr, "Namespace", "", "kyma-system", is_labelled).await;
+    settle(&stage).await;
+    stage.kyma_in("one", "Ready").await;
+
+    stage.kill();
+    let marks = stage.marks();
+    stage.start();
+    request_free_start(&stage, &marks).await;
+
+    patch(&stage.kcp, "GitSource", source, "kcp-system", "landscape", json!({"spec": {"suspend": true}})).await;
+    stage
+        .until("it is suspended", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["conditions"].to_string().contains("Suspended")
+        })
+        .await;
+    stage.kill();
+    let marks = stage.marks();
+    stage.start();
+    request_free_start(&stage, &marks).await;
+}
+
 /// Waits until the daemon has gone over the last commit.
 async fn settle(stage: &Stage) {
     let head = stage.repository.head().expect("a commit");

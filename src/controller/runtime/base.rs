@@ -20,7 +20,7 @@ use crate::{
         Context,
         objects::{self, Applied, Failed},
     },
-    landscape::{self, Landscape},
+    landscape::{self, Landscape, SourceName},
     object::{Digest, Gvk, ObjectId},
     plan::{self, Class, RuntimePlan},
     render::{self, Mark, SharedObjects},
@@ -35,7 +35,7 @@ pub(super) struct Memory {
     attempt: u32,
 }
 
-/// The objects, for all runtimes of a class.
+/// The objects, for all runtimes of a kin.
 #[derive(Debug)]
 struct Base {
     objects: Arc<SharedObjects>,
@@ -43,11 +43,18 @@ struct Base {
     problems: Vec<String>,
 }
 
-/// The objects of each class, valid for one landscape.
-#[derive(Default)]
-pub struct Bases(Mutex<HashMap<Class, (Inputs, Arc<Base>)>>);
+/// Runtimes that get the same objects: of one class, and with Kymas of one source, if that overrides templates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Kin {
+    class: Class,
+    overriding: Option<SourceName>,
+}
 
-/// What the objects of a class are made of.
+/// The objects of all kins, valid for one landscape.
+#[derive(Default)]
+pub struct Bases(Mutex<HashMap<Kin, (Inputs, Arc<Base>)>>);
+
+/// What the objects of a kin are made of.
 struct Inputs {
     landscape: Arc<Landscape>,
     library: Arc<Library>,
@@ -96,7 +103,7 @@ pub(super) async fn bring(
     live: Option<&BTreeMap<ObjectId, Metadata>>,
     memory: &mut Memory,
 ) -> Result<Brought, Error> {
-    let base = round.context.bases.of(round.context, landscape, &plan.class);
+    let base = round.context.bases.of(round, landscape, &plan.class);
     let digest = base.objects.digest;
     let recorded =
         round.kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
@@ -154,24 +161,27 @@ async fn prune_catalog(round: &Round<'_>, cluster: &Cluster, desired: &SharedObj
 // === impl Bases ===
 
 impl Bases {
-    /// The objects for a class of runtimes.
-    fn of(&self, context: &Context, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
+    /// The objects for a runtime of a class.
+    fn of(&self, round: &Round<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
+        let context = round.context;
         let bundle = context.stores.ca_bundle();
         let inputs = Inputs {
             landscape: Arc::clone(landscape),
             library: context.library(),
             trusted: bundle.as_deref().map(Digest::of_bytes),
         };
+        let overriding = inputs.library.overriding(&round.kyma.metadata);
+        let kin = Kin { class: class.clone(), overriding };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, base)) = known.get(class)
+        if let Some((of, base)) = known.get(&kin)
             && of.are(&inputs)
         {
             return Arc::clone(base);
         }
-        let base = Arc::new(render_base(context, &inputs, class, bundle.as_deref()));
+        let base = Arc::new(render_base(context, &inputs, &kin, bundle.as_deref()));
         // Classes are few (beta, internal, restricted modules), and those of an older landscape are of no use.
         known.retain(|_, (of, _)| Arc::ptr_eq(&of.landscape, landscape));
-        known.insert(class.clone(), (inputs, Arc::clone(&base)));
+        known.insert(kin, (inputs, Arc::clone(&base)));
         base
     }
 }
@@ -186,9 +196,9 @@ impl Inputs {
     }
 }
 
-fn render_base(context: &Context, inputs: &Inputs, class: &Class, bundle: Option<&[u8]>) -> Base {
+fn render_base(context: &Context, inputs: &Inputs, kin: &Kin, bundle: Option<&[u8]>) -> Base {
     let Inputs { landscape, library, .. } = inputs;
-    let catalog = plan::catalog(landscape, class, &context.settings);
+    let catalog = plan::catalog(landscape, &kin.class, &context.settings);
     let (mut objects, errors) = render::catalog(library, landscape, &catalog);
     let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
@@ -196,8 +206,8 @@ fn render_base(context: &Context, inputs: &Inputs, class: &Class, bundle: Option
         tracing::warn!(error = %error, "watcher is left out of the webhook configurations");
     }
     let bundle = bundle.map(|bundle| STANDARD.encode(bundle));
+    let of_kymas = library.of_source(kin.overriding.as_ref());
     // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
-    let of_kymas = library.of_all(landscape.kymas.values().map(|kyma| &kyma.metadata));
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
     for rendered in [render::runtime_namespace(of_kymas), render::webhook(of_watchers, &watches, bundle.as_deref())] {
         match rendered {

@@ -94,6 +94,20 @@ impl SourcePass<'_> {
         }
     }
 
+    /// Puts the last good revision of a suspended source in force, without asking anybody for a newer one.
+    pub(super) async fn hold(&self, progress: &mut Progress, terms: &Terms) {
+        let Ok(url) = terms.url.parse::<git::Url>() else { return };
+        if let Err(error) = self.ctx.sources.mirror(self.key, self.slot, &url) {
+            tracing::warn!(source = %self.key, %error, "the mirror of a suspended source cannot be opened");
+            return;
+        }
+        if self.ctx.sources.loaded(self.key).is_none()
+            && let Err(error) = self.recall(progress, terms).await
+        {
+            tracing::warn!(source = %self.key, %error, "the last good revision of a suspended source cannot be read");
+        }
+    }
+
     /// Whether something that the revision in force refers to, and another source or a user declares, came or went.
     fn refers_to_news(&self, loaded: &Loaded) -> bool {
         let outside = &loaded.definitions.outside;
