@@ -51,6 +51,8 @@ pub(super) struct Loaded {
     pub(super) source: SourceName,
     /// The folder or file that was named, where only a part of the repository was.
     pub(super) part: Option<String>,
+    /// The folder of the checkout that paths are relative to; empty for its root.
+    pub(super) below: String,
     /// The folder on disk that paths are relative to.
     root: PathBuf,
 }
@@ -110,8 +112,9 @@ impl Repository {
                 Key::new(namespace, metadata.name.as_deref().unwrap_or(SOURCE_NAME))
             },
         );
-        let root = if own_root { place.root.join(below) } else { place.root };
-        Ok(Loaded { snapshot, options, source: SourceName::new(name), part, root })
+        let below = if own_root { below } else { String::new() };
+        let root = place.root.join(&below);
+        Ok(Loaded { snapshot, options, source: SourceName::new(name), part, below, root })
     }
 }
 

@@ -1,20 +1,17 @@
 //! `tidegate validate`: everything that is wrong with a repository, without any cluster.
 
-use std::{
-    io::{self, Write as _},
-    path::PathBuf,
-};
-
-use anyhow::Context as _;
+use std::path::PathBuf;
 
 use super::{
     Exit,
+    output::{self, Sink},
     report::{self, Excerpts},
     repository::Repository,
 };
 use crate::{
     definition,
     diagnostic::{Diagnostic, Diagnostics, Severity},
+    diff::{github, gitlab, junit, model::Report, sarif},
     snapshot::{is_below, is_definition_name},
 };
 
@@ -26,9 +23,11 @@ use crate::{
 pub(super) struct Arguments {
     #[command(flatten)]
     repository: Repository,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    /// How to print: text, json, sarif, github, gitlab or junit.
+    ///
+    /// Several times for several; all but one must name a file.
+    #[arg(short, long = "output", value_name = "FORMAT[=FILE]", default_value = "text")]
+    outputs: Vec<Sink<Output>>,
     /// Objects of kinds that Tidegate does not know are errors.
     #[arg(long)]
     strict: bool,
@@ -47,10 +46,19 @@ enum Output {
     Text,
     /// One JSON object.
     Json,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// Workflow commands of GitHub.
+    Github,
+    /// Code quality report of GitLab.
+    Gitlab,
+    /// JUnit XML.
+    Junit,
 }
 
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    output::check(&arguments.outputs)?;
     let mut loaded = arguments.repository.load()?;
     loaded.options.strict |= arguments.strict;
     // A part refers to the rest of the repository, so all of it is read and only what is said of the part is shown.
@@ -72,16 +80,20 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let sorted: Vec<Diagnostic> = diagnostics.sorted().into_iter().filter(is_of_part).collect();
     let has_errors = sorted.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     let exit = if has_errors { Exit::Invalid } else { Exit::Ok };
-    let written = match arguments.output {
-        Output::Text => {
-            let mut excerpts = Excerpts::new(&loaded.snapshot);
-            report::write_text(&mut anstream::stdout().lock(), &sorted, &mut excerpts, files)
-        }
-        Output::Json => writeln!(io::stdout().lock(), "{:#}", report::to_json(&sorted)),
-    };
-    match written {
-        // Whoever reads has read enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit),
-        result => result.map(|()| exit).context("cannot write to standard output"),
+    let report = Report { diagnostics: sorted, ..Report::default() };
+    let mut excerpts = Excerpts::new(&loaded.snapshot);
+    for sink in &arguments.outputs {
+        sink.write(&mut |out| {
+            let text = match sink.format {
+                Output::Text => return report::write_text(out, &report.diagnostics, &mut excerpts, files),
+                Output::Json => format!("{:#}\n", report::to_json(&report.diagnostics)),
+                Output::Sarif => sarif::sarif(&report, &loaded.below),
+                Output::Github => github::github(&report, &loaded.below),
+                Output::Gitlab => gitlab::gitlab(&report, &loaded.below),
+                Output::Junit => junit::junit(&report, &loaded.below),
+            };
+            out.write_all(text.as_bytes())
+        })?;
     }
+    Ok(exit)
 }

@@ -71,6 +71,21 @@ struct Match {
     actions: Vec<Action>,
 }
 
+// === impl Policies ===
+
+impl Policies {
+    /// Takes all rules of another file, or none if one of them has a name that is taken; gives that name.
+    pub fn add(&mut self, other: Policies) -> Result<(), String> {
+        let taken = |policy: &&Policy| self.rules.iter().any(|own| own.name == policy.name);
+        if let Some(policy) = other.rules.iter().find(taken) {
+            return Err(policy.name.clone());
+        }
+        self.rules.extend(other.rules);
+        self.rules.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(())
+    }
+}
+
 // === impl FailOn ===
 
 impl FromStr for FailOn {

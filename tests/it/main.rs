@@ -12,6 +12,7 @@ mod git;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
+mod outputs;
 mod runtimes;
 mod source;
 mod stage;

@@ -1,0 +1,189 @@
+//! Where a report goes: `-o FORMAT` to standard output, `-o FORMAT=FILE` to a file, several times for several.
+//!
+//! A pipeline compares once and writes what it needs: a comment, annotations and files for the platform.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+    str::FromStr,
+};
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use owo_colors::OwoColorize as _;
+
+use super::report::{self, Excerpts};
+use crate::diff::{
+    github, gitlab, json, junit, markdown,
+    model::Report,
+    sarif,
+    text::{self, Row, Tone},
+};
+
+/// A format and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sink<F> {
+    /// How to print.
+    pub(super) format: F,
+    /// Where to; standard output without it.
+    file: Option<PathBuf>,
+}
+
+/// How a comparison can be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people: the summary, then each distinct difference.
+    Text,
+    /// The comment of a pull request, with a hidden marker and within a budget.
+    Markdown,
+    /// For programs; `docs/diff.schema.json` is its schema.
+    Json,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// Workflow commands of GitHub: annotations at the lines of a pull request.
+    Github,
+    /// Code quality report of GitLab.
+    Gitlab,
+    /// JUnit XML: one test case a check.
+    Junit,
+}
+
+/// How a report is printed.
+#[derive(clap::Args)]
+pub(super) struct Outputs {
+    /// How to print: text, markdown, json, sarif, github, gitlab or junit. Several times for several; all but one must
+    /// name a file.
+    #[arg(short, long = "output", value_name = "FORMAT[=FILE]", default_value = "text")]
+    outputs: Vec<Sink<Format>>,
+    /// Name in the hidden marker of the comment, by which it is found again.
+    #[arg(long, value_name = "NAME", default_value = "tidegate-diff")]
+    marker: markdown::Marker,
+    /// Longest comment, in characters.
+    #[arg(long, value_name = "CHARACTERS", default_value_t = markdown::BUDGET)]
+    budget: usize,
+    /// Name all runtimes in the text, not only the first few.
+    #[arg(long)]
+    all_runtimes: bool,
+}
+
+// === impl Outputs ===
+
+impl Outputs {
+    /// Refuses what cannot be: found out before any work is done.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        check(&self.outputs)?;
+        if self.budget < markdown::BUDGET_MIN {
+            bail!("a comment needs at least {} characters; give a larger `--budget`", markdown::BUDGET_MIN);
+        }
+        Ok(())
+    }
+
+    /// Writes a report. `below` is the folder of the checkout that its paths are relative to.
+    pub(super) fn write(&self, report: &Report, below: &str, excerpts: &mut Excerpts<'_>) -> anyhow::Result<()> {
+        for sink in &self.outputs {
+            sink.write(&mut |out| {
+                let text = match sink.format {
+                    Format::Text => return self.write_text(out, report, excerpts),
+                    Format::Markdown => {
+                        let marker = self.marker.clone();
+                        markdown::markdown(report, &markdown::Options { marker, budget: self.budget })
+                    }
+                    Format::Json => json::json(report),
+                    Format::Sarif => sarif::sarif(report, below),
+                    Format::Github => github::github(report, below),
+                    Format::Gitlab => gitlab::gitlab(report, below),
+                    Format::Junit => junit::junit(report, below),
+                };
+                out.write_all(text.as_bytes())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write_text(&self, out: &mut dyn Write, report: &Report, excerpts: &mut Excerpts<'_>) -> io::Result<()> {
+        let options = text::Options { all_runtimes: self.all_runtimes };
+        paint(out, &text::summary(report, options))?;
+        if !report.diagnostics.is_empty() {
+            writeln!(out)?;
+            report::write_text(out, &report.diagnostics, excerpts, report.subject.files)?;
+        }
+        paint(out, &text::differences(report, options))
+    }
+}
+
+/// Refuses two outputs to one place.
+pub(super) fn check<F>(sinks: &[Sink<F>]) -> anyhow::Result<()> {
+    for (position, sink) in sinks.iter().enumerate() {
+        if sinks[..position].iter().any(|other| other.file == sink.file) {
+            match &sink.file {
+                None => {
+                    bail!("only one output can go to standard output; give the others a file, as in `-o json=FILE`")
+                }
+                Some(file) => bail!("two outputs go to {}", file.display()),
+            }
+        }
+    }
+    Ok(())
+}
+
+// === impl Sink ===
+
+impl<F> Sink<F> {
+    /// Opens the place and lets `write` fill it. What is styled is plain in a file.
+    pub(super) fn write(&self, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+        let Some(path) = &self.file else {
+            let mut out = io::BufWriter::new(anstream::stdout().lock());
+            return match write(&mut out).and_then(|()| out.flush()) {
+                // Whoever reads has read enough.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                result => result.context("cannot write to standard output"),
+            };
+        };
+        let mut out = anstream::StripStream::new(Vec::new());
+        let written = write(&mut out).and_then(|()| fs::write(path, out.into_inner()));
+        written.with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl<F: ValueEnum> FromStr for Sink<F> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Sink<F>, String> {
+        let (format, file) = match text.split_once('=') {
+            None => (text, None),
+            Some((_, "")) => return Err("there is no file after `=`".to_owned()),
+            Some((format, file)) => (format, Some(PathBuf::from(file))),
+        };
+        match F::from_str(format, false) {
+            Ok(format) => Ok(Sink { format, file }),
+            Err(_) => {
+                let names = F::value_variants()
+                    .iter()
+                    .filter_map(|format| Some(format.to_possible_value()?.get_name().to_owned()));
+                Err(format!("there is no such format; use {}", names.collect::<Vec<_>>().join(", ")))
+            }
+        }
+    }
+}
+
+/// Writes rows in the colours of their tones; whether they are seen is for the stream to say.
+fn paint(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+    for Row(spans) in rows {
+        for span in spans {
+            let text = &span.text;
+            match span.tone {
+                Tone::Plain => write!(out, "{text}"),
+                Tone::Title => write!(out, "{}", text.bold()),
+                Tone::Faint => write!(out, "{}", text.dimmed()),
+                Tone::New => write!(out, "{}", text.green()),
+                Tone::Old => write!(out, "{}", text.red()),
+                Tone::Changed => write!(out, "{}", text.yellow()),
+                Tone::Error => write!(out, "{}", text.red().bold()),
+                Tone::Warning => write!(out, "{}", text.yellow().bold()),
+            }?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}

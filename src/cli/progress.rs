@@ -1,0 +1,53 @@
+//! How far a long command is, for whoever looks on.
+//!
+//! On standard error, and only if that is a terminal: what is written to a file or to the log of a pipeline stays
+//! the same, and nothing moves in it.
+
+use std::{borrow::Cow, time::Duration};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A line that says what is being done; it is gone when this is dropped.
+pub(super) struct Progress(ProgressBar);
+
+/// How often the line moves: fast enough to be seen alive.
+const TICK: Duration = Duration::from_millis(100);
+
+impl Progress {
+    /// Begins with a step of unknown length.
+    pub(super) fn start(step: impl Into<Cow<'static, str>>) -> Progress {
+        // indicatif draws nothing where standard error is no terminal.
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is ours"));
+        bar.set_message(step);
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
+        }
+        Progress(bar)
+    }
+
+    /// Goes on with another step of unknown length.
+    pub(super) fn step(&self, step: impl Into<Cow<'static, str>>) {
+        self.0.set_message(step);
+    }
+
+    /// Goes on with a step of so many parts.
+    pub(super) fn of(&self, step: impl Into<Cow<'static, str>>, parts: usize) {
+        let template = "{spinner} {msg} {wide_bar} {human_pos}/{human_len} {elapsed}";
+        self.0.set_style(ProgressStyle::with_template(template).expect("the template is ours"));
+        self.0.set_length(parts as u64);
+        self.0.set_position(0);
+        self.0.set_message(step);
+    }
+
+    /// One part is done.
+    pub(super) fn advance(&self) {
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
