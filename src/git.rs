@@ -17,7 +17,7 @@ use std::sync::Once;
 
 pub use self::{
     error::Error,
-    local::{Place, locate, read_work_tree, resolve},
+    local::{MergeBase, Place, locate, merge_base, read_work_tree, read_work_tree_after, resolve, resolve_after},
     mirror::{Fetched, Mirror},
     objects::Files,
     remote::{Credentials, Reference, Remote},

@@ -28,7 +28,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use self::{
     ownership::OtherTool,
     prune::{Installed, Loss, Wait, confirm_command},
-    terms::{Follow, Terms, TermsError},
+    terms::{Follow, Terms, TermsError, policy},
 };
 use crate::{
     api::names,

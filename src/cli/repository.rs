@@ -12,7 +12,7 @@ use crate::{
     api::{self, GitSource, names},
     definition::{Allow, Options},
     diagnostic::Diagnostics,
-    git,
+    git, intake,
     landscape::SourceName,
     name::Key,
     schema::Schema,
@@ -33,6 +33,13 @@ pub(super) struct Repository {
     /// Branch, tag or commit; without it the files as they lie there, as `git add -A` would see them.
     #[arg(long, value_name = "REV")]
     rev: Option<String>,
+    #[command(flatten)]
+    counting: Counting,
+}
+
+/// What counts in a repository.
+#[derive(clap::Args)]
+pub(super) struct Counting {
     /// Namespace in which definitions count; may be given several times.
     #[arg(long = "namespace", value_name = "NAMESPACE", default_value = names::KCP_NAMESPACE)]
     namespaces: Vec<String>,
@@ -49,6 +56,8 @@ pub(super) struct Loaded {
     pub(super) options: Options,
     /// The source that they stand for.
     pub(super) source: SourceName,
+    /// What the GitSource says about deleting.
+    pub(super) policy: intake::Policy,
     /// The folder or file that was named, where only a part of the repository was.
     pub(super) part: Option<String>,
     /// The folder of the checkout that paths are relative to; empty for its root.
@@ -67,10 +76,23 @@ const OWN_ROOT: &str = ".tidegate";
 impl Repository {
     /// Reads the files. What is wrong in them is for [`crate::definition::read`] to say.
     pub(super) fn load(&self) -> anyhow::Result<Loaded> {
-        let place = git::locate(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
-        let own_root = !place.below.is_empty() && self.path.join(OWN_ROOT).is_dir();
+        self.counting.load(&self.path, self.rev.as_deref(), None)
+    }
+}
+
+// === impl Counting ===
+
+impl Counting {
+    /// Reads the files of a revision, or those that lie on disk. What `previous` holds as well is not read again.
+    pub(super) fn load(&self, path: &Path, rev: Option<&str>, previous: Option<&Snapshot>) -> anyhow::Result<Loaded> {
+        let place = git::locate(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let own_root = !place.below.is_empty() && path.join(OWN_ROOT).is_dir();
         let below = place.below.clone();
         let gitsource = self.source_file.as_deref().map(read_source).transpose()?;
+        let policy = match &gitsource {
+            Some(source) => intake::policy(&source.spec, None).context("cannot use the GitSource")?,
+            None => intake::Policy::default(),
+        };
         let spec = gitsource.as_ref().map(|source| source.spec.clone()).unwrap_or_default();
         let at = |path: &str| match (own_root, path) {
             (true, "") => below.clone(),
@@ -78,11 +100,11 @@ impl Repository {
             (false, path) => path.to_owned(),
         };
         let filter = Filter::new(spec.templates.as_deref().map(at).as_deref());
-        let mut snapshot = match &self.rev {
-            Some(rev) => git::resolve(&self.path, rev, &filter, Limits::default()),
-            None => git::read_work_tree(&self.path, &filter, Limits::default()),
+        let mut snapshot = match rev {
+            Some(rev) => git::resolve_after(path, rev, previous, &filter, Limits::default()),
+            None => git::read_work_tree_after(path, previous, &filter, Limits::default()),
         }
-        .with_context(|| format!("cannot read {}", self.path.display()))?;
+        .with_context(|| format!("cannot read {}", path.display()))?;
         if own_root {
             snapshot = rooted_at(snapshot, &place.below);
         }
@@ -114,7 +136,7 @@ impl Repository {
         );
         let below = if own_root { below } else { String::new() };
         let root = place.root.join(&below);
-        Ok(Loaded { snapshot, options, source: SourceName::new(name), part, below, root })
+        Ok(Loaded { snapshot, options, source: SourceName::new(name), policy, part, below, root })
     }
 }
 

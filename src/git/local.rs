@@ -8,7 +8,22 @@ use std::{
 use git2::Repository;
 
 use super::{error::Error, fetch::is_sha256_error, objects, work_tree};
-use crate::snapshot::{Filter, Limits, Snapshot};
+use crate::{
+    revision::Oid,
+    snapshot::{Filter, Limits, Snapshot},
+};
+
+/// A commit from which two lines of work grew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergeBase {
+    /// The commit.
+    pub commit: Oid,
+    /// The other branch, as the user would write it; `HEAD` where there is none.
+    pub branch: String,
+}
+
+/// What to do about a commit that a shallow clone does not have.
+const DEEPEN: &str = "run `git fetch --unshallow`, or let the pipeline clone with full history (`fetch-depth: 0`)";
 
 /// Where a path lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,16 +41,64 @@ pub struct Place {
 /// `path` may be the repository's root, a folder or a file in it; the snapshot holds the whole repository and its
 /// paths are relative to the root (see [`locate`] for where `path` lies in it).
 pub fn resolve(path: &Path, revision: &str, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
+    resolve_after(path, revision, None, filter, limits)
+}
+
+/// As [`resolve`]; what `previous` holds as well is not read again.
+pub fn resolve_after(
+    path: &Path,
+    revision: &str,
+    previous: Option<&Snapshot>,
+    filter: &Filter,
+    limits: Limits,
+) -> Result<Snapshot, Error> {
     super::prepare();
+    let repository = open(path)?;
+    let commit = repository.revparse_single(revision).and_then(|object| object.peel_to_commit()).map_err(|_| {
+        if repository.is_shallow() {
+            let what = format!("it is a shallow clone without `{revision}`; {DEEPEN}");
+            return Error::Repository { path: path.to_owned(), what };
+        }
+        Error::NoRevision { path: path.to_owned(), revision: revision.to_owned() }
+    })?;
+    let broken = |what| Error::Repository { path: path.to_owned(), what };
+    objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
+}
+
+/// Where the work that is checked out began: the merge base of HEAD and the default branch. That is the branch behind
+/// `origin/HEAD`, else `origin/main`, `origin/master`, `main` or `master`, whichever is first; without any of them, HEAD.
+pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
+    super::prepare();
+    let repository = open(path)?;
+    let broken = |what: String| Error::Repository { path: path.to_owned(), what };
+    let head = repository.head().and_then(|head| head.peel_to_commit());
+    let head = head.map_err(|_| broken("it has no commit yet; there is nothing to compare with".to_owned()))?.id();
+    let names = ["refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master"];
+    let names = names.into_iter().chain(["refs/heads/main", "refs/heads/master"]);
+    let default = names.filter_map(|name| {
+        let reference = repository.find_reference(name).ok()?.resolve().ok()?;
+        let short = reference.shorthand().ok()?.to_owned();
+        Some((short, reference.peel_to_commit().ok()?.id()))
+    });
+    let Some((branch, tip)) = default.into_iter().next() else {
+        return Ok(MergeBase { commit: objects::from_git(head), branch: "HEAD".to_owned() });
+    };
+    match repository.merge_base(head, tip) {
+        Ok(base) => Ok(MergeBase { commit: objects::from_git(base), branch }),
+        Err(_) if repository.is_shallow() => {
+            Err(broken(format!("it is a shallow clone without the merge base of HEAD and {branch}; {DEEPEN}")))
+        }
+        Err(_) => {
+            Err(broken(format!("HEAD and {branch} have no commit in common; name the old revision with `--from`")))
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<Repository, Error> {
     check_links(path)?;
     let canonical = canonical(path)?;
-    let (_, repository) = discover(&canonical)?.ok_or_else(|| Error::NotARepository { path: path.to_owned() })?;
-    let commit = repository
-        .revparse_single(revision)
-        .and_then(|object| object.peel_to_commit())
-        .map_err(|_| Error::NoRevision { path: path.to_owned(), revision: revision.to_owned() })?;
-    let broken = |what| Error::Repository { path: path.to_owned(), what };
-    objects::snapshot(&repository, objects::from_git(commit.id()), revision, None, filter, limits, &broken)
+    let found = discover(&canonical)?.ok_or_else(|| Error::NotARepository { path: path.to_owned() })?;
+    Ok(found.1)
 }
 
 /// The files as they lie on disk, as `git add -A` would see them: what `.gitignore` and `.git/info/exclude` name is left
@@ -49,6 +112,16 @@ pub fn resolve(path: &Path, revision: &str, filter: &Filter, limits: Limits) -> 
 /// No symbolic link is followed: one that lies in the tree is [`crate::snapshot::Content::Symlink`], and a `path` that
 /// leads through one within the repository is refused.
 pub fn read_work_tree(path: &Path, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
+    read_work_tree_after(path, None, filter, limits)
+}
+
+/// As [`read_work_tree`]; what has not changed since git looked at it and is in `previous` as well is not read again.
+pub fn read_work_tree_after(
+    path: &Path,
+    previous: Option<&Snapshot>,
+    filter: &Filter,
+    limits: Limits,
+) -> Result<Snapshot, Error> {
     super::prepare();
     let place = locate(path)?;
     if !place.is_repository {
@@ -59,7 +132,7 @@ pub fn read_work_tree(path: &Path, filter: &Filter, limits: Limits) -> Result<Sn
     if repository.is_bare() {
         return Err(broken("it is bare and has no work tree; name a revision with --rev"));
     }
-    work_tree::read_repository(&repository, &place.root, filter, limits)
+    work_tree::read_repository(&repository, &place.root, previous, filter, limits)
 }
 
 /// Finds the repository, or the plain folder, that a path of the command line lies in.

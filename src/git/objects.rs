@@ -168,6 +168,11 @@ impl<'a> Collector<'a> {
         self.filter.takes(path)
     }
 
+    /// The bytes of a blob that somebody holds already.
+    pub(super) fn known(&self, id: Oid) -> Option<Arc<[u8]>> {
+        self.known.get(&id).cloned()
+    }
+
     /// Whether a file of this size is not read.
     pub(super) fn is_too_large(&self, bytes: u64) -> bool {
         self.limits.file_bytes_max < bytes
@@ -266,6 +271,9 @@ impl Walk<'_> {
 
     fn blob(&mut self, id: git2::Oid, path: &str) -> Result<(), Error> {
         let broken = || (self.broken)(format!("blob {id} of {path}"));
+        if let Some(known) = self.collector.known(from_git(id)) {
+            return self.collector.file(path, from_git(id), known.len() as u64, || Ok(known));
+        }
         // The header says how large the blob is before any of it is unpacked.
         let (bytes, kind) = self.odb.read_header(id).map_err(|_| broken())?;
         if kind != ObjectType::Blob {

@@ -9,6 +9,7 @@ use std::{
     io::{self, Read},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use git2::{AttrCheckFlags, AttrValue, ObjectType, Oid, Repository};
@@ -60,10 +61,12 @@ pub(super) fn read_folder(place: &Place, filter: &Filter, limits: Limits) -> Res
 pub(super) fn read_repository(
     repository: &Repository,
     root: &Path,
+    previous: Option<&Snapshot>,
     filter: &Filter,
     limits: Limits,
 ) -> Result<Snapshot, Error> {
     let mut walk = Walk::new(root, Some(Index::load(repository, root)?), filter, limits);
+    walk.collector = Collector::new(filter, limits, previous);
     let folder = open_root(root)?;
     let ignored = Ignored::of_repository(repository);
     let has_attributes = repository.commondir().join("info/attributes").is_file();
@@ -412,8 +415,14 @@ impl<'a> Walk<'a> {
             self.collector.special(&path, from_git(id), Content::TooLarge { bytes: stat.st_size as u64 })?;
             return Ok(Some((mode, id)));
         }
-        let bytes = self.bytes(&opened, at)?;
-        let id = unchanged.unwrap_or_else(|| hash(ObjectType::Blob, &bytes));
+        let known = unchanged.and_then(|id| Some((id, self.collector.known(from_git(id))?)));
+        let (id, bytes) = match known {
+            Some(known) => known,
+            None => {
+                let bytes = self.bytes(&opened, at)?;
+                (unchanged.unwrap_or_else(|| hash(ObjectType::Blob, &bytes)), Arc::from(bytes))
+            }
+        };
         let is_lfs =
             self.index.as_ref().is_some_and(|index| index.attribute(&path, "filter") == AttrValue::String("lfs"));
         if is_lfs {

@@ -155,7 +155,8 @@ fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
     }
 }
 
-fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy, TermsError> {
+/// What a GitSource says about deleting; `confirmed` is the commit whose prunes somebody confirmed.
+pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy, TermsError> {
     let default = Policy::default();
     let limit = spec.prune_limit.clone().unwrap_or_default();
     let number = |value: Option<i32>, default: usize| match value {
