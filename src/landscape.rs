@@ -106,14 +106,40 @@ fn add_finalizer(object: &mut Object, finalizer: &str) {
 impl Landscape {
     /// The definitions of one source, as they will stand in KCP.
     pub fn of(diagnostics: &mut Diagnostics, definitions: &Definitions, source: &SourceName) -> Landscape {
+        Landscape::following(diagnostics, definitions, source, None)
+    }
+
+    /// As [`Landscape::of`]; definitions that are the very same in `previous`, of the same source, are shared with it.
+    pub fn following(
+        diagnostics: &mut Diagnostics,
+        definitions: &Definitions,
+        source: &SourceName,
+        previous: Option<(&Definitions, &Landscape)>,
+    ) -> Landscape {
         let mut landscape = Landscape::default();
-        for ((kind, key), definition) in &definitions.good {
-            let object = stamp(definition, source);
+        for (id, definition) in &definitions.good {
+            let (kind, key) = id;
+            let known = previous.filter(|(previous, _)| {
+                previous.good.get(id).is_some_and(|previous| Arc::ptr_eq(previous, definition))
+            });
+            let known = known.map(|(_, landscape)| landscape);
             let inserted = match kind {
-                Kind::ModuleTemplate => insert(&mut landscape.templates, key, object),
-                Kind::ModuleReleaseMeta => insert(&mut landscape.releases, key, object),
-                Kind::Watcher => insert(&mut landscape.watchers, key, object),
-                Kind::Kyma => insert(&mut landscape.kymas, key, object),
+                Kind::ModuleTemplate => {
+                    let known = known.map(|known| &known.templates);
+                    insert(&mut landscape.templates, known, key, definition, source)
+                }
+                Kind::ModuleReleaseMeta => {
+                    let known = known.map(|known| &known.releases);
+                    insert(&mut landscape.releases, known, key, definition, source)
+                }
+                Kind::Watcher => {
+                    let known = known.map(|known| &known.watchers);
+                    insert(&mut landscape.watchers, known, key, definition, source)
+                }
+                Kind::Kyma => {
+                    let known = known.map(|known| &known.kymas);
+                    insert(&mut landscape.kymas, known, key, definition, source)
+                }
             };
             if let Err(error) = inserted {
                 // The schema let it pass and our types do not, which no definition should manage.
@@ -127,10 +153,17 @@ impl Landscape {
 
 fn insert<T: DeserializeOwned>(
     into: &mut BTreeMap<Key, Arc<T>>,
+    known: Option<&BTreeMap<Key, Arc<T>>>,
     key: &Key,
-    object: Object,
+    definition: &Definition,
+    source: &SourceName,
 ) -> Result<(), serde_json::Error> {
-    into.insert(key.clone(), Arc::new(serde_json::from_value(object.into_value())?));
+    let known = known.and_then(|known| known.get(key));
+    let typed = match known {
+        Some(known) => Arc::clone(known),
+        None => Arc::new(serde_json::from_value(stamp(definition, source).into_value())?),
+    };
+    into.insert(key.clone(), typed);
     Ok(())
 }
 

@@ -13,7 +13,11 @@
 //!
 //! Identity, ownership and marks are set afterwards by code: a template can neither forge nor drop them.
 
-use std::{collections::BTreeMap, error::Error as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error as _,
+    sync::Arc,
+};
 
 use minijinja::{Environment, ErrorKind, value::Serde};
 use serde_json::Value;
@@ -166,6 +170,37 @@ impl Templates {
     /// The file that replaces the embedded template, if one does.
     pub fn overridden_by(&self, template: Template) -> Option<&str> {
         self.overrides.get(template.name()).map(|path| &**path)
+    }
+
+    /// Where a template, or a partial one that it may include, says something else than in `old`; `None` where all is the
+    /// same. Of an embedded template the place is `None`.
+    pub fn differs(&self, old: &Templates, template: Template) -> Option<Option<Place>> {
+        if self == old {
+            return None;
+        }
+        let partials = |templates: &Templates| -> BTreeSet<String> {
+            let names = templates.environment.templates().map(|(name, _)| name.to_owned());
+            names.filter(|name| Template::named(name).is_none()).collect()
+        };
+        let mut names = vec![template.name().to_owned()];
+        names.extend(partials(self).union(&partials(old)).cloned());
+        let text = |templates: &Templates, name: &str| {
+            templates.environment.get_template(name).map(|found| found.source().to_owned()).ok()
+        };
+        names.iter().find_map(|name| {
+            let (before, after) = (text(old, name), text(self, name));
+            if before == after {
+                return None;
+            }
+            let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+            let same = before.lines().zip(after.lines()).take_while(|(before, after)| before == after).count();
+            // What was only cut off at the end shows at the last line that is left.
+            let line = (same + 1).min(after.lines().count().max(1));
+            let line = u32::try_from(line).unwrap_or(u32::MAX);
+            let place = |path| Place::at(path, line, 0);
+            let new = self.overrides.get(name).map(place);
+            Some(new.or_else(|| old.overrides.get(name).map(|path| Place::at(path, 1, 0))))
+        })
     }
 
     /// Whether a template, or anything that it may include, can look at this variable of its context.

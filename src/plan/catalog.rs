@@ -76,12 +76,13 @@ impl Class {
     /// The class of a Kyma.
     pub fn of(landscape: &Landscape, kyma: &Kyma, settings: &Settings) -> Class {
         let key = landscape::key(&kyma.metadata);
-        let labels = kyma.metadata.labels.clone().unwrap_or_default();
+        let none = std::collections::BTreeMap::new();
+        let labels = kyma.metadata.labels.as_ref().unwrap_or(&none);
         let selected = |module: &&String| {
             let release = landscape.releases.get(&Key::new(key.namespace(), module));
             let chosen = release.and_then(|release| release.spec.kyma_selector.as_ref());
             // An empty selector selects nothing here: a restricted module is closed until somebody opens it.
-            chosen.is_some_and(|chosen| !selector::is_empty(chosen) && selector::matches(chosen, &labels))
+            chosen.is_some_and(|chosen| !selector::is_empty(chosen) && selector::matches(chosen, labels))
         };
         Class {
             namespace: key.namespace().to_owned(),
