@@ -6,9 +6,11 @@
 //!
 //! Nothing here reads a cluster or a repository, and nothing here decides what is desired: `plan` and `render` do.
 
+pub mod compare;
 mod escape;
 pub mod github;
 pub mod gitlab;
+pub mod hunk;
 pub mod json;
 pub mod junit;
 pub mod live;

@@ -35,6 +35,15 @@ pub struct Masker {
     forms: BTreeMap<(Reverse<usize>, String), String>,
 }
 
+/// Numbers in place of digests, in the order in which these are met: equal values still look equal, and runs with
+/// different keys print the same.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers(BTreeMap<String, usize>);
+
+/// How what stands for a value begins and ends.
+const MASK_OPEN: &str = "(masked: Secret ";
+const MASK_CLOSE: char = ')';
+
 const KEY_BYTES: usize = 32;
 /// The block of SHA-256, which HMAC pads its key to.
 const BLOCK_BYTES: usize = 64;
@@ -78,7 +87,7 @@ impl MaskKey {
     pub fn mask(&self, value: &[u8]) -> String {
         let digest = self.hmac(value);
         let hex: String = digest[..DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("(masked: Secret {hex})")
+        format!("{MASK_OPEN}{hex}{MASK_CLOSE}")
     }
 
     /// HMAC-SHA-256 (RFC 2104).
@@ -94,6 +103,40 @@ impl MaskKey {
 impl fmt::Debug for MaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MaskKey")
+    }
+}
+
+// === impl Numbers ===
+
+impl Numbers {
+    /// Numbers the digests in a value.
+    pub fn put(&mut self, value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains(MASK_OPEN) => *text = self.text(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.put(item)),
+            Value::Object(map) => map.values_mut().for_each(|value| self.put(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn text(&mut self, text: &str) -> String {
+        let mut numbered = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, behind)) = rest.split_once(MASK_OPEN) {
+            numbered.push_str(before);
+            numbered.push_str(MASK_OPEN);
+            rest = behind;
+            let Some((digest, behind)) = behind.split_once(MASK_CLOSE) else { break };
+            // What somebody wrote by hand stays as it is.
+            if digest.len() == 2 * DIGEST_BYTES && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                let next = self.0.len() + 1;
+                let number = self.0.entry(digest.to_owned()).or_insert(next);
+                numbered.push_str(&format!("{number}{MASK_CLOSE}"));
+                rest = behind;
+            }
+        }
+        numbered.push_str(rest);
+        numbered
     }
 }
 

@@ -1,0 +1,158 @@
+//! Which fields differ, and whether two differences are alike but for the names of those whom they concern.
+
+use serde_json::Value;
+
+use crate::object::{Digest, PathPart};
+
+/// A field that differs. Fields of a mapping that stands on one side only are one difference.
+pub(super) struct Leaf<'a> {
+    pub(super) path: Vec<PathPart>,
+    pub(super) old: Option<&'a Value>,
+    pub(super) new: Option<&'a Value>,
+}
+
+/// Texts that a runtime has for itself, longest first, and what stands for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Own(Vec<(String, &'static str)>);
+
+/// The fields that differ, in the order of the new side.
+pub(super) fn leaves<'a>(old: &'a Value, new: &'a Value) -> Vec<Leaf<'a>> {
+    let mut found = Vec::new();
+    collect(Some(old), Some(new), &mut Vec::new(), &mut found);
+    found
+}
+
+fn collect<'a>(old: Option<&'a Value>, new: Option<&'a Value>, path: &mut Vec<PathPart>, found: &mut Vec<Leaf<'a>>) {
+    match (old, new) {
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            let gone = old.keys().filter(|key| !new.contains_key(*key));
+            for key in new.keys().chain(gone) {
+                path.push(PathPart::Key(key.clone()));
+                collect(old.get(key), new.get(key), path, found);
+                path.pop();
+            }
+        }
+        (Some(Value::Array(old)), Some(Value::Array(new))) => {
+            for index in 0..old.len().max(new.len()) {
+                path.push(PathPart::Index(index));
+                collect(old.get(index), new.get(index), path, found);
+                path.pop();
+            }
+        }
+        (old, new) if old == new => {}
+        (old, new) => found.push(Leaf { path: path.clone(), old, new }),
+    }
+}
+
+/// Equal for differences that are alike.
+pub(super) fn alike(old: Option<&Value>, new: Option<&Value>, own: &Own) -> Digest {
+    let digest = |value: Option<&Value>| match value {
+        Some(value) => Digest::of(&own.replaced(value)),
+        None => Digest::of_bytes(b"absent"),
+    };
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let mut digests = Vec::new();
+            for leaf in leaves(old, new) {
+                let path = crate::object::DisplayPath(&leaf.path).to_string();
+                digests.extend([Digest::of_bytes(path.as_bytes()), digest(leaf.old), digest(leaf.new)]);
+            }
+            Digest::all(&digests)
+        }
+        (old, new) => Digest::all(&[digest(old), digest(new)]),
+    }
+}
+
+// === impl Own ===
+
+impl Own {
+    /// Of texts and what stands for each; empty texts do not count.
+    pub(super) fn new(texts: impl IntoIterator<Item = (String, &'static str)>) -> Own {
+        let mut texts: Vec<_> = texts.into_iter().filter(|(text, _)| !text.is_empty()).collect();
+        texts.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
+        texts.dedup_by(|a, b| a.0 == b.0);
+        Own(texts)
+    }
+
+    fn replaced(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => Value::Array(items.iter().map(|item| self.replaced(item)).collect()),
+            Value::Object(map) => {
+                Value::Object(map.iter().map(|(key, value)| (key.clone(), self.replaced(value))).collect())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    /// Only whole words are replaced: a runtime named `a` must not touch every other text.
+    fn text(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (own, stands) in &self.0 {
+            let mut from = 0;
+            while let Some(at) = text[from..].find(own.as_str()).map(|at| from + at) {
+                let end = at + own.len();
+                let part_of_name =
+                    |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.');
+                let within = part_of_name(text[..at].chars().next_back()) || part_of_name(text[end..].chars().next());
+                if within {
+                    from = end;
+                } else {
+                    text.replace_range(at..end, stands);
+                    from = at + stands.len();
+                }
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::DisplayPath;
+
+    #[test]
+    fn leaves_are_what_differs_and_no_more() {
+        let old = json!({"a": {"b": 1, "c": [1, 2], "gone": {"x": 1}}, "same": true});
+        let new = json!({"a": {"b": 2, "c": [1, 3, 4]}, "same": true});
+        let paths: Vec<String> = leaves(&old, &new).iter().map(|leaf| DisplayPath(&leaf.path).to_string()).collect();
+        assert_eq!(paths, ["a.b", "a.c[1]", "a.c[2]", "a.gone"]);
+    }
+
+    #[track_caller]
+    fn check_alike(one: (&str, Value, Value), other: (&str, Value, Value), expected: bool) {
+        let digest = |(name, old, new): (&str, Value, Value)| {
+            alike(Some(&old), Some(&new), &Own::new([(name.to_owned(), "((name))")]))
+        };
+        assert_eq!(digest(one) == digest(other), expected);
+    }
+
+    #[test]
+    fn differences_are_alike_but_for_own_names() {
+        let one = (
+            "dev",
+            json!({"channel": "fast", "owner": "dev", "id": 1}),
+            json!({"channel": "regular", "owner": "dev", "id": 1}),
+        );
+        let two = (
+            "prod",
+            json!({"channel": "fast", "owner": "prod", "id": 2}),
+            json!({"channel": "regular", "owner": "prod", "id": 2}),
+        );
+        check_alike(one, two, true);
+        let one = ("dev", json!({"host": "x"}), json!({"host": "r.dev/x"}));
+        let two = ("prod", json!({"host": "x"}), json!({"host": "r.prod/x"}));
+        check_alike(one.clone(), two, false);
+        let two = ("prod", json!({"host": "x"}), json!({"host": "prod/x"}));
+        check_alike(("dev", json!({"host": "x"}), json!({"host": "dev/x"})), two, true);
+    }
+
+    #[test]
+    fn a_short_name_does_not_touch_other_words() {
+        let own = Own::new([("a".to_owned(), "((name))"), ("kcp-system/a".to_owned(), "((key))")]);
+        assert_eq!(own.text("a banana of kcp-system/a is a-b"), "((name)) banana of ((key)) is a-b");
+    }
+}

@@ -1,0 +1,441 @@
+//! Modules of runtimes: each distinct pair of an old and a new installation once, with all runtimes that have it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    Comparison, Hit, Lines, Own, Runtime, Seen, TemplateChanges,
+    held::HeldBy,
+    places::{self, PLACES_MAX},
+    runtime::Half,
+};
+use crate::{
+    api::{Kyma, names::annotation, shared::CustomResourcePolicy},
+    changes::{self, Changes, Desired, Verdict},
+    definition::Kind,
+    diagnostic::Place,
+    diff::model::{Effect, Side, Why},
+    inventory::Inventory,
+    name::Key,
+    object::{Object, ObjectId},
+    plan::{InstallSource, Installation},
+    render::{SharedObject, SharedObjects, offline::default_resource},
+    revision::Oid,
+    template::Template,
+};
+
+/// All that decides on an installation on both sides, but for the runtime's own names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pair {
+    old: Option<Wish>,
+    new: Option<Wish>,
+    effect: Effect,
+    is_unmanaged: bool,
+    /// Where a template may write something else for each runtime, the runtime.
+    alone: Option<Runtime>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish {
+    class: u32,
+    module: String,
+    channel: String,
+    makes_resource: bool,
+    is_declared: bool,
+}
+
+/// One pair, and who has it.
+pub(super) struct Bucket {
+    old: Option<Has>,
+    new: Option<Has>,
+    /// The first of them stands for all.
+    runtimes: Vec<Runtime>,
+    /// Lines in Kymas that cause it.
+    wishes: Vec<Place>,
+}
+
+/// An installation of a runtime on one side.
+pub(super) struct Installed<'a> {
+    pub(super) half: &'a Half<'a>,
+    pub(super) installation: &'a Installation,
+}
+
+/// An installation, kept.
+pub(super) struct Has {
+    kyma: Arc<Kyma>,
+    installation: Installation,
+    class: u32,
+    is_declared: bool,
+}
+
+/// The objects of two trees that differ.
+type Differing = Arc<Vec<(Option<SharedObject>, Option<SharedObject>)>>;
+/// Both trees of a module, and whether its Manifest has another name.
+type Trees = (Option<Oid>, Option<Oid>, bool);
+
+/// Takes note that a runtime has this pair.
+pub(super) fn record(
+    comparison: &Comparison<'_>,
+    seen: &mut Seen,
+    runtime: Runtime,
+    (old, new): (Option<Has>, Option<Has>),
+    effect: Effect,
+    wish: Option<Place>,
+) {
+    note(comparison, seen, runtime, (old, new), (effect, false), wish);
+}
+
+/// Takes note that a runtime takes care of a module itself from now on.
+pub(super) fn unmanage(
+    comparison: &Comparison<'_>,
+    seen: &mut Seen,
+    runtime: Runtime,
+    old: Option<Has>,
+    wish: Option<Place>,
+) {
+    note(comparison, seen, runtime, (old, None), (Effect::Applies, true), wish);
+}
+
+fn note(
+    comparison: &Comparison<'_>,
+    seen: &mut Seen,
+    runtime: Runtime,
+    (old, new): (Option<Has>, Option<Has>),
+    (effect, is_unmanaged): (Effect, bool),
+    wish: Option<Place>,
+) {
+    let alone = [&old, &new].into_iter().flatten().any(|has| has.is_individual(comparison));
+    let pair = Pair {
+        old: old.as_ref().map(Has::wish),
+        new: new.as_ref().map(Has::wish),
+        effect,
+        is_unmanaged,
+        alone: alone.then_some(runtime),
+    };
+    let bucket =
+        seen.buckets.entry(pair).or_insert_with(|| Bucket { old, new, runtimes: Vec::new(), wishes: Vec::new() });
+    bucket.runtimes.push(runtime);
+    if bucket.wishes.len() < PLACES_MAX {
+        bucket.wishes.extend(wish);
+    }
+}
+
+/// Compares what stands behind each pair.
+pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [Lines<'_>; 2]) {
+    let mut known: HashMap<Trees, Differing> = HashMap::new();
+    for (pair, bucket) in std::mem::take(&mut seen.buckets) {
+        let changes = bucket.template_changes(comparison);
+        let causes = bucket.causes(comparison);
+        let trees = bucket.trees();
+        let differing = Arc::clone(known.entry(trees).or_insert_with(|| Arc::new(differing(comparison, trees))));
+        let mut work = Work { comparison, seen, lines, pair: &pair, bucket: &bucket };
+        let edited = work.edited(&differing);
+        let mut of_manifest = if causes.is_empty() { edited.into_iter().collect() } else { causes.clone() };
+        of_manifest.extend(changes.and_then(|changes| changes.manifest.clone()).flatten());
+        work.manifest(of_manifest);
+        if !pair.is_unmanaged {
+            work.objects(&differing, &causes);
+            work.default_resource(causes);
+        }
+    }
+}
+
+/// The objects that differ, by id.
+fn differing(
+    comparison: &Comparison<'_>,
+    (old, new, renamed): Trees,
+) -> Vec<(Option<SharedObject>, Option<SharedObject>)> {
+    if old == new && !renamed {
+        return Vec::new();
+    }
+    let objects = |shared: Option<SharedObjects>| -> BTreeMap<ObjectId, SharedObject> {
+        shared.into_iter().flat_map(|shared| shared.objects).map(|object| (object.id.clone(), object)).collect()
+    };
+    let before = objects(old.and_then(|tree| comparison.old.module(tree)));
+    let mut after = objects(new.and_then(|tree| comparison.new.module(tree)));
+    let mut differing = Vec::new();
+    for (id, old) in before {
+        match after.remove(&id) {
+            Some(new) if new.digest == old.digest && !renamed => {}
+            new => differing.push((Some(old), new)),
+        }
+    }
+    differing.extend(after.into_values().map(|new| (None, Some(new))));
+    differing
+}
+
+/// One pair under way.
+struct Work<'w, 'a, 'l> {
+    comparison: &'w Comparison<'a>,
+    seen: &'w mut Seen,
+    lines: &'w mut [Lines<'l>; 2],
+    pair: &'w Pair,
+    bucket: &'w Bucket,
+}
+
+// === impl Work ===
+
+impl Work<'_, '_, '_> {
+    fn hit(
+        &mut self,
+        side: Side,
+        old: Option<Object>,
+        new: Option<Object>,
+        places: Vec<Place>,
+        maker: Option<Template>,
+    ) {
+        let hit = Hit {
+            side,
+            effect: self.pair.effect,
+            old,
+            new,
+            places,
+            maker: maker.map(Template::name),
+            own: self.bucket.own(),
+        };
+        self.seen.found.add(hit, &self.bucket.runtimes);
+    }
+
+    fn manifest(&mut self, places: Vec<Place>) {
+        let (old, new) = (&self.bucket.old, &self.bucket.new);
+        // What the old side could not render was never there.
+        let before = old.as_ref().and_then(|has| self.comparison.old.manifest(&has.kyma, &has.installation).ok());
+        let after = match new.as_ref().map(|has| self.comparison.new.manifest(&has.kyma, &has.installation)).transpose()
+        {
+            Ok(after) => after,
+            Err(error) => {
+                self.seen.diagnostics.push(error.diagnostic());
+                return;
+            }
+        };
+        let maker = Some(Template::Manifest);
+        let after = match (&before, self.pair.is_unmanaged) {
+            (Some(before), true) => {
+                let mut after = before.clone();
+                after.set_annotation(annotation::IS_UNMANAGED, "true");
+                Some(after)
+            }
+            _ => after,
+        };
+        match (before, after) {
+            // A Manifest of another name is another one.
+            (Some(before), Some(after)) if before.id() != after.id() => {
+                self.hit(Side::ControlPlane, Some(before), None, places.clone(), maker);
+                self.hit(Side::ControlPlane, None, Some(after), places, maker);
+            }
+            (before, after) => self.hit(Side::ControlPlane, before, after, places, maker),
+        }
+    }
+
+    /// The first line of the module's own files that says something else than before.
+    fn edited(&mut self, differing: &Differing) -> Option<Place> {
+        let both = self.bucket.old.is_some() && self.bucket.new.is_some();
+        let changed = differing.iter().filter(|_| both).find(|(_, new)| new.is_some())?;
+        self.line(changed)
+    }
+
+    fn objects(&mut self, differing: &Differing, causes: &[Place]) {
+        let gone = self.gone(differing);
+        for pair in differing.iter() {
+            let (old, new) = pair;
+            if let (Some(old), None) = (old, new)
+                && !gone.contains(&old.id)
+            {
+                continue;
+            }
+            let object = |shared: &Option<SharedObject>, has: &Option<Has>| {
+                Some(shared.as_ref()?.object(&has.as_ref()?.manifest()))
+            };
+            let objects = (object(old, &self.bucket.old), object(new, &self.bucket.new));
+            let mut places = causes.to_vec();
+            places.extend(self.line(pair));
+            self.hit(Side::Runtime, objects.0, objects.1, places, None);
+        }
+    }
+
+    /// What really goes of that which the new side does not have; what stays is said.
+    fn gone(&mut self, differing: &Differing) -> BTreeSet<ObjectId> {
+        let inventory = |has: &Option<Has>, objects: &mut dyn Iterator<Item = &SharedObject>| -> Inventory {
+            let entries = objects.map(|object| (object.id.clone(), Arc::clone(&object.gvk.version)));
+            if has.is_some() { entries.collect() } else { Inventory::default() }
+        };
+        let owned = inventory(&self.bucket.old, &mut differing.iter().filter_map(|(old, _)| old.as_ref()));
+        let desired = match &self.bucket.new {
+            Some(_) => Desired::complete(inventory(
+                &self.bucket.new,
+                &mut differing.iter().filter_map(|(_, new)| new.as_ref()),
+            )),
+            None => Desired::nothing(),
+        };
+        let owner = self.bucket.old.as_ref().map(Has::manifest);
+        let mut gone = BTreeSet::new();
+        for prune in Changes::between(&desired, &owned).prune {
+            let found = differing.iter().filter_map(|(old, _)| old.as_ref()).find(|old| old.id == prune.id);
+            let (Some(old), Some(owner)) = (found, &owner) else { continue };
+            let object = old.object(owner);
+            let live =
+                changes::Live { marked: true, deleting: false, prune: changes::prune_annotation(object.value()) };
+            match prune.verdict(Some(&live)) {
+                verdict @ (Verdict::Guarded | Verdict::Disabled) => self.stays(&prune.id, verdict),
+                Verdict::Delete => {
+                    gone.insert(prune.id);
+                }
+                Verdict::Gone | Verdict::Wait | Verdict::Foreign => {}
+            }
+        }
+        gone
+    }
+
+    fn stays(&mut self, id: &ObjectId, verdict: Verdict) {
+        let Some(old) = &self.bucket.old else { return };
+        let version = self.bucket.new.as_ref().map_or("the new side", |new| new.installation.version.as_str());
+        let (reason, hint) = match verdict {
+            Verdict::Disabled => ("its annotation `tidegate.dev/prune: disabled` keeps it", None),
+            _ => (
+                "data of users may hang on it",
+                Some("if it shall go, annotate it with `tidegate.dev/prune: enabled` before it leaves the module"),
+            ),
+        };
+        let by = HeldBy {
+            module: old.installation.module.clone(),
+            why: Why::Kept,
+            message: format!("{id} is not in {version} any more and stays in the runtime: {reason}"),
+            hint: hint.map(str::to_owned),
+        };
+        let place = self.bucket.causes(self.comparison).into_iter().next();
+        self.seen.hold(by, &self.bucket.runtimes, || place);
+    }
+
+    /// The line of an object's file that says something else than before.
+    fn line(&mut self, (old, new): &(Option<SharedObject>, Option<SharedObject>)) -> Option<Place> {
+        let source = |has: &Option<Has>, shared: &Option<SharedObject>, is_new: bool| {
+            let outline = if is_new { &self.comparison.new } else { &self.comparison.old };
+            let tree = has.as_ref()?.tree();
+            outline.module_source(tree, shared.as_ref()?).map(|source| (source.object.clone(), source.place.clone()))
+        };
+        match (source(&self.bucket.old, old, false), source(&self.bucket.new, new, true)) {
+            (Some((before, _)), Some((after, place))) => Some(self.lines[1].of_object(&place, &before, &after)),
+            (old, new) => new.or(old).map(|(_, place)| place),
+        }
+    }
+
+    /// It is made once with the module and goes with it; nobody writes it in between.
+    fn default_resource(&mut self, places: Vec<Place>) {
+        let resource = |has: &Option<Has>| has.as_ref().and_then(|has| default_resource(&has.installation));
+        let (old, new) = (resource(&self.bucket.old), resource(&self.bucket.new));
+        match (old, new, &self.bucket.new) {
+            (None, Some(new), _) => self.hit(Side::Runtime, None, Some(new), places, None),
+            (Some(old), None, None) => self.hit(Side::Runtime, Some(old), None, places, None),
+            (Some(_) | None, None, _) | (Some(_), Some(_), _) => {}
+        }
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    /// Takes those of the same pair that come after.
+    pub(super) fn append(&mut self, other: Bucket) {
+        self.runtimes.extend(other.runtimes);
+        self.wishes.extend(other.wishes);
+        self.wishes.truncate(PLACES_MAX);
+    }
+
+    fn trees(&self) -> Trees {
+        let tree = |has: &Option<Has>| has.as_ref().map(Has::tree);
+        let renamed = match (&self.old, &self.new) {
+            (Some(old), Some(new)) => old.installation.manifest_name != new.installation.manifest_name,
+            _ => false,
+        };
+        (tree(&self.old), tree(&self.new), renamed)
+    }
+
+    fn template_changes<'c>(&self, comparison: &'c Comparison<'_>) -> Option<&'c TemplateChanges> {
+        self.new.as_ref().map(|has| &comparison.templates[usize::from(has.is_declared)])
+    }
+
+    /// Lines in definitions that cause it.
+    fn causes(&self, comparison: &Comparison<'_>) -> Vec<Place> {
+        let mut places = self.wishes.clone();
+        let (old, new) = (self.old.as_ref(), self.new.as_ref());
+        let Some(shown) = new.or(old).map(|has| &has.installation) else { return places };
+        let release = (Kind::ModuleReleaseMeta, Key::new(shown.kyma.namespace(), &shown.module));
+        let template = (Kind::ModuleTemplate, shown.template.clone());
+        let versions = (old.map(|has| &has.installation.version), new.map(|has| &has.installation.version));
+        if versions.0 != versions.1
+            && places.is_empty()
+            && let Some(changed) = comparison.place_of(&release)
+        {
+            let definition = new.and_then(|_| comparison.new.definition(release.0, &release.1));
+            let channel = definition.and_then(|definition| places::channel(definition, &shown.channel));
+            places.push(channel.unwrap_or(changed));
+        } else if versions.0 == versions.1 {
+            let component = old.map(|has| &has.installation.component) != new.map(|has| &has.installation.component);
+            places.extend(comparison.place_of(&release).filter(|_| component));
+            places.extend(comparison.written_anew(&template));
+        }
+        places
+    }
+
+    /// Texts that the runtime which stands for all has for itself.
+    fn own(&self) -> Own {
+        let texts = [&self.old, &self.new].into_iter().flatten().flat_map(|has| {
+            let (kyma, manifest) = (&has.installation.kyma, &has.installation.manifest_name);
+            [
+                (Key::new(kyma.namespace(), manifest).to_string(), "((manifest key))"),
+                (manifest.clone(), "((manifest))"),
+                (kyma.to_string(), "((kyma))"),
+                (kyma.name().to_owned(), "((kyma name))"),
+            ]
+        });
+        Own::new(texts)
+    }
+}
+
+// === impl Installed ===
+
+impl Installed<'_> {
+    /// Kept beyond the look at its runtime.
+    pub(super) fn owned(&self) -> Has {
+        Has {
+            kyma: Arc::clone(self.half.kyma),
+            installation: self.installation.clone(),
+            class: self.half.class_number,
+            is_declared: self.half.is_declared,
+        }
+    }
+}
+
+// === impl Has ===
+
+impl Has {
+    fn wish(&self) -> Wish {
+        Wish {
+            class: self.class,
+            module: self.installation.module.clone(),
+            channel: self.installation.channel.clone(),
+            makes_resource: self.installation.policy == CustomResourcePolicy::CreateAndDelete,
+            is_declared: self.is_declared,
+        }
+    }
+
+    /// Whether its Manifest may say something else than that of another runtime with the same wish, names aside.
+    fn is_individual(&self, comparison: &Comparison<'_>) -> bool {
+        let named = |resource: &serde_json::Value| {
+            resource.pointer("/metadata/name").is_some_and(|name| *name == *self.installation.manifest_name)
+        };
+        comparison.templates[usize::from(self.is_declared)].individual
+            || self.installation.default_resource.as_ref().is_some_and(named)
+    }
+
+    fn tree(&self) -> Oid {
+        let InstallSource::Git { tree, .. } = &self.installation.source;
+        *tree
+    }
+
+    fn manifest(&self) -> Key {
+        Key::new(self.installation.kyma.namespace(), &self.installation.manifest_name)
+    }
+}

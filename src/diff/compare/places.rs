@@ -1,0 +1,70 @@
+//! Which line causes a difference.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::leaves::leaves;
+use crate::{
+    definition::Definition,
+    diagnostic::Place,
+    object::{Object, PathPart},
+    snapshot::Snapshot,
+    yaml::{self, Node},
+};
+
+/// More places of one difference are not named: a change of thousands of files is no better understood by all of them.
+pub(super) const PLACES_MAX: usize = 10;
+
+/// Finds lines in the files of a snapshot, each of which is parsed once.
+pub(super) struct Lines<'a> {
+    snapshot: &'a Snapshot,
+    files: HashMap<Arc<str>, Vec<Node>>,
+}
+
+/// The first line of a definition that says something else than before.
+pub(super) fn of_definition(old: &Definition, new: &Definition) -> Place {
+    let lines =
+        leaves(old.object.value(), new.object.value()).into_iter().map(|leaf| new.fields.position(&leaf.path)).min();
+    let annotation = crate::api::names::annotation::MODULE_PATH;
+    let lines = lines.or_else(|| {
+        // The text is the same: the objects of its module are not.
+        new.module.as_ref().map(|_| new.fields.position(&["metadata".into(), "annotations".into(), annotation.into()]))
+    });
+    lines.map_or_else(|| new.place.clone(), |(line, column)| Place::at(&new.place.path, line, column))
+}
+
+/// Where a definition says something.
+pub(super) fn field(definition: &Definition, path: &[PathPart]) -> Place {
+    let (line, column) = definition.fields.position(path);
+    Place::at(&definition.place.path, line, column)
+}
+
+/// Where a ModuleReleaseMeta gives a channel its version.
+pub(super) fn channel(release: &Definition, channel: &str) -> Option<Place> {
+    let channels = release.object.value().pointer("/spec/channels")?.as_array()?;
+    let index = channels.iter().position(|entry| entry.get("channel").is_some_and(|name| name == channel))?;
+    Some(field(release, &["spec".into(), "channels".into(), index.into(), "version".into()]))
+}
+
+// === impl Lines ===
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Lines<'a> {
+        Lines { snapshot, files: HashMap::new() }
+    }
+
+    /// The first line of an object that says something else than before; `place` is where the object begins.
+    pub(super) fn of_object(&mut self, place: &Place, old: &Object, new: &Object) -> Place {
+        let leaves = leaves(old.value(), new.value());
+        let snapshot = self.snapshot;
+        let documents = self.files.entry(Arc::clone(&place.path)).or_insert_with(|| {
+            let text = snapshot.text(&place.path).and_then(|bytes| yaml::decode(bytes).ok());
+            let parsed = text.map(|text| yaml::parse_each(text, &yaml::Limits::default())).unwrap_or_default();
+            parsed.into_iter().flatten().collect()
+        });
+        let Some(node) = documents.iter().find(|node| (node.line, node.column) == (place.line, place.column)) else {
+            return place.clone();
+        };
+        let line = leaves.iter().map(|leaf| node.position(&leaf.path)).min();
+        line.map_or_else(|| place.clone(), |(line, column)| Place::at(&place.path, line, column))
+    }
+}
