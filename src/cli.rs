@@ -3,6 +3,7 @@
 mod control_plane;
 mod crds;
 mod demo;
+mod diff;
 mod export;
 mod judge;
 mod output;
@@ -34,6 +35,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Crds(crds::Arguments),
+    Diff(Box<diff::Arguments>),
     Export(export::Arguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
@@ -84,6 +86,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result: anyhow::Result<Exit> = match arguments.command {
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Export(arguments) => block_on(export::run(arguments)),
         Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
         Command::Render(arguments) => render::run(&arguments),

@@ -15,6 +15,8 @@ use crate::diff::{
 
 /// What must not happen, and what the exit code says of it.
 #[derive(clap::Args)]
+// Flattened into commands whose arguments make a group of this name.
+#[group(skip)]
 pub(super) struct Arguments {
     /// Violated by what a change does: delete, recreate, crd (a CustomResourceDefinition changes or goes), conflict,
     /// mass-change=N% (more than N % of the runtimes are touched).

@@ -1,6 +1,7 @@
 //! `tidegate render`: everything that a repository leads to, without any cluster.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
@@ -56,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
-    let target = arguments.target.as_deref().map(|text| find_target(&definitions, text)).transpose()?;
+    let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
     let rendering = offline::render(&mut diagnostics, &definitions, &loaded.source, &library, &assumptions, &wanted);
     let text = match arguments.output {
@@ -93,22 +94,24 @@ fn yaml_text(rendering: &Rendering) -> String {
     text
 }
 
-/// The target that the user means.
-fn find_target(definitions: &Definitions, text: &str) -> anyhow::Result<TargetName> {
+/// The target that the user means, among the Kymas of all `definitions` and `others`.
+pub(super) fn find_target(definitions: &[&Definitions], others: &[Key], text: &str) -> anyhow::Result<TargetName> {
     if text == "kcp" {
         return Ok(TargetName::Kcp);
     }
     // What `# target:` prints is understood as well.
     let text = text.strip_prefix("skr/").unwrap_or(text);
-    let declared = definitions.good.keys().filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key);
-    let found: Vec<&Key> = match text.split_once('/') {
+    let good = definitions.iter().flat_map(|definitions| definitions.good.keys());
+    let declared = good.filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key).chain(others);
+    let found: BTreeSet<&Key> = match text.split_once('/') {
         Some((namespace, name)) => declared.filter(|key| key.namespace() == namespace && key.name() == name).collect(),
         None => declared.filter(|key| key.name() == text).collect(),
     };
+    let found: Vec<&Key> = found.into_iter().collect();
     match found.as_slice() {
         [one] => Ok(TargetName::Runtime((*one).clone())),
         [] => {
-            let withheld = definitions.withheld.iter().find(|withheld| {
+            let withheld = definitions.iter().flat_map(|definitions| &definitions.withheld).find(|withheld| {
                 withheld.kind == Kind::Kyma && (withheld.key.name() == text || withheld.key.to_string() == text)
             });
             if let Some(withheld) = withheld {
@@ -120,7 +123,7 @@ fn find_target(definitions: &Definitions, text: &str) -> anyhow::Result<TargetNa
     }
 }
 
-fn read_assumptions(path: &Path) -> anyhow::Result<Assumptions> {
+pub(super) fn read_assumptions(path: &Path) -> anyhow::Result<Assumptions> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     let assumptions: Assumptions = match yaml::read_own(&text) {

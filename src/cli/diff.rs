@@ -1,0 +1,246 @@
+//! `tidegate diff`: what a revision changes, in the control plane and in runtimes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Exit, judge, output,
+    progress::Progress,
+    render,
+    report::Excerpts,
+    repository::{Counting, Loaded},
+};
+use crate::{
+    config::Period,
+    definition::{self, Definitions},
+    diagnostic::{Diagnostic, Diagnostics},
+    diff::{
+        compare::{Comparison, Given, Prepared, Request, Seen},
+        mask::MaskKey,
+        model::{Report, Subject},
+    },
+    git,
+    landscape::file::{KnownKyma, LandscapeFile},
+    plan::Settings,
+    render::offline::TargetName,
+    snapshot::Snapshot,
+    template::Library,
+    tls,
+};
+
+/// Shows what a revision changes, in the control plane and in each runtime, without touching anything.
+///
+/// Without `--from` and `--to`, it compares the files as they lie there with the merge base of HEAD and the default
+/// branch: that of `origin/HEAD`, else `origin/main`, `origin/master`, `main`, `master`. Where HEAD is on the default
+/// branch, it compares them with HEAD.
+///
+/// Ends with 0 if nothing changes, 1 if something does, 2 if the command cannot be carried out, 3 if definitions or
+/// templates of the new side are invalid, 4 if a policy is violated, 5 if something could not be looked at. Of several,
+/// 3 comes first, then 5, 4 and 1.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A repository, or a folder or file in it.
+    #[arg(value_name = "PATH", default_value = ".")]
+    path: PathBuf,
+    /// Branch, tag or commit of the old side.
+    #[arg(long, value_name = "REV")]
+    from: Option<String>,
+    /// Branch, tag or commit of the new side; without it the files as they lie there, as `git add -A` would see them.
+    #[arg(long, value_name = "REV")]
+    to: Option<String>,
+    #[command(flatten)]
+    counting: Counting,
+    /// Folder of templates that replace embedded ones, where the repository does not; on both sides.
+    #[arg(long, value_name = "DIR")]
+    templates: Option<PathBuf>,
+    /// File with values that only a cluster knows: a mapping from what stands in a placeholder `((live: …))` to its value.
+    #[arg(long, value_name = "FILE")]
+    assume: Option<PathBuf>,
+    /// Kymas that git does not declare and what is installed, as `tidegate export --landscape` writes them.
+    #[arg(long, value_name = "FILE")]
+    landscape: Option<PathBuf>,
+    /// Warn of a landscape file that is older than this.
+    #[arg(long, value_name = "DURATION", default_value = "24h", requires = "landscape")]
+    max_age: Period,
+    /// Only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME.
+    #[arg(long, value_name = "TARGET")]
+    target: Option<String>,
+    #[command(flatten)]
+    rules: judge::Arguments,
+    #[command(flatten)]
+    outputs: output::Outputs,
+}
+
+/// Code of the warning about a landscape file that is older than `--max-age`.
+const CODE_LANDSCAPE_OLD: &str = "landscape-old";
+
+/// Fewer runtimes than this are looked at faster than a thread is started.
+const RUNTIMES_A_THREAD_MIN: usize = 500;
+/// More threads than this have nothing to do.
+const THREADS_MAX: usize = 8;
+
+/// One side, read.
+struct Half {
+    loaded: Loaded,
+    definitions: Definitions,
+    library: Library,
+    diagnostics: Diagnostics,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+    arguments.outputs.check()?;
+    let rules = arguments.rules.load()?;
+    let assumptions = arguments.assume.as_deref().map(render::read_assumptions).transpose()?.unwrap_or_default();
+    let (landscape, mut warnings) = match &arguments.landscape {
+        Some(path) => {
+            let file = read_landscape(path)?;
+            let old = too_old(path, &file, arguments.max_age);
+            (Some(file), old.into_iter().collect::<Vec<Diagnostic>>())
+        }
+        None => (None, Vec::new()),
+    };
+    for warning in &warnings {
+        anstream::eprintln!("warning: {}", warning.message);
+    }
+    let progress = Progress::start("reading the repository");
+    let mut cache = definition::Cache::default();
+    let from = arguments.read_old(&mut cache)?;
+    let to = arguments.read(arguments.to.as_deref(), Some(&from.loaded.snapshot), &mut cache)?;
+    progress.step("comparing");
+    let mut diagnostics = to.diagnostics.clone();
+    diagnostics.extend(warnings.drain(..));
+    let mask = MaskKey::new(tls::random().context("the system has no random bytes")?);
+    let (settings, source) = (Settings::default(), to.loaded.source.clone());
+    let target = arguments.target(&from.definitions, &to.definitions, landscape.as_ref())?;
+    let request = Request {
+        from: from.given(),
+        to: to.given(),
+        errors: to.diagnostics.has_errors(),
+        source: &source,
+        policy: &to.loaded.policy,
+        known: landscape.as_ref(),
+        target: target.as_ref(),
+        assumptions: &assumptions,
+        settings: &settings,
+        mask: &mask,
+    };
+    let subject = Subject {
+        from: from.loaded.snapshot.revision.to_string(),
+        to: to.loaded.snapshot.revision.to_string(),
+        source: source.to_string(),
+        landscape_written: landscape.as_ref().map(|file| file.written.0.to_string()),
+        files: to.definitions.files,
+    };
+    let prepared = Prepared::new(&request);
+    let mut report = compare(request, &prepared, diagnostics, subject);
+    rules.judge(&mut report, &prepared.labels());
+    drop(progress);
+    let mut excerpts = Excerpts::new(&to.loaded.snapshot);
+    arguments.outputs.write(&report, &to.loaded.below, &mut excerpts)?;
+    Ok(rules.exit(&report))
+}
+
+/// Compares on as many threads as the machine has.
+fn compare(request: Request<'_>, prepared: &Prepared, diagnostics: Diagnostics, subject: Subject) -> Report {
+    let comparison = Comparison::new(request, prepared);
+    let runtimes = comparison.runtimes();
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let threads = cores.min(runtimes.div_ceil(RUNTIMES_A_THREAD_MIN)).max(1);
+    let share = runtimes.div_ceil(threads);
+    let looked: Vec<Seen> = thread::scope(|scope| {
+        let shares: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (start, end) = ((thread * share).min(runtimes), ((thread + 1) * share).min(runtimes));
+                let comparison = &comparison;
+                scope.spawn(move || comparison.look(start..end))
+            })
+            .collect();
+        // A panic on a thread is ours as well.
+        shares.into_iter().map(|share| share.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let mut seen = Seen::default();
+    looked.into_iter().for_each(|part| seen.append(part));
+    comparison.finish(seen, diagnostics, subject)
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    /// The old side: what `--from` names, or where the work began.
+    fn read_old(&self, cache: &mut definition::Cache) -> anyhow::Result<Half> {
+        if let Some(from) = &self.from {
+            return self.read(Some(from), None, cache);
+        }
+        let base = git::merge_base(&self.path).with_context(|| format!("cannot compare {}", self.path.display()))?;
+        let mut half = self.read(Some(&base.commit.to_string()), None, cache)?;
+        if let crate::revision::Revision::Commit { name, .. } = &mut half.loaded.snapshot.revision {
+            *name = base.branch;
+        }
+        Ok(half)
+    }
+
+    fn read(
+        &self,
+        rev: Option<&str>,
+        previous: Option<&Snapshot>,
+        cache: &mut definition::Cache,
+    ) -> anyhow::Result<Half> {
+        let mut loaded = self.counting.load(&self.path, rev, previous)?;
+        let mut diagnostics = Diagnostics::default();
+        let library = loaded.library(&mut diagnostics, self.templates.as_deref())?;
+        let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, cache);
+        Ok(Half { loaded, definitions, library, diagnostics })
+    }
+
+    /// The target that the user means, on either side.
+    fn target(
+        &self,
+        from: &Definitions,
+        to: &Definitions,
+        landscape: Option<&LandscapeFile>,
+    ) -> anyhow::Result<Option<TargetName>> {
+        let Some(text) = &self.target else { return Ok(None) };
+        let known = landscape.into_iter().flat_map(|file| &file.kymas).map(KnownKyma::key);
+        render::find_target(&[to, from], &known.collect::<Vec<_>>(), text).map(Some)
+    }
+}
+
+// === impl Half ===
+
+impl Half {
+    fn given(&self) -> Given<'_> {
+        Given { snapshot: &self.loaded.snapshot, definitions: &self.definitions, library: &self.library }
+    }
+}
+
+fn read_landscape(path: &Path) -> anyhow::Result<LandscapeFile> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    match LandscapeFile::parse(&text) {
+        Ok(file) => Ok(file),
+        Err(error) => bail!("{shown}:{}: {}", error.line.max(1), error.message),
+    }
+}
+
+/// A warning, if the file was written longer ago than the user thinks right.
+fn too_old(path: &Path, file: &LandscapeFile, max_age: Period) -> Option<Diagnostic> {
+    let age = Timestamp::now().duration_since(file.written.0);
+    let max = SignedDuration::try_from(max_age.0).ok()?;
+    if age <= max {
+        return None;
+    }
+    let message = format!(
+        "the landscape file {} was written at {}, more than {max_age} ago: what it says of runtimes may not hold any more",
+        path.display(),
+        file.written.0,
+    );
+    let hint = "write it anew with `tidegate export --landscape FILE`";
+    Some(Diagnostic::warning(CODE_LANDSCAPE_OLD, message).hint(hint))
+}
