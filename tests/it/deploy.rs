@@ -16,12 +16,44 @@ use crate::{
 
 const ACCOUNT: &str = "system:serviceaccount:kcp-system:tidegate";
 
-/// All objects of a folder, in the order of its kustomization.
+/// All objects that a folder's kustomization yields: its resources in their order, then patched.
+///
+/// As much of `kubectl kustomize` as our folders use: files and folders, and JSON patches of one named object.
 fn objects(folder: &str) -> Vec<Value> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(folder);
+    render(&Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(folder))
+}
+
+fn render(folder: &Path) -> Vec<Value> {
     let kustomization = read(&folder.join("kustomization.yaml")).remove(0);
-    let files = kustomization["resources"].as_array().expect("resources").clone();
-    files.iter().flat_map(|file| read(&folder.join(file.as_str().expect("a path")))).collect()
+    let known = ["apiVersion", "kind", "resources", "patches", "images"];
+    let unknown = kustomization.as_object().expect("a mapping").keys().find(|key| !known.contains(&key.as_str()));
+    assert_eq!(unknown, None, "a part of {} that is not rendered here", folder.display());
+    let resources = kustomization["resources"].as_array().expect("resources").iter();
+    let paths = resources.map(|path| folder.join(path.as_str().expect("a path")));
+    let mut all: Vec<Value> = paths.flat_map(|path| if path.is_dir() { render(&path) } else { read(&path) }).collect();
+    for patch in kustomization["patches"].as_array().into_iter().flatten() {
+        let (kind, name) = (&patch["target"]["kind"], &patch["target"]["name"]);
+        let is_target = |object: &&mut Value| object["kind"] == *kind && object["metadata"]["name"] == *name;
+        let target = all.iter_mut().find(is_target).expect("the patch has a target");
+        let steps = yaml::parse(patch["patch"].as_str().expect("a patch"), &Limits::default()).expect("YAML");
+        for step in steps[0].to_json().as_array().expect("steps") {
+            patched(target, step);
+        }
+    }
+    all
+}
+
+fn patched(object: &mut Value, step: &Value) {
+    let path = step["path"].as_str().expect("a path");
+    match (step["op"].as_str().expect("an operation"), path.strip_suffix("/-")) {
+        ("test", None) => assert_eq!(object.pointer(path), Some(&step["value"]), "{path}"),
+        ("replace", None) => *object.pointer_mut(path).expect("something to replace") = step["value"].clone(),
+        ("add", Some(list)) => {
+            let list = object.pointer_mut(list).and_then(Value::as_array_mut).expect("a list");
+            list.push(step["value"].clone());
+        }
+        (other, _) => panic!("{other} at {path} is not rendered here"),
+    }
 }
 
 fn read(path: &Path) -> Vec<Value> {
@@ -31,34 +63,97 @@ fn read(path: &Path) -> Vec<Value> {
     documents.iter().map(yaml::Node::to_json).filter(|document| !document.is_null()).collect()
 }
 
-/// The rules, as `verb resource.group` with the subresource at the end.
-fn rules(objects: &[Value]) -> BTreeSet<String> {
-    let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
-    let texts = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
+/// One verb on one resource that the service account may use: everywhere, or in one namespace; on all objects, or on one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rule {
+    verb: String,
+    /// `resource.group`, with `/subresource`.
+    resource: String,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+/// What a request needed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Need {
+    verb: String,
+    resource: String,
+    namespace: String,
+    name: String,
+}
+
+/// The rules that bindings give to the service account.
+fn rules(objects: &[Value]) -> BTreeSet<Rule> {
+    let of_kind =
+        |kinds: &'static [&str]| objects.iter().filter(move |object| kinds.iter().any(|kind| object["kind"] == **kind));
+    let account = json!([{"kind": "ServiceAccount", "name": "tidegate", "namespace": "kcp-system"}]);
     let mut rules = BTreeSet::new();
-    for rule in roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default()) {
-        for (group, resource) in texts(&rule["apiGroups"])
-            .iter()
-            .flat_map(|group| texts(&rule["resources"]).into_iter().map(move |resource| (group.clone(), resource)))
-        {
-            let (name, subresource) = resource.split_once('/').map_or((resource.as_str(), ""), |parts| parts);
-            let group = if group.is_empty() { String::new() } else { format!(".{group}") };
-            let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
-            rules.extend(texts(&rule["verbs"]).iter().map(|verb| format!("{verb} {name}{group}{subresource}")));
+    for binding in of_kind(&["RoleBinding", "ClusterRoleBinding"]) {
+        assert_eq!(binding["subjects"], account, "of {}", binding["metadata"]);
+        let namespace = binding["metadata"]["namespace"].as_str().map(str::to_owned);
+        assert_eq!(namespace.is_some(), binding["kind"] == "RoleBinding");
+        let role = of_kind(&["Role", "ClusterRole"]).find(|role| {
+            role["kind"] == binding["roleRef"]["kind"]
+                && role["metadata"]["name"] == binding["roleRef"]["name"]
+                && (role["kind"] == "ClusterRole" || role["metadata"]["namespace"].as_str() == namespace.as_deref())
+        });
+        let role = role.unwrap_or_else(|| panic!("no role for {}", binding["metadata"]));
+        rules.extend(role["rules"].as_array().expect("rules").iter().flat_map(|rule| expanded(rule, &namespace)));
+    }
+    rules
+}
+
+fn expanded(rule: &Value, namespace: &Option<String>) -> Vec<Rule> {
+    let texts = |field: &str| -> Vec<String> {
+        rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let names = texts("resourceNames");
+    let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+    let mut rules = Vec::new();
+    for (group, resource) in texts("apiGroups").iter().flat_map(|group| {
+        let resources = texts("resources");
+        resources.into_iter().map(move |resource| (group.clone(), resource))
+    }) {
+        let (plural, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+        let group = if group.is_empty() { group } else { format!(".{group}") };
+        let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+        for (verb, name) in texts("verbs").iter().flat_map(|verb| names.iter().map(move |name| (verb, name))) {
+            rules.push(Rule {
+                verb: verb.clone(),
+                resource: format!("{plural}{group}{subresource}"),
+                namespace: namespace.clone(),
+                name: name.clone(),
+            });
         }
     }
     rules
 }
 
-/// What a request needed: an apply that creates needs `create` beside `patch`.
-fn needs(record: &Record) -> Vec<String> {
-    let mut needs = vec![format!("{} {}", record.verb, record.resource)];
-    if record.verb == "patch" && record.code == 201 {
-        needs.push(format!("create {}", record.resource));
+/// An apply that creates needs `create` beside `patch`.
+fn needs(record: &Record) -> Vec<Need> {
+    let creates = record.verb == "patch" && record.code == 201;
+    let need = |verb: &str| Need {
+        verb: verb.to_owned(),
+        resource: record.resource.clone(),
+        namespace: record.namespace.clone(),
+        name: record.name.clone(),
+    };
+    std::iter::once(need(&record.verb)).chain(creates.then(|| need("create"))).collect()
+}
+
+impl Rule {
+    fn allows(&self, need: &Need) -> bool {
+        self.verb == need.verb
+            && self.resource == need.resource
+            && self.namespace.as_ref().is_none_or(|namespace| *namespace == need.namespace)
+            && self.name.as_ref().is_none_or(|name| *name == need.name)
     }
-    needs
+}
+
+/// The rules without which every request would have been allowed as well.
+fn idle<'a>(rules: &'a BTreeSet<Rule>, needs: &BTreeSet<Need>) -> Vec<&'a Rule> {
+    let others_allow = |rule: &Rule, need: &Need| rules.iter().any(|other| other != rule && other.allows(need));
+    rules.iter().filter(|rule| !needs.iter().any(|need| rule.allows(need) && !others_allow(rule, need))).collect()
 }
 
 #[test]
@@ -76,26 +171,68 @@ fn nothing_runs_as_root_or_writes_to_its_root() {
         assert!(container[probe]["httpGet"]["path"].is_string(), "{probe}");
     }
     assert!(container["resources"]["limits"]["memory"].is_string());
-    assert!(rules(&all).iter().all(|rule| !rule.contains('*')), "a rule for everything");
+    assert!(!format!("{:?}", rules(&all)).contains('*'), "a rule for everything");
+}
+
+#[test]
+fn the_image_is_built_with_the_toolchain_of_the_repository_and_may_write_its_state() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let toolchain = read("rust-toolchain.toml");
+    let channel =
+        toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).expect("a channel").trim_matches('"');
+    let dockerfile = read("deploy/Dockerfile");
+    for line in [
+        format!("FROM rust:{channel}-bookworm AS build"),
+        format!("ENV RUSTUP_TOOLCHAIN={channel}"),
+        "COPY --from=build --chown=65532:65532 /state /var/lib/tidegate".to_owned(),
+    ] {
+        assert!(dockerfile.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[test]
+fn one_more_namespace_is_one_more_binding_of_the_same_rules() {
+    let (base, overlay) = (objects("base"), objects("overlays/namespaces"));
+    let of_base = rules(&base);
+    let more: Vec<Rule> = rules(&overlay).into_iter().filter(|rule| !of_base.contains(rule)).collect();
+    assert!(!more.is_empty() && more.iter().all(|rule| rule.namespace.as_deref() == Some("team-a")), "{more:?}");
+    assert!(more.iter().all(|rule| !rule.resource.starts_with("leases") && !rule.resource.starts_with("namespaces")));
+    let args = |objects: &[Value]| -> Vec<String> {
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
+        let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().expect("arguments");
+        args.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let expected = [args(&base), vec!["--namespace=kcp-system".to_owned(), "--namespace=team-a".to_owned()]].concat();
+    assert_eq!(args(&overlay), expected);
+}
+
+#[test]
+fn mirrors_may_live_on_a_volume() {
+    let all = objects("overlays/persistent");
+    let deployment = all.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
+    let expected = json!([{"name": "state", "persistentVolumeClaim": {"claimName": "tidegate"}}]);
+    assert_eq!(deployment["spec"]["template"]["spec"]["volumes"], expected);
+    let claim = |object: &&Value| object["kind"] == "PersistentVolumeClaim" && object["metadata"]["name"] == "tidegate";
+    assert_eq!(all.iter().filter(claim).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_deployed_is_accepted() {
     let client = harness::kcp().await.client().unwrap();
-    for object in objects("base").iter().chain(&objects("components/all-namespaces")) {
-        harness::apply(&client, object).await;
+    for folder in ["base", "overlays/namespaces", "overlays/persistent"] {
+        for object in objects(folder) {
+            harness::apply(&client, &object).await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
-    let mut files = stage::files(1);
-    // The default custom resources of the other module are of the same kind, and a module waits for those of others.
-    files.retain(|(path, _)| !path.starts_with("modules/mailer") && !path.starts_with("kymas"));
-    files.push(("kymas/one.yaml".to_owned(), stage::kyma("one", &["cache"])));
+    let mut files = stage::files(2);
     files.push(("watcher.yaml".to_owned(), WATCHER.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::new(1, &files).await;
+    let stage = Stage::new(2, &files).await;
     let base = objects("base");
     for object in &base {
         // What is there is there with more than the base says of it.
@@ -112,24 +249,44 @@ async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     let ours: Vec<&Record> = records.iter().filter(|record| record.user == ACCOUNT).collect();
     let refused: Vec<&&Record> = ours.iter().filter(|record| record.code == 403).collect();
     assert!(refused.is_empty(), "refused: {refused:?}");
-    let needed: BTreeSet<String> = ours.iter().flat_map(|record| needs(record)).collect();
-    let idle: Vec<String> = rules(&base).into_iter().filter(|rule| !needed.contains(rule)).collect();
-    assert!(idle.is_empty(), "rules that a tour does not need: {idle:?}");
+    let needs: BTreeSet<Need> = ours.iter().flat_map(|record| needs(record)).collect();
+    let rules = rules(&base);
+    let idle = idle(&rules, &needs);
+    assert!(idle.is_empty(), "rules that a tour does not need: {idle:#?}");
+    // Everybody may ask what is served and whether the server is well.
+    let beyond = |need: &&Need| !need.resource.starts_with('/') && !rules.iter().any(|rule| rule.allows(need));
+    let beyond: Vec<&Need> = needs.iter().filter(beyond).collect();
+    assert!(beyond.is_empty(), "allowed by no rule of ours: {beyond:#?}");
 }
 
-/// Install, bump, prune, and take everything away.
+/// Install, bump, prune, take a module out, and take everything away, also from a runtime that nobody can reach any more.
 async fn tour(stage: &Stage) {
-    stage.kyma_in("one", "Ready").await;
+    for kyma in stage::KYMAS {
+        stage.kyma_in(kyma, "Ready").await;
+    }
     stage.until("events find their way", &stage.kcp, "VirtualService", "kcp-system", "watcher", |_| true).await;
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0")]));
     stage
         .until("the bump arrives", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
-            kyma["status"]["modules"][0]["version"] == "1.1.0" && kyma["status"]["state"] == "Ready"
+            kyma["status"].to_string().contains(r#""version":"1.1.0""#) && kyma["status"]["state"] == "Ready"
         })
         .await;
     stage.repository.remove("modules/cache/1.0.0").unwrap();
     stage.repository.commit("nobody uses this version").unwrap();
     stage.until_gone(&stage.kcp, "ModuleTemplate", "kcp-system", "cache-1.0.0").await;
+
+    // Without definitions and workloads a module goes in one pass.
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache"]));
+    stage
+        .until("the module is out", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"]["modules"].as_array().is_some_and(|modules| modules.len() == 1)
+                && kyma["status"]["state"] == "Ready"
+        })
+        .await;
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "access-two", "namespace": "kcp-system"}});
+    let secrets = harness::api_of(&stage.kcp, &secret).await.unwrap();
+    secrets.delete("access-two", &DeleteParams::default()).await.unwrap();
 
     for folder in ["modules", "kymas", "watcher.yaml"] {
         stage.repository.remove(folder).unwrap();
@@ -139,6 +296,7 @@ async fn tour(stage: &Stage) {
     patch_source(stage, &confirm).await;
     for (kind, name) in [
         ("Kyma", "one"),
+        ("Kyma", "two"),
         ("Watcher", "watcher"),
         ("ModuleReleaseMeta", "cache"),
         ("ModuleTemplate", "cache-1.1.0"),
