@@ -5,7 +5,7 @@
 //!   before a resync, and yet a resync that has waited for its minute goes before an event of now. Nothing starves.
 //! * Subjects of one lane (a runtime and its Manifests) are worked on by one task at a time.
 //! * A subject that fails waits, longer each time and never in step with others; those that fail hold at most half of
-//!   the places, so that dead runtimes leave room for living ones.
+//!   the places, so that dead runtimes leave room for living ones. The next try has the triggers of the one that failed.
 //! * What is asked for while its subject is being worked on runs afterwards. Work that is dropped counts as failed.
 //!
 //! Deciding is `state`, a value that is told the time; this file adds the lock, the clock and the waiting.

@@ -42,6 +42,8 @@ struct Entry {
     /// Asked for later.
     pending: BTreeMap<Trigger, Instant>,
     running: Option<Running>,
+    /// Why work was done that failed: the next try has the same to do.
+    carried: Triggers,
     /// Failures in a row.
     failures: u32,
     /// What can help, if the last work failed.
@@ -62,6 +64,7 @@ struct Ready {
 struct Running {
     /// Counts among those that fail.
     retrying: bool,
+    triggers: Triggers,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,19 +156,15 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
                 continue;
             }
             let ready = entry.ready.take().expect("a ticket's subject is ready");
-            entry.running = Some(Running { retrying: entry.is_flaky() });
+            let triggers = ready.triggers.union(std::mem::take(&mut entry.carried));
+            entry.running = Some(Running { retrying: entry.is_flaky(), triggers });
             self.retrying += usize::from(entry.is_flaky());
             self.running += 1;
             let attempt = entry.failures + 1;
             if let Some(lane) = lane {
                 self.lanes.insert(lane, Vec::new());
             }
-            return Some(Taken {
-                subject,
-                triggers: ready.triggers,
-                attempt,
-                waited: now.saturating_duration_since(ready.since),
-            });
+            return Some(Taken { subject, triggers, attempt, waited: now.saturating_duration_since(ready.since) });
         }
         None
     }
@@ -189,7 +188,10 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
                     self.delay(subject, trigger, now + delay);
                 }
             }
-            Finish::Failed(class) => self.fail(subject, class, now, fraction),
+            Finish::Failed(class) => {
+                entry.carried = entry.carried.union(running.triggers);
+                self.fail(subject, class, now, fraction);
+            }
         }
         self.free(subject, running);
         if self.entries.get(subject).is_some_and(Entry::is_idle) {

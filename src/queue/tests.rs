@@ -147,15 +147,28 @@ fn failures_wait_longer_each_time_and_a_success_forgets_them() {
     bench.finish("a", Finish::Failed(Class::Transient));
     bench.expect(&[]);
     bench.pass(BACKOFF_MIN);
-    bench.expect(&[("a", "retry", 2)]);
+    bench.expect(&[("a", "event+retry", 2)]);
     bench.finish("a", Finish::Failed(Class::Transient));
     bench.pass(BACKOFF_MIN);
     bench.expect(&[]);
     bench.pass(BACKOFF_MIN);
-    bench.expect(&[("a", "retry", 3)]);
+    bench.expect(&[("a", "event+retry", 3)]);
     bench.finish("a", Finish::Done);
     bench.pass(Duration::from_secs(600));
     bench.expect(&[]);
+    bench.push("a", Trigger::Event);
+    bench.expect(&[("a", "event", 1)]);
+}
+
+#[test]
+fn a_new_try_has_the_triggers_of_the_one_that_failed() {
+    let mut bench = Bench::new();
+    bench.push("a", Trigger::Drift);
+    bench.expect(&[("a", "drift", 1)]);
+    bench.finish("a", Finish::Failed(Class::Transient));
+    bench.pass(BACKOFF_MIN);
+    bench.expect(&[("a", "drift+retry", 2)]);
+    bench.finish("a", Finish::Done);
     bench.push("a", Trigger::Event);
     bench.expect(&[("a", "event", 1)]);
 }
@@ -193,7 +206,7 @@ fn what_waits_is_looked_at_briskly() {
     bench.expect(&[("a", "event", 1)]);
     bench.finish("a", Finish::Failed(Class::Waiting));
     bench.pass(DEPENDENCY_POLL);
-    bench.expect(&[("a", "retry", 2)]);
+    bench.expect(&[("a", "event+retry", 2)]);
 }
 
 #[test]
@@ -208,9 +221,9 @@ fn those_that_fail_hold_at_most_half_of_the_places() {
     }
     bench.pass(BACKOFF_MIN);
     bench.push("healthy", Trigger::Drift);
-    bench.expect(&[("healthy", "drift", 1), ("a", "retry", 2), ("b", "retry", 2)]);
+    bench.expect(&[("healthy", "drift", 1), ("a", "event+retry", 2), ("b", "event+retry", 2)]);
     bench.finish("a", Finish::Done);
-    bench.expect(&[("c", "retry", 2)]);
+    bench.expect(&[("c", "event+retry", 2)]);
 }
 
 #[test]
@@ -251,7 +264,7 @@ fn resyncs_and_what_only_a_change_can_help_are_settled() {
     bench.finish("c", Finish::Failed(Class::Waiting));
     assert_eq!(bench.state.busy(), ["c"]);
     bench.pass(DEPENDENCY_POLL);
-    bench.expect(&[("c", "retry", 2)]);
+    bench.expect(&[("c", "event+retry", 2)]);
     bench.finish("c", Finish::Done);
     assert!(bench.state.is_settled());
 }
