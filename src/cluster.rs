@@ -269,15 +269,28 @@ impl Cluster {
         body: Bytes,
         on_conflict: OnConflict,
     ) -> Result<Metadata, Error> {
+        self.apply_telling(cause, kind, id, body, on_conflict).await.map(|(metadata, _)| metadata)
+    }
+
+    /// As [`Cluster::apply`], and says whether the object was created.
+    pub async fn apply_telling(
+        &self,
+        cause: &Cause,
+        kind: &Kind,
+        id: &ObjectId,
+        body: Bytes,
+        on_conflict: OnConflict,
+    ) -> Result<(Metadata, bool), Error> {
         let again = body.clone();
         let answer = self.patch_raw(cause, kind, id, None, Patch::Apply(on_conflict), body).await?;
         let metadata = self.metadata(kind, id, &answer.body)?;
-        match (&self.name, on_conflict) {
+        let metadata = match (&self.name, on_conflict) {
             (ClusterName::Runtime(_), OnConflict::Force) if take_over::is_due(&metadata) => {
-                self.take_over(cause, kind, id, &answer.body, again).await
+                self.take_over(cause, kind, id, &answer.body, again).await?
             }
-            _ => Ok(metadata),
-        }
+            _ => metadata,
+        };
+        Ok((metadata, answer.status == StatusCode::CREATED))
     }
 
     /// Applies an object's status, taking its fields over: `body` is JSON with `apiVersion`, `kind`, `metadata.name` and `status`.

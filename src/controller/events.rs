@@ -57,6 +57,10 @@ pub mod reason {
     pub const FETCH_FAILED: &str = "FetchFailed";
     /// Something was changed by others and is as it should be again.
     pub const DRIFT_REPAIRED: &str = "DriftRepaired";
+    /// A module is not as it should be.
+    pub const MODULE_FAILED: &str = "ModuleFailed";
+    /// A runtime is not as it should be.
+    pub const RUNTIME_FAILED: &str = "RuntimeFailed";
     /// An object exists that is not ours.
     pub const CONFLICT: &str = "Conflict";
 }

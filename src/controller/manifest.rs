@@ -28,7 +28,7 @@ use crate::{
     api::{
         Manifest,
         manifest::ManifestStatus,
-        names::{MANAGED_BY_SKR, annotation, label},
+        names::{FIELD_MANAGER, MANAGED_BY_SKR, annotation, label},
         shared::{CustomResourcePolicy, State},
     },
     changes::{Changes, Desired, Verdict},
@@ -58,11 +58,15 @@ pub(super) struct Site<'a> {
     pub(super) now: Timestamp,
     /// What the runtime holds of ours, if this pass looks for drift.
     pub(super) live: Option<&'a BTreeMap<ObjectId, Metadata>>,
+    /// All Manifests of the runtime, in the order of the modules: of two that bring one object, the first has it.
+    pub(super) manifests: &'a [Arc<Manifest>],
 }
 
 /// What a process remembers of a Manifest between passes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// Which Manifest: one that is made anew has the name of the former, and nothing else of it.
+    uid: Option<String>,
     applied: Option<Applied>,
     /// Passes in a row that did not end well.
     attempt: u32,
@@ -93,32 +97,62 @@ pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory:
     if is_skipped(manifest) {
         return Ok(Passed { manifest: Arc::clone(manifest), again: None });
     }
+    let recorded = recorded(manifest);
     let objects = match objects_of(site, manifest).await {
         Ok(objects) => objects,
+        // What is recorded of just this specification stands, whether or not its objects can be read at the moment.
+        Err(_) if site.live.is_none() && recorded.is_some_and(|digest| stands(manifest, digest)) => {
+            return Ok(Passed { manifest: Arc::clone(manifest), again: None });
+        }
         Err(unavailable) => return source_unavailable(site, manifest, memory, &unavailable).await,
     };
     let desired = desired_digest(&objects, manifest);
     if let Some(again) = memory.rest(&desired, site) {
         return Ok(Passed { manifest: Arc::clone(manifest), again: Some(again) });
     }
-    let recorded =
-        manifest.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
     let mut applied = Applied::before(&objects, memory.applied.take(), recorded, &desired);
+    let result = bring(site, manifest, &objects, desired, memory, &mut applied).await;
+    // Whatever became of the pass: what is missing is still known to be.
+    memory.applied = Some(applied);
+    result
+}
+
+/// Looks for drift if that is asked for, and does what is to be done.
+async fn bring(
+    site: &Site<'_>,
+    manifest: &Arc<Manifest>,
+    objects: &Arc<SharedObjects>,
+    desired: Digest,
+    memory: &mut Memory,
+    applied: &mut Applied,
+) -> Result<Passed, Error> {
     if let Some(live) = site.live {
         let suspects = applied.look(live);
-        objects::compare(site.cluster, &landscape::key(&manifest.metadata), live, &mut applied, suspects).await?;
+        objects::compare(site.cluster, &landscape::key(&manifest.metadata), live, applied, suspects).await?;
     }
     let owned = Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
     let wanted: Inventory =
         objects.objects.iter().map(|object| (object.id.clone(), Arc::clone(&object.gvk.version))).collect();
     let changes = Changes::between(&Desired::complete(wanted), &owned);
-    if applied.is_complete() && changes.prune.is_empty() && stands(manifest, &desired) && site.live.is_none() {
-        memory.applied = Some(applied);
+    if applied.is_complete()
+        && changes.prune.is_empty()
+        && stands(manifest, &desired.to_string())
+        && site.live.is_none()
+    {
         memory.settle();
         return Ok(Passed { manifest: Arc::clone(manifest), again: None });
     }
-    let pass = Pass { site, manifest, objects: &objects, desired, owned };
+    let pass = Pass { site, manifest, objects, desired, owned };
     pass.run(memory, applied, &changes).await
+}
+
+/// Digest of what was applied for just this specification. While another one is applied, what is recorded of an earlier
+/// one says nothing: the runtime may hold some of both, and the earlier may come back before all of the other is there.
+fn recorded(manifest: &Manifest) -> Option<&str> {
+    let status = manifest.status.as_ref()?;
+    let condition = conditions::find(&status.conditions, conditions::APPLIED)?;
+    let is_of_this = condition.observed_generation == manifest.metadata.generation;
+    conditions::message(&status.conditions, conditions::APPLIED).filter(|_| is_of_this)
 }
 
 /// The same cause, with the revision and file of the ModuleTemplate behind the Manifest.
@@ -144,6 +178,12 @@ struct Pass<'a> {
 // === impl Memory ===
 
 impl Memory {
+    /// The memory of this very Manifest.
+    pub(super) fn of(self, manifest: &Manifest) -> Memory {
+        let uid = manifest.metadata.uid.clone();
+        if self.uid == uid { self } else { Memory { uid, ..Memory::default() } }
+    }
+
     /// How long to wait before trying again what failed, unless there is news.
     fn rest(&self, desired: &Digest, site: &Site<'_>) -> Option<Duration> {
         let (wanted, until) = self.waiting.as_ref()?;
@@ -173,24 +213,27 @@ impl Memory {
 
 /// First look at a workload that is not ready yet.
 const READINESS_LOOK_MIN: Duration = Duration::from_millis(250);
+/// When to look again for a source that this process has not read yet.
+const SOURCE_LOOK: Duration = Duration::from_secs(1);
 /// How often what only a change can help is tried all the same: somebody may have mended it in the runtime.
 const RETRY_STALLED: Duration = Duration::from_secs(300);
 
 // === impl Pass ===
 
 impl Pass<'_> {
-    async fn run(self, memory: &mut Memory, mut applied: Applied, changes: &Changes) -> Result<Passed, Error> {
+    async fn run(self, memory: &mut Memory, applied: &mut Applied, changes: &Changes) -> Result<Passed, Error> {
         let site = self.site;
         let missing = applied.missing();
-        let strangers = self.strangers(&applied, &missing).await?;
+        let strangers = self.strangers(applied, &missing).await?;
         let sent: Vec<usize> =
             missing.into_iter().filter(|&index| !strangers.contains_key(&applied.objects.objects[index].id)).collect();
-        let recorded = self.record(&applied, &sent).await?;
+        let recorded = self.record(applied, &sent).await?;
         let key = landscape::key(&self.manifest.metadata);
-        let failed = objects::send(site.cluster, site.cause, &key, &mut applied, &sent).await?;
+        let failed = objects::send(site.cluster, site.cause, &key, applied, &sent).await?;
         let inventory =
             Inventory::of(recorded.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
-        let (inventory, pruning) = if failed.is_empty() {
+        // What takes the place of something goes before it.
+        let (inventory, pruning) = if failed.is_empty() && strangers.is_empty() {
             prune(site, &recorded, changes, inventory).await?
         } else {
             (inventory, Pruning::default())
@@ -209,10 +252,9 @@ impl Pass<'_> {
             module_resource: resource,
             requested: requested(&recorded),
         };
-        memory.applied = Some(applied);
         let manifest = store_status(site, &recorded, &facts).await?;
         let again = match class {
-            Some(class) => Some(memory.postpone(class, self.desired, site.now)),
+            Some(class) => Some(memory.postpone(class, self.desired, Timestamp::now())),
             None => {
                 memory.settle();
                 None
@@ -231,11 +273,46 @@ impl Pass<'_> {
         if unrecorded.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let found = self.site.cluster.survey(unrecorded.iter().map(|object| (&object.gvk, &object.id))).await?;
-        Ok(found
-            .into_iter()
-            .filter_map(|(id, metadata)| whose(self.site, self.manifest, &metadata).map(|whose| (id, whose)))
-            .collect())
+        let mut strangers: BTreeMap<ObjectId, String> = unrecorded
+            .iter()
+            .filter_map(|object| Some((object.id.clone(), self.sibling_with(&object.id)?)))
+            .map(|(id, sibling)| (id, format!("it belongs to Manifest {sibling}")))
+            .collect();
+        let asked = unrecorded.iter().filter(|object| !strangers.contains_key(&object.id));
+        let found = self.site.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
+        strangers.extend(
+            found
+                .into_iter()
+                .filter(|(_, metadata)| !was_unmanaged(self.manifest, metadata))
+                .filter_map(|(id, metadata)| whose(self.site, self.manifest, &metadata).map(|whose| (id, whose))),
+        );
+        Ok(strangers)
+    }
+
+    /// The Manifest of the same runtime that has an object, or brings it as well and comes first.
+    fn sibling_with(&self, id: &ObjectId) -> Option<String> {
+        let own = &self.manifest.metadata.name;
+        let mut is_before = true;
+        for sibling in self.site.manifests {
+            if sibling.metadata.name == *own {
+                is_before = false;
+                continue;
+            }
+            let has = || {
+                let synced = sibling.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default();
+                Inventory::of(synced).contains(id)
+            };
+            let brings = || {
+                let source = InstallSource::try_from(&sibling.spec.install.source).ok();
+                let objects = source.and_then(|InstallSource::Git { tree, .. }| self.site.context.modules.get(tree));
+                objects.is_some_and(|objects| objects.objects.iter().any(|object| object.id == *id))
+            };
+            let stays = sibling.metadata.deletion_timestamp.is_none();
+            if has() || (is_before && stays && brings()) {
+                return sibling.metadata.name.clone();
+            }
+        }
+        None
     }
 
     /// Writes the inventory with everything that is about to exist.
@@ -394,7 +471,7 @@ async fn prune(
     Ok((inventory.without(&gone), pruning))
 }
 
-/// Whose an object is; none if it is ours: it bears the mark and names this Manifest, or one that is gone.
+/// Whose an object is; none if it is ours: it bears the mark, and names this Manifest or one of this runtime that is gone.
 fn whose(site: &Site<'_>, manifest: &Manifest, metadata: &Metadata) -> Option<String> {
     let managers = || match metadata.managers.as_slice() {
         [] => "it has no field manager".to_owned(),
@@ -403,12 +480,28 @@ fn whose(site: &Site<'_>, manifest: &Manifest, metadata: &Metadata) -> Option<St
     if metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
         return Some(managers());
     }
-    let owner = metadata.annotation(annotation::OWNED_BY)?;
-    if owner == landscape::key(&manifest.metadata).to_string() {
-        return None;
+    let owner = metadata.annotation(annotation::OWNED_BY).filter(|_| !names_owner(manifest, metadata))?;
+    let Ok(key) = owner.parse::<Key>() else { return Some(managers()) };
+    let present = || site.manifests.iter().any(|sibling| landscape::key(&sibling.metadata) == key);
+    if present() || site.context.stores.manifest(&key).is_some() {
+        return Some(format!("it belongs to Manifest {}", key.name()));
     }
-    let other = owner.parse::<Key>().ok().and_then(|key| site.context.stores.manifest(&key))?;
-    other.metadata.name.as_ref().map(|name| format!("it belongs to Manifest {name}"))
+    // What every runtime has names its Kyma; Manifests bear the names of their Kyma and module.
+    let kyma = landscape::label(&manifest.metadata, label::KYMA_NAME).unwrap_or_default();
+    let of_this_runtime = Some(key.namespace()) == manifest.metadata.namespace.as_deref()
+        && key.name().strip_prefix(kyma).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    (!of_this_runtime).then(|| format!("it belongs to {key}, which this control plane does not have"))
+}
+
+fn names_owner(manifest: &Manifest, metadata: &Metadata) -> bool {
+    metadata.annotation(annotation::OWNED_BY) == Some(landscape::key(&manifest.metadata).to_string().as_str())
+}
+
+/// Whether an object lost its mark by our own hand, when its module was handed to the user, who now hands it back.
+fn was_unmanaged(manifest: &Manifest, metadata: &Metadata) -> bool {
+    metadata.label(label::MANAGED_BY).is_none()
+        && names_owner(manifest, metadata)
+        && metadata.has_manager(FIELD_MANAGER)
 }
 
 /// The objects that a Manifest names, shared by all runtimes that have them.
@@ -430,12 +523,18 @@ async fn source_unavailable(
     memory: &mut Memory,
     message: &str,
 ) -> Result<Passed, Error> {
+    let source = InstallSource::try_from(&manifest.spec.install.source).ok();
+    let is_expected = |key: &Key| site.context.stores.source(key).is_some() && !site.context.sources.is_visited(key);
+    if source.is_some_and(|InstallSource::Git { source, .. }| is_expected(&source)) {
+        // A new process has not come to it yet; whoever reads it wakes the runtime.
+        return Ok(Passed { manifest: Arc::clone(manifest), again: Some(SOURCE_LOOK) });
+    }
     let facts = ManifestFacts {
         outcome: ManifestOutcome::SourceUnavailable(message.to_owned()),
         synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
         applied: None,
         module_resource: None,
-        requested: requested(manifest),
+        requested: None,
     };
     let manifest = store_status(site, manifest, &facts).await?;
     memory.attempt = memory.attempt.saturating_add(1);
@@ -448,7 +547,7 @@ async fn store_status(
     manifest: &Arc<Manifest>,
     facts: &ManifestFacts,
 ) -> Result<Arc<Manifest>, Error> {
-    let next = status::manifest(manifest, facts, site.now);
+    let next = status::manifest(manifest, facts, Timestamp::now());
     if manifest.status.as_ref() == Some(&next) {
         return Ok(Arc::clone(manifest));
     }
@@ -474,13 +573,20 @@ fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
 }
 
 /// Whether the status says that everything is as desired.
-fn stands(manifest: &Manifest, desired: &Digest) -> bool {
+fn stands(manifest: &Manifest, desired: &str) -> bool {
     let Some(status) = &manifest.status else { return false };
-    let handled = conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED).map(str::to_owned);
     status.state == State::Ready
-        && conditions::message(&status.conditions, conditions::APPLIED) == Some(desired.to_string().as_str())
+        && recorded(manifest) == Some(desired)
         && (module_resource(manifest).is_none() || is_resource_created(manifest))
-        && (requested(manifest).is_none() || requested(manifest) == handled)
+        && !is_asked_for(manifest)
+}
+
+/// Whether somebody asked for a look, and has not got it yet.
+pub(super) fn is_asked_for(manifest: &Manifest) -> bool {
+    let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let handled = conditions::message(conditions, conditions::RECONCILE_REQUESTED);
+    let is_at_work = manifest.metadata.deletion_timestamp.is_none() && !is_skipped(manifest);
+    is_at_work && requested(manifest).is_some_and(|requested| Some(requested.as_str()) != handled)
 }
 
 fn requested(manifest: &Manifest) -> Option<String> {

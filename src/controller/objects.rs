@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     changes::covers,
-    cluster::{Cause, Cluster, Effect, Error, Metadata, Task},
+    cluster::{Cause, Cluster, Effect, Error, Metadata, Target, Task},
     name::Key,
     object::{Object, ObjectId},
 };
@@ -101,6 +101,11 @@ pub(super) async fn send(
     // One outcome for each task, in the order of the tasks.
     for (outcome, &index) in outcomes.into_iter().zip(indices) {
         match outcome.effect {
+            Effect::Applied { metadata, .. } if metadata.deleting => {
+                let message = format!("{} is being deleted; it is made anew once it is gone", outcome.id);
+                let error = Some(Error::Terminating { target: Target::Object(outcome.id.clone()) });
+                failed.push(Failed { id: outcome.id, error, message });
+            }
             Effect::Applied { metadata, .. } => applied.seen[index] = Seen::At(Version::of(&metadata)),
             Effect::Failed(error) if concerns_all(&error) => return Err(error),
             Effect::Failed(error) => {

@@ -14,7 +14,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     api::{
         Kyma, Manifest,
-        kyma::KymaStatus,
+        kyma::{KymaSpec, KymaStatus},
         names::{MANAGED_BY_SKR, annotation, label},
     },
     cluster::{Cause, Cluster, Error, Metadata},
@@ -59,14 +59,19 @@ struct Memory {
     base: base::Memory,
     /// The Kyma in the runtime, as it was last read or written.
     counterpart: Option<Arc<Kyma>>,
+    /// Its specification as the last pass left it.
+    left: Option<KymaSpec>,
     /// The status of the Kyma in KCP as we last wrote it, with the resource version that it then had.
     status: Option<(String, KymaStatus)>,
-    /// The Manifests as we last wrote them.
-    written: BTreeMap<Key, Arc<Manifest>>,
+    /// The Manifests as we last wrote them, and when.
+    written: BTreeMap<Key, (Arc<Manifest>, Instant)>,
     manifests: BTreeMap<Key, manifest::Memory>,
-    /// Looks for the end of what is being removed.
-    removing: u32,
+    /// What the end is waited for of, and how many looks for it there were.
+    removing: Option<(String, u32)>,
 }
+
+/// A watch that does not show what we wrote this long ago is not asked any more: the API server is.
+const LAG_MAX: Duration = Duration::from_secs(2);
 
 /// Longest time for one pass. Nothing in it waits for anything slow, so a pass that takes longer is stuck.
 const PASS_MAX: Duration = Duration::from_secs(300);
@@ -108,12 +113,14 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
 async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Memory) -> Pass {
     let now = Timestamp::now();
     let cause = super::cause(triggers);
-    let manifests = known_manifests(context, key, memory);
+    let manifests = known_manifests(context, key, memory)
+        .await
+        .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
     let Some(kyma) = context.stores.kyma(key) else {
         return remove::orphans(context, key, &cause, &manifests, memory, now).await;
     };
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
-    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look: looks(triggers, &kyma) };
+    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look: looks(triggers, &kyma, &manifests) };
     if kyma.metadata.deletion_timestamp.is_some() {
         return remove::reconcile(&round, manifests, memory).await;
     }
@@ -123,6 +130,10 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
     context.templates_read(&kyma.metadata)?;
     let installed = match round.install(&manifests, memory).await {
         Ok(installed) => installed,
+        // Somebody was faster, or the watch is behind: that says nothing of the runtime, and the next pass sees it.
+        Err(failed) if failed.kind == outcome::FailedKind::Stale => {
+            return Err(Failure::new(Class::Transient, failed.reason, failed.message));
+        }
         Err(failed) => return round.failed(failed, &manifests, memory).await,
     };
     round.conclude(&installed.facts, &installed.cluster, memory).await?;
@@ -166,7 +177,8 @@ impl Round<'_> {
         let plan = plan::runtime(&landscape, self.kyma, &spec, &self.context.settings);
         let live = if self.look { Some(self.survey(&cluster, manifests).await?) } else { None };
         let base = base::bring(self, &cluster, &landscape, &plan, live.as_ref(), &mut memory.base).await?;
-        let reverted = counterpart::bring(self, &cluster, &mut memory.counterpart).await?;
+        let counterpart::Brought { reverted, again: counterpart_again } =
+            counterpart::bring(self, &cluster, &mut memory.counterpart, &mut memory.left).await?;
         if !reverted.is_empty() {
             let note = format!("edits in the runtime were taken back: {}", reverted.join(", "));
             self.tell(Severity::Normal, reason::METADATA_SYNCHRONIZATION, "Revert", note);
@@ -185,7 +197,7 @@ impl Round<'_> {
             failure: modules.failure(),
             deleting: None,
         };
-        Ok(Installed { cluster, facts, again: soonest(again, base.again) })
+        Ok(Installed { cluster, facts, again: soonest(soonest(again, base.again), counterpart_again) })
     }
 
     /// The client for the runtime.
@@ -201,12 +213,12 @@ impl Round<'_> {
         live: Option<&BTreeMap<ObjectId, Metadata>>,
         memory: &mut Memory,
     ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
-        let site = manifest::Site { context: self.context, cluster, cause: self.cause, now: self.now, live };
+        let site = manifest::Site { context: self.context, cluster, cause: self.cause, now: self.now, live, manifests };
         let mut taken: Vec<(Arc<Manifest>, manifest::Memory)> = manifests
             .iter()
             .map(|manifest| {
                 let memory = memory.manifests.remove(&landscape::key(&manifest.metadata)).unwrap_or_default();
-                (Arc::clone(manifest), memory)
+                (Arc::clone(manifest), memory.of(manifest))
             })
             .collect();
         // Boxed, since the compiler cannot see that a stream of closures over borrowed values is `Send`.
@@ -220,7 +232,8 @@ impl Round<'_> {
         for result in results {
             let result = result?;
             again = soonest(again, result.again);
-            memory.written.insert(landscape::key(&result.manifest.metadata), Arc::clone(&result.manifest));
+            let written = (Arc::clone(&result.manifest), Instant::now());
+            memory.written.insert(landscape::key(&result.manifest.metadata), written);
             passed.push(result.manifest);
         }
         Ok((passed, again))
@@ -289,13 +302,14 @@ impl Round<'_> {
 }
 
 /// Whether the runtime itself must be looked at: somebody may have changed it, or asks.
-fn looks(triggers: Triggers, kyma: &Kyma) -> bool {
+fn looks(triggers: Triggers, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
     let requested = landscape::annotation(&kyma.metadata, annotation::RECONCILE_REQUESTED_AT);
     let handled = kyma
         .status
         .as_ref()
         .and_then(|status| conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED));
     requested.is_some_and(|requested| Some(requested) != handled)
+        || manifests.iter().any(|manifest| manifest::is_asked_for(manifest))
         || triggers.iter().any(|trigger| match trigger {
             Trigger::Drift | Trigger::Resync => true,
             Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => false,
@@ -303,22 +317,36 @@ fn looks(triggers: Triggers, kyma: &Kyma) -> bool {
 }
 
 /// The Manifests of a Kyma: what the watch says, or what we wrote since.
-fn known_manifests(context: &Context, key: &Key, memory: &mut Memory) -> Vec<Arc<Manifest>> {
+async fn known_manifests(context: &Context, key: &Key, memory: &mut Memory) -> Result<Vec<Arc<Manifest>>, Error> {
     let listed = context.stores.manifests_of(key);
-    let written = std::mem::take(&mut memory.written);
+    let mut written = std::mem::take(&mut memory.written);
     let mut known = Vec::with_capacity(listed.len());
     for manifest in listed {
         let key = landscape::key(&manifest.metadata);
-        match written.get(&key) {
+        match written.remove(&key) {
             // The watch lags behind our own writes by some milliseconds.
-            Some(ours) if is_newer(&ours.metadata.resource_version, &manifest.metadata.resource_version) => {
-                memory.written.insert(key, Arc::clone(ours));
-                known.push(Arc::clone(ours));
+            Some(ours) if is_newer(&ours.0.metadata.resource_version, &manifest.metadata.resource_version) => {
+                known.push(Arc::clone(&ours.0));
+                memory.written.insert(key, ours);
             }
             _ => known.push(manifest),
         }
     }
-    known
+    // What the watch does not show is gone, or the watch is behind. To take it for absent would lose its inventory.
+    for (key, (manifest, at)) in written {
+        if manifest::is_released(&manifest) || context.stores.manifest(&key).is_some() {
+            continue;
+        }
+        if at.elapsed() < LAG_MAX {
+            known.push(Arc::clone(&manifest));
+            memory.written.insert(key, (manifest, at));
+        } else if let Some(manifest) = manifests::read(&context.kcp, &key).await? {
+            known.push(Arc::clone(&manifest));
+            memory.written.insert(key, (manifest, Instant::now()));
+        }
+    }
+    known.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    Ok(known)
 }
 
 /// Whether a resource version is later than another. They are numbers since Kubernetes promised so (1.35); where they

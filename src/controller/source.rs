@@ -97,11 +97,15 @@ pub async fn reconcile(ctx: &Context, key: &Key, triggers: Triggers) -> Pass {
     if source.metadata.deletion_timestamp.is_some() {
         return leave::run(&pass, &mut progress).await;
     }
-    match Terms::of(&source) {
+    let result = match Terms::of(&source) {
         Ok(terms) if terms.suspend => pass.suspended(&mut progress, &terms).await,
         Ok(terms) => pass.run(&mut progress, &terms).await,
         Err(error) => pass.invalid(&mut progress, &error).await,
+    };
+    if ctx.sources.visited(&slot) {
+        pass.wake_runtimes();
     }
+    result
 }
 
 /// One pass over one source.
@@ -212,6 +216,17 @@ impl SourcePass<'_> {
         match status::settled_scope(self.source) {
             None => progress.rewritten,
             Some((scope, settled)) => progress.rewritten || !settled || scope != terms.scope(),
+        }
+    }
+
+    /// Wakes the runtimes with modules from this source, which may have waited for its objects.
+    fn wake_runtimes(&self) {
+        let name = self.key.to_string();
+        let manifests = self.ctx.stores.manifests();
+        let ours = manifests.iter().filter(|manifest| manifest.spec.install.source["source"] == name.as_str());
+        let runtimes: BTreeSet<Key> = ours.filter_map(|manifest| super::stores::kyma_of(&manifest.metadata)).collect();
+        for runtime in runtimes {
+            self.ctx.queue.push(Subject::Runtime(runtime), Trigger::Event);
         }
     }
 

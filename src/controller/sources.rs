@@ -106,6 +106,8 @@ pub(super) struct Slot {
 struct Published {
     mirror: Option<git::Mirror>,
     loaded: Option<Arc<Loaded>>,
+    /// Whether a pass over the source has ended.
+    visited: bool,
 }
 
 /// Parsed module objects by tree and path, the ones used last at the end.
@@ -142,6 +144,12 @@ impl SourceRegistry {
     pub fn loaded(&self, source: &Key) -> Option<Arc<Loaded>> {
         let slot = lock(&self.slots).get(source).cloned()?;
         lock(&slot.published).loaded.clone()
+    }
+
+    /// Whether a pass over a source has ended in this process.
+    pub fn is_visited(&self, source: &Key) -> bool {
+        let slot = lock(&self.slots).get(source).cloned();
+        slot.is_some_and(|slot| lock(&slot.published).visited)
     }
 
     /// The objects of a module that lives in git, by the id of its tree or file. Asks no server.
@@ -251,6 +259,11 @@ impl SourceRegistry {
         let mut slots = lock(&self.slots);
         let new = || Arc::new(Slot { progress: tokio::sync::Mutex::default(), published: Mutex::default() });
         Arc::clone(slots.entry(source.clone()).or_insert_with(new))
+    }
+
+    /// Takes note that a pass over a source has ended. Returns whether it was the first.
+    pub(super) fn visited(&self, slot: &Slot) -> bool {
+        !std::mem::replace(&mut lock(&slot.published).visited, true)
     }
 
     /// The mirror of a source, if it was opened.

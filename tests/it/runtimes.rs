@@ -66,6 +66,13 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
     stage.start();
     request_free_start(&stage, &marks).await;
 
+    // A new process on a new disk: the same.
+    stage.kill();
+    stage.forget();
+    let marks = stage.marks();
+    stage.start();
+    request_free_start(&stage, &marks).await;
+
     // A bump: only what differs between the two versions is sent.
     let marks = stage.marks();
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
@@ -90,6 +97,66 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
         !sent.iter().any(|request| request.ends_with("configmaps cache-b")),
         "an object that did not change is not sent: {sent:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_otherwise() {
+    let stage = stage::ready(1).await;
+    let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
+    let group = "operator.kyma-project.io/v1beta2";
+    let text_is = |text: &'static str| move |map: &Value| map["data"]["text"] == text;
+    let kyma = read(kcp, "Kyma", "kcp-system", "one").await.expect("declared");
+    let modules = kyma["status"]["modules"].as_array().expect("installed").clone();
+    let mailer = modules.iter().find(|module| module["name"] == "mailer").expect("installed");
+    let mailer = mailer["manifest"]["metadata"]["name"].as_str().expect("a name").to_owned();
+
+    // A Manifest that somebody deletes is made anew, and so is all that it names.
+    let uid = |object: &Value| object["metadata"]["uid"].clone();
+    let former = uid(&read(skr, "ConfigMap", "kyma-system", "mailer-a").await.expect("installed"));
+    delete(kcp, "Manifest", group, "kcp-system", &mailer).await;
+    stage.until("its object is made anew", skr, "ConfigMap", "kyma-system", "mailer-a", |map| uid(map) != former).await;
+    stage
+        .until("it is recorded", kcp, "Manifest", "kcp-system", &mailer, |manifest| {
+            manifest["status"]["state"] == "Ready" && manifest["status"]["synced"].as_array().map(Vec::len) == Some(3)
+        })
+        .await;
+
+    // A request on a Manifest looks at its objects.
+    let edit = json!({"data": {"text": "edited"}});
+    patch(skr, "ConfigMap", "v1", "kyma-system", "mailer-a", edit).await;
+    let request = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "1"}}});
+    patch(kcp, "Manifest", group, "kcp-system", &mailer, request).await;
+    stage.until("it is repaired", skr, "ConfigMap", "kyma-system", "mailer-a", text_is("mail")).await;
+
+    // A module that was handed to the user and is handed back is ours again.
+    let unmanaged = stage::kyma("one", &["cache", "mailer"]).replace("mailer, managed: true", "mailer, managed: false");
+    stage.commit("kymas/one.yaml", &unmanaged);
+    stage
+        .until("the mark goes", skr, "ConfigMap", "kyma-system", "mailer-a", |map| {
+            map["metadata"]["labels"]["operator.kyma-project.io/managed-by"].is_null()
+        })
+        .await;
+    stage.until_gone(kcp, "Manifest", "kcp-system", &mailer).await;
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["cache", "mailer"]));
+    stage
+        .until("the mark is back", skr, "ConfigMap", "kyma-system", "mailer-a", |map| {
+            map["metadata"]["labels"]["operator.kyma-project.io/managed-by"] == "kyma"
+        })
+        .await;
+    stage.kyma_in("one", "Ready").await;
+
+    // Killed while one version gives way to another that is then taken back: what is there is not believed to be the
+    // former, which is recorded still.
+    let bumped = stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]);
+    stage.commit("modules/cache/release.yaml", &bumped);
+    stage.until("the bump begins", skr, "ConfigMap", "kyma-system", "cache-a", text_is("two")).await;
+    stage.kill();
+    let allowed = stage::release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")])
+        .replace("name: cache,", "name: cache, annotations: {tidegate.dev/allow-downgrade: cache-1.0.0},");
+    stage.commit("modules/cache/release.yaml", &allowed);
+    stage.start();
+    stage.until("the former is back", skr, "ConfigMap", "kyma-system", "cache-a", text_is("one")).await;
+    stage.kyma_in("one", "Ready").await;
 }
 
 /// A namespace for runtimes that bears a label which the embedded template does not give it.

@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{Api, Client, api::DynamicObject};
 use serde_json::{Value, json};
-use tidegate::testbed::{ControlPlane, Extent, Guarded, Kubeconfig, Repository};
+use tidegate::testbed::{ControlPlane, Extent, Guarded, Kubeconfig, Record, Repository};
 
 use crate::harness::{self, Landscape, SOON, apply, eventually, install_istio_crds, install_own_crds};
 
@@ -50,9 +50,14 @@ impl Stage {
         Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), folder }
     }
 
-    /// Starts the daemon, as an administrator.
+    /// Starts the daemon, as an administrator of its own: the audit log tells its requests from those of the test.
     pub(crate) fn start(&self) {
-        self.start_as(&self.landscape.kcp.kubeconfig());
+        self.start_as(&self.landscape.kcp.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig"));
+    }
+
+    /// Takes from the daemon, which does not run, all that it keeps on its disk.
+    pub(crate) fn forget(&self) {
+        std::fs::remove_dir_all(self.folder.path().join("state")).expect("it had a state");
     }
 
     /// Starts the daemon as somebody.
@@ -146,7 +151,8 @@ impl Stage {
         self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests of the daemon to runtimes since `marks`, which [`Stage::marks`] gave.
+    /// Since `marks`, which [`Stage::marks`] gave: the daemon's writes to KCP but for the Lease, and all its requests to
+    /// runtimes.
     pub(crate) fn requests_since(&self, marks: &[u64]) -> Vec<String> {
         let clusters = std::iter::once(&self.landscape.kcp).chain(&self.landscape.skrs);
         let mut found = Vec::new();
@@ -155,7 +161,9 @@ impl Stage {
             found.extend(
                 records
                     .iter()
-                    .filter(|record| record.user == USER)
+                    .filter(|record| {
+                        record.user == USER && (cluster.name() != self.landscape.kcp.name() || is_write(record))
+                    })
                     .map(|record| format!("{} {} {} {}", cluster.name(), record.verb, record.resource, record.name)),
             );
         }
@@ -171,7 +179,11 @@ impl Stage {
     }
 }
 
-/// The user as which the daemon acts in runtimes; tests act as another.
+fn is_write(record: &Record) -> bool {
+    !["get", "list", "watch"].contains(&record.verb.as_str()) && !record.resource.starts_with("leases")
+}
+
+/// The user as which the daemon acts; tests act as another.
 pub(crate) const USER: &str = "tidegate-test";
 
 /// A kubeconfig Secret for a Kyma.

@@ -29,6 +29,8 @@ type Waiting = Option<String>;
 
 /// Removes what a Manifest installed, then its finalizers.
 pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory: &mut Memory) -> Result<Passed, Error> {
+    // What goes now is not there for the next Manifest of this name.
+    memory.applied = None;
     if is_unmanaged(manifest) {
         release(site, manifest).await?;
         return finish(site, manifest).await;

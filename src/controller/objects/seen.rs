@@ -118,6 +118,8 @@ fn sight(seen: Seen, live: Option<&Metadata>) -> Sight {
     match (seen, live) {
         (Seen::Missing, _) => Sight::Same,
         (_, None) => Sight::Gone,
+        // Whoever deletes it is not done yet; what was asked for is gone all the same.
+        (_, Some(live)) if live.deleting => Sight::Gone,
         (Seen::Recorded, Some(_)) => Sight::Changed,
         (Seen::At(known), Some(live)) => {
             if known == Version::of(live) {

@@ -10,10 +10,14 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
 
 use super::{Round, delay};
 use crate::{
-    api::names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, label},
+    api::{
+        names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, label},
+        shared::ObjectMeta,
+    },
     cluster::{Cluster, Error, Metadata, Propagation},
     conditions,
     controller::{
@@ -39,6 +43,9 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct Base {
     objects: Arc<SharedObjects>,
+    /// Of the objects, and of the states of the definitions that they were made of: an earlier text that comes back is
+    /// another state. What is recorded of the former one says nothing, since what came between may have been begun.
+    digest: Digest,
     /// What could not be rendered.
     problems: Vec<String>,
 }
@@ -104,7 +111,7 @@ pub(super) async fn bring(
     memory: &mut Memory,
 ) -> Result<Brought, Error> {
     let base = round.context.bases.of(round, landscape, &plan.class);
-    let digest = base.objects.digest;
+    let digest = base.digest;
     let recorded =
         round.kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
     let mut applied = Applied::before(&base.objects, memory.applied.take(), recorded, &digest);
@@ -217,5 +224,20 @@ fn render_base(context: &Context, inputs: &Inputs, kin: &Kin, bundle: Option<&[u
     }
     objects.extend(render::runtime_crds());
     // The catalog's kinds are namespaced: their CRDs are among the objects.
-    Base { objects: Arc::new(SharedObjects::new(&objects, Mark::Runtime, &|_| None)), problems }
+    let objects = Arc::new(SharedObjects::new(&objects, Mark::Runtime, &|_| None));
+    let digest = Digest::all([&objects.digest, &states(landscape, &catalog)]);
+    Base { objects, digest, problems }
+}
+
+/// Digest of which states the definitions behind a catalog, and the Watchers, are in.
+fn states(landscape: &Landscape, catalog: &plan::Catalog) -> Digest {
+    let templates = catalog.templates.iter().filter_map(|key| landscape.templates.get(key));
+    let releases = catalog.releases.iter().filter_map(|release| landscape.releases.get(&release.key));
+    let state = |metadata: &ObjectMeta| json!([metadata.uid, metadata.name, metadata.generation]);
+    let states: Vec<Value> = templates
+        .map(|template| state(&template.metadata))
+        .chain(releases.map(|release| state(&release.metadata)))
+        .chain(landscape.watchers.values().map(|watcher| state(&watcher.metadata)))
+        .collect();
+    Digest::of(&Value::from(states))
 }

@@ -1,6 +1,6 @@
 //! The Kyma in the runtime: read, written where it differs, and given a copy of the status.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use super::{Round, outcome::Failed};
 use crate::{
     api::{
         Kyma,
-        kyma::KymaStatus,
+        kyma::{KymaSpec, KymaStatus},
         names::{SKR_KYMA, SKR_NAMESPACE},
     },
     cluster::{Cluster, Error, Kind},
@@ -19,7 +19,7 @@ use crate::{
     },
     counterpart::{self, Write},
     name::Key,
-    render,
+    render, retry,
 };
 
 fn key() -> Key {
@@ -35,23 +35,45 @@ pub(super) async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> 
     }))
 }
 
-/// Creates it, or writes what differs. Returns what users had changed and what was taken back.
+/// What came of bringing the Kyma in the runtime to what it should be.
+#[derive(Default)]
+pub(super) struct Brought {
+    /// What users had changed and what was taken back.
+    pub(super) reverted: Vec<String>,
+    /// When to look again.
+    pub(super) again: Option<Duration>,
+}
+
+/// Creates it, or writes what differs.
 pub(super) async fn bring(
     round: &Round<'_>,
     cluster: &Cluster,
     known: &mut Option<Arc<Kyma>>,
-) -> Result<Vec<String>, Failed> {
+    left: &mut Option<KymaSpec>,
+) -> Result<Brought, Failed> {
+    let brought = write(round, cluster, known, left.as_ref()).await?;
+    *left = known.as_ref().map(|kyma| kyma.spec.clone());
+    Ok(brought)
+}
+
+/// `left` is the specification that an earlier pass left: where it still stands, what differs is news from KCP.
+async fn write(
+    round: &Round<'_>,
+    cluster: &Cluster,
+    known: &mut Option<Arc<Kyma>>,
+    left: Option<&KymaSpec>,
+) -> Result<Brought, Failed> {
     if known.as_ref().is_some_and(|kyma| kyma.metadata.deletion_timestamp.is_some()) {
-        // It is created again once it is gone.
+        // It is created again once it is gone, which nothing tells us.
         *known = None;
-        return Ok(Vec::new());
+        return Ok(Brought { again: Some(retry::DEPENDENCY_POLL), ..Brought::default() });
     }
     let library = round.context.library();
     let desired = render::runtime_kyma(library.of(&round.kyma.metadata), round.kyma, &round.kyma.spec)?;
     let kind = Kind::namespaced::<Kyma>();
     let id = kind.id(&key());
     match counterpart::write(&desired, round.kyma, known.as_deref()) {
-        Write::Nothing => Ok(Vec::new()),
+        Write::Nothing => Ok(Brought::default()),
         Write::Create(object) => {
             let body = Bytes::from(object.value().to_string());
             match cluster.create(round.cause, &kind, &id, body).await {
@@ -60,12 +82,14 @@ pub(super) async fn bring(
             }
             *known = read(cluster).await?;
             round.tell(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "the runtime has got its Kyma");
-            Ok(Vec::new())
+            Ok(Brought::default())
         }
         Write::Merge { patch, reverted } => {
+            let untouched = known.as_ref().is_some_and(|kyma| Some(&kyma.spec) == left);
+            let reverted = if untouched { Vec::new() } else { reverted };
             cluster.merge_patch(round.cause, &kind, &id, None, Bytes::from(patch.to_string())).await?;
             *known = read(cluster).await?;
-            Ok(reverted)
+            Ok(Brought { reverted, again: None })
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
         names::{annotation, label},
         shared::{ObjectMeta, Time},
     },
-    cluster::{Kind, Metadata, OnConflict, Propagation},
+    cluster::{Cluster, Error, Kind, Metadata, OnConflict, Propagation},
     controller::manifest::is_released,
     landscape,
     name::Key,
@@ -150,8 +150,22 @@ async fn install(
     let kind = Kind::namespaced::<Manifest>();
     let id = desired.id();
     let body = Bytes::from(desired.value().to_string());
-    let metadata = round.context.kcp.apply(round.cause, &kind, &id, body, OnConflict::Force).await?;
+    let kcp = &round.context.kcp;
+    let (metadata, created) = kcp.apply_telling(round.cause, &kind, &id, body, OnConflict::Force).await?;
+    if live.is_none() && !created {
+        // It was there, and nobody had told us: what it says of its objects counts.
+        return Ok(read(kcp, &Key::new(desired.namespace(), desired.name())).await?);
+    }
     Ok(Some(Arc::new(written(desired, &metadata, live)?)))
+}
+
+/// A Manifest as it stands in KCP.
+pub(super) async fn read(kcp: &Cluster, key: &Key) -> Result<Option<Arc<Manifest>>, Error> {
+    let manifest: Option<Manifest> = kcp.get_as(&Kind::namespaced::<Manifest>(), key).await?;
+    Ok(manifest.map(|mut manifest| {
+        manifest.metadata.managed_fields = None;
+        Arc::new(manifest)
+    }))
 }
 
 /// The Manifest as it stands after an apply.

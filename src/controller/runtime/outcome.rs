@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::{Memory, Round, counterpart, is_newer, manifests};
 use crate::{
     api::{
         Kyma, Manifest,
+        kyma::{KymaStatus, ModuleStatus},
         names::{MANAGED_BY_KCP, finalizer, label},
+        shared::State,
     },
     cluster::{self, Cluster, Error, Kind},
     controller::{
@@ -35,10 +38,35 @@ pub(super) struct Failed {
     pub(super) message: String,
     /// What can help.
     pub(super) class: Class,
+    /// What it says of the runtime.
+    pub(super) kind: FailedKind,
+}
+
+/// What a failure says of the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailedKind {
+    /// Something in it, or about it, is not as it should be.
+    Wrong,
+    /// It cannot be reached or entered.
+    Unreachable,
+    /// Nothing names a way to it: there is nothing to try until something changes that wakes us.
+    NoAccess,
+    /// The access Secrets make no sense: likewise.
+    BadAccess,
+    /// Nothing: what we wrote was based on an older state than the API server's.
+    Stale,
+}
+
+// === impl FailedKind ===
+
+impl FailedKind {
     /// Whether the runtime cannot be reached or entered.
-    pub(super) access: bool,
-    /// Whether there is nothing to try until something changes that wakes us.
-    pub(super) quiet: bool,
+    pub(super) fn is_access(self) -> bool {
+        match self {
+            FailedKind::Unreachable | FailedKind::NoAccess | FailedKind::BadAccess => true,
+            FailedKind::Wrong | FailedKind::Stale => false,
+        }
+    }
 }
 
 // === impl Failed ===
@@ -51,38 +79,36 @@ impl Failed {
             reason: "RenderFailed",
             message: format!("a rendered Manifest is not one: {error}; mend the template"),
             class: Class::Stalled,
-            access: false,
-            quiet: false,
+            kind: FailedKind::Wrong,
         }
     }
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Failed {
-        let access = error.is_unreachable() || matches!(error, Error::Unauthorized { .. });
-        Failed { reason: error.reason(), message: error.to_string(), class: error.class(), access, quiet: false }
+        let kind = match &error {
+            Error::Changed { .. } => FailedKind::Stale,
+            Error::Unauthorized { .. } => FailedKind::Unreachable,
+            error if error.is_unreachable() => FailedKind::Unreachable,
+            _ => FailedKind::Wrong,
+        };
+        Failed { reason: error.reason(), message: error.to_string(), class: error.class(), kind }
     }
 }
 
 impl From<template::Error> for Failed {
     fn from(error: template::Error) -> Failed {
-        Failed {
-            reason: "RenderFailed",
-            message: error.to_string(),
-            class: Class::Stalled,
-            access: false,
-            quiet: false,
-        }
+        Failed { reason: "RenderFailed", message: error.to_string(), class: Class::Stalled, kind: FailedKind::Wrong }
     }
 }
 
 /// The client for a runtime, or why there is none.
 pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>, Failed> {
-    let refused =
-        |reason, message: String| Failed { reason, message, class: Class::Stalled, access: true, quiet: true };
+    let refused = |reason, kind, message: String| Failed { reason, message, class: Class::Stalled, kind };
     match context.stores.access(key) {
         Access::Missing => Err(refused(
             "NoAccessSecret",
+            FailedKind::NoAccess,
             format!(
                 "no access Secret: there is none in namespace {} with label {}={}",
                 key.namespace(),
@@ -92,6 +118,7 @@ pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>,
         )),
         Access::Ambiguous(secrets) => Err(refused(
             "AmbiguousAccessSecret",
+            FailedKind::BadAccess,
             format!(
                 "more than one access Secret bears label {}={}: {}; remove all but one",
                 label::KYMA_NAME,
@@ -136,23 +163,21 @@ impl Round<'_> {
     pub(super) async fn failed(&self, failed: Failed, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Pass {
         let facts = Facts {
             modules: manifests::as_they_are(self, manifests, &failed.message),
-            requested: self.requested(),
             failure: Some(status::Failure {
                 reason: failed.reason,
                 message: failed.message.clone(),
-                access: failed.access,
+                access: failed.kind.is_access(),
             }),
             ..Facts::default()
         };
-        if failed.access && !failed.quiet {
-            self.tell(Severity::Warning, reason::UNREACHABLE, "Reach", failed.message.clone());
-        }
         // What we could not do we may at least say, unless KCP itself is the trouble.
         self.write_status(&facts, memory).await.map_err(kcp_failure)?;
-        if failed.quiet {
-            return Ok(Finish::Done);
+        match failed.kind {
+            FailedKind::NoAccess | FailedKind::BadAccess => Ok(Finish::Done),
+            FailedKind::Wrong | FailedKind::Unreachable | FailedKind::Stale => {
+                Err(Failure::new(failed.class, failed.reason, failed.message))
+            }
         }
-        Err(Failure::new(failed.class, failed.reason, failed.message))
     }
 
     /// Writes the status of the Kyma, and its copy in the runtime, where they differ.
@@ -169,21 +194,42 @@ impl Round<'_> {
         }
     }
 
-    pub(super) async fn write_status(
-        &self,
-        facts: &Facts,
-        memory: &mut Memory,
-    ) -> Result<crate::api::kyma::KymaStatus, cluster::Error> {
+    pub(super) async fn write_status(&self, facts: &Facts, memory: &mut Memory) -> Result<KymaStatus, cluster::Error> {
         let kyma = self.with_latest_status(memory);
-        let next = status::kyma(&kyma, facts, self.now);
+        // What is said is true from now on: a pass may have begun before what it tells of existed.
+        let next = status::kyma(&kyma, facts, Timestamp::now());
         if kyma.status.as_ref() == Some(&next) {
             return Ok(next);
         }
+        self.tell_changes(kyma.status.as_ref(), &next, facts);
         let kind = Kind::namespaced::<Kyma>();
         let body = status_body("Kyma", self.key, &next);
         let metadata = self.context.kcp.apply_status(self.cause, &kind, &kind.id(self.key), body).await?;
         memory.status = Some((metadata.resource_version, next.clone()));
         Ok(next)
+    }
+
+    /// Tells whoever looks at the Kyma, and the log, what has come to be wrong.
+    fn tell_changes(&self, before: Option<&KymaStatus>, next: &KymaStatus, facts: &Facts) {
+        let said = before.and_then(|status| status.last_operation.as_ref()).map(|last| last.operation.as_str());
+        if let Some(failure) = facts.failure.as_ref().filter(|failure| said != Some(failure.message.as_str())) {
+            tracing::warn!(kyma = %self.key, reason = failure.reason, error = failure.message, "a runtime cannot be worked on");
+            let reason = if failure.access { reason::UNREACHABLE } else { reason::RUNTIME_FAILED };
+            self.tell(Severity::Warning, reason, "Reconcile", failure.message.clone());
+            return;
+        }
+        let is_wrong = |module: &&ModuleStatus| matches!(module.state, State::Error | State::Warning);
+        for module in next.modules.iter().filter(is_wrong) {
+            let former = before.and_then(|status| status.modules.iter().find(|former| former.name == module.name));
+            let is_known =
+                former.is_some_and(|former| former.state == module.state && former.message == module.message);
+            if !is_known {
+                let message = module.message.as_deref().unwrap_or("it does not say why");
+                tracing::warn!(kyma = %self.key, module = module.name, error = message, "a module is not well");
+                let note = format!("module {}: {message}", module.name);
+                self.tell(Severity::Warning, reason::MODULE_FAILED, "Reconcile", note);
+            }
+        }
     }
 
     /// The Kyma with the status that we wrote last, where the watch still shows an older one.

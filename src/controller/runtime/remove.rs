@@ -10,7 +10,10 @@ use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::{Memory, Round, manifests, outcome};
+use super::{
+    Memory, Round, manifests,
+    outcome::{self, FailedKind},
+};
 use crate::{
     api::{
         KYMA_GROUP, Kyma, Manifest,
@@ -42,7 +45,7 @@ pub(super) async fn reconcile(round: &Round<'_>, manifests: Vec<Arc<Manifest>>, 
             Ok(pass) => Ok(pass),
             Err(failed) => unreachable(round, &failed, &manifests, memory).await,
         },
-        Err(failed) if failed.reason == "NoAccessSecret" => {
+        Err(failed) if failed.kind == FailedKind::NoAccess => {
             abandon(round, &manifests).await.map_err(|error| Failure::new(error.class(), error.reason(), error))
         }
         Err(failed) => unreachable(round, &failed, &manifests, memory).await,
@@ -74,14 +77,16 @@ async fn through(
     let (passed, _) = round.pass_over(cluster, &deleting, None, memory).await?;
     let left: Vec<Arc<Manifest>> = passed.into_iter().filter(|manifest| !manifest::is_released(manifest)).collect();
     if let Some(step) = remove_base(round, cluster).await? {
+        let again = memory.look_again(&step);
         round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
-        return Ok(memory.look_again());
+        return Ok(again);
     }
     if !left.is_empty() {
         let messages: Vec<String> = left.iter().filter_map(|manifest| message(manifest)).collect();
         let step = messages.first().cloned().unwrap_or_else(|| "waiting for modules to be deleted".to_owned());
+        let again = memory.look_again(&step);
         round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
-        return Ok(memory.look_again());
+        return Ok(again);
     }
     drop_finalizer(round).await?;
     step(round, "DropKymaFinalizer", "everything that the Kyma brought is gone");
@@ -99,10 +104,14 @@ const LOOK_MIN: std::time::Duration = std::time::Duration::from_millis(250);
 const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Memory {
-    /// When to look again for the end of what is being removed.
-    fn look_again(&mut self) -> Finish {
-        self.removing = self.removing.saturating_add(1);
-        Finish::After(retry::backoff(LOOK_MIN, LOOK_MAX, self.removing), Trigger::Retry)
+    /// When to look again for the end of `step`: soon, and later each time that it has not come.
+    fn look_again(&mut self, step: &str) -> Finish {
+        let looks = match &self.removing {
+            Some((former, looks)) if former == step => looks.saturating_add(1),
+            Some(_) | None => 1,
+        };
+        self.removing = Some((step.to_owned(), looks));
+        Finish::After(retry::backoff(LOOK_MIN, LOOK_MAX, looks), Trigger::Retry)
     }
 }
 
@@ -118,8 +127,7 @@ fn said(failure: Failure) -> outcome::Failed {
         reason: failure.reason,
         message: failure.error.to_string(),
         class: failure.class,
-        access: false,
-        quiet: false,
+        kind: FailedKind::Wrong,
     }
 }
 
@@ -183,14 +191,17 @@ async fn unreachable(
     manifests: &[Arc<Manifest>],
     memory: &mut Memory,
 ) -> Pass {
-    let hint = if failed.access {
+    let hint = if failed.kind.is_access() {
         "; it goes on once the runtime can be reached, or once its access Secret is gone"
     } else {
         ""
     };
     let mut facts = facts(manifests, format!("{}{hint}", failed.message));
-    facts.failure =
-        Some(crate::status::Failure { reason: failed.reason, message: failed.message.clone(), access: failed.access });
+    facts.failure = Some(crate::status::Failure {
+        reason: failed.reason,
+        message: failed.message.clone(),
+        access: failed.kind.is_access(),
+    });
     round.write_status(&facts, memory).await.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
     Err(Failure::new(failed.class.max(Class::Waiting), failed.reason, failed.message.clone()))
 }
@@ -250,14 +261,17 @@ pub(super) async fn orphans(
     let failure = |error: Error| Failure::new(error.class(), error.reason(), error);
     match outcome::access(context, key).await {
         Ok(cluster) => {
-            let site = manifest::Site { context, cluster: &cluster, cause, now, live: None };
+            let site = manifest::Site { context, cluster: &cluster, cause, now, live: None, manifests: &deleting };
             for manifest in &deleting {
-                let memory = memory.manifests.entry(crate::landscape::key(&manifest.metadata)).or_default();
-                manifest::reconcile(&site, manifest, memory).await.map_err(failure)?;
+                let key = crate::landscape::key(&manifest.metadata);
+                let mut known = memory.manifests.remove(&key).unwrap_or_default().of(manifest);
+                let passed = manifest::reconcile(&site, manifest, &mut known).await;
+                memory.manifests.insert(key, known);
+                passed.map_err(failure)?;
             }
-            Ok(memory.look_again())
+            Ok(memory.look_again("orphans"))
         }
-        Err(failed) if failed.reason == "NoAccessSecret" => {
+        Err(failed) if failed.kind == FailedKind::NoAccess => {
             for manifest in &deleting {
                 manifest::abandon(&context.kcp, cause, manifest).await.map_err(failure)?;
             }

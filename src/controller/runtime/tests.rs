@@ -12,7 +12,7 @@ fn kyma(requested: Option<&str>, handled: Option<&str>) -> Kyma {
 
 #[track_caller]
 fn check(trigger: Trigger, kyma: &Kyma, expected: bool) {
-    assert_eq!(looks(Triggers::from(trigger), kyma), expected, "{}", trigger.name());
+    assert_eq!(looks(Triggers::from(trigger), kyma, &[]), expected, "{}", trigger.name());
 }
 
 #[test]
@@ -43,4 +43,17 @@ fn our_own_write_counts_until_the_watch_has_caught_up() {
     assert!(!is_newer(&version("10"), &version("10")));
     assert!(!is_newer(&version("x"), &version("9")), "what is no number is not compared");
     assert!(!is_newer(&None, &version("9")));
+}
+
+#[test]
+fn a_request_on_a_manifest_is_one_for_its_runtime() {
+    let manifest = |requested: Option<&str>| {
+        let mut manifest = Manifest::default();
+        manifest.metadata.annotations =
+            requested.map(|value| [(annotation::RECONCILE_REQUESTED_AT.to_owned(), value.to_owned())].into());
+        [Arc::new(manifest)]
+    };
+    let triggers = Triggers::from(Trigger::Requested);
+    assert!(looks(triggers, &kyma(None, None), &manifest(Some("now"))));
+    assert!(!looks(triggers, &kyma(None, None), &manifest(None)));
 }
