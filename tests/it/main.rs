@@ -8,6 +8,7 @@ mod daemon;
 mod demo;
 mod deploy;
 mod diagnostics;
+mod diff;
 mod git;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]

@@ -1,0 +1,440 @@
+//! What `tidegate diff` says of changes to the example, run as a user runs it.
+//!
+//! The expected output of a change is `diff/<change>.txt`; `UPDATE_GOLDEN=1 cargo test --test it diff::` writes it anew,
+//! to be reviewed like code. Commits are shown as `<commit>`: they have another id in every run.
+
+use std::{
+    env, fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tidegate::testbed::Repository;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/landscape");
+const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/diff");
+
+const CACHE: &str = "modules/cache/module-release-meta.yaml";
+const PROD: &str = "landscapes/prod/kyma.yaml";
+const DEV: &str = "landscapes/dev/kyma.yaml";
+
+/// The example as a repository of its own, committed.
+struct Stage {
+    folder: tempfile::TempDir,
+    repository: Repository,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let folder = tempfile::tempdir().unwrap();
+        let repository = Repository::init(&folder.path().join("repo")).unwrap();
+        copy(Path::new(EXAMPLE), repository.path());
+        repository.commit("the example").unwrap();
+        Stage { folder, repository }
+    }
+
+    fn write(&self, file: &str, text: &str) -> &Stage {
+        self.repository.write(file, text).unwrap();
+        self
+    }
+
+    fn replace(&self, file: &str, from: &str, to: &str) -> &Stage {
+        self.repository.replace(file, from, to).unwrap();
+        self
+    }
+
+    fn remove(&self, file: &str) -> &Stage {
+        self.repository.remove(file).unwrap();
+        self
+    }
+
+    fn commit(&self) -> &Stage {
+        self.repository.commit("a change").unwrap();
+        self
+    }
+
+    /// A file beside the repository.
+    fn beside(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// Runs git in the repository, as nobody in particular.
+    fn git(&self, arguments: &[&str]) {
+        let mut command = Command::new("git");
+        command.current_dir(self.repository.path()).args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("diff").args(arguments).current_dir(self.repository.path()).env("NO_COLOR", "1");
+        command.output().unwrap()
+    }
+
+    /// Standard output and exit code.
+    #[track_caller]
+    fn text(&self, arguments: &[&str], code: i32) -> String {
+        let output = self.run(arguments);
+        let (out, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{out}{errors}");
+        without_commits(&out)
+    }
+
+    /// The report as JSON.
+    #[track_caller]
+    fn json(&self, arguments: &[&str], code: i32) -> Value {
+        let all: Vec<&str> = arguments.iter().chain(&["-o", "json"]).copied().collect();
+        serde_json::from_str(&self.text(&all, code)).unwrap()
+    }
+
+    /// The error of a command that cannot be carried out.
+    #[track_caller]
+    fn error(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+fn without_commits(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("@sha1:") {
+        shown.push_str(before);
+        shown.push_str("@sha1:<commit>");
+        rest = &behind[40..];
+    }
+    shown + rest
+}
+
+#[track_caller]
+fn check(name: &str, text: &str) {
+    let path = PathBuf::from(EXPECTED).join(format!("{name}.txt"));
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    let differs = expected.lines().zip(text.lines()).position(|(a, b)| a != b);
+    let line = differs.unwrap_or_else(|| expected.lines().count().min(text.lines().count()));
+    assert!(
+        expected == text,
+        "{} differs at line {}:\n  expected: {}\n  found:    {}",
+        path.display(),
+        line + 1,
+        expected.lines().nth(line).unwrap_or_default(),
+        text.lines().nth(line).unwrap_or_default(),
+    );
+}
+
+/// What happens to which kinds of objects, and how often: `change ConfigMap ×2`.
+fn script(report: &Value) -> Vec<String> {
+    let differences = report["differences"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    differences
+        .iter()
+        .map(|one| {
+            format!(
+                "{} {} {} {}",
+                text(&one["target"]),
+                text(&one["action"]),
+                text(&one["object"]["kind"]),
+                text(&one["object"]["name"])
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_channel_that_is_bumped() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    check("bump", &stage.text(&[], 1));
+}
+
+#[test]
+fn a_module_that_is_removed() {
+    let stage = Stage::new();
+    stage.replace(PROD, "    - name: mailer\n", "");
+    check("module-removed", &stage.text(&[], 1));
+}
+
+#[test]
+fn a_broken_template_and_its_bump_change_no_runtime() {
+    let stage = Stage::new();
+    stage.replace("modules/cache/1.1.0/module-template.yaml", "moduleName: cache", "moduleNam: cache");
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    check("broken", &stage.text(&[], 3));
+}
+
+#[test]
+fn a_version_that_goes_back_is_refused() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.1.0", "version: 1.0.0");
+    check("downgrade", &stage.text(&[], 1));
+}
+
+#[test]
+fn an_allowed_version_goes_back() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.1.0", "version: 1.0.0");
+    let annotation = "  namespace: kcp-system\n  annotations:\n    tidegate.dev/allow-downgrade: cache-1.0.0\n";
+    stage.replace(CACHE, "  namespace: kcp-system\n", annotation);
+    let report = stage.json(&[], 1);
+    assert_eq!(report["held"], Value::Array(Vec::new()));
+    assert!(script(&report).contains(&"runtime change Deployment cache-manager".to_owned()), "{:?}", script(&report));
+}
+
+#[test]
+fn a_runtime_that_goes_waits_for_somebody() {
+    let stage = Stage::new();
+    stage.remove("landscapes/prod/kyma.yaml");
+    check("runtime-removed", &stage.text(&[], 1));
+}
+
+#[test]
+fn while_errors_stand_nothing_goes() {
+    let stage = Stage::new();
+    stage.remove("landscapes/prod/kyma.yaml").write("broken.yaml", "a: [");
+    let report = stage.json(&[], 3);
+    assert_eq!(script(&report), Vec::<String>::new());
+    assert_eq!(report["held"][0]["why"], "kept");
+}
+
+#[test]
+fn a_template_that_is_overridden() {
+    let stage = Stage::new();
+    let source = stage.beside(
+        "source.yaml",
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n\
+         spec: {url: \"https://git.example.org/a.git\", templates: templates}\n",
+    );
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    istio-injection: enabled\n";
+    stage.write("templates/skr/namespace.yaml", namespace);
+    check("template", &stage.text(&["--source-file", &source], 1));
+}
+
+#[test]
+fn a_dirty_tree_is_compared_as_it_lies_there() {
+    let stage = Stage::new();
+    stage.git(&["checkout", "-q", "-b", "work"]);
+    stage.replace(DEV, "    - name: tracing-agent\n", "").commit();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let new = fs::read_to_string(stage.repository.path().join(DEV)).unwrap().replace("name: dev\n", "name: extra\n");
+    stage.write("landscapes/dev/extra.yaml", &new);
+    let all = script(&stage.json(&[], 1));
+    assert!(all.contains(&"kcp create Kyma extra".to_owned()), "untracked: {all:?}");
+    assert!(all.contains(&"kcp change ModuleReleaseMeta cache".to_owned()), "not committed: {all:?}");
+    assert!(all.contains(&"kcp change Kyma dev".to_owned()), "committed on the branch: {all:?}");
+    let committed = script(&stage.json(&["--to", "HEAD"], 1));
+    assert!(!committed.contains(&"kcp create Kyma extra".to_owned()), "{committed:?}");
+}
+
+#[test]
+fn without_from_the_merge_base_is_the_old_side() {
+    let stage = Stage::new();
+    stage.git(&["checkout", "-q", "-b", "work"]);
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0").commit();
+    stage.git(&["checkout", "-q", "main"]);
+    stage.replace(PROD, "    - name: mailer\n", "").commit();
+    stage.git(&["checkout", "-q", "work"]);
+    let report = stage.json(&[], 1);
+    let expected = "main@sha1:<commit>";
+    assert_eq!(report["subject"]["from"], expected);
+    let all = script(&report);
+    assert!(!all.iter().any(|one| one.contains("delete Manifest")), "what main did since is not ours: {all:?}");
+    assert!(script(&stage.json(&["--from", "main"], 1)).iter().any(|one| one.contains("Kyma prod")));
+}
+
+#[test]
+fn nothing_differs_where_nothing_was_touched() {
+    let stage = Stage::new();
+    let report = stage.json(&[], 0);
+    assert_eq!(script(&report), Vec::<String>::new());
+    // A comment and the order of fields mean nothing.
+    stage.replace(CACHE, "# Which version each channel has.", "# Another word.");
+    stage.replace(
+        CACHE,
+        "  moduleName: cache\n  ocmComponentName: example.org/module/cache\n",
+        "  ocmComponentName: example.org/module/cache\n  moduleName: cache\n",
+    );
+    assert_eq!(script(&stage.json(&[], 0)), Vec::<String>::new());
+}
+
+#[test]
+fn one_target_is_shown_alone() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let kcp = script(&stage.json(&["--target", "kcp"], 1));
+    assert!(kcp.iter().all(|one| one.starts_with("kcp ")) && !kcp.is_empty(), "{kcp:?}");
+    let dev = stage.json(&["--target", "dev"], 1);
+    assert_eq!(dev["summary"]["runtimesCompared"], 1);
+    assert!(
+        script(&dev).iter().all(|one| !one.contains("Manifest")),
+        "dev is on the other channel: {:?}",
+        script(&dev)
+    );
+    assert!(stage.error(&["--target", "nobody"]).contains("there is no target `nobody`"));
+}
+
+#[test]
+fn no_link_of_a_work_tree_is_followed() {
+    let stage = Stage::new();
+    let folder = stage.folder.path().join("secrets");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("kyma.yaml"), "apiVersion: planted-value\n").unwrap();
+    symlink("/proc/self/environ", stage.repository.path().join("x.yaml")).unwrap();
+    symlink(&folder, stage.repository.path().join("landscapes/linked")).unwrap();
+    for format in ["text", "json", "markdown", "sarif", "github", "junit"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["diff", "-o", format]).current_dir(stage.repository.path()).env("PLANTED", "planted-value");
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{format}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.contains("planted-value"), "{format}: {text}");
+        assert!(text.contains("links are not followed"), "{format}: {text}");
+    }
+}
+
+#[test]
+fn a_crd_and_its_custom_resource_come_in_one_commit() {
+    let stage = Stage::new();
+    let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+        metadata: {name: things.example.org}\nspec:\n  group: example.org\n  scope: Namespaced\n  \
+        names: {plural: things, singular: thing, kind: Thing}\n  versions:\n    - name: v1\n      served: true\n      \
+        storage: true\n      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}\n---\n\
+        apiVersion: example.org/v1\nkind: Thing\nmetadata: {name: first}\nspec: {size: 1}\n";
+    stage.write("modules/cache/1.0.0/objects/thing.yaml", crd);
+    let report = stage.json(&[], 1);
+    let all = script(&report);
+    let position = |wanted: &str| all.iter().position(|one| one == wanted);
+    let crd = position("runtime create CustomResourceDefinition things.example.org");
+    let thing = position("runtime create Thing first");
+    assert!(crd.is_some() && crd < thing, "{all:?}");
+    let thing = &report["differences"][thing.unwrap()];
+    assert_eq!(thing["object"]["namespace"], "default", "its CRD says that it lives in a namespace");
+}
+
+const LANDSCAPE: &str = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "WRITTEN", "kymas": [
+{"namespace": "kcp-system", "name": "customer-1", "channel": "regular", "modules": [{"name": "cache"}], "installed": [{"name": "cache", "channel": "regular", "version": "1.0.0"}]},
+{"namespace": "kcp-system", "name": "customer-2", "channel": "fast", "modules": [{"name": "mailer"}]}
+]}"#;
+
+#[test]
+fn a_landscape_file_brings_runtimes_that_git_does_not_declare() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let written = "2999-01-01T00:00:00Z";
+    let file = stage.beside("landscape.json", &LANDSCAPE.replace("WRITTEN", written));
+    let report = stage.json(&["--landscape", &file], 1);
+    assert_eq!(report["summary"]["runtimesTotal"], 4);
+    assert_eq!(report["moves"][0]["runtimes"], 2, "prod and customer-1");
+    let manifests = report["differences"].as_array().unwrap().iter().find(|one| one["object"]["kind"] == "Manifest");
+    assert_eq!(manifests.unwrap()["objects"], 2, "one difference, two runtimes: {report:#}");
+    assert_eq!(report["diagnostics"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn an_old_landscape_file_is_a_warning() {
+    let stage = Stage::new();
+    let file = stage.beside("landscape.json", &LANDSCAPE.replace("WRITTEN", "2020-01-01T00:00:00Z"));
+    let output = stage.run(&["--landscape", &file, "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("was written at 2020-01-01T00:00:00Z, more than 24h"), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["diagnostics"][0]["code"], "landscape-old");
+    assert_eq!(report["subject"]["landscapeWritten"], "2020-01-01T00:00:00Z", "{report:#}");
+    let output = stage.run(&["--landscape", &file, "--max-age", "1000000h", "-o", "json"]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_bad_landscape_file_is_one_sentence_with_its_line() {
+    let stage = Stage::new();
+    let file = stage.beside("landscape.json", &LANDSCAPE.replace("\"installed\"", "\"instaled\""));
+    let error = stage.error(&["--landscape", &file]);
+    assert!(error.contains("landscape.json:1:"), "{error}");
+    let file =
+        stage.beside("landscape.yaml", "apiVersion: tidegate.dev/v1alpha1\nkind: Landscape\nwritten: now\nkymas: []\n");
+    let error = stage.error(&["--landscape", &file]);
+    assert!(error.contains("landscape.yaml:1: `now` is no time"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn the_runtime_decides_where_it_is_told_to() {
+    let stage = Stage::new();
+    stage.replace(PROD, "  annotations:\n", "  annotations:\n    tidegate.dev/modules-from: runtime\n").commit();
+    stage.replace(PROD, "    - name: mailer\n", "");
+    let report = stage.json(&["--from", "HEAD"], 1);
+    assert_eq!(script(&report), ["kcp change Kyma prod"]);
+    assert_eq!(report["held"][0]["why"], "decided-by-runtime");
+    let unknown = report["unknown"].as_array().unwrap();
+    assert!(
+        unknown.iter().any(|one| one["value"] == "module lists of runtimes that decide by themselves"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn values_of_secrets_are_masked_and_two_runs_print_the_same() {
+    let stage = Stage::new();
+    let secret = |value: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: token, namespace: kyma-system}}\nstringData: {{token: {value}, same: {value}}}\n"
+        )
+    };
+    stage.write("modules/cache/1.0.0/objects/secret.yaml", &secret("planted-old")).commit();
+    stage.write("modules/cache/1.0.0/objects/secret.yaml", &secret("planted-new"));
+    for format in ["text", "json", "markdown", "sarif", "github", "gitlab", "junit"] {
+        let run = || stage.run(&["--from", "HEAD", "-o", format]).stdout;
+        let first = run();
+        let text = String::from_utf8_lossy(&first);
+        assert!(!text.contains("planted"), "{format}: {text}");
+        assert_eq!(first, run(), "{format}: byte for byte");
+    }
+    let report = stage.json(&["--from", "HEAD"], 1);
+    let secret =
+        report["differences"].as_array().unwrap().iter().find(|one| one["object"]["kind"] == "Secret").unwrap();
+    let data = &secret["new"]["stringData"];
+    assert_eq!(data["token"], data["same"], "equal values look equal");
+    assert_ne!(data["token"], secret["old"]["stringData"]["token"]);
+}
+
+#[test]
+fn a_shallow_clone_is_told_what_to_do() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0").commit();
+    stage.git(&["branch", "old", "HEAD~1"]);
+    let from = format!("file://{}", stage.repository.path().display());
+    let target = stage.folder.path().join("shallow");
+    stage.git(&["clone", "-q", "--depth", "1", &from, target.to_str().unwrap()]);
+    let error = stage.error(&[target.to_str().unwrap(), "--from", "HEAD~1"]);
+    assert!(error.contains("it is a shallow clone without `HEAD~1`; run `git fetch --unshallow`"), "{error}");
+}
+
+#[test]
+fn a_folder_without_commits_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let stage = Stage { repository: Repository::init(&folder.path().join("repo")).unwrap(), folder };
+    let error = stage.error(&[]);
+    assert!(error.contains("it has no commit yet"), "{error}");
+}
