@@ -14,7 +14,8 @@ pub struct Cause {
     pub revision: Option<Arc<str>>,
     /// The file and line behind it.
     pub place: Option<Place>,
-    /// What made us look: `event`, `requested`, `git`, `drift`, `resync`, `retry`, in priority order, joined by `+`.
+    /// What made us look: `event`, `requested`, `git`, `drift`, `resync`, `retry`, in priority order, joined by `+`;
+    /// `report` for a Kubernetes Event, which says what a pass had to tell.
     pub trigger: Option<Arc<str>>,
 }
 

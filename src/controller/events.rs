@@ -109,6 +109,8 @@ struct Shared {
 /// Events that wait to be written. A rollout over thousands of runtimes says more than anybody reads; what is beyond is
 /// dropped.
 const WAITING_MAX: usize = 512;
+/// What the audit says made us write an Event: a pass had something to tell.
+const TRIGGER: &str = "report";
 /// Longest note that the API server accepts.
 const NOTE_BYTES_MAX: usize = 1024;
 
@@ -165,10 +167,11 @@ impl Writer {
     /// Writes Events until there is no recorder any more.
     pub async fn run(mut self, kcp: Arc<Cluster>) {
         let kind = Kind::new(Gvk::new("events.k8s.io", "v1", "Event"), "events", true);
+        let cause = Cause::trigger(TRIGGER);
         while let Some(event) = self.events.recv().await {
             let now = Timestamp::now();
             let (key, body) = body(&event, &self.instance, now);
-            match kcp.create(&Cause::default(), &kind, &kind.id(&key), body.to_string().into()).await {
+            match kcp.create(&cause, &kind, &kind.id(&key), body.to_string().into()).await {
                 // Events of a process that does not lead are nobody's news.
                 Ok(_) | Err(Error::NotLeading) => {}
                 Err(error) => tracing::warn!(reason = error.reason(), event = event.reason, "event not written"),
