@@ -31,6 +31,10 @@ pub struct Record {
     pub code: u16,
     /// The path and the query.
     pub uri: String,
+    /// When the server got the request, in RFC 3339 with microseconds: such times sort as texts.
+    pub received: String,
+    /// When the server had answered, likewise.
+    pub answered: String,
 }
 
 /// How often what was asked, by user, verb, resource and code.
@@ -125,6 +129,10 @@ struct Event {
     user_agent: String,
     object_ref: Option<ObjectRef>,
     response_status: Option<ResponseStatus>,
+    #[serde(default)]
+    request_received_timestamp: String,
+    #[serde(default)]
+    stage_timestamp: String,
 }
 
 #[derive(Deserialize)]
@@ -179,6 +187,8 @@ impl Event {
             name: object.name,
             code: self.response_status.map_or(0, |status| status.code),
             uri: self.request_uri,
+            received: self.request_received_timestamp,
+            answered: self.stage_timestamp,
         })
     }
 }
