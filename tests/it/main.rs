@@ -14,9 +14,11 @@ mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
 mod outputs;
+mod removal;
 mod runtimes;
 mod source;
 mod stage;
+mod telling;
 mod testbed;
 mod tidy;
 mod validate;

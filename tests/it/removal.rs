@@ -1,0 +1,428 @@
+//! How things come to a runtime and leave it again: recorded before they exist, removed in Lifecycle Manager's order,
+//! kept where they hold data; and what becomes of a runtime that nobody can reach.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Output,
+    sync::{Arc, Mutex},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, WatchEvent, WatchParams},
+};
+use serde_json::{Value, json};
+use tidegate::{api::Manifest, testbed::Record};
+
+use crate::{
+    harness::{self, eventually, holds},
+    stage::{self, QUIET, Stage, USER, read},
+};
+
+const KYMA: &str = "operator.kyma-project.io/v1beta2";
+const SOURCE: &str = "tidegate.dev/v1alpha1";
+
+async fn api(client: &kube::Client, version: &str, kind: &str, namespace: &str) -> Api<kube::api::DynamicObject> {
+    let sample = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
+    harness::api_of(client, &sample).await.expect("a kind that is served")
+}
+
+async fn merge(client: &kube::Client, (version, kind): (&str, &str), namespace: &str, name: &str, patch: Value) {
+    let api = api(client, version, kind, namespace).await;
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+}
+
+async fn delete(client: &kube::Client, (version, kind): (&str, &str), namespace: &str, name: &str) {
+    api(client, version, kind, namespace).await.delete(name, &DeleteParams::default()).await.expect("a delete");
+}
+
+async fn suspend(stage: &Stage) {
+    merge(&stage.kcp, (SOURCE, "GitSource"), "kcp-system", "landscape", json!({"spec": {"suspend": true}})).await;
+    stage
+        .until("it is suspended", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["conditions"].to_string().contains("Suspended")
+        })
+        .await;
+}
+
+/// Runs a command with the administrator's kubeconfig.
+async fn command(stage: &Stage, arguments: &[&str]) -> Output {
+    let kubeconfig = stage.log().with_file_name("admin.kubeconfig");
+    std::fs::write(&kubeconfig, stage.landscape.kcp.kubeconfig().text()).expect("a file");
+    tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(arguments)
+        .arg("--kubeconfig")
+        .arg(&kubeconfig)
+        .output()
+        .await
+        .expect("the command runs")
+}
+
+/// What our user asked of a server, in the order of the answers.
+fn requests(server: &tidegate::testbed::ControlPlane, mark: u64) -> Vec<Record> {
+    let records = server.audit().expect("audited").since(mark).expect("an audit log");
+    records.into_iter().filter(|record| record.user == USER).collect()
+}
+
+const WATCHER: &str = r"apiVersion: operator.kyma-project.io/v1beta2
+kind: Watcher
+metadata:
+  name: watcher
+  namespace: kcp-system
+  labels: {operator.kyma-project.io/managed-by: lifecycle-manager}
+spec:
+  serviceInfo: {name: tidegate-events, namespace: kcp-system, port: 8082}
+  labelsToWatch: {operator.kyma-project.io/watched-by: kyma}
+  field: spec
+  resourceToWatch: {group: operator.kyma-project.io, version: '*', resource: kymas}
+  gateway: {selector: {matchLabels: {app: watcher-gateway}}}
+";
+
+/// Objects that hold users' data: what merely leaves a module must not take it along.
+const DATA: &str = r#"apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: boxes.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {kind: Box, plural: boxes, singular: box, listKind: BoxList}
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: store-data}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: store, namespace: kyma-system}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: store-old, namespace: kyma-system}
+"#;
+
+/// The objects of [`DATA`] that stay until somebody says otherwise.
+const KEPT: [(&str, &str, &str, &str); 3] = [
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "boxes.example.org"),
+    ("v1", "Namespace", "", "store-data"),
+    ("v1", "PersistentVolumeClaim", "kyma-system", "store"),
+];
+
+/// A landscape with three modules, of which `store` drops its data's objects in its second version.
+async fn stage_with_data() -> Stage {
+    let mut files = stage::files(1);
+    files.extend(stage::module("store", "1.0.0", "one"));
+    files.extend(stage::module("store", "1.1.0", "two"));
+    files.push(("modules/store/1.0.0/objects/data.yaml".to_owned(), DATA.to_owned()));
+    files.push(("modules/store/release.yaml".to_owned(), stage::release("store", &[("regular", "1.0.0")])));
+    files.push(("watcher.yaml".to_owned(), WATCHER.to_owned()));
+    files.retain(|(path, _)| !path.starts_with("kymas/"));
+    files.push(("kymas/one.yaml".to_owned(), stage::kyma("one", &["cache", "mailer", "store"])));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    Stage::new(1, &files).await
+}
+
+/// `ConfigMap kyma-system/cache-a`, for each entry of an inventory.
+type Synced = BTreeSet<String>;
+
+/// Every state of every Manifest that has a status, in order: the inventory that it then had.
+type Inventories = Arc<Mutex<BTreeMap<String, Vec<Synced>>>>;
+
+/// Follows the inventories from now on.
+async fn follow(stage: &Stage) -> Inventories {
+    let found = Inventories::default();
+    let api: Api<Manifest> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+    let mut events = api.watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+    let follower = Arc::clone(&found);
+    tokio::spawn(async move {
+        while let Ok(Some(event)) = events.try_next().await {
+            let (WatchEvent::Added(manifest) | WatchEvent::Modified(manifest)) = event else { continue };
+            let Some(status) = manifest.status else { continue };
+            let entry =
+                |one: &tidegate::api::manifest::SyncedObject| format!("{} {}/{}", one.kind, one.namespace, one.name);
+            let synced = status.synced.iter().map(entry).collect();
+            let name = manifest.metadata.name.unwrap_or_default();
+            follower.lock().expect("no panic holds it").entry(name).or_default().push(synced);
+        }
+    });
+    found
+}
+
+/// `ConfigMap kyma-system/cache-a`, of a request; empty for what is not in the table.
+fn entry(record: &Record) -> String {
+    let kind = match record.resource.as_str() {
+        "configmaps" => "ConfigMap",
+        "clusterroles.rbac.authorization.k8s.io" => "ClusterRole",
+        "customresourcedefinitions.apiextensions.k8s.io" => "CustomResourceDefinition",
+        "persistentvolumeclaims" => "PersistentVolumeClaim",
+        "namespaces" => return format!("Namespace /{}", record.name),
+        _ => return String::new(),
+    };
+    format!("{kind} {}/{}", record.namespace, record.name)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_order() {
+    let stage = stage_with_data().await;
+    let skr = &stage.skrs[0];
+    let inventories = follow(&stage).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+
+    // Each object of a module came to be after the inventory that holds it was written.
+    let first: BTreeMap<String, Synced> = {
+        let all = inventories.lock().expect("no panic holds it");
+        all.iter().map(|(name, states)| (name.clone(), states[0].clone())).collect()
+    };
+    assert_eq!(first.len(), 3, "{first:?}");
+    let kcp = stage.landscape.kcp.audit().expect("audited").all().expect("an audit log");
+    let recorded: BTreeMap<&String, &String> = kcp
+        .iter()
+        .rev()
+        .filter(|record| record.resource == "manifests.operator.kyma-project.io/status" && record.code == 200)
+        .map(|record| (&record.name, &record.answered))
+        .collect();
+    let created: Vec<Record> = requests(&stage.landscape.skrs[0], 0)
+        .into_iter()
+        .filter(|record| record.is_write() && record.code == 201)
+        .collect();
+    let mut found = 0;
+    for record in &created {
+        let Some((manifest, _)) = first.iter().find(|(_, synced)| synced.contains(&entry(record))) else { continue };
+        found += 1;
+        assert!(recorded[manifest] < &record.received, "{} before its inventory: {}", record.name, recorded[manifest]);
+    }
+    // Three of each module, the CRD of `cache`, the four of `store`.
+    assert_eq!(found, 3 * 3 + 1 + 4, "{first:#?}");
+
+    // What holds data and merely vanishes stays, in the inventory too; all else goes.
+    stage.commit("modules/store/release.yaml", &stage::release("store", &[("regular", "1.1.0")]));
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "store-old").await;
+    stage
+        .until("the new version is there", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"].to_string().contains("\"version\":\"1.1.0\"") && kyma["status"]["state"] == "Ready"
+        })
+        .await;
+    for (_, kind, namespace, name) in KEPT {
+        let kept = read(skr, kind, namespace, name).await.unwrap_or_else(|| panic!("{kind} {name} stays"));
+        assert_eq!(kept["metadata"]["deletionTimestamp"], Value::Null, "{kind} {name}");
+    }
+    let manifests = api(&stage.kcp, KYMA, "Manifest", "kcp-system").await;
+    let store = first.keys().find(|name| name.starts_with("one-store-")).expect("a Manifest").clone();
+    let synced = manifests.get(&store).await.expect("there").data["status"]["synced"].to_string();
+    for (_, _, _, name) in KEPT {
+        assert!(synced.contains(&format!("\"{name}\"")), "{name} is still ours: {synced}");
+    }
+    // One that somebody lets go goes.
+    let enabled = json!({"metadata": {"annotations": {"tidegate.dev/prune": "enabled"}}});
+    merge(skr, ("v1", "Namespace"), "", "store-data", enabled).await;
+    let asked = command(&stage, &["reconcile", "kyma/one", "--wait", "--timeout=120s"]).await;
+    assert_eq!(asked.status.code(), Some(0), "{}", String::from_utf8_lossy(&asked.stderr));
+    stage.until_gone(skr, "Namespace", "", "store-data").await;
+
+    the_end(&stage, &first).await;
+}
+
+/// Deletes the Kyma and holds the requests that follow against the order of the upstream system.
+async fn the_end(stage: &Stage, manifests: &BTreeMap<String, Synced>) {
+    let skr = &stage.skrs[0];
+    for (kind, name) in [("ValidatingWebhookConfiguration", "skr-webhook"), ("Namespace", "kyma-system")] {
+        assert!(read(skr, kind, "", name).await.is_some(), "{kind} {name} is there to be removed");
+    }
+    assert!(read(skr, "Thing", "kyma-system", "cache-default").await.is_some());
+    suspend(stage).await;
+    let marks = stage.marks();
+    delete(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one").await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+
+    // The runtime loses webhook, catalog, Kyma, in this order.
+    let deleted = |records: &[Record]| -> Vec<String> {
+        let deletes = records.iter().filter(|record| record.verb == "delete" && record.code < 300);
+        deletes
+            .map(|record| format!("{} {}", record.resource.split('.').next().unwrap_or_default(), record.name))
+            .collect()
+    };
+    let all = deleted(&requests(&stage.landscape.skrs[0], marks[1]));
+    let at =
+        |what: &str| all.iter().position(|one| one == what).unwrap_or_else(|| panic!("{what} is deleted: {all:#?}"));
+    let steps = [
+        "validatingwebhookconfigurations skr-webhook",
+        "customresourcedefinitions moduletemplates.operator.kyma-project.io",
+        "customresourcedefinitions modulereleasemetas.operator.kyma-project.io",
+        "kymas default",
+        "customresourcedefinitions kymas.operator.kyma-project.io",
+    ];
+    assert!(steps.map(at).is_sorted(), "{all:#?}");
+    // Custom resources go before what understands them, and everything else before the definitions.
+    assert!(at("things cache-default") < at("configmaps cache-a"), "{all:#?}");
+    assert!(at("configmaps cache-a") < at("customresourcedefinitions things.example.org"), "{all:#?}");
+    assert!(
+        at("configmaps cache-a") < at("clusterroles cache")
+            || at("clusterroles cache") < at("customresourcedefinitions things.example.org")
+    );
+    // Disabled, a module takes all that it installed: also what stayed while it was installed.
+    at("customresourcedefinitions boxes.example.org");
+    at("persistentvolumeclaims store");
+    assert!(!all.iter().any(|one| one == "namespaces kyma-system"), "{all:#?}");
+
+    // In the control plane: all Manifests are asked to go, then end one by one, then the Kyma.
+    let records = stage.landscape.kcp.audit().expect("audited").since(marks[0]).expect("an audit log");
+    let asked: BTreeSet<&str> = records
+        .iter()
+        .filter(|record| record.verb == "delete" && record.resource == "manifests.operator.kyma-project.io")
+        .map(|record| record.name.as_str())
+        .collect();
+    assert_eq!(asked, manifests.keys().map(String::as_str).collect());
+    let last = |resource: &str, name: &str| {
+        let of = |record: &&Record| record.resource == resource && record.verb == "patch" && record.name == name;
+        records.iter().rfind(of).map(|record| record.answered.clone()).unwrap_or_else(|| panic!("{resource} {name}"))
+    };
+    let kyma = last("kymas.operator.kyma-project.io", "one");
+    for name in manifests.keys() {
+        assert!(last("manifests.operator.kyma-project.io", name) < kyma, "{name} outlives the Kyma");
+    }
+}
+
+/// What a condition of a Kyma says: status, reason, message.
+fn condition(kyma: &Value, type_: &str) -> String {
+    let all = kyma["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let of = all.iter().filter(|condition| condition["type"] == type_);
+    of.map(|one| format!("{} {} {}", one["status"], one["reason"], one["message"])).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_its_secret_is_gone() {
+    let mut files = stage::files(1);
+    let merging = stage::kyma("one", &["cache"])
+        .replace("metadata: {", "metadata: {annotations: {tidegate.dev/modules-from: merge}, ");
+    files.retain(|(path, _)| path != "kymas/one.yaml");
+    files.push(("kymas/one.yaml".to_owned(), merging));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    let skr = &stage.skrs[0];
+
+    // A user adds a module, and it stays; a user removes git's, and that comes back.
+    let modules = |names: &[&str]| {
+        let modules: Vec<Value> = names.iter().map(|name| json!({"name": name, "managed": true})).collect();
+        json!({"spec": {"modules": modules}})
+    };
+    merge(skr, (KYMA, "Kyma"), "kyma-system", "default", modules(&["cache", "mailer"])).await;
+    reconcile(&stage).await;
+    stage.until("the user's module is installed", skr, "ConfigMap", "kyma-system", "mailer-a", |_| true).await;
+    stage.kyma_in("one", "Ready").await;
+    merge(skr, (KYMA, "Kyma"), "kyma-system", "default", modules(&["mailer"])).await;
+    reconcile(&stage).await;
+    let kyma = read(skr, "Kyma", "kyma-system", "default").await.expect("there");
+    let names: BTreeSet<&str> =
+        kyma["spec"]["modules"].as_array().into_iter().flatten().filter_map(|module| module["name"].as_str()).collect();
+    assert_eq!(names, BTreeSet::from(["cache", "mailer"]));
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
+    // A module that its user takes back goes, git's stay.
+    merge(skr, (KYMA, "Kyma"), "kyma-system", "default", modules(&["cache"])).await;
+    reconcile(&stage).await;
+    stage.until_gone(skr, "ConfigMap", "kyma-system", "mailer-a").await;
+    stage.kyma_in("one", "Ready").await;
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
+
+    // Other credentials that are valid take effect without a restart.
+    let mark = stage.marks()[1];
+    let rotated =
+        stage.landscape.skrs[0].kubeconfig_of("rotated", Some("system:masters")).expect("a kubeconfig").text();
+    let mut secret = stage::access_secret("one", &stage.landscape.skrs[0]);
+    secret["data"]["config"] = Value::from(STANDARD.encode(rotated));
+    harness::apply(&stage.kcp, &secret).await;
+    delete(skr, ("v1", "ConfigMap"), "kyma-system", "cache-b").await;
+    reconcile(&stage).await;
+    stage.until("it is back", skr, "ConfigMap", "kyma-system", "cache-b", |_| true).await;
+    let since = stage.landscape.skrs[0].audit().expect("audited").since(mark).expect("an audit log");
+    let by = |user: &str| since.iter().any(|record| record.user == user && record.name == "cache-b");
+    assert!(by("rotated") && !by(USER), "the Secret's user repairs");
+
+    // Two Secrets are one too many: nothing is done until one is left.
+    let mut second = stage::access_secret("one", &stage.landscape.skrs[0]);
+    second["metadata"]["name"] = json!("another");
+    harness::apply(&stage.kcp, &second).await;
+    let kyma = stage.kyma_in("one", "Error").await;
+    let reachable = condition(&kyma, "tidegate.dev/Reachable");
+    assert!(
+        reachable.contains("AmbiguousAccessSecret")
+            && reachable.contains("access-one")
+            && reachable.contains("another"),
+        "{reachable}"
+    );
+    delete(&stage.kcp, ("v1", "Secret"), "kcp-system", "another").await;
+    stage.kyma_in("one", "Ready").await;
+
+    // Unreachable while it is being deleted: it says what it is at and why, and waits.
+    suspend(&stage).await;
+    stage.landscape.skrs[0].stop();
+    delete(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one").await;
+    let explains = |kyma: &Value| {
+        let operation = kyma["status"]["lastOperation"]["operation"].as_str().unwrap_or_default();
+        kyma["status"]["state"] == "Deleting"
+            && operation.contains("cannot be reached")
+            && operation.contains("access Secret is gone")
+            && condition(kyma, "tidegate.dev/Reachable").starts_with("\"False\"")
+    };
+    stage.until("it says what keeps it", &stage.kcp, "Kyma", "kcp-system", "one", explains).await;
+    holds("it waits", QUIET, async || match read(&stage.kcp, "Kyma", "kcp-system", "one").await {
+        Some(kyma) if kyma["status"]["state"] == "Deleting" => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    delete(&stage.kcp, ("v1", "Secret"), "kcp-system", "access-one").await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+    let left = api(&stage.kcp, KYMA, "Manifest", "kcp-system").await.list(&Default::default()).await.expect("a list");
+    assert!(left.items.is_empty(), "{:?}", left.items);
+}
+
+/// `tidegate reconcile kyma/one --wait`, which must end well.
+async fn reconcile(stage: &Stage) {
+    let output = command(stage, &["reconcile", "kyma/one", "--wait", "--timeout=120s"]).await;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with("Kyma kcp-system/one: done"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_our_definition_of_sources_leaves_everything_that_they_declared() {
+    let files: Vec<(String, String)> = stage::files(0);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(0, &files).await;
+    // Also where the source would take its objects along if it were deleted itself.
+    merge(&stage.kcp, (SOURCE, "GitSource"), "kcp-system", "landscape", json!({"spec": {"deletionPolicy": "Delete"}}))
+        .await;
+    stage.start();
+    let head = stage.repository.head().expect("a commit");
+    stage
+        .until("the source is applied", &stage.kcp, "GitSource", "kcp-system", "landscape", |source| {
+            source["status"]["appliedRevision"].as_str().is_some_and(|revision| revision.ends_with(&head))
+        })
+        .await;
+    let templates = api(&stage.kcp, KYMA, "ModuleTemplate", "kcp-system").await;
+    let before = templates.list(&Default::default()).await.expect("a list").items;
+    assert_eq!(before.len(), 3);
+    delete(&stage.kcp, ("apiextensions.k8s.io/v1", "CustomResourceDefinition"), "", "gitsources.tidegate.dev").await;
+    stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "gitsources.tidegate.dev").await;
+    eventually("the objects bear no mark any more", harness::SOON, async || {
+        let items = templates.list(&Default::default()).await.map_err(|error| error.to_string())?.items;
+        let marked = items
+            .iter()
+            .filter(|item| item.metadata.labels.iter().flatten().any(|(key, _)| key.starts_with("tidegate.dev/")));
+        if marked.count() == 0 { Ok(()) } else { Err("marked".to_owned()) }
+    })
+    .await;
+    let after = templates.list(&Default::default()).await.expect("a list").items;
+    let uids = |items: &[kube::api::DynamicObject]| -> BTreeSet<Option<String>> {
+        items.iter().map(|item| item.metadata.uid.clone()).collect()
+    };
+    assert_eq!(uids(&after), uids(&before));
+    assert!(after.iter().all(|item| item.metadata.deletion_timestamp.is_none()));
+}
