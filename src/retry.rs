@@ -49,5 +49,11 @@ pub fn jittered(delay: Duration, fraction: f64) -> Duration {
     delay + delay.mul_f64(fraction.clamp(0.0, 1.0) / 4.0)
 }
 
+/// When to ask a source again: after its interval and up to a tenth more, so that sources that start together drift apart.
+/// `fraction` is from 0 to 1 and comes from the caller's dice.
+pub fn poll(interval: Duration, fraction: f64) -> Duration {
+    interval + interval.mul_f64(fraction.clamp(0.0, 1.0) / 10.0)
+}
+
 #[cfg(test)]
 mod tests;

@@ -28,3 +28,13 @@ fn jitter_only_lengthens_and_by_a_quarter_at_most() {
     assert_eq!(jittered(second, 1.0), Duration::from_millis(1250));
     assert_eq!(jittered(second, 99.0), Duration::from_millis(1250));
 }
+
+#[test]
+fn polls_come_after_the_interval_and_up_to_a_tenth_later() {
+    let minute = Duration::from_secs(60);
+    let cases = [(-1.0, 60_000), (0.0, 60_000), (0.25, 61_500), (0.5, 63_000), (1.0, 66_000), (7.0, 66_000)];
+    for (fraction, milliseconds) in cases {
+        assert_eq!(poll(minute, fraction), Duration::from_millis(milliseconds), "{fraction}");
+    }
+    assert_eq!(poll(Duration::MAX / 2, 0.0), Duration::MAX / 2);
+}

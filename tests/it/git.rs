@@ -20,8 +20,8 @@ use self::{
     server::{Action, Server},
 };
 
-mod repository;
-mod server;
+pub(crate) mod repository;
+pub(crate) mod server;
 mod trees;
 
 fn remote(server: &Server) -> Remote {

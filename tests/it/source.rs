@@ -37,6 +37,9 @@ use tokio::{sync::OnceCell, task::JoinSet};
 
 use crate::harness::{self, SOON, eventually, holds};
 
+mod remote;
+mod rules;
+
 /// How long something that must not happen is waited for.
 const QUIET: Duration = Duration::from_secs(2);
 

@@ -25,7 +25,7 @@ use crate::{
     name::Key,
     object::{Digest, Gvk},
     queue::Trigger,
-    retry::Class,
+    retry::{self, Class},
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
     template::{self, Templates},
@@ -75,8 +75,8 @@ impl SourcePass<'_> {
     pub(super) async fn load(&self, progress: &mut Progress, terms: &Terms) {
         if self.is_due(progress, terms) {
             let result = self.look(progress, terms).await;
-            let spread = jitter(self.key, terms.interval);
-            progress.poll_at = Some(Instant::now() + terms.interval + spread);
+            let now = Instant::now();
+            progress.poll_at = Some(now + retry::poll(terms.interval, dice(self.key, now)));
             progress.fetching = Some(terms.fetching());
             self.note(progress, result);
         }
@@ -452,11 +452,11 @@ fn is_refusal(error: &git::Error) -> bool {
     )
 }
 
-/// Up to a tenth of the interval, the same for a source at each poll: sources that start together drift apart.
-fn jitter(key: &Key, interval: std::time::Duration) -> std::time::Duration {
-    let digest = Digest::of_bytes(format!("{key} {:?}", Instant::now()).as_bytes()).short();
+/// From 0 to 1: another for each source, and at each poll.
+fn dice(key: &Key, now: Instant) -> f64 {
+    let digest = Digest::of_bytes(format!("{key} {now:?}").as_bytes()).short();
     let roll = u32::from_str_radix(&digest[..4], 16).unwrap_or_default();
-    interval.mul_f64(f64::from(roll) / f64::from(0x1_0000) / 10.0)
+    f64::from(roll) / f64::from(0x1_0000)
 }
 
 // === impl Problem ===

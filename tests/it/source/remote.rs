@@ -1,0 +1,218 @@
+//! Sources behind TLS and credentials, and servers that misbehave: what the daemon makes of a GitSource's Secret, and
+//! that one bad server keeps nothing else from going on.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::api::PostParams;
+
+use super::*;
+use crate::git::{
+    repository::git,
+    server::{Action, Request, Server},
+};
+
+/// The `Fetched` condition: status and reason.
+async fn fetched(world: &World, source: &str) -> String {
+    let source = world.source(source).await;
+    let conditions = source.status.iter().flat_map(|status| &status.conditions);
+    conditions
+        .filter(|condition| condition.type_ == "Fetched")
+        .map(|condition| format!("{} {}", condition.status, condition.reason))
+        .collect()
+}
+
+/// Waits until a source could not be fetched, for this reason.
+async fn until_refused(world: &World, source: &str, reason: &str) {
+    let wanted = format!("False {reason}");
+    eventually(&format!("the status says {reason}"), SOON, async || {
+        let found = fetched(world, source).await;
+        (found == wanted).then_some(()).ok_or(found)
+    })
+    .await;
+}
+
+/// Replaces the Secret, and asks for a look: nothing tells the daemon of a Secret that it does not watch.
+async fn put_secret(world: &World, data: &[(&str, &[u8])], round: &str) {
+    write_secret(world, data).await;
+    world.annotate("landscape", names::annotation::RECONCILE_REQUESTED_AT, round).await;
+}
+
+async fn write_secret(world: &World, data: &[(&str, &[u8])]) {
+    let api = world.api::<Secret>();
+    let _ = api.delete("access", &DeleteParams::default()).await;
+    let secret = Secret {
+        metadata: kube::core::ObjectMeta { name: Some("access".to_owned()), ..Default::default() },
+        data: Some(data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect()),
+        ..Secret::default()
+    };
+    api.create(&PostParams::default(), &secret).await.unwrap();
+}
+
+/// Lets in who brings this header, and nobody else.
+fn guard(server: &Server, wanted: &str) {
+    let wanted = wanted.to_owned();
+    server.behave(move |request| match request.authorization() {
+        Some(found) if found == wanted => Action::Serve,
+        _ => {
+            Action::Answer(401, vec![("www-authenticate", "Basic realm=\"git\"".to_owned())], b"s3cret-answer".to_vec())
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_and_authority_come_from_the_secret_and_rotate() {
+    let mut world = World::new("access").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    let server = Server::start(world.folder.path());
+    guard(&server, "Bearer t0ken-one");
+    world.declare("landscape", json!({"url": server.url("repository"), "secretRef": {"name": "access"}})).await;
+    world.start().await;
+
+    until_refused(&world, "landscape", "SecretNotFound").await;
+    for (round, data) in [
+        &[("password-file", &b"t0ken-one"[..])][..],
+        &[("username", b"kim")],
+        &[("password", b"t0ken-one"), ("bearerToken", b"t0ken-one")],
+        &[("bearerToken", b"t0ken-\xff")],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        put_secret(&world, data, &format!("invalid-{round}")).await;
+        until_refused(&world, "landscape", "SecretInvalid").await;
+        put_secret(&world, &[("bearerToken", b"t0ken-one")], &format!("untrusted-{round}")).await;
+        until_refused(&world, "landscape", "CertificateNotTrusted").await;
+    }
+    let ca = ("ca.crt", &server.ca[..]);
+    put_secret(&world, &[("bearerToken", b"t0ken-bad"), ca], "wrong").await;
+    until_refused(&world, "landscape", "AuthenticationFailed").await;
+    // A line break at the end is part of no token.
+    put_secret(&world, &[("bearerToken", b"t0ken-one\n"), ca], "right").await;
+    world.settled("landscape", &commit).await;
+
+    // Rotated on both sides: the next poll is refused with what was kept, and succeeds with what the Secret says now.
+    guard(&server, &format!("Basic {}", STANDARD.encode("kim:t0ken-two")));
+    write_secret(&world, &[("username", b"kim"), ("password", b"t0ken-two"), ca]).await;
+    world.module("note", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    let before = server.requests().len();
+    world.daemon().push("landscape", queue::Trigger::Git);
+    world.settled("landscape", &commit).await;
+    let since: Vec<String> =
+        server.requests()[before..].iter().filter_map(Request::authorization).map(str::to_owned).collect();
+    assert_eq!(since.first().map(String::as_str), Some("Bearer t0ken-one"), "{since:?}");
+    assert!(since.iter().skip(1).all(|header| header.starts_with("Basic ")), "{since:?}");
+
+    // Taken back: what is in force stays, and nothing tells a token or what the server answered.
+    guard(&server, "Bearer t0ken-three");
+    world.daemon().push("landscape", queue::Trigger::Git);
+    until_refused(&world, "landscape", "AuthenticationFailed").await;
+    assert!(world.api::<ModuleTemplate>().get("note-1.0.0").await.is_ok());
+    let status = serde_json::to_string(&world.source("landscape").await.status).unwrap();
+    assert!(!status.contains("t0ken") && !status.contains("s3cret"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stalls_in_a_pack_holds_no_other_source_up() {
+    let mut world = World::new("stall").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    let server = Server::start(world.folder.path());
+    server.behave(|request| if request.is_for_pack() { Action::Stall(200) } else { Action::Serve });
+    write_secret(&world, &[("ca.crt", &server.ca)]).await;
+    // Each holds one of the four workers until its time-out.
+    for number in 0..3 {
+        let spec = json!({"url": server.url("repository"), "secretRef": {"name": "access"}, "timeout": "45s", "paths": ["none"]});
+        world.declare(&format!("stalled-{number}"), spec).await;
+    }
+    world.start().await;
+    eventually("all packs stall", SOON, async || {
+        let packs = server.requests().iter().filter(|request| request.is_for_pack()).count();
+        if packs == 3 { Ok(()) } else { Err(packs.to_string()) }
+    })
+    .await;
+    world.declare("landscape", json!({})).await;
+    world.settled_within("landscape", &commit, Duration::from_secs(20)).await;
+    world.module("note", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.settled_within("landscape", &commit, Duration::from_secs(20)).await;
+    let still = world.source("stalled-0").await.status.unwrap_or_default();
+    assert_eq!(still.attempted_revision, None, "it is still being fetched");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force() {
+    let mut world = World::new("cut").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    let server = Server::start(world.folder.path());
+    write_secret(&world, &[("ca.crt", &server.ca)]).await;
+    world.declare("landscape", json!({"url": server.url("repository"), "secretRef": {"name": "access"}})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+
+    world.repository.remove("a.yaml").unwrap();
+    world.module("note", &["1.0.0"], "1.0.0");
+    let next = world.commit();
+    let bad: [fn(&Request) -> Action; 3] = [
+        |request| if request.is_for_pack() { Action::Cut(150) } else { Action::Serve },
+        |request| if request.is_for_pack() { Action::Shorten(150) } else { Action::Serve },
+        |_| Action::Answer(200, vec![("content-type", "text/html".to_owned())], b"<html>s3cret-answer</html>".to_vec()),
+    ];
+    for behaviour in bad {
+        server.behave(behaviour);
+        world.restart().await;
+        world.daemon().push("landscape", queue::Trigger::Git);
+        eventually("it cannot be fetched, and says what stays in force", SOON, async || {
+            let source = world.source("landscape").await;
+            let fetched = condition(&source, "Fetched");
+            let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays in force"));
+            let told = fetched.message.contains("s3cret");
+            (fetched.status == "False" && in_force && !told).then_some(()).ok_or(fetched.message.clone())
+        })
+        .await;
+        world.api::<ModuleReleaseMeta>().delete("mail", &DeleteParams::default()).await.unwrap();
+        eventually("what was in force is enforced", SOON, async || {
+            world.api::<ModuleReleaseMeta>().get("mail").await.map(drop).map_err(text)
+        })
+        .await;
+        assert!(world.api::<Kyma>().get("a").await.unwrap().metadata.deletion_timestamp.is_none());
+        assert!(world.api::<ModuleTemplate>().get_opt("note-1.0.0").await.unwrap().is_none());
+    }
+    server.behave(|_| Action::Serve);
+    world.daemon().push("landscape", queue::Trigger::Git);
+    world.attempted("landscape", &next).await;
+    assert!(world.api::<ModuleTemplate>().get("note-1.0.0").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed() {
+    let mut world = World::new("rewrite").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let first = world.commit();
+    world.module("note", &["1.0.0"], "1.0.0");
+    let second = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &second).await;
+
+    git(world.repository.path(), &["reset", "-q", "--hard", &first]);
+    world.module("calendar", &["1.0.0"], "1.0.0");
+    let rewritten = world.commit();
+    world.daemon().push("landscape", queue::Trigger::Git);
+    until_refused(&world, "landscape", "Rewritten").await;
+    let status = world.source("landscape").await.status.unwrap();
+    assert_eq!(status.applied_revision, Some(format!("main@sha1:{second}")));
+    assert!(world.api::<ModuleTemplate>().get_opt("calendar-1.0.0").await.unwrap().is_none());
+
+    world.declare("landscape", json!({"allowRewrite": true})).await;
+    world.attempted("landscape", &rewritten).await;
+    assert!(world.api::<ModuleTemplate>().get("calendar-1.0.0").await.is_ok());
+    assert_eq!(ready(&world.source("landscape").await), "False PruneUnconfirmed");
+    assert!(world.api::<ModuleTemplate>().get("note-1.0.0").await.is_ok(), "its loss waits for a confirmation");
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &rewritten).await;
+    world.gone::<ModuleTemplate>("note-1.0.0").await;
+    world.settled("landscape", &rewritten).await;
+}
