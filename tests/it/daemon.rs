@@ -309,6 +309,76 @@ async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn told_to_stop_with_work_under_way_it_gives_the_lease_back_and_ends_well() {
+    let place = Place::new().await;
+    // A runtime that takes connections and answers none: whoever works on it waits.
+    let runtime = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    runtime.set_nonblocking(true).unwrap();
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+         clusters: [{{name: a, cluster: {{server: 'https://{}', certificate-authority-data: {}}}}}]\n\
+         users: [{{name: a, user: {{token: t}}}}]\n",
+        runtime.local_addr().unwrap(),
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, harness::kcp().await.authority().pem())
+    );
+    apply(
+        &place.client,
+        &json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "access-slow", "namespace": place.namespace,
+                "labels": {"operator.kyma-project.io/kyma-name": "slow"}},
+            "stringData": {"config": kubeconfig}}),
+    )
+    .await;
+    apply(
+        &place.client,
+        &json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "slow", "namespace": place.namespace}, "spec": {"channel": "regular"}}),
+    )
+    .await;
+    let mut daemon = place.start("first", &["--shutdown-timeout=2s"]);
+    daemon.until_ready().await;
+    let mut held = Vec::new();
+    eventually("the runtime is worked on", SOON, async || {
+        held.push(runtime.accept().map_err(|error| format!("{error}\n{}", daemon.process.log_tail()))?);
+        Ok(())
+    })
+    .await;
+    daemon.process.signal("TERM");
+    assert_eq!(daemon.until_ended().await, Some(0));
+    let log = std::fs::read_to_string(daemon.process.log()).unwrap();
+    let said = |message: &str| log.lines().any(|line| line.contains(&format!("\"msg\":\"{message}\"")));
+    assert!(said("told to stop") && said("stopped") && !log.contains("panicked"), "{log}");
+    // The Lease lasts for three minutes; that the next leads at once means that it was given back.
+    let next = place.start("second", &[]);
+    next.until_ready().await;
+}
+
+#[tokio::test]
+async fn options_are_printed_as_a_file_that_can_be_used_and_unknown_ones_are_refused_with_their_line() {
+    let folder = harness::folder();
+    let file = folder.path().join("tidegate.yaml");
+    let run = async |arguments: &[&str]| {
+        let output = tokio::process::Command::new(program()).arg("run").args(arguments).output().await.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    std::fs::write(&file, "# what we changed\nworkers: 3\nresync: 2m\n").unwrap();
+    let path = file.to_str().unwrap();
+    let (code, printed, problem) = run(&["--config", path, "--resync=90s", "--print-config"]).await;
+    assert_eq!(code, Some(0), "{problem}");
+    for line in ["workers: 3", "resync: 1m30s", "leaseDuration: 3m"] {
+        assert!(printed.lines().any(|found| found == line), "{line}: {printed}");
+    }
+    std::fs::write(&file, &printed).unwrap();
+    assert_eq!(run(&["--config", path, "--print-config"]).await, (Some(0), printed, String::new()));
+
+    std::fs::write(&file, "workers: 3\nworkres: 4\n").unwrap();
+    let (code, printed, problem) = run(&["--config", path, "--print-config"]).await;
+    assert_eq!((code, printed.as_str()), (Some(2), ""));
+    assert!(problem.contains("tidegate.yaml:2") && problem.contains("workres"), "{problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_our_kinds_it_waits_and_says_what_to_apply() {
     let server = harness::dedicated(Options { name: "bare".to_owned(), ..Options::default() }).await;
     let client = server.client().unwrap();
