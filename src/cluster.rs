@@ -101,7 +101,6 @@ pub struct Cluster {
     transport: Transport,
     kinds: discovery::Known,
     fresh: fresh::Fresh,
-    leadership: Option<Leadership>,
 }
 
 // === impl ClusterName ===
@@ -124,19 +123,13 @@ impl Cluster {
     /// A cluster as a configuration describes it. Makes no request.
     pub fn new(name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
         let transport = Transport::new(name.to_string().into(), config, limits)?;
-        Ok(Cluster {
-            name,
-            transport,
-            kinds: discovery::Known::default(),
-            fresh: fresh::Fresh::default(),
-            leadership: None,
-        })
+        Ok(Cluster { name, transport, kinds: discovery::Known::default(), fresh: fresh::Fresh::default() })
     }
 
     /// The same, but writes are refused while `leadership` does not hold.
     #[must_use]
     pub fn guarded(self, leadership: Leadership) -> Cluster {
-        Cluster { leadership: Some(leadership), ..self }
+        Cluster { transport: self.transport.led(leadership), ..self }
     }
 
     /// Which cluster it is.
@@ -444,9 +437,6 @@ impl Cluster {
 
     /// Makes a request that writes: refused while we do not lead, and recorded once it is answered.
     async fn write(&self, cause: &Cause, id: &ObjectId, ask: Ask) -> Result<Answer, Error> {
-        if self.leadership.as_ref().is_some_and(|leadership| !leadership.is_leading()) {
-            return Err(Error::NotLeading);
-        }
         let verb = ask.verb;
         let result = self.transport.ask(ask).await;
         audit::record(&self.name, verb, id, cause, result.as_ref().map(|answer| answer.status));

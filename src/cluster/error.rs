@@ -170,7 +170,8 @@ pub enum Error {
         /// What its conditions say.
         message: String,
     },
-    /// We are not the leader, or the lease could not be renewed in time: nothing may be written.
+    /// We are not the leader, or the lease could not be renewed in time: nothing may be written. A write that was under
+    /// way at that moment may have happened or not.
     #[error("nothing is written while another process leads")]
     NotLeading,
     /// How to reach a runtime is not said, or not in a way that we accept.

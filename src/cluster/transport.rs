@@ -1,5 +1,8 @@
 //! HTTP to one API server: bounded, counted, timed, never retried.
 //!
+//! A write that waits for its place is asked again whether we lead when it has one, and is given up if we cease to while
+//! it is under way: what leaves after another process took over could undo what that did.
+//!
 //! HTTP/1.1 over keep-alive connections, as many as requests may be under way. Measured with 2,000 small applies, 16 at
 //! a time, on loopback against kube-apiserver 1.36: HTTP/2 takes as long, a fifth more of our processor time, and lets one
 //! stalled connection stall every request to that cluster. The default stack of `kube` takes a fifth more as well (its
@@ -28,6 +31,7 @@ use tower::ServiceBuilder;
 use super::{
     breaker::Breaker,
     error::{self, Error, Target, Unreachable},
+    lease::Leadership,
 };
 
 /// What a cluster may cost.
@@ -77,6 +81,8 @@ pub(super) struct Transport {
     counters: Arc<[AtomicU64; Verb::ALL.len()]>,
     breaker: Arc<Breaker>,
     worn: AtomicBool,
+    /// Without it, writes always leave.
+    leadership: Option<Leadership>,
 }
 
 /// One request.
@@ -196,7 +202,13 @@ impl Transport {
             counters: Arc::default(),
             breaker: Arc::default(),
             worn: AtomicBool::new(false),
+            leadership: None,
         })
+    }
+
+    /// The same, but no write leaves while `leadership` does not hold.
+    pub(super) fn led(self, leadership: Leadership) -> Transport {
+        Transport { leadership: Some(leadership), ..self }
     }
 
     /// The same, with the breaker and counters of a client that it replaces.
@@ -236,6 +248,19 @@ impl Transport {
     /// Makes a request and reads its whole answer.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Answer, Error> {
         let _place = self.places.acquire().await.expect("this semaphore is never closed");
+        // Asked only now: a place may have been long in coming.
+        match self.leadership.as_ref().filter(|_| ask.verb.is_write()) {
+            None => self.exchange(ask).await,
+            Some(leadership) if !leadership.is_leading() => Err(Error::NotLeading),
+            Some(leadership) => tokio::select! {
+                answer = self.exchange(ask) => answer,
+                // Its connection may have been long in coming, too.
+                () = leadership.lost() => Err(Error::NotLeading),
+            },
+        }
+    }
+
+    async fn exchange(&self, ask: Ask) -> Result<Answer, Error> {
         let target = ask.target.clone();
         let (status, headers, body) = self
             .guarded(async {
