@@ -119,6 +119,12 @@ impl Cluster {
         Ok(state.applied.values().chain(discovered).find(same).cloned())
     }
 
+    /// Whether the API server says of itself that it serves a kind; asked anew if we thought so. Built-in kinds always are.
+    pub(super) async fn serves(&self, gvk: &Gvk) -> Result<bool, Error> {
+        self.kinds.forget(gvk);
+        self.kind(gvk).await.map(|kind| kind.is_some())
+    }
+
     async fn discover(&self) -> Result<Arc<Kinds>, Error> {
         let target = Target::Path("discovery");
         let ask = Ask::get("/apis".to_owned(), Verb::Get, target.clone()).header(ACCEPT, AGGREGATED);
@@ -128,11 +134,15 @@ impl Cluster {
         if let Some(kinds) = interned().get(&digest).and_then(Weak::upgrade) {
             return Ok(kinds);
         }
-        let wire: Groups = serde_json::from_slice(&answer.body).map_err(|error| Error::Answer {
-            cluster: self.transport.name(),
-            target,
-            message: position(&error),
-        })?;
+        let not_understood = |message| Error::Answer { cluster: self.transport.name(), target, message };
+        let wire: Groups = match serde_json::from_slice(&answer.body) {
+            Ok(Groups { kind, .. }) if kind != "APIGroupDiscoveryList" => {
+                // Something else in JSON would read as an API server without a single kind.
+                return Err(not_understood("it is no APIGroupDiscoveryList".to_owned()));
+            }
+            Ok(wire) => wire,
+            Err(error) => return Err(not_understood(position(&error))),
+        };
         let kinds = Arc::new(wire.kinds());
         let mut interned = interned();
         interned.retain(|_, kinds| kinds.strong_count() > 0);
@@ -144,6 +154,8 @@ impl Cluster {
 /// `APIGroupDiscoveryList`, as far as we read it.
 #[derive(Deserialize)]
 struct Groups {
+    #[serde(default)]
+    kind: String,
     #[serde(default)]
     items: Vec<Group>,
 }

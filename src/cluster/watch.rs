@@ -1,7 +1,9 @@
 //! Following the objects of one kind: a list in pages, then a watch from where the list stood, for as long as it takes.
 //!
 //! What is kept of each object is a projection that the caller chooses, never managedFields; a change that does not
-//! change the projection is no change. A kind that is not served is asked for again at a slow pace, and no error.
+//! change the projection is no change. A kind that is not served is asked for again at a slow pace, and no error; that it is
+//! not served is believed only if discovery says so as well, since what stands in front of an API server answers 404, too,
+//! and everything of that kind would seem to be gone.
 //! Connections that break are resumed where they were; a place that the API server no longer knows means a new list,
 //! whose difference to what is known is told like any other change.
 
@@ -264,22 +266,31 @@ where
             };
             // A watch that ran for a while and broke is no failure in a row.
             failures = if began.elapsed() > WATCH / 10 { 1 } else { failures + 1 };
-            let pause = self.pause(&error, failures);
+            let pause = match *error {
+                Error::NotServed { .. } if self.is_absent().await => self.absent(),
+                _ => self.pause(&error, failures),
+            };
             tokio::time::sleep(pause).await;
         }
     }
 
+    /// Whether a kind that is answered as not served is not served indeed. Whoever cannot tell keeps what is known.
+    async fn is_absent(&mut self) -> bool {
+        matches!(self.cluster.serves(&self.options.kind.gvk).await, Ok(false))
+    }
+
+    /// Takes note that the kind is not served; returns how long to wait.
+    fn absent(&mut self) -> Duration {
+        self.replace(BTreeMap::new());
+        self.say_synced();
+        retry::jittered(self.options.absent_pause, dice())
+    }
+
     /// How long to wait after an error, and what to say about it.
-    fn pause(&mut self, error: &Error, failures: u32) -> Duration {
+    fn pause(&self, error: &Error, failures: u32) -> Duration {
         let kind = &self.options.kind.gvk;
-        match error {
-            Error::NotServed { .. } => {
-                self.replace(BTreeMap::new());
-                self.say_synced();
-                return retry::jittered(self.options.absent_pause, dice());
-            }
-            Error::Expired { .. } if failures <= 1 => return Duration::ZERO,
-            _ => {}
+        if matches!(error, Error::Expired { .. }) && failures <= 1 {
+            return Duration::ZERO;
         }
         let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), dice());
         if failures > 1 {

@@ -9,6 +9,7 @@ mod demo;
 mod deploy;
 mod diagnostics;
 mod diff;
+mod fake;
 mod git;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
