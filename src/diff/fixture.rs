@@ -194,7 +194,7 @@ pub(super) fn report() -> Report {
             },
         ],
         diagnostics: vec![
-            Diagnostic::warning("landscape-file-old", "the landscape file is 26 hours old").hint("export it again"),
+            Diagnostic::warning("landscape-old", "the landscape file is 26 hours old").hint("export it again"),
             Diagnostic::error("unknown-field", "the schema has no field `chanel`")
                 .at(place("landscapes/dev/kyma.yaml", 7, 3))
                 .hint("did you mean `channel`?"),

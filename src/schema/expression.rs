@@ -19,7 +19,7 @@ use super::format;
 pub(crate) struct Expression {
     program: Program,
     text: String,
-    variables: BTreeSet<String>,
+    free: Free,
 }
 
 /// The functions that we have; an expression with another one is refused when it is compiled, not when it is first
@@ -98,7 +98,7 @@ impl Expression {
         if LOOPS_MAX < free.loops {
             return Err(format!("more than {LOOPS_MAX} macros that loop stand within each other"));
         }
-        Ok(Expression { variables: free.variables, text: text.to_owned(), program })
+        Ok(Expression { free, text: text.to_owned(), program })
     }
 
     /// What it gives in a context, or one sentence about why it gives nothing.
@@ -113,12 +113,23 @@ impl Expression {
 
     /// Whether it names a variable.
     pub(crate) fn names(&self, variable: &str) -> bool {
-        self.variables.contains(variable)
+        self.free.variables.contains(variable)
     }
 
     /// The variables that it takes from outside.
     pub(crate) fn variables(&self) -> &BTreeSet<String> {
-        &self.variables
+        &self.free.variables
+    }
+
+    /// What it asks of a variable: names of fields; `None` if it uses it as a whole.
+    pub(crate) fn fields_of(&self, variable: &str) -> Option<Vec<&str>> {
+        if self.free.fields.contains(variable) {
+            return None;
+        }
+        let field = |entry: &'_ String| -> Option<usize> {
+            entry.strip_prefix(variable)?.starts_with('.').then_some(variable.len() + 1)
+        };
+        Some(self.free.fields.iter().filter_map(|entry| field(entry).map(|start| &entry[start..])).collect())
     }
 }
 

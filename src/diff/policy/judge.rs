@@ -13,11 +13,14 @@ use crate::{
     },
     name::Key,
     object::Stage,
-    schema::expression::{self, Expression},
+    schema::expression,
 };
 
 /// Most evaluations of all rules together: some tens of seconds. Only a rule that asks for each runtime comes near.
 const EVALUATIONS_MAX: usize = 2_000_000;
+
+/// What is the same for all runtimes that a difference hits.
+const SHARED: [&str; 2] = ["count", "target"];
 
 /// Holds the differences of a report against rules, and puts what violates them into [`Report::findings`].
 pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, labels: &Labels) {
@@ -25,13 +28,23 @@ pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, label
     for rule in fail_on {
         by_name(&mut findings, report, *rule);
     }
-    let mut left = EVALUATIONS_MAX;
+    report.findings.extend(findings);
+    judge_with(report, policies, labels, EVALUATIONS_MAX);
+    report.checked.extend(fail_on.iter().map(|rule| name(*rule)));
+    report.checked.sort();
+    report.checked.dedup();
+}
+
+/// Holds the differences against rules in CEL, with so many evaluations at most.
+pub(super) fn judge_with(report: &mut Report, policies: &Policies, labels: &Labels, evaluations_max: usize) {
+    let mut findings = Vec::new();
+    let mut budget = Budget { left: evaluations_max, exceeded: false };
     let values: Vec<Values> =
         if policies.rules.is_empty() { Vec::new() } else { report.differences.iter().map(Values::of).collect() };
     for policy in &policies.rules {
         for (index, (difference, values)) in report.differences.iter().zip(&values).enumerate() {
             if policy.matches.holds(difference) {
-                findings.extend(policy.hold(difference, values, labels, &mut left).map(|message| Finding {
+                findings.extend(policy.hold(difference, values, labels, &mut budget).map(|message| Finding {
                     severity: policy.severity,
                     rule: policy.name.clone(),
                     message,
@@ -41,14 +54,14 @@ pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, label
             }
         }
     }
-    if left == 0 {
+    if budget.exceeded {
         findings.push(Finding {
             severity: Severity::Error,
             rule: "evaluations".to_owned(),
             message: format!(
                 "the policies ask for more than {} evaluations, so not all of them were made; match fewer differences, \
                  or do not ask for each `runtime`",
-                thousands(EVALUATIONS_MAX)
+                thousands(evaluations_max)
             ),
             difference: None,
             place: None,
@@ -57,10 +70,23 @@ pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, label
     report.findings.extend(findings);
     report.findings.sort();
     report.findings.dedup();
-    report.checked.extend(fail_on.iter().map(|rule| name(*rule)));
     report.checked.extend(policies.rules.iter().map(|policy| policy.name.clone()));
     report.checked.sort();
     report.checked.dedup();
+}
+
+/// How many evaluations may still be made.
+struct Budget {
+    left: usize,
+    exceeded: bool,
+}
+
+impl Budget {
+    fn take(&mut self) -> bool {
+        self.exceeded |= self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        !self.exceeded
+    }
 }
 
 fn name(rule: FailOn) -> String {
@@ -115,41 +141,55 @@ impl Match {
 
 impl Policy {
     /// What is wrong with a difference, if the rule does not hold.
-    fn hold(&self, difference: &Difference, values: &Values, labels: &Labels, left: &mut usize) -> Option<String> {
-        // Most rules ask for no runtime; then one evaluation speaks for all that the difference hits.
-        let asks = |expression: &Expression| expression.names("runtime");
-        let each = asks(&self.rule) || self.message_expression.as_ref().is_some_and(asks);
-        if !each || difference.runtimes.is_empty() {
-            *left = left.checked_sub(1)?;
-            let violation = self.evaluate(difference, values, &runtime(None, difference, labels))?;
-            return Some(violation);
-        }
-        let mut violated: Vec<(Key, String)> = Vec::new();
-        for key in &*difference.runtimes {
-            *left = left.checked_sub(1)?;
-            let violation = self.evaluate(difference, values, &runtime(Some(key), difference, labels));
-            violated.extend(violation.map(|message| (key.clone(), message)));
-        }
-        let (_, first) = violated.first()?;
-        let first = first.clone();
-        let keys: Vec<Key> = violated.into_iter().map(|(key, _)| key).collect();
-        Some(format!("{first} (in {})", words::names(&keys, words::NAMES_SHOWN)))
-    }
-
-    fn evaluate(&self, difference: &Difference, values: &Values, runtime: &CelValue) -> Option<String> {
+    fn hold(&self, difference: &Difference, values: &Values, labels: &Labels, budget: &mut Budget) -> Option<String> {
         let mut context = expression::context();
         for (name, value) in [("old", &values.old), ("new", &values.new), ("object", values.object())] {
             context.add_variable_from_value(name, value.clone());
         }
-        context.add_variable_from_value("runtime", runtime.clone());
         context.add_variable_from_value("action", CelValue::from(difference.action.as_str()));
-        let said = match self.rule.evaluate(&context) {
-            Ok(CelValue::Bool(true)) => return None,
-            Ok(CelValue::Bool(false)) => self.message(&context),
-            Ok(_) => format!("the rule `{}` gives something else than true or false", self.rule.text()),
-            Err(problem) => format!("the rule `{}` cannot be evaluated: {problem}", self.rule.text()),
+        let mut evaluate = |key: Option<&Key>| {
+            context.add_variable_from_value("runtime", runtime(key, difference, labels));
+            self.evaluate(&context)
         };
-        Some(format!("{said}: {}", words::sentence(difference)))
+        let sentence = words::sentence(difference);
+        if !self.asks_for_each() || difference.runtimes.is_empty() {
+            if !budget.take() {
+                return None;
+            }
+            return evaluate(None).map(|said| format!("{said}: {sentence}"));
+        }
+        let mut first = None;
+        let mut violated: Vec<Key> = Vec::new();
+        for key in &*difference.runtimes {
+            if !budget.take() {
+                break;
+            }
+            if let Some(said) = evaluate(Some(key)) {
+                first.get_or_insert(said);
+                violated.push(key.clone());
+            }
+        }
+        first.map(|said| format!("{said}: {sentence} (in {})", words::names(&violated, words::NAMES_SHOWN)))
+    }
+
+    /// Whether it asks for what differs between runtimes. Most rules do not; then one evaluation speaks for all that a
+    /// difference hits.
+    fn asks_for_each(&self) -> bool {
+        let shared = |field: &&str| SHARED.contains(field);
+        [Some(&self.rule), self.message_expression.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|expression| expression.fields_of("runtime").is_none_or(|fields| !fields.iter().all(shared)))
+    }
+
+    /// What is wrong, if the rule does not hold.
+    fn evaluate(&self, context: &cel::Context<'_, '_>) -> Option<String> {
+        match self.rule.evaluate(context) {
+            Ok(CelValue::Bool(true)) => None,
+            Ok(CelValue::Bool(false)) => Some(self.message(context)),
+            Ok(_) => Some(format!("the rule `{}` gives something else than true or false", self.rule.text())),
+            Err(problem) => Some(format!("the rule `{}` cannot be evaluated: {problem}", self.rule.text())),
+        }
     }
 
     fn message(&self, context: &cel::Context<'_, '_>) -> String {

@@ -1,4 +1,4 @@
-use super::*;
+use super::{judge::judge_with, *};
 use crate::diff::{
     fixture,
     model::{Difference, Report},
@@ -207,4 +207,40 @@ fn what_was_checked_is_named_whether_it_holds_or_not() {
     let policies = parse("- {name: b, rule: 'true'}\n- {name: a, rule: 'true'}\n").unwrap();
     judge(&mut report, &[FailOn::Delete], &policies, &Labels::new());
     assert_eq!(report.checked, ["a", "b", "fail-on: delete"]);
+}
+
+#[test]
+fn the_example_is_read_and_does_what_it_says() {
+    let policies = || parse(include_str!("../../../examples/ci/policies.yaml")).unwrap();
+    let crd = |served: bool| {
+        let version = serde_json::json!({"name": "v1", "served": served});
+        std::sync::Arc::new(serde_json::json!({"metadata": {"name": "a.b"}, "spec": {"versions": [version]}}))
+    };
+    let mut changed = fixture::difference();
+    changed.id = crate::object::ObjectId::new("apiextensions.k8s.io", "CustomResourceDefinition", "", "a.b");
+    (changed.old, changed.new) = (Some(crd(true)), Some(crd(false)));
+    let mut gone = Difference { action: Action::Delete, runtimes: fixture::keys(501), ..fixture::difference() };
+    gone.id = crate::object::ObjectId::new("", "Namespace", "", "a");
+    let mut report = Report { differences: vec![changed, gone], ..Report::default() };
+    judge(&mut report, &[], &policies(), &Labels::new());
+    let found: Vec<(&str, Severity)> = report.findings.iter().map(|one| (&*one.rule, one.severity)).collect();
+    let expected = [
+        ("namespaces-stay", Severity::Error),
+        ("versions-of-crds-stay", Severity::Error),
+        ("production-in-waves", Severity::Warning),
+    ];
+    assert_eq!(found, expected);
+    assert!(report.findings[1].message.starts_with("CustomResourceDefinition a.b stops to serve a version: "));
+}
+
+#[test]
+fn evaluations_are_bounded_and_their_end_is_no_silence() {
+    let mut report = Report { differences: vec![fixture::difference(); 3], ..Report::default() };
+    let policies = parse("- {name: a, rule: 'runtime.name != \"\"'}\n").unwrap();
+    judge_with(&mut report, &policies, &Labels::new(), 8);
+    assert_eq!(report.findings.len(), 1);
+    assert!(report.findings[0].message.contains("not all of them were made"), "{:?}", report.findings);
+    let mut report = Report { differences: vec![fixture::difference(); 3], ..Report::default() };
+    judge_with(&mut report, &policies, &Labels::new(), 9);
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
 }

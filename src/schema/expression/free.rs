@@ -12,6 +12,9 @@ use cel::{
 pub(super) struct Free {
     /// Variables that no macro of the expression declares.
     pub(super) variables: BTreeSet<String>,
+    /// Fields of them that are asked for by name, as `variable.field`; a variable that is used as a whole stands here by
+    /// itself.
+    pub(super) fields: BTreeSet<String>,
     /// How many macros that loop (`all`, `exists`, `map`, …) stand within each other, at most.
     pub(super) loops: usize,
 }
@@ -28,9 +31,9 @@ impl Free {
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => {}
             Expr::Ident(name) => {
-                // What begins with `@` is an accumulator that a macro makes.
-                if !name.starts_with('@') && !bound.contains(&name.as_str()) {
+                if is_free(name, bound) {
                     self.variables.insert(name.clone());
+                    self.fields.insert(name.clone());
                 }
             }
             Expr::Call(call) => {
@@ -52,7 +55,13 @@ impl Free {
             Expr::List(list) => list.elements.iter().for_each(|element| self.visit(element, bound, loops)),
             Expr::Map(map) => map.entries.iter().for_each(|entry| self.entry(&entry.expr, bound, loops)),
             Expr::Struct(fields) => fields.entries.iter().for_each(|entry| self.entry(&entry.expr, bound, loops)),
-            Expr::Select(select) => self.visit(&select.operand, bound, loops),
+            Expr::Select(select) => match &select.operand.expr {
+                Expr::Ident(name) if is_free(name, bound) => {
+                    self.variables.insert(name.clone());
+                    self.fields.insert(format!("{name}.{}", select.field));
+                }
+                _ => self.visit(&select.operand, bound, loops),
+            },
         }
     }
 
@@ -65,4 +74,9 @@ impl Free {
             }
         }
     }
+}
+
+/// What begins with `@` is an accumulator that a macro makes.
+fn is_free(name: &str, bound: &[&str]) -> bool {
+    !name.starts_with('@') && !bound.contains(&name)
 }
