@@ -15,6 +15,8 @@ mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
 mod outputs;
+mod pipelines;
+mod planted;
 mod removal;
 mod runtimes;
 mod source;
