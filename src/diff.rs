@@ -13,6 +13,7 @@ pub mod gitlab;
 pub mod hunk;
 pub mod json;
 pub mod junit;
+pub mod gather;
 pub mod live;
 pub mod markdown;
 pub mod mask;
