@@ -76,7 +76,9 @@ impl Tally {
     pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Tally {
         let mut tally = Tally::default();
         for record in records {
-            let key = (record.user.clone(), record.verb.clone(), record.resource.clone(), record.code);
+            let tried = is_write(&record.verb) && !record.is_write();
+            let verb = if tried { DRY_RUN.to_owned() } else { record.verb.clone() };
+            let key = (record.user.clone(), verb, record.resource.clone(), record.code);
             *tally.0.entry(key).or_default() += 1;
         }
         tally
@@ -85,6 +87,11 @@ impl Tally {
     /// All requests that change something.
     pub fn writes(&self) -> usize {
         self.0.iter().filter(|((_, verb, _, _), _)| is_write(verb)).map(|(_, count)| count).sum()
+    }
+
+    /// All writes that were only tried out.
+    pub fn dry_runs(&self) -> usize {
+        self.0.iter().filter(|((_, verb, _, _), _)| verb == DRY_RUN).map(|(_, count)| count).sum()
     }
 
     /// All requests.
@@ -111,6 +118,9 @@ impl Record {
         is_write(&self.verb) && !self.uri.contains("dryRun=")
     }
 }
+
+/// The verb of a write that was only tried out.
+const DRY_RUN: &str = "dry-run";
 
 fn is_write(verb: &str) -> bool {
     matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection")
