@@ -8,12 +8,12 @@
 
 pub mod compare;
 mod escape;
+pub mod gather;
 pub mod github;
 pub mod gitlab;
 pub mod hunk;
 pub mod json;
 pub mod junit;
-pub mod gather;
 pub mod live;
 pub mod markdown;
 pub mod mask;

@@ -3,10 +3,11 @@
 //! Objects of several runtimes are equal but for a runtime's own names: those of its Kyma and of its Manifests. So what
 //! is found is told with [`Names`] in their place, and gets those of the first runtime back when it is shown. Two
 //! changes are alike if the same fields change in the same way, whatever else their objects hold, such as addresses
-//! that each API server chose for itself. The order in which differences are found does not show in the result.
+//! that each API server chose for itself; with the runtimes' own names or without, since a value may be called like a
+//! runtime by chance. The order in which differences are found does not show in the result.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeSet, HashMap},
     fmt::Write as _,
     sync::Arc,
 };
@@ -58,7 +59,12 @@ pub struct Names(
 
 /// Differences that have been found.
 #[derive(Debug, Default)]
-pub struct Gatherer(BTreeMap<Digest, Group>);
+pub struct Gatherer {
+    /// What is alike; `None` where it has become part of another group.
+    groups: Vec<Option<Group>>,
+    /// Which group a likeness leads to.
+    index: HashMap<Digest, usize>,
+}
 
 /// Objects that differ alike.
 #[derive(Debug)]
@@ -66,6 +72,7 @@ struct Group {
     first: Found,
     runtimes: BTreeSet<Key>,
     places: BTreeSet<Place>,
+    likenesses: Vec<Digest>,
     objects: usize,
 }
 
@@ -143,31 +150,30 @@ fn map_texts(value: &Value, change: &dyn Fn(&str) -> String) -> Value {
 impl Gatherer {
     /// Adds one object that differs.
     pub fn add(&mut self, found: Found) {
-        match self.0.entry(found.likeness()) {
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(Group {
-                    runtimes: found.runtimes.iter().cloned().collect(),
-                    places: found.places.iter().cloned().collect(),
-                    objects: 1,
-                    first: found,
-                });
-            }
-            std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let group = entry.get_mut();
-                group.runtimes.extend(found.runtimes.iter().cloned());
-                group.places.extend(found.places.iter().cloned());
-                group.objects += 1;
-                let order = |found: &Found| (found.runtimes.iter().min().cloned(), found.id.clone());
-                if order(&found) < order(&group.first) {
-                    group.first = found;
-                }
+        let likenesses = found.likenesses();
+        let known: BTreeSet<usize> =
+            likenesses.iter().filter_map(|likeness| self.index.get(likeness).copied()).collect();
+        let mut group = Group {
+            runtimes: found.runtimes.iter().cloned().collect(),
+            places: found.places.iter().cloned().collect(),
+            likenesses: likenesses.to_vec(),
+            objects: 1,
+            first: found,
+        };
+        // What this one is like is like it: groups that it has something in common with become one.
+        for position in known {
+            if let Some(other) = self.groups.get_mut(position).and_then(Option::take) {
+                group.absorb(other);
             }
         }
+        let position = self.groups.len();
+        self.index.extend(group.likenesses.iter().map(|likeness| (*likeness, position)));
+        self.groups.push(Some(group));
     }
 
     /// Each distinct difference once, in the order of a report. Hunks are not made here.
     pub fn finish(self) -> Vec<Difference> {
-        let mut differences: Vec<Difference> = self.0.into_values().map(Group::difference).collect();
+        let mut differences: Vec<Difference> = self.groups.into_iter().flatten().map(Group::difference).collect();
         differences.sort_by(|one, other| one.order().cmp(&other.order()));
         differences
     }
@@ -176,6 +182,19 @@ impl Gatherer {
 // === impl Group ===
 
 impl Group {
+    fn absorb(&mut self, other: Group) {
+        let order = |found: &Found| (found.runtimes.iter().min().cloned(), found.id.clone());
+        self.runtimes.extend(other.runtimes);
+        self.places.extend(other.places);
+        self.likenesses.extend(other.likenesses);
+        self.likenesses.sort_unstable();
+        self.likenesses.dedup();
+        self.objects += other.objects;
+        if order(&other.first) < order(&self.first) {
+            self.first = other.first;
+        }
+    }
+
     fn difference(self) -> Difference {
         let own = |value: Option<Arc<Value>>| value.map(|value| Arc::new(self.first.names.own(&value)));
         Difference {
@@ -199,15 +218,23 @@ impl Group {
 // === impl Found ===
 
 impl Found {
-    /// Equal for objects that differ alike.
-    fn likeness(&self) -> Digest {
-        let id = self.names.neutral_text(&self.id.to_string());
+    /// Two differences that have one of these in common are alike: without the runtime's own names, and with them.
+    fn likenesses(&self) -> [Digest; 2] {
+        let own = |value: &Option<Arc<Value>>| value.as_ref().map(|value| self.names.own(value));
+        let neutral_id = self.names.neutral_text(&self.id.to_string());
+        [
+            self.likeness(&neutral_id, self.old.as_deref(), self.new.as_deref()),
+            self.likeness(&self.id.to_string(), own(&self.old).as_ref(), own(&self.new).as_ref()),
+        ]
+    }
+
+    fn likeness(&self, id: &str, old: Option<&Value>, new: Option<&Value>) -> Digest {
         let mut text = format!("{:?} {id} {} {} {:?}\n", self.target, self.gvk, self.action, self.effect);
         for Conflict { field, manager } in &self.conflicts {
             // Writing to a text cannot fail.
             let _ = writeln!(text, "{field} {manager}");
         }
-        match (&self.old, &self.new) {
+        match (old, new) {
             (Some(old), Some(new)) => delta(old, new, &mut String::new(), &mut text),
             (None, Some(new)) => text.push_str(&new.to_string()),
             // What goes is alike whatever it held.
@@ -329,6 +356,12 @@ mod tests {
         );
         // A name in the middle of another is not that name.
         assert_eq!(names("one").neutral_text("one-more, someone, one"), "one-more, someone, ((own: Kyma))");
+    }
+
+    #[test]
+    fn a_value_that_is_called_like_a_runtime_splits_nothing() {
+        let change = |kyma: &str| found(kyma, Some(json!({"text": "one"})), Some(json!({"text": "two"})));
+        check(vec![change("one"), change("two"), change("six")], &[&["one", "six", "two"]]);
     }
 
     #[test]

@@ -7,6 +7,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
+use crate::object::PathPart;
+
 /// Fields of `metadata` that only the API server writes.
 const SERVER_SET: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
@@ -110,6 +112,55 @@ pub fn secret_after(desired: &Value, live: &Value, manager: &str) -> (Value, Val
     prune_empty(&mut before);
     prune_empty(&mut after);
     (before, after)
+}
+
+/// What an apply of `desired` would make of `live` where nobody may ask: mappings are merged, all else is replaced.
+/// Without what only the API server writes.
+#[must_use]
+pub fn overlaid(live: &Value, desired: &Value) -> Value {
+    let mut after = stripped(live);
+    overlay(&mut after, &stripped(desired));
+    after
+}
+
+fn overlay(after: &mut Value, desired: &Value) {
+    match (after, desired) {
+        (Value::Object(after), Value::Object(desired)) => {
+            for (key, value) in desired {
+                overlay(after.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (after, desired) => *after = desired.clone(),
+    }
+}
+
+/// The paths of the fields that differ, in the order of the new side.
+pub fn differing(old: &Value, new: &Value) -> Vec<Vec<PathPart>> {
+    let mut found = Vec::new();
+    collect(Some(old), Some(new), &mut Vec::new(), &mut found);
+    found
+}
+
+fn collect(old: Option<&Value>, new: Option<&Value>, path: &mut Vec<PathPart>, found: &mut Vec<Vec<PathPart>>) {
+    match (old, new) {
+        (old, new) if old == new => {}
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            let gone = old.keys().filter(|key| !new.contains_key(*key));
+            for key in new.keys().chain(gone) {
+                path.push(PathPart::Key(key.clone()));
+                collect(old.get(key), new.get(key), path, found);
+                path.pop();
+            }
+        }
+        (Some(Value::Array(old)), Some(Value::Array(new))) => {
+            for index in 0..old.len().max(new.len()) {
+                path.push(PathPart::Index(index));
+                collect(old.get(index), new.get(index), path, found);
+                path.pop();
+            }
+        }
+        (_, _) => found.push(path.clone()),
+    }
 }
 
 /// The keys below a path in a set of fields.
