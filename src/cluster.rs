@@ -158,6 +158,23 @@ impl Cluster {
         self.transport.ask(Ask::get("/readyz".to_owned(), Verb::Get, Target::Path("readiness"))).await.map(drop)
     }
 
+    /// The version of the API server, such as `v1.36.1`.
+    pub async fn version(&self) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            git_version: String,
+        }
+        let target = Target::Path("version");
+        let answer = self.transport.ask(Ask::get("/version".to_owned(), Verb::Get, target.clone())).await?;
+        let version: Version = serde_json::from_slice(&answer.body).map_err(|error| Error::Answer {
+            cluster: self.transport.name(),
+            target,
+            message: position(&error),
+        })?;
+        Ok(version.git_version)
+    }
+
     // --- reads ---
 
     /// An object; `None` if it is not there, or if its kind is not served.

@@ -72,6 +72,11 @@ const PAGE: u32 = 500;
 impl Access {
     /// A client for it. Makes no request.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        Client::try_from(self.config().await?).context("cannot use the kubeconfig")
+    }
+
+    /// How to reach it. Makes no request.
+    pub(super) async fn config(&self) -> anyhow::Result<kube::Config> {
         tls::install();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
@@ -82,8 +87,7 @@ impl Access {
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        let config = config.context("cannot use the kubeconfig; name another with --kubeconfig")?;
-        Client::try_from(config).context("cannot use the kubeconfig")
+        config.context("cannot use the kubeconfig; name another with --kubeconfig")
     }
 }
 

@@ -1,5 +1,7 @@
 //! `tidegate diff`: what a revision changes, in the control plane and in runtimes.
 
+mod live;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -22,7 +24,7 @@ use crate::{
     diagnostic::{Diagnostic, Diagnostics},
     diff::{
         compare::{Comparison, Given, Prepared, Request, Seen},
-        mask::MaskKey,
+        mask::{MaskKey, Masker},
         model::{Report, Subject},
     },
     git,
@@ -71,6 +73,11 @@ pub(super) struct Arguments {
     /// Only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME.
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
+    /// File with a secret of at least 16 characters, for digests of Secrets' values that compare with those of another run.
+    #[arg(long, value_name = "FILE")]
+    mask_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    clusters: live::Clusters,
     #[command(flatten)]
     rules: judge::Arguments,
     #[command(flatten)]
@@ -97,6 +104,10 @@ struct Half {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     arguments.outputs.check()?;
     let rules = arguments.rules.load()?;
+    let mask = arguments.mask_key()?;
+    if arguments.clusters.live {
+        return super::block_on(run_live(arguments, &rules, mask));
+    }
     let assumptions = arguments.assume.as_deref().map(render::read_assumptions).transpose()?.unwrap_or_default();
     let (landscape, mut warnings) = match &arguments.landscape {
         Some(path) => {
@@ -116,7 +127,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     progress.step("comparing");
     let mut diagnostics = to.diagnostics.clone();
     diagnostics.extend(warnings.drain(..));
-    let mask = MaskKey::new(tls::random().context("the system has no random bytes")?);
     let (settings, source) = (Settings::default(), to.loaded.source.clone());
     let target = arguments.target(&from.definitions, &to.definitions, landscape.as_ref())?;
     let request = Request {
@@ -147,6 +157,21 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(rules.exit(&report))
 }
 
+/// Runs the command with `--live`.
+async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) -> anyhow::Result<Exit> {
+    let progress = Progress::start("reading the repository");
+    let mut loaded = arguments.counting.load(&arguments.path, arguments.to.as_deref(), None)?;
+    let mut diagnostics = Diagnostics::default();
+    let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
+    let (snapshot, below) = (loaded.snapshot.clone(), loaded.below.clone());
+    let given = live::Given { loaded, library, diagnostics, masker: Masker::new(mask) };
+    let (mut report, labels) = live::compare(&arguments.clusters, given, &progress).await?;
+    rules.judge(&mut report, &labels);
+    drop(progress);
+    arguments.outputs.write(&report, &below, &mut Excerpts::new(&snapshot))?;
+    Ok(rules.exit(&report))
+}
+
 /// Compares on as many threads as the machine has.
 fn compare(request: Request<'_>, prepared: &Prepared, diagnostics: Diagnostics, subject: Subject) -> Report {
     let comparison = Comparison::new(request, prepared);
@@ -173,6 +198,15 @@ fn compare(request: Request<'_>, prepared: &Prepared, diagnostics: Diagnostics, 
 // === impl Arguments ===
 
 impl Arguments {
+    /// What values of Secrets are masked with.
+    fn mask_key(&self) -> anyhow::Result<MaskKey> {
+        let Some(path) = &self.mask_key_file else {
+            return Ok(MaskKey::new(tls::random().context("the system has no random bytes")?));
+        };
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        MaskKey::of_text(&text).with_context(|| format!("{} holds less than 16 characters", path.display()))
+    }
+
     /// The old side: what `--from` names, or where the work began.
     fn read_old(&self, cache: &mut definition::Cache) -> anyhow::Result<Half> {
         if let Some(from) = &self.from {

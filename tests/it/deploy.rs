@@ -15,11 +15,13 @@ use crate::{
 };
 
 const ACCOUNT: &str = "system:serviceaccount:kcp-system:tidegate";
+/// Its name alone.
+const NAME: &str = "tidegate";
 
 /// All objects that a folder's kustomization yields: its resources in their order, then patched.
 ///
 /// As much of `kubectl kustomize` as our folders use: files and folders, and JSON patches of one named object.
-fn objects(folder: &str) -> Vec<Value> {
+pub(crate) fn objects(folder: &str) -> Vec<Value> {
     render(&Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(folder))
 }
 
@@ -65,7 +67,7 @@ fn read(path: &Path) -> Vec<Value> {
 
 /// One verb on one resource that the service account may use: everywhere, or in one namespace; on all objects, or on one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rule {
+pub(crate) struct Rule {
     verb: String,
     /// `resource.group`, with `/subresource`.
     resource: String,
@@ -75,18 +77,18 @@ struct Rule {
 
 /// What a request needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Need {
+pub(crate) struct Need {
     verb: String,
     resource: String,
     namespace: String,
     name: String,
 }
 
-/// The rules that bindings give to the service account.
-fn rules(objects: &[Value]) -> BTreeSet<Rule> {
+/// The rules that bindings give to a service account, whom all of them mean.
+pub(crate) fn rules(objects: &[Value], account: &str) -> BTreeSet<Rule> {
     let of_kind =
         |kinds: &'static [&str]| objects.iter().filter(move |object| kinds.iter().any(|kind| object["kind"] == **kind));
-    let account = json!([{"kind": "ServiceAccount", "name": "tidegate", "namespace": "kcp-system"}]);
+    let account = json!([{"kind": "ServiceAccount", "name": account, "namespace": "kcp-system"}]);
     let mut rules = BTreeSet::new();
     for binding in of_kind(&["RoleBinding", "ClusterRoleBinding"]) {
         assert_eq!(binding["subjects"], account, "of {}", binding["metadata"]);
@@ -130,7 +132,7 @@ fn expanded(rule: &Value, namespace: &Option<String>) -> Vec<Rule> {
 }
 
 /// An apply that creates needs `create` beside `patch`.
-fn needs(record: &Record) -> Vec<Need> {
+pub(crate) fn needs(record: &Record) -> Vec<Need> {
     let creates = record.verb == "patch" && record.code == 201;
     let need = |verb: &str| Need {
         verb: verb.to_owned(),
@@ -151,7 +153,7 @@ impl Rule {
 }
 
 /// The rules without which every request would have been allowed as well.
-fn idle<'a>(rules: &'a BTreeSet<Rule>, needs: &BTreeSet<Need>) -> Vec<&'a Rule> {
+pub(crate) fn idle<'a>(rules: &'a BTreeSet<Rule>, needs: &BTreeSet<Need>) -> Vec<&'a Rule> {
     let others_allow = |rule: &Rule, need: &Need| rules.iter().any(|other| other != rule && other.allows(need));
     rules.iter().filter(|rule| !needs.iter().any(|need| rule.allows(need) && !others_allow(rule, need))).collect()
 }
@@ -171,7 +173,7 @@ fn nothing_runs_as_root_or_writes_to_its_root() {
         assert!(container[probe]["httpGet"]["path"].is_string(), "{probe}");
     }
     assert!(container["resources"]["limits"]["memory"].is_string());
-    assert!(!format!("{:?}", rules(&all)).contains('*'), "a rule for everything");
+    assert!(!format!("{:?}", rules(&all, NAME)).contains('*'), "a rule for everything");
 }
 
 #[test]
@@ -194,8 +196,8 @@ fn the_image_is_built_with_the_toolchain_of_the_repository_and_may_write_its_sta
 #[test]
 fn one_more_namespace_is_one_more_binding_of_the_same_rules() {
     let (base, overlay) = (objects("base"), objects("overlays/namespaces"));
-    let of_base = rules(&base);
-    let more: Vec<Rule> = rules(&overlay).into_iter().filter(|rule| !of_base.contains(rule)).collect();
+    let of_base = rules(&base, NAME);
+    let more: Vec<Rule> = rules(&overlay, NAME).into_iter().filter(|rule| !of_base.contains(rule)).collect();
     assert!(!more.is_empty() && more.iter().all(|rule| rule.namespace.as_deref() == Some("team-a")), "{more:?}");
     assert!(more.iter().all(|rule| !rule.resource.starts_with("leases") && !rule.resource.starts_with("namespaces")));
     let args = |objects: &[Value]| -> Vec<String> {
@@ -220,7 +222,7 @@ fn mirrors_may_live_on_a_volume() {
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_deployed_is_accepted() {
     let client = harness::kcp().await.client().unwrap();
-    for folder in ["base", "overlays/namespaces", "overlays/persistent"] {
+    for folder in ["base", "overlays/namespaces", "overlays/persistent", "pipelines"] {
         for object in objects(folder) {
             harness::apply(&client, &object).await;
         }
@@ -250,7 +252,7 @@ async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     let refused: Vec<&&Record> = ours.iter().filter(|record| record.code == 403).collect();
     assert!(refused.is_empty(), "refused: {refused:?}");
     let needs: BTreeSet<Need> = ours.iter().flat_map(|record| needs(record)).collect();
-    let rules = rules(&base);
+    let rules = rules(&base, NAME);
     let idle = idle(&rules, &needs);
     assert!(idle.is_empty(), "rules that a tour does not need: {idle:#?}");
     // Everybody may ask what is served and whether the server is well.

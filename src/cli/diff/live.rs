@@ -1,0 +1,500 @@
+//! `tidegate diff --live`: the revision held against what the control plane and its runtimes hold.
+//!
+//! The same functions decide as in the daemon: which definitions are applied, what runtimes get, what is pruned. What
+//! would be applied and is not there already is asked of the API servers as a dry run; nothing is written. Secrets are
+//! compared by keyed digests and never sent.
+//!
+//! Runtimes are looked at side by side, each within a time of its own: one that cannot be reached is reported and holds
+//! nobody up. What is to come where nothing stands is not asked about: it would need the right to create, and kinds and
+//! namespaces that the same change brings are not there yet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt, stream};
+
+use self::{
+    compare::{Comparer, Shared, Wish},
+    desired::Bases,
+    intent::{Intent, concerns_all},
+    runtime::{Looked, Site},
+    world::{Trusted, World},
+};
+use crate::{
+    api::{
+        Kyma,
+        kyma::{KymaSpec, Module},
+    },
+    cli::{control_plane, progress::Progress, repository::Loaded},
+    cluster::{Cluster, ClusterName, Error, Limits, Pool},
+    definition::{self, Definitions, Kind},
+    diagnostic::{Diagnostic, Diagnostics},
+    diff::{
+        gather::{Found, Gatherer},
+        hunk::hunks,
+        mask::Masker,
+        model::{Effect, Held, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
+        policy::Labels,
+        sample::{Stratum, sample},
+    },
+    intake::Policy,
+    landscape::{Landscape, SourceName},
+    name::Key,
+    plan::{self, Class, Settings},
+    render::{self, live as placeholder},
+    revision::{Oid, Revision},
+    template::{Library, Template},
+};
+
+mod compare;
+mod desired;
+mod intent;
+mod runtime;
+mod world;
+
+/// What `--live` compares with.
+#[derive(clap::Args)]
+pub(super) struct Clusters {
+    /// Compare with what the control plane and its runtimes hold; nothing is written
+    #[arg(long, conflicts_with_all = ["from", "assume", "landscape", "target"])]
+    pub(super) live: bool,
+    #[command(flatten)]
+    access: control_plane::Access,
+    /// Look at this many runtimes only: of those with the same modules and channels some, the same ones each time
+    #[arg(long, value_name = "N", requires = "live", conflicts_with = "runtimes")]
+    sample: Option<usize>,
+    /// Look at this runtime only; may be given several times
+    #[arg(long = "runtime", value_name = "NAMESPACE/NAME", requires = "live")]
+    runtimes: Vec<Key>,
+    /// Runtimes that are looked at side by side
+    #[arg(long, value_name = "N", requires = "live", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    parallel: u16,
+    /// Seconds after which a runtime counts as one that cannot be reached
+    #[arg(long, value_name = "SECONDS", requires = "live", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    runtime_timeout: u64,
+    /// Namespace of the Secret with the CA that runtimes trust
+    #[arg(long, value_name = "NAME", requires = "live", default_value = "istio-system")]
+    istio_namespace: String,
+}
+
+/// The revision, read.
+pub(super) struct Given {
+    pub(super) loaded: Loaded,
+    pub(super) library: Library,
+    /// What is wrong with its templates.
+    pub(super) diagnostics: Diagnostics,
+    pub(super) masker: Masker,
+}
+
+/// What everything is compared with.
+struct Inputs {
+    definitions: Definitions,
+    library: Library,
+    source: SourceName,
+    settings: Settings,
+    commit: Option<Oid>,
+    /// What the GitSource says about deleting, where the control plane has none.
+    policy: Policy,
+    /// Whether the whole repository counts, so that what is not declared is known to be gone.
+    whole: bool,
+    /// Whether an error stands, so that nothing is pruned.
+    invalid: bool,
+}
+
+/// What was found in one cluster.
+#[derive(Default)]
+struct Outcome {
+    found: Vec<Found>,
+    held: Vec<Held>,
+    unknown: Vec<NotKnown>,
+    diagnostics: Vec<Diagnostic>,
+    problems: Vec<Unreached>,
+    /// Only a part of the repository counts.
+    partial: bool,
+}
+
+/// A request of a comparison may take this long: a pipeline waits.
+const REQUEST_MAX: Duration = Duration::from_secs(20);
+/// Objects of the control plane are tried out by as many requests at once.
+const KCP_REQUESTS: usize = 32;
+/// Requests to one runtime at once.
+const RUNTIME_REQUESTS: usize = 8;
+
+/// Compares a revision with what clusters hold.
+///
+/// # Errors
+///
+/// Only what is wrong with the arguments. Clusters that cannot be reached are in the report.
+pub(super) async fn compare(
+    arguments: &Clusters,
+    given: Given,
+    progress: &Progress,
+) -> anyhow::Result<(Report, Labels)> {
+    let shared = Shared::new(given.masker);
+    let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
+    let config = arguments.access.config().await?;
+    let kcp = Cluster::new(ClusterName::Kcp, &config, limits(KCP_REQUESTS)).context("cannot use the kubeconfig")?;
+    let kcp = Arc::new(kcp);
+    let mut subject = subject(&given.loaded);
+    progress.step("looking at the control plane");
+    let world = World::read(Arc::clone(&kcp), &given.loaded.options.namespaces, &arguments.istio_namespace).await;
+    let world = match world {
+        Ok(world) => world,
+        Err(error) => return Ok((unreachable(subject, &shared, &error), Labels::default())),
+    };
+    let (inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &world);
+    subject.files = inputs.definitions.files;
+    let mut outcome = Outcome { partial: !inputs.whole, ..Outcome::default() };
+    let comparer = Comparer::new(&shared, &kcp, Side::ControlPlane, Arc::default(), Vec::new());
+    let intent = match intent::intend(&inputs, &world, &comparer, &mut outcome).await {
+        Ok(intent) => intent,
+        Err(error) => return Ok((unreachable(subject, &shared, &error), Labels::default())),
+    };
+    if let Err(error) = virtual_services(&inputs, &world, &intent, &comparer, &mut outcome).await {
+        return Ok((unreachable(subject, &shared, &error), Labels::default()));
+    }
+    let chosen = choose(arguments, &inputs, &intent)?;
+    let site = Site { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
+    progress.of("looking at runtimes", chosen.len());
+    let looked = look_at_all(arguments, &site, &chosen, limits(RUNTIME_REQUESTS), progress).await;
+    let report = Summing { subject, diagnostics, outcome, specs: BTreeMap::new(), compared: 0 };
+    Ok((report.finish(&site, looked), intent.labels()))
+}
+
+fn subject(loaded: &Loaded) -> Subject {
+    Subject {
+        from: "live".to_owned(),
+        to: loaded.snapshot.revision.to_string(),
+        source: loaded.source.to_string(),
+        landscape_written: None,
+        files: 0,
+    }
+}
+
+/// The report where the control plane cannot be looked at: nothing else can be known then.
+fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Report {
+    let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&error.to_string()) };
+    Report { subject, unreached: vec![unreached], ..Report::default() }
+}
+
+/// Reads the definitions, which may refer to what stands in the control plane.
+fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &World) -> (Inputs, Diagnostics) {
+    let elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
+    let options = definition::Options { elsewhere, ..loaded.options };
+    let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &options, &mut definition::Cache::default());
+    let commit = match &loaded.snapshot.revision {
+        Revision::Commit { commit, .. } => Some(*commit),
+        Revision::WorkTree => None,
+    };
+    let inputs = Inputs {
+        invalid: diagnostics.has_errors(),
+        definitions,
+        library,
+        source: loaded.source,
+        settings: Settings::default(),
+        commit,
+        policy: loaded.policy,
+        whole: loaded.part.is_none(),
+    };
+    (inputs, diagnostics)
+}
+
+/// The VirtualService of each Watcher.
+async fn virtual_services(
+    inputs: &Inputs,
+    world: &World,
+    intent: &Intent,
+    comparer: &Comparer<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    for (key, watcher) in &intent.after.watchers {
+        let place = inputs.place(Kind::Watcher, key);
+        let problem = |message: String| {
+            let diagnostic = Diagnostic::warning(render::offline::CODE_WATCHER, message);
+            match &place {
+                Some(place) => diagnostic.at(place.clone()),
+                None => diagnostic,
+            }
+        };
+        let rendered = plan::watch::watch(watcher).and_then(|watch| {
+            let port = watch.port()?;
+            Ok((world.gateways(watcher)?, watch, port))
+        });
+        let (gateways, watch, port) = match rendered {
+            Ok(rendered) => rendered,
+            Err(error) => {
+                outcome.diagnostics.push(problem(error.to_string()));
+                continue;
+            }
+        };
+        let uid = watcher.metadata.uid.clone();
+        let uid = uid.unwrap_or_else(|| placeholder::placeholder(&placeholder::uid("Watcher", key)));
+        let object = match render::virtual_service(inputs.library.of(&watcher.metadata), &watch, port, &gateways, &uid)
+        {
+            Ok(object) => object,
+            Err(error) => {
+                outcome.diagnostics.push(error.diagnostic());
+                continue;
+            }
+        };
+        let wish = Wish {
+            gvk: object.gvk(),
+            object,
+            places: place.clone().into_iter().collect(),
+            maker: Some(Template::VirtualService.name()),
+        };
+        let live = match world.kcp.kind(&wish.gvk).await? {
+            Some(kind) => world.kcp.get(&kind, key).await?,
+            None => None,
+        };
+        let differs = match live {
+            Some(live) => comparer.existing(&wish, &live).await,
+            None => Ok(Some(Arc::new(comparer.created(&wish)))),
+        };
+        match differs {
+            Ok(differs) => {
+                outcome.found.extend(differs.map(|differs| comparer.found(&wish, &differs, Effect::Applies)));
+            }
+            Err(error) if concerns_all(&error) => return Err(error),
+            Err(error) => outcome.problem("kcp", &error, comparer),
+        }
+    }
+    Ok(())
+}
+
+/// The runtimes to look at.
+fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Result<BTreeSet<Key>> {
+    let all = intent.runtimes();
+    if let Some(unknown) = arguments.runtimes.iter().find(|key| !all.contains(*key)) {
+        bail!("there is no Kyma {unknown}, neither in the control plane nor in the revision");
+    }
+    if !arguments.runtimes.is_empty() {
+        return Ok(arguments.runtimes.iter().cloned().collect());
+    }
+    let Some(size) = arguments.sample else { return Ok(all) };
+    let stratum = |key: &Key| {
+        let (landscape, kyma) = intent.kyma(key)?;
+        Some((key.clone(), Stratum::of(kyma, Class::of(landscape, kyma, &inputs.settings))))
+    };
+    Ok(sample(all.iter().filter_map(stratum), size))
+}
+
+/// Looks at runtimes, some at once. In the order of their keys.
+async fn look_at_all(
+    arguments: &Clusters,
+    site: &Site<'_>,
+    chosen: &BTreeSet<Key>,
+    limits: Limits,
+    progress: &Progress,
+) -> Vec<(Key, Result<Looked, String>)> {
+    let pool = Pool::new(Arc::clone(&site.world.kcp), limits, None);
+    let longest = Duration::from_secs(arguments.runtime_timeout);
+    let pool = &pool;
+    let mut looked: Vec<(Key, Result<Looked, String>)> = stream::iter(chosen.iter().cloned())
+        .map(|key| async move {
+            let result = match tokio::time::timeout(longest, look(site, pool, &key)).await {
+                Ok(result) => result,
+                Err(_) => Err(format!("it could not be looked at within {} s", longest.as_secs())),
+            };
+            pool.forget(&key);
+            progress.advance();
+            (key, result.map_err(|message| site.shared.scrub(&message)))
+        })
+        .buffer_unordered(usize::from(arguments.parallel))
+        .collect()
+        .await;
+    looked.sort_by(|(one, _), (other, _)| one.cmp(other));
+    looked
+}
+
+async fn look(site: &Site<'_>, pool: &Pool, key: &Key) -> Result<Looked, String> {
+    let cluster = match site.world.access.get(key).map(Vec::as_slice) {
+        Some([(secret, resource_version)]) => {
+            let cluster = pool.cluster(key, secret, resource_version).await;
+            Some(cluster.map_err(|error| error.to_string())?)
+        }
+        Some([_, _, ..]) => return Err("there is more than one access Secret for it".to_owned()),
+        // A Kyma that the revision declares first has no runtime yet: everything in it is to come.
+        Some([]) | None if !site.intent.before.kymas.contains_key(key) => None,
+        Some([]) | None => return Err("there is no access Secret for it".to_owned()),
+    };
+    runtime::look(site, key, cluster.as_deref()).await.map_err(|error| error.to_string())
+}
+
+/// A report in the making.
+struct Summing {
+    subject: Subject,
+    diagnostics: Diagnostics,
+    outcome: Outcome,
+    /// The module lists that count.
+    specs: BTreeMap<Key, KymaSpec>,
+    compared: usize,
+}
+
+// === impl Summing ===
+
+impl Summing {
+    fn finish(mut self, site: &Site<'_>, looked: Vec<(Key, Result<Looked, String>)>) -> Report {
+        for (key, result) in looked {
+            match result {
+                Ok(looked) => {
+                    self.compared += 1;
+                    self.specs.insert(key, looked.spec);
+                    self.outcome.append(looked.outcome);
+                }
+                Err(message) => self.outcome.problems.push(Unreached { target: format!("skr/{key}"), message }),
+            }
+        }
+        let Outcome { found, held, unknown, diagnostics: more, problems, .. } = self.outcome;
+        self.diagnostics.extend(more);
+        let mut gatherer = Gatherer::default();
+        found.into_iter().for_each(|found| gatherer.add(found));
+        let mut differences = gatherer.finish();
+        for difference in &mut differences {
+            difference.hunks = hunks(difference.old.as_deref(), difference.new.as_deref());
+        }
+        let mut unknown = together(unknown);
+        if matches!(site.world.trusted, Trusted::NotKnown) {
+            unknown.push(ca_bundle());
+        }
+        let mut problems = problems;
+        problems.sort();
+        problems.dedup();
+        let total = site.intent.runtimes().len();
+        let mut report = Report {
+            subject: self.subject,
+            differences,
+            runtimes: Runtimes { total, compared: self.compared, ..Runtimes::default() },
+            moves: moves(site, &self.specs),
+            held: held_together(held),
+            unknown,
+            diagnostics: self.diagnostics.sorted(),
+            unreached: problems,
+            ..Report::default()
+        };
+        report.count_runtimes();
+        report
+    }
+}
+
+fn ca_bundle() -> NotKnown {
+    NotKnown {
+        value: placeholder::CA_BUNDLE.to_owned(),
+        first: placeholder::Unknown {
+            value: placeholder::CA_BUNDLE.to_owned(),
+            target: "skr".to_owned(),
+            object: "ValidatingWebhookConfiguration.admissionregistration.k8s.io skr-webhook".to_owned(),
+            path: "webhooks".to_owned(),
+        },
+        occurrences: 1,
+        may_hide: true,
+    }
+}
+
+/// Each value that is not known once.
+fn together(unknown: Vec<NotKnown>) -> Vec<NotKnown> {
+    let mut by_value: BTreeMap<String, NotKnown> = BTreeMap::new();
+    for one in unknown {
+        by_value
+            .entry(one.value.clone())
+            .and_modify(|all| {
+                all.occurrences += one.occurrences;
+                all.may_hide |= one.may_hide;
+                all.first = all.first.clone().min(one.first.clone());
+            })
+            .or_insert(one);
+    }
+    by_value.into_values().collect()
+}
+
+/// Each wish that does not come about once, with all runtimes.
+fn held_together(held: Vec<Held>) -> Vec<Held> {
+    let mut groups: BTreeMap<Held, BTreeSet<Key>> = BTreeMap::new();
+    for one in held {
+        let runtimes: Vec<Key> = one.runtimes.to_vec();
+        groups.entry(Held { runtimes: Arc::default(), ..one }).or_default().extend(runtimes);
+    }
+    let whole = |(held, runtimes): (Held, BTreeSet<Key>)| Held { runtimes: runtimes.into_iter().collect(), ..held };
+    let mut held: Vec<Held> = groups.into_iter().map(whole).collect();
+    held.sort_by(|a, b| {
+        (&*a.runtimes, &a.module, a.why, &a.message).cmp(&(&*b.runtimes, &b.module, b.why, &b.message))
+    });
+    held
+}
+
+/// Channels whose version is another one afterwards.
+fn moves(site: &Site<'_>, specs: &BTreeMap<Key, KymaSpec>) -> Vec<Move> {
+    let Intent { before, after, .. } = site.intent;
+    let versions = |landscape: &Landscape| -> BTreeMap<(Key, String), String> {
+        let releases = landscape.releases.iter();
+        let channels = releases.flat_map(|(key, release)| {
+            let channels = release.spec.channels.iter();
+            channels.map(|entry| ((key.clone(), entry.channel.clone()), entry.version.clone()))
+        });
+        channels.collect()
+    };
+    let (old, new) = (versions(before), versions(after));
+    let on_channel = |module: &Key, channel: &str| {
+        let uses = |(key, spec): &(&Key, &KymaSpec)| {
+            let of = |wanted: &Module| wanted.channel.as_ref().unwrap_or(&spec.channel) == channel;
+            key.namespace() == module.namespace()
+                && spec.modules.iter().any(|wanted| wanted.name == module.name() && of(wanted))
+        };
+        specs.iter().filter(uses).count()
+    };
+    let keys: BTreeSet<&(Key, String)> = old.keys().chain(new.keys()).collect();
+    let moved = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
+    moved
+        .map(|key| Move {
+            module: key.0.clone(),
+            channel: key.1.clone(),
+            from: old.get(key).cloned(),
+            to: new.get(key).cloned(),
+            runtimes: on_channel(&key.0, &key.1),
+            place: site.inputs.channel_place(&key.0, &key.1),
+        })
+        .collect()
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// Notes that something could not be looked at.
+    fn problem(&mut self, target: &str, error: &Error, comparer: &Comparer<'_>) {
+        let message = comparer.shared.scrub(&error.to_string());
+        self.problems.push(Unreached { target: target.to_owned(), message });
+    }
+
+    fn append(&mut self, other: Outcome) {
+        self.found.extend(other.found);
+        self.held.extend(other.held);
+        self.unknown.extend(other.unknown);
+        self.diagnostics.extend(other.diagnostics);
+        self.problems.extend(other.problems);
+    }
+}
+
+// === impl Intent ===
+
+impl Intent {
+    /// The labels of all runtimes; of those that stay the new ones.
+    fn labels(&self) -> Labels {
+        let kymas = self.before.kymas.iter().chain(&self.after.kymas);
+        kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
+    }
+
+    /// All runtimes, before and afterwards.
+    fn runtimes(&self) -> BTreeSet<Key> {
+        self.before.kymas.keys().chain(self.after.kymas.keys()).cloned().collect()
+    }
+
+    /// A Kyma as it would be, or as it is if it would be gone, and the landscape around it.
+    fn kyma(&self, key: &Key) -> Option<(&Landscape, &Kyma)> {
+        let landscape = if self.after.kymas.contains_key(key) { &self.after } else { &self.before };
+        landscape.kymas.get(key).map(|kyma| (landscape, &**kyma))
+    }
+}

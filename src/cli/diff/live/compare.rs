@@ -1,0 +1,266 @@
+//! One object, as it stands and as it would be.
+//!
+//! Most objects need no dry run: a live one that already says all that is desired, and in which nothing else is ours,
+//! stays as it is. Where the same question was asked of another runtime, its answer is taken: the same object desired
+//! over an equal one, by an API server of the same version. What a runtime's own webhooks might make of it is then
+//! taken from the first.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::{
+    api::names::{FIELD_MANAGER, annotation},
+    changes::covers,
+    cluster::{Cluster, DryRun, Error, FieldConflict, OnConflict},
+    diagnostic::Place,
+    diff::{
+        gather::{Found, Names},
+        live::{drops, overlaid, secret_after, stripped},
+        mask::Masker,
+        model::{Action, Conflict, Effect, Side},
+    },
+    name::Key,
+    object::{Digest, Gvk, Object},
+};
+
+/// What is desired of one object.
+#[derive(Clone)]
+pub(super) struct Wish {
+    pub(super) gvk: Gvk,
+    pub(super) object: Object,
+    pub(super) places: Vec<Place>,
+    pub(super) maker: Option<&'static str>,
+}
+
+/// How an object differs from what is desired. Its values are masked and neutral.
+#[derive(Debug)]
+pub(super) struct Differs {
+    pub(super) action: Action,
+    pub(super) old: Option<Arc<Value>>,
+    pub(super) new: Option<Arc<Value>>,
+    pub(super) conflicts: Vec<Conflict>,
+}
+
+/// A question that was asked, and its answer once that is there.
+type Answer = Arc<OnceCell<Option<Arc<Differs>>>>;
+
+/// What all comparisons of a run share.
+pub(super) struct Shared {
+    masker: Mutex<Masker>,
+    answers: Mutex<HashMap<Digest, Answer>>,
+}
+
+/// One cluster that is compared.
+pub(super) struct Comparer<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) cluster: &'a Cluster,
+    pub(super) side: Side,
+    pub(super) names: Arc<Names>,
+    /// The runtimes that differences concern.
+    pub(super) runtimes: Vec<Key>,
+    version: OnceCell<String>,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(masker: Masker) -> Shared {
+        Shared { masker: Mutex::new(masker), answers: Mutex::default() }
+    }
+
+    /// A text that somebody else wrote, without any value that was met.
+    pub(super) fn scrub(&self, text: &str) -> String {
+        self.masker.lock().unwrap_or_else(PoisonError::into_inner).scrub(text)
+    }
+
+    fn mask(&self, value: &mut Value) -> bool {
+        self.masker.lock().unwrap_or_else(PoisonError::into_inner).mask(value)
+    }
+
+    fn answer(&self, question: Digest) -> Answer {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(answers.entry(question).or_default())
+    }
+}
+
+// === impl Comparer ===
+
+impl<'a> Comparer<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        cluster: &'a Cluster,
+        side: Side,
+        names: Arc<Names>,
+        runtimes: Vec<Key>,
+    ) -> Comparer<'a> {
+        Comparer { shared, cluster, side, names, runtimes, version: OnceCell::new() }
+    }
+
+    /// How an object that is there would change, if it would.
+    pub(super) async fn existing(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
+        if is_secret(&wish.gvk) {
+            return Ok(self.secret(wish, live).map(Arc::new));
+        }
+        let desired = wish.object.value();
+        if covers(desired, live.value()) && !drops(desired, live.value(), FIELD_MANAGER) {
+            return Ok(None);
+        }
+        if self.shared.mask(&mut desired.clone()) {
+            // A Secret within: it is not sent either.
+            return Ok(self.changed(&stripped(live.value()), &overlaid(live.value(), desired), Vec::new()));
+        }
+        let question = self.question(wish, live).await?;
+        let answer = self.shared.answer(question);
+        answer.get_or_try_init(async || self.try_out(wish, live).await).await.cloned()
+    }
+
+    /// An object that would come.
+    pub(super) fn created(&self, wish: &Wish) -> Differs {
+        Differs {
+            action: Action::Create,
+            old: None,
+            new: Some(self.shown(wish.object.value().clone())),
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// An object that would go.
+    pub(super) fn gone(&self, live: &Object) -> Differs {
+        Differs {
+            action: Action::Delete,
+            old: Some(self.shown(stripped(live.value()))),
+            new: None,
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// An object that is there and is not ours: nothing would be sent.
+    pub(super) async fn stranger(&self, wish: &Wish, live: &Object, managers: &[String]) -> Result<Differs, Error> {
+        let would = self.existing(wish, live).await?;
+        let mut conflicts: Vec<Conflict> =
+            managers.iter().map(|manager| Conflict { field: String::new(), manager: manager.clone() }).collect();
+        conflicts.extend(would.iter().flat_map(|would| would.conflicts.iter().cloned()));
+        let old = self.shown(stripped(live.value()));
+        let new = would.and_then(|would| would.new.clone()).unwrap_or_else(|| Arc::clone(&old));
+        Ok(Differs { action: Action::Conflict, old: Some(old), new: Some(new), conflicts })
+    }
+
+    /// What a report is made of.
+    pub(super) fn found(&self, wish: &Wish, differs: &Differs, effect: Effect) -> Found {
+        Found {
+            target: self.side,
+            id: wish.object.id(),
+            gvk: wish.gvk.clone(),
+            action: differs.action,
+            effect,
+            runtimes: self.runtimes.clone(),
+            old: differs.old.clone(),
+            new: differs.new.clone(),
+            places: wish.places.clone(),
+            maker: wish.maker,
+            conflicts: differs.conflicts.clone(),
+            names: Arc::clone(&self.names),
+        }
+    }
+
+    /// What a report says of an object that goes.
+    pub(super) fn found_gone(&self, live: &Object, effect: Effect) -> Found {
+        let wish = Wish { gvk: live.gvk(), object: live.clone(), places: Vec::new(), maker: None };
+        self.found(&wish, &self.gone(live), effect)
+    }
+
+    fn secret(&self, wish: &Wish, live: &Object) -> Option<Differs> {
+        let (mut old, mut new) = secret_after(wish.object.value(), live.value(), FIELD_MANAGER);
+        self.shared.mask(&mut old);
+        self.shared.mask(&mut new);
+        (old != new).then(|| self.differs(&old, &new, Vec::new()))
+    }
+
+    /// What was computed here, and needs no dry run.
+    pub(super) fn merged(&self, old: &Value, new: &Value) -> Option<Arc<Differs>> {
+        self.changed(old, new, Vec::new())
+    }
+
+    fn changed(&self, old: &Value, new: &Value, conflicts: Vec<Conflict>) -> Option<Arc<Differs>> {
+        let differs = self.differs(old, new, conflicts);
+        (differs.old != differs.new).then(|| Arc::new(differs))
+    }
+
+    fn differs(&self, old: &Value, new: &Value, conflicts: Vec<Conflict>) -> Differs {
+        let (old, new) = (self.shown(old.clone()), self.shown(new.clone()));
+        Differs { action: Action::Change, old: Some(old), new: Some(new), conflicts }
+    }
+
+    fn shown(&self, mut value: Value) -> Arc<Value> {
+        self.shared.mask(&mut value);
+        // It says of all other fields that they differ, which they say themselves.
+        if let Some(annotations) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+            annotations.shift_remove(annotation::DIGEST);
+        }
+        Arc::new(self.names.neutral(&value))
+    }
+
+    /// Equal where the answer must be.
+    async fn question(&self, wish: &Wish, live: &Object) -> Result<Digest, Error> {
+        let version = self.version.get_or_try_init(async || self.cluster.version().await).await?;
+        let mut claims = live.value().pointer("/metadata/managedFields").cloned().unwrap_or_default();
+        for claim in claims.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            claim.shift_remove("time");
+        }
+        let question = json!([self.side as u8, version, wish.object.value(), stripped(live.value()), claims]);
+        Ok(Digest::of(&self.names.neutral(&question)))
+    }
+
+    async fn try_out(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
+        let id = wish.object.id();
+        let old = stripped(live.value());
+        let Some(kind) = self.cluster.kind(&wish.gvk).await? else { return Ok(Some(Arc::new(self.created(wish)))) };
+        let body = Bytes::from(wish.object.value().to_string());
+        let mut answer = self.cluster.dry_run(&kind, &id, body.clone(), OnConflict::Report).await;
+        let mut conflicts = Vec::new();
+        if let Ok(DryRun::Conflict(causes)) = answer {
+            conflicts = causes.into_iter().map(conflict).collect();
+            answer = self.cluster.dry_run(&kind, &id, body, OnConflict::Force).await;
+        }
+        match answer {
+            Ok(DryRun::Applied(object)) => Ok(self.changed(&old, &stripped(object.value()), conflicts)),
+            // Nobody answers a forced apply with a conflict; a Secret never comes here.
+            Ok(DryRun::Conflict(_) | DryRun::Withheld) => {
+                Ok(self.changed(&old, &overlaid(live.value(), wish.object.value()), conflicts))
+            }
+            // It went while we looked.
+            Ok(DryRun::Absent) => Ok(Some(Arc::new(self.created(wish)))),
+            Err(Error::Invalid { message, .. }) if is_immutable(&message) => {
+                let new = overlaid(live.value(), wish.object.value());
+                let differs = self.differs(&old, &new, conflicts);
+                Ok(Some(Arc::new(Differs { action: Action::Recreate, ..differs })))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn conflict(cause: FieldConflict) -> Conflict {
+    Conflict { field: cause.field, manager: cause.manager }
+}
+
+fn is_secret(gvk: &Gvk) -> bool {
+    gvk.group.is_empty() && &*gvk.kind == "Secret"
+}
+
+/// Whether an API server refuses an object since a field of it can never be changed. There is no reason of its own for it.
+fn is_immutable(message: &str) -> bool {
+    const SAYINGS: [&str; 4] = [
+        "field is immutable",
+        "immutable when `immutable` is set",
+        "updates to statefulset spec",
+        "may not change once set",
+    ];
+    SAYINGS.iter().any(|saying| message.contains(saying))
+}

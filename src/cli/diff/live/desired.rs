@@ -1,0 +1,138 @@
+//! What runtimes shall have, rendered once for all that share it, and the lines that it comes from.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{Inputs, runtime::Site, world::Trusted};
+use crate::{
+    api::Kyma,
+    definition::Kind,
+    diagnostic::{Diagnostic, Place},
+    landscape::{self, Landscape},
+    name::Key,
+    object::{ObjectId, PathPart},
+    plan::{self, Class},
+    render::{self, Mark, SharedObjects},
+    revision::Oid,
+    template::Template,
+};
+
+/// Objects that runtimes share.
+#[derive(Default)]
+pub(super) struct Bases {
+    classes: Mutex<HashMap<Class, Arc<Base>>>,
+    modules: Mutex<HashMap<Oid, Arc<SharedObjects>>>,
+}
+
+/// What every runtime of a class has.
+pub(super) struct Base {
+    pub(super) objects: SharedObjects,
+    /// What could not be rendered.
+    pub(super) problems: Vec<Diagnostic>,
+}
+
+// === impl Bases ===
+
+impl Bases {
+    /// What every runtime of a class has.
+    pub(super) fn of(&self, site: &Site<'_>, class: &Class) -> Arc<Base> {
+        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(classes.entry(class.clone()).or_insert_with(|| Arc::new(base(site, class))))
+    }
+
+    /// The objects of a module.
+    pub(super) fn module(&self, tree: Oid, make: impl FnOnce() -> SharedObjects) -> Arc<SharedObjects> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(modules.entry(tree).or_insert_with(|| Arc::new(make())))
+    }
+}
+
+fn base(site: &Site<'_>, class: &Class) -> Base {
+    let Inputs { library, settings, .. } = site.inputs;
+    let landscape = &site.intent.after;
+    let catalog = plan::catalog(landscape, class, settings);
+    let (mut objects, errors) = render::catalog(library, landscape, &catalog);
+    let mut problems: Vec<Diagnostic> = errors.iter().map(crate::template::Error::diagnostic).collect();
+    let of_kymas = library.of_all(landscape.kymas.values().map(|kyma| &kyma.metadata));
+    let mut rendered = vec![render::runtime_namespace(of_kymas)];
+    let (watches, _) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
+    let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
+    match &site.world.trusted {
+        Trusted::Nobody => rendered.push(render::webhook(of_watchers, &watches, None)),
+        Trusted::Bundle(bundle) => rendered.push(render::webhook(of_watchers, &watches, Some(bundle))),
+        // It is said once that nothing is known of it.
+        Trusted::NotKnown => {}
+    }
+    for result in rendered {
+        match result {
+            Ok(object) => objects.push(object),
+            Err(error) => problems.push(error.diagnostic()),
+        }
+    }
+    objects.extend(render::runtime_crds());
+    Base { objects: SharedObjects::new(&objects, Mark::Runtime, &|_| None), problems }
+}
+
+/// Which lines an object of [`Bases::of`] comes from, and what made it.
+pub(super) fn base_places(
+    inputs: &Inputs,
+    landscape: &Landscape,
+    runtime: &Key,
+    id: &ObjectId,
+) -> (Vec<Place>, Option<&'static str>) {
+    let of = |kind| inputs.place(kind, &Key::new(runtime.namespace(), &id.name)).into_iter().collect();
+    match &*id.kind {
+        "ModuleTemplate" => (of(Kind::ModuleTemplate), Some(Template::ModuleTemplate.name())),
+        "ModuleReleaseMeta" => (of(Kind::ModuleReleaseMeta), Some(Template::ModuleReleaseMeta.name())),
+        "ValidatingWebhookConfiguration" => {
+            let places = landscape.watchers.keys().filter_map(|key| inputs.place(Kind::Watcher, key));
+            (places.collect(), Some(Template::Webhook.name()))
+        }
+        "Namespace" => (Vec::new(), Some(Template::Namespace.name())),
+        _ => (Vec::new(), Some("built in")),
+    }
+}
+
+/// Where a Kyma asks for a module; where its version is named, if it does not do so in git.
+pub(super) fn module_place(inputs: &Inputs, kyma: &Kyma, key: &Key, module: &str) -> Option<Place> {
+    let definition = inputs.definitions.good.get(&(Kind::Kyma, key.clone()));
+    let index = kyma.spec.modules.iter().position(|wanted| wanted.name == module);
+    if let (Some(definition), Some(index)) = (definition, index) {
+        let path = [PathPart::from("spec"), PathPart::from("modules"), PathPart::from(index)];
+        let (line, column) = definition.fields.position(&path);
+        return Some(Place::at(&definition.place.path, line, column));
+    }
+    inputs.place(Kind::ModuleReleaseMeta, &Key::new(key.namespace(), module))
+}
+
+// === impl Inputs ===
+
+impl Inputs {
+    /// Where a definition stands.
+    pub(super) fn place(&self, kind: Kind, key: &Key) -> Option<Place> {
+        self.definitions.good.get(&(kind, key.clone())).map(|definition| definition.place.clone())
+    }
+
+    /// Where a ModuleReleaseMeta gives a channel its version; where it stands, if it has no such channel any more.
+    pub(super) fn channel_place(&self, release: &Key, channel: &str) -> Option<Place> {
+        let definition = self.definitions.good.get(&(Kind::ModuleReleaseMeta, release.clone()))?;
+        let channels = definition.object.value().pointer("/spec/channels").and_then(serde_json::Value::as_array);
+        let index = channels.and_then(|all| all.iter().position(|entry| entry["channel"] == channel));
+        let Some(index) = index else { return Some(definition.place.clone()) };
+        let path =
+            [PathPart::from("spec"), PathPart::from("channels"), PathPart::from(index), PathPart::from("version")];
+        let (line, column) = definition.fields.position(&path);
+        Some(Place::at(&definition.place.path, line, column))
+    }
+
+    /// Where the ModuleTemplate stands that a runtime gets a module from.
+    pub(super) fn template_place(&self, kyma: &Kyma, module: &str, landscape: &Landscape) -> Option<Place> {
+        let key = landscape::key(&kyma.metadata);
+        let release = landscape.releases.get(&Key::new(key.namespace(), module))?;
+        let versions = release.spec.channels.iter().map(|channel| format!("{module}-{}", channel.version));
+        let mut templates = versions.map(|name| Key::new(key.namespace(), &name));
+        templates.find_map(|template| self.place(Kind::ModuleTemplate, &template))
+    }
+}

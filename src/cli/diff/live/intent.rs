@@ -1,0 +1,376 @@
+//! What the definitions of the revision mean for the control plane as it stands: the daemon's own decision, whose
+//! applies are tried out, and the landscape that the control plane would hold afterwards.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use futures::{StreamExt, stream};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    Inputs, Outcome,
+    compare::{Comparer, Differs, Wish},
+    world::{World, typed},
+};
+use crate::{
+    api::{ModuleReleaseMeta, names::annotation, names::label},
+    changes,
+    cluster::Error,
+    definition::{Channels, Definition, Elsewhere, Kind},
+    diagnostic::Place,
+    diff::{
+        gather::Found,
+        live::differing,
+        model::{Effect, Held, Why},
+    },
+    intake::{self, Decision, Declared, Id, Installed, Live, Other, Situation, Terms, Wait},
+    landscape::{self, Landscape, SourceName},
+    name::Key,
+    object::{Object, PathPart},
+};
+
+/// The control plane after the revision.
+pub(super) struct Intent {
+    /// What it would hold.
+    pub(super) after: Landscape,
+    /// What it holds.
+    pub(super) before: Landscape,
+    /// Kymas that would be deleted.
+    pub(super) gone: BTreeSet<Key>,
+}
+
+/// Objects of the control plane that are tried out at once; the cluster's own bound counts as well.
+const AT_ONCE: usize = 16;
+
+/// The catalog in the control plane that is not this source's own.
+pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
+    let own = source.label_value();
+    let mut elsewhere = Elsewhere::default();
+    for ((kind, key), object) in &world.objects {
+        let deleting = object.value().pointer("/metadata/deletionTimestamp").is_some();
+        if deleting || object.label(label::SOURCE) == Some(&own) {
+            continue;
+        }
+        match kind {
+            Kind::ModuleTemplate => {
+                elsewhere.templates.insert(key.clone());
+            }
+            Kind::ModuleReleaseMeta => {
+                let Some(release) = typed::<ModuleReleaseMeta>(object.value()) else { continue };
+                let channels = match release.spec.mandatory {
+                    Some(_) => Channels::Mandatory,
+                    None => {
+                        let names = release.spec.channels.iter().map(|channel| channel.channel.clone());
+                        Channels::Known(names.collect())
+                    }
+                };
+                elsewhere.releases.insert(key.clone(), channels);
+            }
+            Kind::Watcher | Kind::Kyma => {}
+        }
+    }
+    elsewhere
+}
+
+/// Decides, tries out what would be applied, and notes what would differ.
+pub(super) async fn intend(
+    inputs: &Inputs,
+    world: &World,
+    comparer: &Comparer<'_>,
+    outcome: &mut Outcome,
+) -> Result<Intent, Error> {
+    let decision = decide(inputs, world);
+    let mut after: BTreeMap<Id, Value> =
+        world.objects.iter().map(|(id, object)| (id.clone(), object.value().clone())).collect();
+    let before = landscape_of(&after);
+    let tried: Vec<_> = stream::iter(&decision.apply)
+        .map(|(id, _)| async move { (id, apply(inputs, world, comparer, id).await) })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    for (id, result) in tried {
+        match result {
+            Ok(Some((found, value))) => {
+                outcome.found.extend(found);
+                after.insert(id.clone(), value);
+            }
+            Ok(None) => {}
+            Err(error) if concerns_all(&error) => return Err(error),
+            Err(error) => outcome.problem("kcp", &error, comparer),
+        }
+    }
+    refused(inputs, world, comparer, &decision, outcome).await?;
+    let gone = goes(world, comparer, &decision, outcome);
+    gone.iter().for_each(|id| drop(after.remove(id)));
+    let kymas = gone.into_iter().filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key).collect();
+    Ok(Intent { after: landscape_of(&after), before, gone: kymas })
+}
+
+/// Whether an error concerns the cluster as a whole rather than one object.
+pub(super) fn concerns_all(error: &Error) -> bool {
+    error.is_unreachable() || matches!(error, Error::Unauthorized { .. } | Error::TooManyRequests { .. })
+}
+
+fn decide(inputs: &Inputs, world: &World) -> Decision {
+    let source = &inputs.source;
+    let label = source.label_value();
+    let declared: BTreeMap<Id, Declared> =
+        inputs.definitions.good.iter().map(|(id, definition)| (id.clone(), declared(definition, source))).collect();
+    let withheld: BTreeSet<Id> =
+        inputs.definitions.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone())).collect();
+    let mut live = BTreeMap::new();
+    for (id, object) in &world.objects {
+        let ours = object.label(label::SOURCE) == Some(&label);
+        if !ours && !declared.contains_key(id) {
+            continue;
+        }
+        let Ok(metadata) = serde_json::from_value(object.value()["metadata"].clone()) else { continue };
+        let mut one = Live::of(&metadata, Some(managers(object)));
+        one.drifted = ours
+            && inputs.definitions.good.get(id).is_some_and(|definition| {
+                !changes::covers(landscape::stamp(definition, source).value(), object.value())
+            });
+        live.insert(id.clone(), one);
+    }
+    let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
+    let terms = own.and_then(|source| Terms::of(source).ok());
+    let mut policy = terms.map_or_else(|| inputs.policy.clone(), |terms| terms.policy);
+    // Of a part of a repository nobody knows what the rest declares.
+    policy.prune &= inputs.whole;
+    let situation = Situation {
+        source: source.key(),
+        label: &label,
+        commit: inputs.commit,
+        declared: &declared,
+        withheld: &withheld,
+        live: &live,
+        others: &others(world, source),
+        installed: &installed(world),
+        policy: &policy,
+        errors: inputs.invalid,
+        moved: false,
+    };
+    intake::decide(&situation)
+}
+
+fn declared(definition: &Definition, source: &SourceName) -> Declared {
+    let stamped = landscape::stamp(definition, source);
+    Declared {
+        digest: stamped.annotation(annotation::DIGEST).unwrap_or_default().into(),
+        place: definition.place.clone(),
+        adopt: stamped.annotation(annotation::ADOPT) == Some("true"),
+        needs: needs(definition),
+    }
+}
+
+/// The ModuleTemplates that a ModuleReleaseMeta names.
+fn needs(definition: &Definition) -> Vec<Id> {
+    if definition.kind != Kind::ModuleReleaseMeta {
+        return Vec::new();
+    }
+    let spec = &definition.object.value()["spec"];
+    let channels = spec["channels"].as_array().into_iter().flatten().map(|channel| &channel["version"]);
+    let versions = channels.chain([&spec["mandatory"]["version"]]).filter_map(Value::as_str);
+    let (namespace, module) = (definition.key.namespace(), definition.key.name());
+    versions.map(|version| (Kind::ModuleTemplate, Key::new(namespace, &format!("{module}-{version}")))).collect()
+}
+
+/// The names of an object's field managers.
+pub(super) fn managers(object: &Object) -> Arc<[String]> {
+    let entries = object.value().pointer("/metadata/managedFields").and_then(Value::as_array);
+    let names = entries.into_iter().flatten().filter_map(|entry| entry["manager"].as_str());
+    names.map(str::to_owned).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// The other sources. What they declare is not known here, but what bears their mark was declared by them.
+fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
+    let others = world.sources.iter().map(|source| (landscape::key(&source.metadata), source));
+    let others = others.filter(|(key, _)| key != source.key());
+    let other = |(key, of): (Key, &crate::api::GitSource)| {
+        let label = SourceName::new(key.clone()).label_value();
+        let marked = world.objects.iter().filter(|(_, object)| object.label(label::SOURCE) == Some(&label));
+        let other = Other {
+            key,
+            idle: of.spec.suspend || of.metadata.deletion_timestamp.is_some(),
+            declares: Some(Arc::new(marked.map(|(id, _)| id.clone()).collect())),
+        };
+        (label, other)
+    };
+    others.map(other).collect()
+}
+
+/// What runtimes have, as their Manifests say.
+fn installed(world: &World) -> Vec<Installed> {
+    let installed = |manifest: &Object| {
+        Some(Installed {
+            runtime: Key::new(manifest.namespace(), manifest.label(label::KYMA_NAME)?),
+            module: manifest.label(label::MODULE_NAME)?.to_owned(),
+            version: manifest.value().pointer("/spec/version").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        })
+    };
+    world.manifests.values().filter_map(installed).collect()
+}
+
+fn landscape_of(objects: &BTreeMap<Id, Value>) -> Landscape {
+    let mut landscape = Landscape::default();
+    for ((kind, key), value) in objects {
+        match kind {
+            Kind::ModuleTemplate => insert(&mut landscape.templates, key, value),
+            Kind::ModuleReleaseMeta => insert(&mut landscape.releases, key, value),
+            Kind::Watcher => insert(&mut landscape.watchers, key, value),
+            Kind::Kyma => insert(&mut landscape.kymas, key, value),
+        }
+    }
+    landscape
+}
+
+fn insert<K: DeserializeOwned>(into: &mut BTreeMap<Key, Arc<K>>, key: &Key, value: &Value) {
+    if let Some(object) = typed(value) {
+        into.insert(key.clone(), Arc::new(object));
+    }
+}
+
+/// What differs by an apply, and the object as it then stands.
+type Applied = Option<(Option<Found>, Value)>;
+
+async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id) -> Result<Applied, Error> {
+    let Some(definition) = inputs.definitions.good.get(id) else { return Ok(None) };
+    let wish = wish(definition, &inputs.source);
+    let Some(live) = world.objects.get(id) else {
+        let found = found(comparer, id, &wish, &comparer.created(&wish));
+        return Ok(Some((Some(found), wish.object.into_value())));
+    };
+    let Some(differs) = comparer.existing(&wish, live).await? else {
+        return Ok(Some((None, live.value().clone())));
+    };
+    let mut found = found(comparer, id, &wish, &differs);
+    if let (Some(old), Some(new)) = (&differs.old, &differs.new) {
+        found.places = vec![line(definition, &differing(old, new))];
+    }
+    // What is planned with is what would be stored, with the status that is there: the dry run's answer, unmasked.
+    let mut value = crate::diff::live::overlaid(live.value(), wish.object.value());
+    for field in ["/metadata/uid", "/metadata/generation", "/status"] {
+        restore(&mut value, live.value(), field);
+    }
+    Ok(Some((Some(found), value)))
+}
+
+fn found(comparer: &Comparer<'_>, id: &Id, wish: &Wish, differs: &Differs) -> Found {
+    Found { runtimes: id_runtimes(id), ..comparer.found(wish, differs, Effect::Applies) }
+}
+
+fn goes_one(comparer: &Comparer<'_>, id: &Id, live: &Object, effect: Effect) -> Found {
+    Found { runtimes: id_runtimes(id), ..comparer.found_gone(live, effect) }
+}
+
+fn restore(value: &mut Value, from: &Value, pointer: &str) {
+    let (parent, field) = pointer.rsplit_once('/').unwrap_or_default();
+    if let (Some(found), Some(parent)) =
+        (from.pointer(pointer), value.pointer_mut(parent).and_then(Value::as_object_mut))
+    {
+        parent.insert(field.to_owned(), found.clone());
+    }
+}
+
+fn wish(definition: &Definition, source: &SourceName) -> Wish {
+    let object = landscape::stamp(definition, source);
+    Wish { gvk: object.gvk(), object, places: vec![definition.place.clone()], maker: None }
+}
+
+/// The first line of a definition that says something else than what stands.
+fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
+    let is_written = |path: &&Vec<PathPart>| {
+        let step = |value: &'_ Value, part: &PathPart| match part {
+            PathPart::Key(key) => value.get(key).cloned(),
+            PathPart::Index(index) => value.get(*index).cloned(),
+        };
+        path.iter().try_fold(definition.object.value().clone(), |value, part| step(&value, part)).is_some()
+    };
+    let lines = paths.iter().filter(is_written).map(|path| definition.fields.position(path));
+    lines
+        .min()
+        .map_or_else(|| definition.place.clone(), |(line, column)| Place::at(&definition.place.path, line, column))
+}
+
+/// Good definitions that are not applied since their objects are somebody else's.
+async fn refused(
+    inputs: &Inputs,
+    world: &World,
+    comparer: &Comparer<'_>,
+    decision: &Decision,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    for (id, held) in &decision.held {
+        let (Some(definition), Some(live)) = (inputs.definitions.good.get(id), world.objects.get(id)) else {
+            outcome.held.push(Held {
+                why: Why::Withheld,
+                module: String::new(),
+                runtimes: id_runtimes(id).into(),
+                message: held.message.clone(),
+                hint: None,
+                place: Some(held.place.clone()),
+            });
+            continue;
+        };
+        if held.terminating {
+            continue;
+        }
+        let wish = wish(definition, &inputs.source);
+        match comparer.stranger(&wish, live, &managers(live)).await {
+            Ok(differs) => outcome.found.push(found(comparer, id, &wish, &differs)),
+            Err(error) if concerns_all(&error) => return Err(error),
+            Err(error) => outcome.problem("kcp", &error, comparer),
+        }
+    }
+    Ok(())
+}
+
+fn id_runtimes(id: &Id) -> Vec<Key> {
+    if id.0 == Kind::Kyma { vec![id.1.clone()] } else { Vec::new() }
+}
+
+/// What git no longer declares. Returns what would go at once.
+fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &mut Outcome) -> BTreeSet<Id> {
+    let mut gone = BTreeSet::new();
+    for (id, _) in &decision.prune {
+        let Some(live) = world.objects.get(id) else { continue };
+        outcome.found.push(goes_one(comparer, id, live, Effect::Applies));
+        gone.insert(id.clone());
+    }
+    for (id, wait) in &decision.waiting {
+        let Some(live) = world.objects.get(id) else { continue };
+        let kept = |why: &str| format!("{} is declared no more and stays: {why}", intake::text(id));
+        let message = match wait {
+            Wait::Unconfirmed(losses) => {
+                let mut found = goes_one(comparer, id, live, Effect::NeedsConfirmation);
+                found.runtimes.extend(losses.iter().map(|loss| loss.runtime.clone()));
+                outcome.found.push(found);
+                continue;
+            }
+            Wait::Limit { .. } => {
+                outcome.found.push(goes_one(comparer, id, live, Effect::NeedsConfirmation));
+                continue;
+            }
+            Wait::Terminating => continue,
+            // Said once, where the repository is read.
+            Wait::Off if outcome.partial => continue,
+            Wait::Off => kept("its GitSource says `prune: false`"),
+            Wait::Errors => kept("nothing is pruned while there are errors"),
+            Wait::Unread(_) => kept("another GitSource has not been read"),
+            Wait::Kept => kept("it is annotated `tidegate.dev/prune: disabled`"),
+            Wait::Tool(tool) => kept(&format!("{} manages it", tool.text())),
+        };
+        outcome.held.push(Held {
+            why: Why::Kept,
+            module: String::new(),
+            runtimes: id_runtimes(id).into(),
+            message,
+            hint: None,
+            place: None,
+        });
+    }
+    gone
+}

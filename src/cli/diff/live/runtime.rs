@@ -1,0 +1,638 @@
+//! One runtime: what would be in it, held against what is.
+//!
+//! Of each kind that is desired or recorded, all objects that bear our mark are listed whole. That takes as many
+//! requests as lists of metadata, and `managedFields`, which alone would tell of edits, are most of an object anyway.
+//! What the lists do not show is looked up by its metadata.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::Value;
+
+use super::{
+    Inputs, Outcome,
+    compare::{Comparer, Shared, Wish},
+    desired::{Bases, base_places, module_place},
+    intent::{Intent, concerns_all, managers},
+    world::{World, key, typed},
+};
+use crate::{
+    api::{
+        Kyma, Manifest,
+        kyma::KymaSpec,
+        names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
+        shared::CustomResourcePolicy,
+    },
+    changes::{Changes, Desired, Live, Verdict, prune_annotation},
+    cluster::{Cluster, Error, Kind},
+    conditions,
+    counterpart::{self, Write},
+    diagnostic::Place,
+    diff::{
+        gather::{Found, Names},
+        live::stripped,
+        model::{Effect, Held, NotKnown, Side, Why},
+    },
+    inventory::Inventory,
+    landscape,
+    name::Key,
+    object::{Gvk, Object, ObjectId},
+    plan::{self, InstallSource, Installation, ModuleOutcome, ModulesFrom, RuntimePlan},
+    render::{self, Mark, SharedObjects, live as placeholder},
+    template::Template,
+};
+
+/// What all runtimes are compared with.
+pub(super) struct Site<'a> {
+    pub(super) inputs: &'a Inputs,
+    pub(super) world: &'a World,
+    pub(super) intent: &'a Intent,
+    pub(super) shared: &'a Shared,
+    pub(super) bases: &'a Bases,
+}
+
+/// What is known of a runtime after it was looked at.
+pub(super) struct Looked {
+    pub(super) outcome: Outcome,
+    /// The module list that counts.
+    pub(super) spec: KymaSpec,
+}
+
+/// Lists under way in one runtime.
+const LISTS_AT_ONCE: usize = 8;
+/// Objects that are compared at once in one runtime; the cluster's own bound counts as well.
+const OBJECTS_AT_ONCE: usize = 8;
+/// Label of Manifests that belong to a mandatory module: they follow another rule.
+const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
+/// Field manager of Lifecycle Manager for catalog objects: what bears it is a copy from KCP, not a user's.
+const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
+
+/// One runtime under comparison.
+struct Look<'a> {
+    site: &'a Site<'a>,
+    key: &'a Key,
+    kyma: &'a Kyma,
+    /// `None` while it cannot be reached, since it is only being made.
+    cluster: Option<&'a Cluster>,
+    manifests: BTreeMap<String, &'a Object>,
+    names: Arc<Names>,
+    outcome: Outcome,
+}
+
+/// The objects of one module, and what was recorded of them.
+struct Module {
+    name: String,
+    manifest: Key,
+    /// `None` if the module goes.
+    wishes: Option<Vec<(Wish, bool)>>,
+    owned: Inventory,
+    /// The default custom resource, and whether it is to come.
+    resource: Option<Object>,
+}
+
+/// Compares one runtime. `cluster` is `None` for one that is only being made.
+pub(super) async fn look(site: &Site<'_>, key: &Key, cluster: Option<&Cluster>) -> Result<Looked, Error> {
+    let Some(kyma) = site.intent.after.kymas.get(key).or_else(|| site.intent.before.kymas.get(key)) else {
+        return Ok(Looked { outcome: Outcome::default(), spec: KymaSpec::default() });
+    };
+    if kyma.metadata.deletion_timestamp.is_some() || is_skipped(kyma) {
+        return Ok(Looked { outcome: Outcome::default(), spec: plan::reported(kyma) });
+    }
+    let counterpart = match cluster {
+        Some(cluster) => cluster.get(&Kind::namespaced::<Kyma>(), &Key::new(SKR_NAMESPACE, SKR_KYMA)).await?,
+        None => None,
+    };
+    let in_runtime: Option<Kyma> = counterpart.as_ref().and_then(|object| typed(object.value()));
+    let spec = plan::effective(kyma, in_runtime.as_ref().map(|kyma| &kyma.spec));
+    let manifests: BTreeMap<String, &Object> = site
+        .world
+        .manifests_of(key)
+        .filter(|manifest| manifest.label(MANDATORY).is_none())
+        .filter_map(|manifest| Some((manifest.label(label::MODULE_NAME)?.to_owned(), manifest)))
+        .collect();
+    let plan = plan::runtime(&site.intent.after, kyma, &spec, &site.inputs.settings);
+    let names = Arc::new(names(kyma, key, &manifests, &plan));
+    let mut look = Look { site, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
+    if site.intent.gone.contains(key) {
+        let plan = RuntimePlan { modules: Vec::new(), ..plan };
+        let modules = look.modules(&plan).await?;
+        look.compare(Vec::new(), &modules).await?;
+        return Ok(Looked { outcome: look.outcome, spec });
+    }
+    look.decided_by_runtime(in_runtime.as_ref());
+    look.counterpart(counterpart.as_ref(), in_runtime.as_ref());
+    let base = look.base(&plan);
+    let modules = look.modules(&plan).await?;
+    look.compare(base, &modules).await?;
+    Ok(Looked { outcome: look.outcome, spec })
+}
+
+fn is_skipped(kyma: &Kyma) -> bool {
+    landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+/// The names that only this runtime has.
+fn names(kyma: &Kyma, key: &Key, manifests: &BTreeMap<String, &Object>, plan: &RuntimePlan) -> Names {
+    let present = manifests.iter().map(|(module, manifest)| (manifest.name().to_owned(), module.clone()));
+    let planned = plan.modules.iter().filter_map(|module| match &module.outcome {
+        ModuleOutcome::Install(installation) => Some((installation.manifest_name.clone(), module.name.clone())),
+        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    });
+    let manifests: BTreeMap<String, String> = present.chain(planned).collect();
+    let own = [
+        (key.name().to_owned(), "Kyma".to_owned()),
+        (kyma.metadata.uid.clone().unwrap_or_default(), "uid of Kyma".to_owned()),
+    ];
+    Names::new(
+        own.into_iter().chain(manifests.into_iter().map(|(name, module)| (name, format!("Manifest of {module}")))),
+    )
+}
+
+// === impl Look ===
+
+impl<'a> Look<'a> {
+    fn comparer(&self, cluster: &'a Cluster, side: Side) -> Comparer<'a> {
+        Comparer::new(self.site.shared, cluster, side, Arc::clone(&self.names), vec![self.key.clone()])
+    }
+
+    /// Against the control plane.
+    fn kcp(&self) -> Comparer<'a> {
+        self.comparer(&self.site.world.kcp, Side::ControlPlane)
+    }
+
+    /// Against the runtime; where that is only being made, nothing is asked of what stands in for it.
+    fn skr(&self) -> Comparer<'a> {
+        self.comparer(self.cluster.unwrap_or(&self.site.world.kcp), Side::Runtime)
+    }
+
+    /// Says that git's module list counts for nothing, where it differs from the one that counts.
+    fn decided_by_runtime(&mut self, in_runtime: Option<&Kyma>) {
+        let inputs = self.site.inputs;
+        let definition = inputs.definitions.good.get(&(crate::definition::Kind::Kyma, self.key.clone()));
+        let (Some(definition), Some(live)) = (definition, in_runtime) else { return };
+        let differs = self.kyma.spec.modules != live.spec.modules || self.kyma.spec.channel != live.spec.channel;
+        if plan::modules_from(self.kyma) != ModulesFrom::Runtime || self.kyma.spec.modules.is_empty() || !differs {
+            return;
+        }
+        self.outcome.held.push(Held {
+            why: Why::DecidedByRuntime,
+            module: String::new(),
+            runtimes: [self.key.clone()].into(),
+            message: "the Kyma in the runtime decides the modules; the list in git has no effect".to_owned(),
+            hint: Some(format!("to let git decide, annotate the Kyma with `{}: git`", annotation::MODULES_FROM)),
+            place: Some(definition.place.clone()),
+        });
+    }
+
+    /// The Kyma in the runtime.
+    fn counterpart(&mut self, live: Option<&Object>, in_runtime: Option<&Kyma>) {
+        let inputs = self.site.inputs;
+        let desired = match render::runtime_kyma(inputs.library.of(&self.kyma.metadata), self.kyma, &self.kyma.spec) {
+            Ok(desired) => desired,
+            Err(error) => {
+                self.outcome.diagnostics.push(error.diagnostic());
+                return;
+            }
+        };
+        if in_runtime.is_some_and(|kyma| kyma.metadata.deletion_timestamp.is_some()) {
+            return;
+        }
+        let wish = Wish {
+            gvk: desired.gvk(),
+            places: vec![inputs.place(crate::definition::Kind::Kyma, self.key)].into_iter().flatten().collect(),
+            maker: Some(Template::Kyma.name()),
+            object: desired,
+        };
+        let comparer = self.skr();
+        match (counterpart::write(&wish.object, self.kyma, in_runtime), live) {
+            (Write::Create(_), _) => {
+                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
+            }
+            (Write::Merge { patch, .. }, Some(live)) => {
+                let old = stripped(live.value());
+                let mut new = old.clone();
+                merge(&mut new, &patch);
+                self.outcome.found.extend(
+                    comparer.merged(&old, &new).map(|differs| comparer.found(&wish, &differs, Effect::Applies)),
+                );
+            }
+            (Write::Merge { .. } | Write::Nothing, _) => {}
+        }
+    }
+
+    /// What every runtime has.
+    fn base(&mut self, plan: &RuntimePlan) -> Vec<Wish> {
+        let base = self.site.bases.of(self.site, &plan.class);
+        self.outcome.diagnostics.extend(base.problems.iter().cloned());
+        let wish = |one: &render::SharedObject| {
+            let (places, maker) = base_places(self.site.inputs, &self.site.intent.after, self.key, &one.id);
+            Wish { gvk: one.gvk.clone(), object: one.object(self.key), places, maker }
+        };
+        base.objects.objects.iter().map(wish).collect()
+    }
+
+    /// The Manifests, which are compared here, and what belongs to each.
+    async fn modules(&mut self, plan: &RuntimePlan) -> Result<Vec<Module>, Error> {
+        let mut modules = Vec::new();
+        let mut rest = self.manifests.clone();
+        for module in &plan.modules {
+            let live = rest.remove(&module.name);
+            let place = module_place(self.site.inputs, self.kyma, self.key, &module.name);
+            match &module.outcome {
+                ModuleOutcome::Install(installation) => {
+                    modules.extend(self.install(installation, live, place).await?);
+                }
+                ModuleOutcome::Refuse(refusal) => {
+                    let why = if refusal.reason == plan::reason::DOWNGRADE { Why::Downgrade } else { Why::Refused };
+                    self.outcome.held.push(Held {
+                        why,
+                        module: module.name.clone(),
+                        runtimes: [self.key.clone()].into(),
+                        message: refusal.message.clone(),
+                        hint: refusal.hint.clone(),
+                        place,
+                    });
+                    modules.extend(live.filter(|_| !refusal.keep).map(|live| self.removed(&module.name, live)));
+                }
+                // Its objects stay, without the mark.
+                ModuleOutcome::Unmanage => {
+                    live.into_iter().for_each(|live| drop(self.removed(&module.name, live)));
+                }
+            }
+        }
+        for (module, live) in rest {
+            modules.push(self.removed(&module, live));
+        }
+        Ok(modules)
+    }
+
+    async fn install(
+        &mut self,
+        installation: &Installation,
+        live: Option<&'a Object>,
+        place: Option<Place>,
+    ) -> Result<Option<Module>, Error> {
+        let inputs = self.site.inputs;
+        let uid = self
+            .kyma
+            .metadata
+            .uid
+            .clone()
+            .unwrap_or_else(|| placeholder::placeholder(&placeholder::uid("Kyma", self.key)));
+        let desired = match render::manifest(inputs.library.of(&self.kyma.metadata), installation, &uid) {
+            Ok(desired) => desired,
+            Err(error) => {
+                self.outcome.diagnostics.push(error.diagnostic());
+                return Ok(None);
+            }
+        };
+        let manifest = key(&desired);
+        let wish = Wish {
+            gvk: desired.gvk(),
+            object: desired,
+            places: place.into_iter().collect(),
+            maker: Some(Template::Manifest.name()),
+        };
+        let comparer = self.kcp();
+        match live {
+            Some(live) if live.value().pointer("/metadata/deletionTimestamp").is_some() => {}
+            Some(live) => match comparer.existing(&wish, live).await {
+                Ok(differs) => {
+                    let found = differs.map(|differs| comparer.found(&wish, &differs, Effect::Applies));
+                    self.outcome.found.extend(found);
+                }
+                Err(error) if concerns_all(&error) => return Err(error),
+                Err(error) => self.outcome.problem("kcp", &error, &comparer),
+            },
+            None => self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies)),
+        }
+        let (owned, has_resource) = recorded(live);
+        let wishes = self.objects(installation, &manifest, live);
+        let creates = installation.policy == CustomResourcePolicy::CreateAndDelete && !has_resource;
+        let resource =
+            installation.default_resource.clone().filter(|_| creates).and_then(|value| Object::new(value).ok());
+        Ok(wishes.map(|wishes| Module {
+            name: installation.module.clone(),
+            manifest,
+            wishes: Some(wishes),
+            owned,
+            resource,
+        }))
+    }
+
+    /// The objects of a module; `None` if they are not known here.
+    fn objects(
+        &mut self,
+        installation: &Installation,
+        manifest: &Key,
+        live: Option<&Object>,
+    ) -> Option<Vec<(Wish, bool)>> {
+        let InstallSource::Git { source, path, tree } = &installation.source;
+        let inputs = self.site.inputs;
+        let module = inputs.definitions.modules.get(tree).filter(|_| source == inputs.source.key());
+        let Some(module) = module else {
+            let before =
+                live.and_then(|live| live.value().pointer("/spec/install/source/tree")).and_then(Value::as_str);
+            self.outcome.unknown.push(NotKnown {
+                value: format!("objects of module {} {}", installation.module, installation.version),
+                first: placeholder::Unknown {
+                    value: format!("objects of module {} {}", installation.module, installation.version),
+                    target: format!("skr/{}", self.key),
+                    object: format!("GitSource {source}"),
+                    path: path.clone(),
+                },
+                occurrences: 1,
+                may_hide: before != Some(tree.to_string().as_str()),
+            });
+            return None;
+        };
+        let shared: Arc<SharedObjects> = self.site.bases.module(*tree, || {
+            SharedObjects::new(module.objects.iter().map(|source| &source.object), Mark::Module, &|_| None)
+        });
+        let wish = |one: &render::SharedObject| {
+            let place = module.objects.get(one.index).map(|source| source.place.clone());
+            let wish = Wish {
+                gvk: one.gvk.clone(),
+                object: one.object(manifest),
+                places: place.into_iter().collect(),
+                maker: None,
+            };
+            (wish, one.adopt)
+        };
+        Some(shared.objects.iter().map(wish).collect())
+    }
+
+    /// A Manifest that goes, with everything in its inventory.
+    fn removed(&mut self, module: &str, live: &Object) -> Module {
+        if live.value().pointer("/metadata/deletionTimestamp").is_none() {
+            self.outcome.found.push(self.kcp().found_gone(live, Effect::Applies));
+        }
+        let (owned, _) = recorded(Some(live));
+        let manifest: Option<Manifest> = typed(live.value());
+        let ours =
+            manifest.filter(|manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete);
+        let resource = ours.and_then(|manifest| Object::new(manifest.spec.resource?).ok());
+        Module { name: module.to_owned(), manifest: key(live), wishes: None, owned, resource }
+    }
+
+    /// Holds all that is desired, and all that is recorded, against the runtime.
+    async fn compare(&mut self, base: Vec<Wish>, modules: &[Module]) -> Result<(), Error> {
+        let live = match self.cluster {
+            Some(cluster) => marked(cluster, &kinds(&base, modules)).await?,
+            None => BTreeMap::new(),
+        };
+        let desired: BTreeSet<ObjectId> = base
+            .iter()
+            .chain(modules.iter().flat_map(|module| &module.wishes).flatten().map(|(wish, _)| wish))
+            .map(|wish| wish.object.id())
+            .collect();
+        self.prune_catalog(&live, &desired);
+        for module in modules {
+            self.resource(module).await?;
+            self.prune(module, &live, &desired);
+        }
+        let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
+        let of_module = modules.iter().flat_map(|module| {
+            let wishes = module.wishes.iter().flatten();
+            wishes.map(|(wish, adopt)| {
+                let recorded = *adopt || module.owned.contains(&wish.object.id());
+                let whose = if recorded { Whose::Ours } else { Whose::Manifest(module.manifest.clone()) };
+                (wish.clone(), whose)
+            })
+        });
+        let wishes: Vec<(Wish, Whose)> = wishes.chain(of_module).collect();
+        let strangers = self.look_up(&wishes, &live).await?;
+        let comparer = self.skr();
+        let (live, strangers, this) = (&live, &strangers, &*self);
+        let results: Vec<_> = stream::iter(wishes)
+            .map(|(wish, whose)| {
+                let comparer = &comparer;
+                async move {
+                    let id = wish.object.id();
+                    let found = live.get(&id).or_else(|| strangers.get(&id));
+                    let result = this.one(comparer, &wish, &whose, found).await;
+                    (id, result)
+                }
+            })
+            .buffered(OBJECTS_AT_ONCE)
+            .collect()
+            .await;
+        for (_, result) in results {
+            match result {
+                Ok(found) => self.outcome.found.extend(found),
+                Err(error) if concerns_all(&error) => return Err(error),
+                Err(error) => self.outcome.problem(&format!("skr/{}", self.key), &error, &comparer),
+            }
+        }
+        Ok(())
+    }
+
+    async fn one(
+        &self,
+        comparer: &Comparer<'_>,
+        wish: &Wish,
+        whose: &Whose,
+        live: Option<&Object>,
+    ) -> Result<Option<Found>, Error> {
+        let Some(live) = live else {
+            return Ok(Some(comparer.found(wish, &comparer.created(wish), Effect::Applies)));
+        };
+        let stranger = match whose {
+            Whose::Platform | Whose::Ours => None,
+            Whose::Manifest(manifest) => self.stranger(manifest, live),
+        };
+        let differs = match stranger {
+            Some(managers) => Some(Arc::new(comparer.stranger(wish, live, &managers).await?)),
+            None => comparer.existing(wish, live).await?,
+        };
+        Ok(differs.map(|differs| comparer.found(wish, &differs, Effect::Applies)))
+    }
+
+    /// The managers of an object that is not this Manifest's; `None` if it is.
+    fn stranger(&self, manifest: &Key, live: &Object) -> Option<Vec<String>> {
+        if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
+            return Some(managers(live).to_vec());
+        }
+        let owner = live.annotation(annotation::OWNED_BY)?;
+        let other = (owner != manifest.to_string()).then(|| owner.parse::<Key>().ok()).flatten()?;
+        self.site.world.manifests.contains_key(&other).then(|| vec![format!("Manifest {}", other.name())])
+    }
+
+    /// What exists of the objects that bear no mark of ours.
+    async fn look_up(
+        &self,
+        wishes: &[(Wish, Whose)],
+        live: &BTreeMap<ObjectId, Object>,
+    ) -> Result<BTreeMap<ObjectId, Object>, Error> {
+        let Some(cluster) = self.cluster else { return Ok(BTreeMap::new()) };
+        let missing: Vec<(&Gvk, ObjectId)> = wishes
+            .iter()
+            .map(|(wish, _)| (&wish.gvk, wish.object.id()))
+            .filter(|(_, id)| !live.contains_key(id))
+            .collect();
+        let found = cluster.survey(missing.iter().map(|(gvk, id)| (*gvk, id))).await?;
+        let mut objects = BTreeMap::new();
+        for (gvk, id) in missing.into_iter().filter(|(_, id)| found.contains_key(id)) {
+            let Some(kind) = cluster.kind(gvk).await? else { continue };
+            let object = cluster.get(&kind, &Key::new(&id.namespace, &id.name)).await?;
+            objects.extend(object.map(|object| (id, object)));
+        }
+        Ok(objects)
+    }
+
+    /// The default custom resource, which is created once and goes with its module.
+    async fn resource(&mut self, module: &Module) -> Result<(), Error> {
+        let Some(resource) = &module.resource else { return Ok(()) };
+        let live = match self.cluster {
+            Some(cluster) => match cluster.kind(&resource.gvk()).await? {
+                Some(kind) => cluster.get(&kind, &key(resource)).await?,
+                None => None,
+            },
+            None => None,
+        };
+        let comparer = self.skr();
+        match (&module.wishes, live) {
+            (Some(_), None) => {
+                let place = self.site.inputs.template_place(self.kyma, &module.name, &self.site.intent.after);
+                let wish = Wish {
+                    gvk: resource.gvk(),
+                    object: resource.clone(),
+                    places: place.into_iter().collect(),
+                    maker: None,
+                };
+                self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies));
+            }
+            (None, Some(live)) => self.outcome.found.push(comparer.found_gone(&live, Effect::Applies)),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// What a module no longer has, by the rules of the daemon.
+    fn prune(&mut self, module: &Module, live: &BTreeMap<ObjectId, Object>, desired: &BTreeSet<ObjectId>) {
+        let wanted = match &module.wishes {
+            Some(wishes) => {
+                let ids = wishes.iter().map(|(wish, _)| (wish.object.id(), Arc::clone(&wish.gvk.version)));
+                Desired::complete(ids.collect())
+            }
+            None => Desired::nothing(),
+        };
+        let comparer = self.skr();
+        for prune in Changes::between(&wanted, &module.owned).prune {
+            let Some(object) = live.get(&prune.id).filter(|_| !desired.contains(&prune.id)) else { continue };
+            let seen = Live {
+                marked: self.stranger(&module.manifest, object).is_none(),
+                deleting: object.value().pointer("/metadata/deletionTimestamp").is_some(),
+                prune: prune_annotation(object.value()),
+            };
+            match prune.verdict(Some(&seen)) {
+                Verdict::Delete => self.outcome.found.push(comparer.found_gone(object, Effect::Applies)),
+                verdict @ (Verdict::Disabled | Verdict::Guarded) => {
+                    let reason = match verdict {
+                        Verdict::Disabled => "it is annotated `tidegate.dev/prune: disabled`",
+                        _ => "the data of users would go with it",
+                    };
+                    self.outcome.held.push(Held {
+                        why: Why::Kept,
+                        module: module.name.clone(),
+                        runtimes: [self.key.clone()].into(),
+                        message: format!("{} is declared no more and stays: {reason}", prune.id),
+                        hint: None,
+                        place: None,
+                    });
+                }
+                Verdict::Gone | Verdict::Wait | Verdict::Foreign => {}
+            }
+        }
+    }
+
+    /// Copies of definitions that the runtime no longer sees.
+    fn prune_catalog(&mut self, live: &BTreeMap<ObjectId, Object>, desired: &BTreeSet<ObjectId>) {
+        // A runtime that goes takes its catalog along, and a catalog that was not rendered whole says nothing.
+        if desired.is_empty()
+            || self.outcome.diagnostics.iter().any(|one| one.severity == crate::diagnostic::Severity::Error)
+        {
+            return;
+        }
+        let comparer = self.skr();
+        for (id, object) in live {
+            let is_catalog = matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")
+                && &*id.group == crate::api::KYMA_GROUP
+                && &*id.namespace == SKR_NAMESPACE;
+            let by = managers(object);
+            let ours = by.iter().any(|name| name == FIELD_MANAGER || name == CATALOG_MANAGER_UPSTREAM);
+            let deleting = object.value().pointer("/metadata/deletionTimestamp").is_some();
+            if is_catalog && ours && !deleting && !desired.contains(id) {
+                self.outcome.found.push(comparer.found_gone(object, Effect::Applies));
+            }
+        }
+    }
+}
+
+/// Whose an object is that stands where one is desired.
+enum Whose {
+    /// Its name is reserved by the platform: it is applied over without a look.
+    Platform,
+    /// It is recorded, or may be adopted.
+    Ours,
+    /// This Manifest's, if it bears its mark; somebody else's otherwise.
+    Manifest(Key),
+}
+
+/// What the status of a Manifest records: its inventory, and whether the default custom resource was created.
+fn recorded(live: Option<&Object>) -> (Inventory, bool) {
+    let status = live.and_then(|live| typed::<Manifest>(live.value())).and_then(|manifest| manifest.status);
+    let Some(status) = status else { return (Inventory::default(), false) };
+    (Inventory::of(&status.synced), conditions::message(&status.conditions, "ModuleCR").is_some())
+}
+
+/// The kinds that are desired or recorded, each in one version.
+fn kinds(base: &[Wish], modules: &[Module]) -> Vec<Gvk> {
+    let of_modules = modules.iter().flat_map(|module| &module.wishes).flatten().map(|(wish, _)| &wish.gvk);
+    let desired = base.iter().map(|wish| &wish.gvk).chain(of_modules).cloned();
+    let recorded = modules.iter().flat_map(|module| module.owned.ids().filter_map(|id| module.owned.gvk(id)));
+    let mut kinds: BTreeMap<(Arc<str>, Arc<str>), Gvk> = BTreeMap::new();
+    for gvk in desired.chain(recorded) {
+        kinds.entry((Arc::clone(&gvk.group), Arc::clone(&gvk.kind))).or_insert(gvk);
+    }
+    kinds.into_values().collect()
+}
+
+/// Everything of some kinds that bears our mark.
+async fn marked(cluster: &Cluster, kinds: &[Gvk]) -> Result<BTreeMap<ObjectId, Object>, Error> {
+    let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
+    let selector = selector.as_str();
+    let lists: Vec<Vec<Object>> = stream::iter(kinds.to_vec())
+        .map(|gvk| async move {
+            match cluster.kind(&gvk).await? {
+                Some(kind) => cluster.list(&kind, None, Some(selector)).await,
+                None => Ok(Vec::new()),
+            }
+        })
+        .buffered(LISTS_AT_ONCE)
+        .try_collect()
+        .await?;
+    Ok(lists.into_iter().flatten().map(|object| (object.id(), object)).collect())
+}
+
+/// A merge patch (RFC 7396), applied.
+fn merge(value: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *value = patch.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = Value::Object(serde_json::Map::new());
+    }
+    let Some(map) = value.as_object_mut() else { return };
+    for (key, patch) in patch {
+        if patch.is_null() {
+            map.shift_remove(key);
+        } else {
+            merge(map.entry(key.clone()).or_insert(Value::Null), patch);
+        }
+    }
+}

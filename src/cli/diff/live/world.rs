@@ -1,0 +1,175 @@
+//! What stands in the control plane, read once: everything that the daemon would know from its watches.
+//!
+//! Of access Secrets only the metadata is listed; the one with what runtimes trust is read as the daemon reads it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
+    cluster::{Cluster, Error, Kind},
+    definition,
+    intake::Id,
+    landscape,
+    name::Key,
+    object::{Gvk, Object},
+    plan::{selector, watch},
+};
+
+/// What stands in the control plane.
+pub(super) struct World {
+    pub(super) kcp: Arc<Cluster>,
+    /// Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers.
+    pub(super) objects: BTreeMap<Id, Object>,
+    /// Manifests.
+    pub(super) manifests: BTreeMap<Key, Object>,
+    pub(super) sources: Vec<GitSource>,
+    /// Access Secrets by the Kyma that they open, each with its resource version.
+    pub(super) access: BTreeMap<Key, Vec<(Key, String)>>,
+    gateways: Vec<(watch::Gateway, BTreeMap<String, String>)>,
+    /// What runtimes trust.
+    pub(super) trusted: Trusted,
+}
+
+/// What the API servers of runtimes trust when they call the webhook.
+pub(super) enum Trusted {
+    /// There is none.
+    Nobody,
+    /// Base64 of PEM.
+    Bundle(String),
+    /// The Secret must not be read.
+    NotKnown,
+}
+
+/// Key of the CA in a Secret of kind TLS.
+const CA: &str = "ca.crt";
+/// Lists under way at once.
+const LISTS_AT_ONCE: usize = 8;
+
+/// The kind of a definition, as the API server serves it.
+pub(super) fn served(kind: definition::Kind) -> Kind {
+    match kind {
+        definition::Kind::ModuleTemplate => Kind::namespaced::<ModuleTemplate>(),
+        definition::Kind::ModuleReleaseMeta => Kind::namespaced::<ModuleReleaseMeta>(),
+        definition::Kind::Watcher => Kind::namespaced::<Watcher>(),
+        definition::Kind::Kyma => Kind::namespaced::<Kyma>(),
+    }
+}
+
+fn secrets() -> Kind {
+    Kind::new(Gvk::new("", "v1", "Secret"), "secrets", true)
+}
+
+// === impl World ===
+
+impl World {
+    /// Reads it: a list for each kind and namespace.
+    pub(super) async fn read(kcp: Arc<Cluster>, namespaces: &[String], istio: &str) -> Result<World, Error> {
+        let lists = |kind: Kind| {
+            let kcp = &kcp;
+            async move {
+                let pages = stream::iter(namespaces.iter().map(String::as_str).map(Some))
+                    .map(|namespace| kcp.list(&kind, namespace, None));
+                pages.buffered(LISTS_AT_ONCE).try_concat().await
+            }
+        };
+        let definitions = async {
+            let mut objects = BTreeMap::new();
+            for kind in definition::Kind::ALL {
+                let listed: Vec<Object> = lists(served(kind)).await?;
+                objects.extend(listed.into_iter().map(|object| ((kind, key(&object)), object)));
+            }
+            Ok::<_, Error>(objects)
+        };
+        let gateway = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "Gateway"), "gateways", true);
+        let (objects, manifests, sources, gateways, access, trusted) = futures::try_join!(
+            definitions,
+            lists(Kind::namespaced::<Manifest>()),
+            lists(Kind::namespaced::<GitSource>()),
+            lists(gateway),
+            access(&kcp, namespaces),
+            trusted(&kcp, istio),
+        )?;
+        Ok(World {
+            objects,
+            manifests: manifests.into_iter().map(|object| (key(&object), object)).collect(),
+            sources: sources
+                .into_iter()
+                .filter_map(|source| serde_json::from_value(source.into_value()).ok())
+                .collect(),
+            access,
+            gateways: gateways.iter().map(gateway_of).collect(),
+            trusted,
+            kcp,
+        })
+    }
+
+    /// The Gateways that a Watcher selects.
+    pub(super) fn gateways(&self, watcher: &Watcher) -> Result<watch::Gateways, watch::Error> {
+        let matched =
+            self.gateways.iter().filter(|(_, labels)| selector::matches(&watcher.spec.gateway.selector, labels));
+        watch::Gateways::of(&landscape::key(&watcher.metadata), matched.map(|(gateway, _)| gateway.clone()).collect())
+    }
+
+    /// The Manifests of a Kyma.
+    pub(super) fn manifests_of<'a>(&'a self, kyma: &'a Key) -> impl Iterator<Item = &'a Object> {
+        self.manifests.values().filter(move |manifest| {
+            manifest.namespace() == kyma.namespace() && manifest.label(names::label::KYMA_NAME) == Some(kyma.name())
+        })
+    }
+}
+
+/// An object as a type, without what nobody plans with.
+pub(super) fn typed<K: serde::de::DeserializeOwned>(value: &Value) -> Option<K> {
+    let mut value = value.clone();
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.shift_remove("managedFields");
+    }
+    serde_json::from_value(value).ok()
+}
+
+pub(super) fn key(object: &Object) -> Key {
+    Key::new(object.namespace(), object.name())
+}
+
+async fn access(kcp: &Cluster, namespaces: &[String]) -> Result<BTreeMap<Key, Vec<(Key, String)>>, Error> {
+    let mut access: BTreeMap<Key, Vec<(Key, String)>> = BTreeMap::new();
+    for namespace in namespaces {
+        for metadata in kcp.list_metadata(&secrets(), Some(namespace), Some(names::label::KYMA_NAME)).await? {
+            let Some(kyma) = metadata.label(names::label::KYMA_NAME) else { continue };
+            let secret = (metadata.key(), metadata.resource_version.clone());
+            access.entry(Key::new(namespace, kyma)).or_default().push(secret);
+        }
+    }
+    Ok(access)
+}
+
+async fn trusted(kcp: &Cluster, istio: &str) -> Result<Trusted, Error> {
+    #[derive(Deserialize)]
+    struct Secret {
+        #[serde(default)]
+        data: BTreeMap<String, String>,
+    }
+    let key = Key::new(istio, names::GATEWAY_SECRET);
+    let secret: Option<Secret> = match kcp.get_as(&secrets(), &key).await {
+        Ok(secret) => secret,
+        Err(Error::Forbidden { .. }) => return Ok(Trusted::NotKnown),
+        Err(error) => return Err(error),
+    };
+    // Decoded and encoded again, as the daemon does: it is compared as text.
+    let bundle = secret.and_then(|mut secret| secret.data.remove(CA)).and_then(|data| STANDARD.decode(data).ok());
+    Ok(bundle.map_or(Trusted::Nobody, |bundle| Trusted::Bundle(STANDARD.encode(bundle))))
+}
+
+/// What Watchers need of a Gateway.
+fn gateway_of(gateway: &Object) -> (watch::Gateway, BTreeMap<String, String>) {
+    let servers = gateway.value().pointer("/spec/servers").and_then(Value::as_array);
+    let hosts = servers.into_iter().flatten().filter_map(|server| server["hosts"].as_array()).flatten();
+    let hosts = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
+    let labels = gateway.value().pointer("/metadata/labels").cloned().unwrap_or_default();
+    (watch::Gateway { key: key(gateway), hosts }, serde_json::from_value(labels).unwrap_or_default())
+}

@@ -1,0 +1,453 @@
+//! `tidegate diff --live` and `tidegate export` as processes, against a landscape on real API servers.
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::{Command, Output},
+};
+
+use kube::{
+    Api,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tidegate::testbed::Kubeconfig;
+
+use crate::{
+    deploy, harness,
+    stage::{self, Stage, USER},
+};
+
+/// As whom the pipeline acts in KCP.
+const CI: &str = "pipeline";
+/// Values of Secrets, which must be nowhere.
+const PLANTED: [&str; 4] = ["hunter2-in-git", "hunter3-in-git", "hunter4-by-hand", "hunter5-elsewhere"];
+
+/// One run of a command.
+struct Run {
+    exit: i32,
+    text: String,
+    errors: String,
+}
+
+impl Run {
+    fn of(output: Output) -> Run {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Run { exit: output.status.code().unwrap_or(-1), text: text(output.stdout), errors: text(output.stderr) }
+    }
+
+    #[track_caller]
+    fn report(&self, exit: i32) -> Value {
+        assert_eq!(self.exit, exit, "{}\n{}", self.text, self.errors);
+        for planted in PLANTED {
+            let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, planted);
+            assert!(!self.text.contains(planted) && !self.errors.contains(planted), "{planted} in the output");
+            assert!(!self.text.contains(&encoded), "{planted} as base64 in the output");
+        }
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+fn run(stage: &Stage, access: &Kubeconfig, arguments: &[&str]) -> Run {
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, access.text()).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.current_dir(stage.repository.path()).args(arguments).arg("--kubeconfig").arg(&kubeconfig);
+    Run::of(command.output().expect("it runs"))
+}
+
+/// `tidegate diff --live` as an administrator of KCP.
+fn diff(stage: &Stage, more: &[&str]) -> Run {
+    let access = stage.landscape.kcp.kubeconfig_of(CI, Some("system:masters")).expect("a kubeconfig");
+    run(stage, &access, &[&["diff", ".", "--live", "-o", "json"], more].concat())
+}
+
+/// What differs, as `target action kind name [runtimes]`.
+fn lines(report: &Value) -> Vec<String> {
+    let line = |difference: &Value| {
+        let runtimes = difference["runtimes"].as_array().expect("runtimes").iter().filter_map(Value::as_str);
+        let runtimes: Vec<&str> = runtimes.map(|key| key.trim_start_matches("kcp-system/")).collect();
+        let text = |pointer: &str| difference.pointer(pointer).and_then(Value::as_str).unwrap_or("?").to_owned();
+        let (target, action) = (text("/target"), text("/action"));
+        format!("{target} {action} {} {} [{}]", text("/object/kind"), text("/object/name"), runtimes.join(" "))
+    };
+    report["differences"].as_array().expect("differences").iter().map(line).collect()
+}
+
+/// The difference of an object.
+#[track_caller]
+fn difference<'a>(report: &'a Value, kind: &str, name: &str) -> &'a Value {
+    let is_it = |one: &&Value| one["object"]["kind"] == kind && one["object"]["name"] == name;
+    report["differences"].as_array().expect("differences").iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"))
+}
+
+/// A landscape whose objects have everything that API servers fill in, reconciled; the daemon is stopped, so that what
+/// is changed by hand stays.
+async fn reconciled(skrs: usize) -> Stage {
+    let mut files = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape"), "modules", &mut files);
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape/landscapes/dev/watcher.yaml");
+    files.push(("watcher.yaml".to_owned(), std::fs::read_to_string(example).expect("a file")));
+    files.extend(stage::module("vault", "1.0.0", "vault"));
+    files.push(("modules/vault/1.0.0/objects/secret.yaml".to_owned(), secret(PLANTED[0])));
+    files.push(("modules/vault/release.yaml".to_owned(), stage::release("vault", &[("regular", "1.0.0")])));
+    for name in stage::KYMAS.iter().take(skrs) {
+        files.push((format!("kymas/{name}.yaml"), stage::kyma(name, &["cache", "mailer", "vault"])));
+    }
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(skrs, &files).await;
+    gateway(&stage).await;
+    stage.start();
+    for name in stage::KYMAS.iter().take(skrs) {
+        let has = |type_: &'static str| move |one: &Value| one["type"] == type_ && one["status"] == "True";
+        stage
+            .until("the base is applied", &stage.kcp, "Kyma", "kcp-system", name, |kyma| {
+                kyma["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(has("tidegate.dev/Applied")))
+            })
+            .await;
+    }
+    harness::eventually("every Manifest is applied", harness::SOON * 2, async || {
+        let api: Api<DynamicObject> =
+            harness::api_of(&stage.kcp, &manifest()).await.map_err(|error| error.to_string())?;
+        let all = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let applied = |one: &&DynamicObject| one.data["status"].to_string().contains("tidegate.dev/Applied");
+        let count = all.items.iter().filter(applied).count();
+        if count == skrs * 3 { Ok(()) } else { Err(format!("{count} Manifests")) }
+    })
+    .await;
+    stage
+        .until("the VirtualService stands", &stage.kcp, "Watcher", "kcp-system", "kyma-dev", |watcher| {
+            watcher["status"]["state"] == "Ready"
+        })
+        .await;
+    stage.kill();
+    stage
+}
+
+fn manifest() -> Value {
+    json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest", "metadata": {"name": "any", "namespace": "kcp-system"}})
+}
+
+fn secret(value: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: vault-key, namespace: kyma-system}}\nstringData: {{key: {value}, same: {}}}\n",
+        PLANTED[3]
+    )
+}
+
+/// What the VirtualService and the webhook configurations need of KCP.
+async fn gateway(stage: &Stage) {
+    harness::apply(&stage.kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}))
+        .await;
+    harness::apply(&stage.kcp, &json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "klm-istio-gateway", "namespace": "istio-system"},
+        "stringData": {"ca.crt": stage.landscape.kcp.kubeconfig().authority},
+    }))
+    .await;
+    harness::apply(&stage.kcp, &json!({
+        "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
+        "metadata": {"name": "klm-watcher", "namespace": "kcp-system", "labels": {"operator.kyma-project.io/watcher-gateway": "default"}},
+        "spec": {"selector": {"istio": "ingressgateway"}, "servers": [{"port": {"number": 443, "name": "https", "protocol": "HTTPS"}, "hosts": ["listener.example.org"]}]},
+    }))
+    .await;
+}
+
+fn collect(root: &Path, below: &str, files: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(root.join(below)).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let path = format!("{below}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            collect(root, &path, files);
+        } else {
+            files.push((path, std::fs::read_to_string(entry.path()).expect("UTF-8")));
+        }
+    }
+}
+
+fn write(stage: &Stage, path: &str, text: &str) {
+    stage.repository.write(path, text).expect("a file");
+}
+
+fn text(stage: &Stage, path: &str) -> String {
+    std::fs::read_to_string(stage.repository.path().join(path)).expect("a file")
+}
+
+/// Patches an object as somebody who has nothing to do with us.
+async fn edit(client: &kube::Client, sample: Value, parameters: &PatchParams, patch: &Patch<Value>) {
+    let api = harness::api_of(client, &sample).await.expect("a kind that is served");
+    api.patch(sample["metadata"]["name"].as_str().unwrap(), parameters, patch).await.expect("a patch");
+}
+
+fn object(api_version: &str, kind: &str, name: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "kyma-system"}})
+}
+
+/// Writes that are no dry run, and everything about Secrets that is no read, since `marks`.
+fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
+    let clusters = std::iter::once(&stage.landscape.kcp).chain(&stage.landscape.skrs);
+    let mut found = Vec::new();
+    for (cluster, mark) in clusters.zip(marks) {
+        let records = cluster.audit().expect("audited").since(*mark).expect("an audit log");
+        let ours = records
+            .iter()
+            .filter(|record| [USER, CI].contains(&record.user.as_str()) || record.user.contains(":tidegate-diff"));
+        let changes = |record: &&tidegate::testbed::Record| {
+            record.is_write() || (record.resource == "secrets" && !["get", "list"].contains(&record.verb.as_str()))
+        };
+        found.extend(ours.filter(changes).map(|record| format!("{} {} {}", cluster.name(), record.verb, record.uri)));
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_differs_is_shown_once_and_nothing_is_written() {
+    let stage = reconciled(2).await;
+    let marks = stage.marks();
+    let report = diff(&stage, &[]).report(0);
+    assert_eq!(lines(&report), Vec::<String>::new(), "defaults and what servers fill in are no difference");
+    assert_eq!(report["summary"]["runtimesCompared"], 2, "{report:#}");
+    let twice = (diff(&stage, &[]).text, diff(&stage, &[]).text);
+    assert_eq!(twice.0, twice.1);
+
+    a_bump(&stage);
+    drift(&stage).await;
+    objects_come_and_go(&stage).await;
+    secrets(&stage).await;
+    assert_eq!(writes(&stage, &marks), ["skr-1 x"; 0], "the pipeline only reads, and tries out");
+}
+
+/// The same two runtimes, each distinct difference once.
+fn a_bump(stage: &Stage) {
+    let path = "modules/cache/module-release-meta.yaml";
+    let before = text(stage, path);
+    write(stage, path, &before.replace("version: 1.0.0", "version: 1.1.0"));
+    let report = diff(stage, &[]).report(1);
+    let expected = [
+        "kcp change ModuleReleaseMeta cache []",
+        "kcp change Manifest one-cache-3313067807 [one two]",
+        "runtime delete ModuleTemplate cache-1.0.0 [one two]",
+        "runtime change ConfigMap cache-config [one two]",
+        "runtime change ModuleReleaseMeta cache [one two]",
+        "runtime change Deployment cache-manager [one two]",
+    ];
+    let mut found = lines(&report);
+    found.sort();
+    let mut expected: Vec<String> = expected.map(str::to_owned).to_vec();
+    expected.sort();
+    assert_eq!(found, expected);
+    assert_eq!(report["moves"][0]["runtimes"], 2, "{:#}", report["moves"]);
+    let manifest = difference(&report, "Manifest", "one-cache-3313067807");
+    assert_eq!(manifest["objects"], 2, "one in each runtime's name");
+    let release = &difference(&report, "ModuleReleaseMeta", "cache")["places"][0];
+    assert_eq!((&release["path"], &release["line"]), (&json!(path), &json!(14)), "the line that causes it");
+    write(stage, path, &before);
+}
+
+/// Edits by hand show in the runtime where they are, with whose fields they are.
+async fn drift(stage: &Stage) {
+    let replicas = Patch::Merge(json!({"spec": {"replicas": 3}}));
+    let by_hand = PatchParams { field_manager: Some("by-hand".to_owned()), ..PatchParams::default() };
+    edit(&stage.skrs[1], object("apps/v1", "Deployment", "mailer-manager"), &by_hand, &replicas).await;
+    let intruder = PatchParams::apply("intruder").force();
+    let mut config = object("v1", "ConfigMap", "cache-config");
+    config["data"] = json!({"eviction": "random"});
+    edit(&stage.skrs[0], config.clone(), &intruder, &Patch::Apply(config)).await;
+    // A label beside ours concerns nobody.
+    let label = Patch::Merge(json!({"metadata": {"labels": {"somebody": "else"}}}));
+    edit(&stage.skrs[0], object("v1", "Service", "cache-manager-metrics"), &by_hand, &label).await;
+    let report = diff(stage, &[]).report(1);
+    let expected = ["runtime change ConfigMap cache-config [one]", "runtime change Deployment mailer-manager [two]"];
+    assert_eq!(lines(&report), expected);
+    let deployment = difference(&report, "Deployment", "mailer-manager");
+    assert_eq!(deployment["conflicts"], json!([{"field": ".spec.replicas", "manager": "by-hand"}]));
+    assert_eq!(
+        (&deployment["old"]["spec"]["replicas"], &deployment["new"]["spec"]["replicas"]),
+        (&json!(3), &json!(1))
+    );
+    let config = difference(&report, "ConfigMap", "cache-config");
+    assert_eq!(config["conflicts"], json!([{"field": ".data.eviction", "manager": "intruder"}]));
+    // Only the named runtime is looked at.
+    let report = diff(stage, &["--runtime", "kcp-system/two"]).report(1);
+    assert_eq!(lines(&report), expected[1..]);
+    assert_eq!((&report["summary"]["runtimesCompared"], &report["summary"]["runtimesTotal"]), (&json!(1), &json!(2)));
+    let sampled = diff(stage, &["--sample", "1"]).report(1);
+    assert_eq!(sampled["summary"]["runtimesCompared"], 1, "both have the same modules");
+    assert_eq!(diff(stage, &["--runtime", "kcp-system/nobody"]).exit, 2);
+}
+
+/// What comes, what goes, what stays all the same, and what is somebody else's.
+async fn objects_come_and_go(stage: &Stage) {
+    let mut theirs = object("v1", "ConfigMap", "newcomer");
+    theirs["data"] = json!({"whose": "theirs"});
+    harness::apply(&stage.skrs[0], &theirs).await;
+    let folder = "modules/mailer/2.4.0/objects";
+    let (config, crd) = (text(stage, &format!("{folder}/config.yaml")), text(stage, &format!("{folder}/crd.yaml")));
+    let newcomer =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: newcomer, namespace: kyma-system}\ndata: {whose: ours}\n";
+    write(stage, &format!("{folder}/newcomer.yaml"), newcomer);
+    std::fs::remove_file(stage.repository.path().join(folder).join("config.yaml")).expect("a file");
+    std::fs::remove_file(stage.repository.path().join(folder).join("crd.yaml")).expect("a file");
+    // A kind and an object of it, in a namespace that is not there: nothing of it can be tried.
+    write(
+        stage,
+        &format!("{folder}/news.yaml"),
+        &format!(
+            "{}---\n{NEWS}",
+            stage::THING_CRD.replace("Thing", "Piece").replace("things", "pieces").replace("thing", "piece")
+        ),
+    );
+    let report = diff(stage, &["--runtime", "kcp-system/one", "--runtime", "kcp-system/two"]).report(1);
+    let found = lines(&report);
+    for expected in [
+        "runtime conflict ConfigMap newcomer [one]",
+        "runtime create ConfigMap newcomer [two]",
+        "runtime delete ConfigMap mailer-config [one two]",
+        "runtime create CustomResourceDefinition pieces.example.org [one two]",
+        "runtime create Piece first [one two]",
+        "runtime create Namespace newsroom [one two]",
+    ] {
+        assert!(found.iter().any(|line| line == expected), "{expected} in {found:#?}");
+    }
+    assert!(!found.iter().any(|line| line.contains("delete CustomResourceDefinition")), "{found:#?}");
+    let kept = report["held"].as_array().expect("held").iter().find(|held| held["why"] == "kept").expect("kept");
+    assert!(kept["message"].as_str().is_some_and(|text| text.contains("mailers.")), "{kept}");
+    let conflict = difference(&report, "ConfigMap", "newcomer");
+    assert_eq!(conflict["action"], "conflict");
+    let managers: Vec<&str> =
+        conflict["conflicts"].as_array().unwrap().iter().filter_map(|one| one["manager"].as_str()).collect();
+    assert!(managers.contains(&"testbed"), "{conflict:#}");
+    for (name, text) in [("config.yaml", config), ("crd.yaml", crd)] {
+        write(stage, &format!("{folder}/{name}"), &text);
+    }
+    for name in ["newcomer.yaml", "news.yaml"] {
+        std::fs::remove_file(stage.repository.path().join(folder).join(name)).expect("a file");
+    }
+}
+
+const NEWS: &str = "apiVersion: v1
+kind: Namespace
+metadata: {name: newsroom}
+---
+apiVersion: example.org/v1
+kind: Piece
+metadata: {name: first, namespace: newsroom}
+spec: {size: 1}
+";
+
+/// Secrets differ by digests: from git, and by hand.
+async fn secrets(stage: &Stage) {
+    let path = "modules/vault/1.0.0/objects/secret.yaml";
+    write(stage, path, &secret(PLANTED[1]));
+    let by_hand = Patch::Merge(json!({"stringData": {"key": PLANTED[2], "theirs": PLANTED[2]}}));
+    edit(&stage.skrs[1], object("v1", "Secret", "vault-key"), &PatchParams::default(), &by_hand).await;
+    let report = diff(stage, &[]).report(1);
+    let of_secret: Vec<String> = lines(&report).into_iter().filter(|line| line.contains("vault-key")).collect();
+    let expected = ["runtime change Secret vault-key [one]", "runtime change Secret vault-key [two]"];
+    assert_eq!(of_secret, expected, "the values before differ");
+    let secret = difference(&report, "Secret", "vault-key");
+    let value = |side: &str, key: &str| secret[side]["data"][key].as_str().unwrap_or_default().to_owned();
+    assert!(value("old", "key").starts_with("(masked: Secret "), "{secret:#}");
+    assert_ne!(value("old", "key"), value("new", "key"));
+    assert_eq!(value("old", "same"), value("new", "same"));
+    write(stage, path, &self::secret(PLANTED[0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown() {
+    let stage = reconciled(2).await;
+    write(
+        &stage,
+        "modules/cache/1.0.0/objects/extra.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: kyma-system}\n",
+    );
+    stage.landscape.skrs[1].stop();
+    let report = diff(&stage, &[]).report(5);
+    assert_eq!(report["verdict"], "incomplete");
+    let found = lines(&report);
+    assert!(found.contains(&"runtime create ConfigMap extra [one]".to_owned()), "{found:#?}");
+    assert_eq!(report["unreached"][0]["target"], "skr/kcp-system/two", "{:#}", report["unreached"]);
+    assert_eq!(report["summary"]["runtimesCompared"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_write() {
+    let stage = reconciled(1).await;
+    let component = deploy::objects("pipelines");
+    for object in &component {
+        harness::apply(&stage.kcp, object).await;
+    }
+    // One edit for each kind that may be tried out.
+    write(
+        &stage,
+        "kymas/one.yaml",
+        &stage::kyma("one", &["cache", "mailer", "vault"])
+            .replace("channel: regular", "channel: regular\n  skipMaintenanceWindows: true"),
+    );
+    let watcher = text(&stage, "watcher.yaml").replace("port: 8082", "port: 8083");
+    write(&stage, "watcher.yaml", &watcher);
+    write(&stage, "modules/vault/release.yaml", &stage::release("vault", &[("regular", "1.0.0"), ("fast", "1.0.0")]));
+    let config = text(&stage, "modules/cache/1.0.0/objects/config.yaml").replace("256Mi", "512Mi");
+    write(&stage, "modules/cache/1.0.0/objects/config.yaml", &config);
+    let marks = stage.marks();
+    let access = stage.landscape.kcp.kubeconfig_of_service_account("kcp-system", "tidegate-diff").await.unwrap();
+    let report = run(&stage, &access, &["diff", ".", "--live", "-o", "json"]).report(1);
+    for line in [
+        "kcp change Kyma one [one]",
+        "kcp change ModuleReleaseMeta vault []",
+        "kcp change ModuleTemplate cache-1.0.0 []",
+        "kcp change VirtualService kyma-dev []",
+        "kcp change Watcher kyma-dev []",
+        "runtime change ConfigMap cache-config [one]",
+    ] {
+        assert!(lines(&report).iter().any(|found| found == line), "{line} in {:#?}", lines(&report));
+    }
+    assert_eq!(report["unreached"], json!([]));
+    assert_eq!(report["unknown"], json!([]));
+    assert_eq!(writes(&stage, &marks), [""; 0], "nothing is written");
+
+    let export = stage.landscape.kcp.kubeconfig_of_service_account("kcp-system", "tidegate-export").await.unwrap();
+    let exported = run(&stage, &export, &["export", "--landscape", "-"]);
+    assert_eq!(exported.exit, 0, "{}", exported.errors);
+    let file: Value = serde_json::from_str(&exported.text).unwrap();
+    assert_eq!(file["kymas"][0]["name"], "one");
+    assert_eq!(file["kymas"][0]["installed"][0]["version"], "1.0.0", "{file:#}");
+
+    let records = stage.landscape.kcp.audit().unwrap().all().unwrap();
+    let ours: Vec<_> = records.iter().filter(|record| record.user.contains(":tidegate-")).collect();
+    let refused: Vec<_> = ours.iter().filter(|record| record.code == 403).collect();
+    assert!(refused.is_empty(), "refused: {refused:?}");
+    let by_export = ours.iter().filter(|record| record.user.ends_with("tidegate-export"));
+    assert!(
+        by_export.clone().count() > 0 && by_export.clone().all(|record| record.resource != "secrets"),
+        "no Secrets"
+    );
+    for account in ["tidegate-diff", "tidegate-export"] {
+        let own: Vec<Value> =
+            component.iter().filter(|object| object["metadata"]["name"] == account).cloned().collect();
+        let rules = deploy::rules(&own, account);
+        let needs: BTreeSet<deploy::Need> = ours
+            .iter()
+            .filter(|record| record.user.ends_with(account))
+            .flat_map(|record| deploy::needs(record))
+            .collect();
+        let idle = deploy::idle(&rules, &needs);
+        assert!(!rules.is_empty() && idle.is_empty(), "rules that {account} does not need: {idle:#?}");
+    }
+
+    // The same account may try out, but not write; the policy needs a moment to be in force.
+    let client = access.client().unwrap();
+    let sample = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "one", "namespace": "kcp-system"}});
+    harness::eventually("a write is refused", harness::SOON, async || {
+        let api: Api<DynamicObject> = harness::api_of(&client, &sample).await.map_err(|error| error.to_string())?;
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"written": "by-a-pipeline"}}}));
+        match api.patch("one", &PatchParams::default(), &patch).await {
+            Ok(_) => Err("it was written".to_owned()),
+            Err(error) if error.to_string().contains("only try out") => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await;
+    let tried = PatchParams { dry_run: true, ..PatchParams::default() };
+    edit(&client, sample, &tried, &Patch::Merge(json!({"metadata": {"labels": {"written": "never"}}}))).await;
+}
