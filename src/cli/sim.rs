@@ -1,10 +1,12 @@
-//! `tidegate sim bench`: what a landscape costs, on real API servers, beside what it would cost a bare client.
+//! `tidegate sim bench`: what a landscape costs, on real API servers, beside what it would cost a bare client; and
+//! `tidegate sim diff`: what comparing a repository with it costs.
 //!
 //! One KCP and some runtimes on one etcd, modules in a git repository, the daemon as a process of its own. Requests are
 //! counted by the API servers' audit logs, for one user; processor time and memory are those of the daemon alone. The
 //! *limit* is a bare client that applies the same final objects once, over sixteen connections, to fresh servers on the
 //! same etcd in the same run: both share one machine, so the ratio is what counts.
 
+mod diff;
 mod fleet;
 mod limit;
 mod process;
@@ -37,6 +39,7 @@ pub(super) struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Bench(Bench),
+    Diff(diff::Diff),
 }
 
 /// Measure rollout, idle, a bump, drift and a restart of a landscape on real API servers
@@ -65,12 +68,12 @@ const USER: &str = "tidegate-bench";
 const PHASE_MAX: Duration = Duration::from_secs(300);
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let Command::Bench(bench) = &arguments.command;
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?
-        .block_on(measure(bench))
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+    match &arguments.command {
+        Command::Bench(bench) => runtime.block_on(measure(bench)),
+        Command::Diff(diff) => runtime.block_on(diff::measure(diff)),
+    }
 }
 
 async fn measure(bench: &Bench) -> anyhow::Result<Exit> {

@@ -139,6 +139,34 @@ pub(super) async fn apply(clusters: &[ControlPlane], objects: &Objects) -> anyho
     Ok(Limit { wall: started.elapsed(), writes })
 }
 
+/// Reads each object and tries out to apply it as it is, as `kubectl diff` does.
+pub(super) async fn try_out(clusters: &[ControlPlane], objects: &Objects) -> anyhow::Result<Limit> {
+    let clients: Vec<Cluster> = clusters.iter().map(client).collect::<Result<_, _>>()?;
+    let started = Instant::now();
+    let tasks: Vec<(&Cluster, &Kind, &Object)> = clients
+        .iter()
+        .zip(&objects.0)
+        .flat_map(|(client, objects)| objects.iter().map(move |(kind, object)| (client, kind, object)))
+        .collect();
+    let writes = tasks.len();
+    let mut results = stream::iter(tasks)
+        .map(|(client, kind, object)| async move {
+            let key = Key::new(object.namespace(), object.name());
+            let id = kind.id(&key);
+            client.get(kind, &key).await.with_context(|| id.to_string())?;
+            let mut body = object.clone();
+            body.map_mut().shift_remove("status");
+            let body = Bytes::from(body.value().to_string());
+            client.dry_run(kind, &id, body, OnConflict::Force).await.with_context(|| id.to_string())
+        })
+        .buffer_unordered(CONNECTIONS);
+    while let Some(result) = results.next().await {
+        result?;
+    }
+    drop(results);
+    Ok(Limit { wall: started.elapsed(), writes })
+}
+
 /// What may be sent at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wave {
