@@ -252,10 +252,8 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
         // A link or a submodule may stand for a folder of definitions, whatever its name.
         if file.text().is_some() { selection.takes(path) } else { selection.covers(path) }
     });
-    let reads: Vec<(&Arc<str>, Arc<file::FileRead>)> = covered
-        .filter(|(path, _)| !kinds::is_kustomization_name(path))
-        .map(|(path, file)| (path, cache.file(path, file, options)))
-        .collect();
+    let reads: Vec<(&Arc<str>, Arc<file::FileRead>)> =
+        covered.map(|(path, file)| (path, cache.file(path, file, options))).collect();
     let (sources, module_paths) = module_sources(snapshot, &reads);
     let is_of_module = |path: &str| module_paths.iter().any(|folder| is_below(path, folder));
     let own: Vec<_> = reads.iter().filter(|(path, _)| !is_of_module(path)).collect();

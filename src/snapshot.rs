@@ -107,9 +107,11 @@ impl Filter {
     }
 }
 
-/// Whether a file is read for definitions, by the end of its name.
+/// Whether a file is read for definitions, by the end of its name. Case does not matter: a file that is passed over for
+/// its name would count as gone from git.
 pub fn is_definition_name(path: &str) -> bool {
-    [".yaml", ".yml", ".json"].iter().any(|extension| path.ends_with(extension))
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 /// Whether `path` is `folder` or stands below it; everything stands below the empty path.

@@ -57,11 +57,7 @@ pub(super) fn document(
         if let Some((diagnostic, field)) = kinds::refusal(&found, options.strict) {
             let (line, column) = if field.is_empty() { (line, column) } else { node.position(&[field.into()]) };
             out.push(diagnostic.at(Place::at(path, line, column)));
-        } else if found == kinds::Found::Untyped && node.get("spec").is_some() && node.get("metadata").is_some() {
-            let message =
-                "this document has `metadata` and `spec`, but neither `apiVersion` nor `kind`: it is passed over";
-            let hint = "complete it, or name the file in `ignore`";
-            let diagnostic = Diagnostic::warning(code::TYPE_MISSING, message).hint(hint);
+        } else if let Some(diagnostic) = no_object(&found, node) {
             out.push(diagnostic.at(Place::at(path, line, column)));
         }
         return None;
@@ -70,6 +66,27 @@ pub(super) fn document(
     let candidate = check.definition(kind);
     out.append(&mut check.out);
     candidate
+}
+
+/// What is said of a document that is no object. An error, wherever it may have been a definition: what is passed over
+/// in silence would count as gone from git, and be pruned.
+fn no_object(found: &kinds::Found, node: &Node) -> Option<Diagnostic> {
+    if *found == kinds::Found::NoMapping {
+        return Some(kinds::no_mapping(node));
+    }
+    if *found != kinds::Found::Untyped {
+        return None;
+    }
+    if node.get("spec").is_some() && node.get("metadata").is_some() {
+        let message = "this document has `metadata` and `spec`, but neither `apiVersion` nor `kind`";
+        let hint = "complete it, or name the file in `ignore`";
+        return Some(Diagnostic::error(code::TYPE_MISSING, message).hint(hint));
+    }
+    let within = kinds::within(node)?;
+    let message =
+        format!("the object in line {} stands below a key of another mapping, so it is not read", within.line);
+    let hint = "make it a document of its own, or name the file in `ignore`";
+    Some(Diagnostic::error(code::NOT_AN_OBJECT, message).hint(hint))
 }
 
 impl Check<'_> {

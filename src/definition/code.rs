@@ -25,6 +25,8 @@ pub const PATH_MISSING: &str = "path-missing";
 /// An entry of `paths` or `ignore`, or `templates`, that cannot be used.
 pub const PATH_INVALID: &str = "path-invalid";
 
+/// A document that is no mapping, or an object that stands within one that is no object.
+pub const NOT_AN_OBJECT: &str = "not-an-object";
 /// `apiVersion` or `kind` is missing or no text.
 pub const TYPE_MISSING: &str = "type-missing";
 /// One of our kinds with another `apiVersion`.
@@ -107,6 +109,8 @@ pub const MANDATORY_MODULE: &str = "mandatory-module";
 pub const MODULE_PATH: &str = "module-path";
 /// A module path that names nothing.
 pub const MODULE_PATH_MISSING: &str = "module-path-missing";
+/// A kustomization below a module path that would change objects.
+pub const KUSTOMIZATION: &str = "kustomization";
 /// A module path with no objects.
 pub const MODULE_EMPTY: &str = "module-empty";
 /// A document of a module that is no object.

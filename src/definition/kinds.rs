@@ -4,7 +4,7 @@ use super::{Kind, code, near};
 use crate::{
     api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
     diagnostic::Diagnostic,
-    yaml::{Node, short},
+    yaml::{Node, NodeValue, short},
 };
 
 /// What a document is.
@@ -18,10 +18,12 @@ pub(super) enum Found {
     Refused { kind: String },
     /// A GitSource.
     GitSource,
-    /// A kind of our group that looks like one of ours.
-    Misspelt { kind: String, meant: &'static str },
-    /// A `List` of objects.
-    List,
+    /// A kind of our group that is none of ours, and what it looks like.
+    Misspelt { kind: String, meant: Option<&'static str> },
+    /// A list of objects, by its kind.
+    List { kind: String },
+    /// No mapping.
+    NoMapping,
     /// An object of any other kind.
     Foreign { api_version: String, kind: String },
     /// A kustomization.
@@ -37,8 +39,14 @@ pub(super) enum Found {
 /// Every kind that people may look for in our group.
 const KNOWN: [&str; 5] = ["ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma", "Manifest"];
 
+/// Those of them that no other group has.
+const ONLY_OURS: [&str; 3] = ["ModuleTemplate", "ModuleReleaseMeta", "Kyma"];
+
 /// Says what a document is.
 pub(super) fn find(node: &Node) -> Found {
+    if !matches!(node.value, NodeValue::Map(_)) {
+        return Found::NoMapping;
+    }
     let (api_version, kind) = match (node.get("apiVersion"), node.get("kind")) {
         (None, None) => return Found::Untyped,
         (None, Some(_)) => return Found::HalfTyped("apiVersion"),
@@ -54,8 +62,9 @@ pub(super) fn find(node: &Node) -> Found {
     if group == "kustomize.config.k8s.io" {
         return Found::Kustomization;
     }
-    if kind == "List" && group.is_empty() {
-        return Found::List;
+    let is_list = kind == "List" && group.is_empty();
+    if is_list || group == KYMA_GROUP && kind.ends_with("List") || ONLY_OURS.iter().any(|ours| is_list_of(kind, ours)) {
+        return Found::List { kind: kind.to_owned() };
     }
     if group == TIDEGATE_GROUP && kind == "GitSource" {
         return Found::GitSource;
@@ -65,18 +74,36 @@ pub(super) fn find(node: &Node) -> Found {
             return kind.parse().map_or_else(|_| Found::Refused { kind: kind.to_owned() }, Found::Ours);
         }
         // Other groups have kinds of these names as well; only what is meant for ours is an error.
-        if group.is_empty() || group.contains("kyma") {
+        if group.is_empty() || group.contains("kyma") || ONLY_OURS.contains(&kind) {
             let (api_version, kind) = owned();
             return Found::WrongVersion { kind, api_version };
         }
     }
-    if group == KYMA_GROUP
-        && let Some(meant) = near::nearest(kind, KNOWN.into_iter())
-    {
-        return Found::Misspelt { kind: kind.to_owned(), meant };
+    if group == KYMA_GROUP {
+        return Found::Misspelt { kind: kind.to_owned(), meant: near::nearest(kind, KNOWN.into_iter()) };
     }
     let (api_version, kind) = owned();
     Found::Foreign { api_version, kind }
+}
+
+fn is_list_of(kind: &str, item: &str) -> bool {
+    kind.strip_suffix("List") == Some(item)
+}
+
+/// The first object of our group within a document that is none itself: what was meant to be a definition and slipped
+/// below a key.
+pub(super) fn within(node: &Node) -> Option<&Node> {
+    let ours = |node: &Node| {
+        node.get("apiVersion").and_then(Node::as_str).is_some_and(|version| version.starts_with(KYMA_GROUP))
+    };
+    match &node.value {
+        NodeValue::Seq(items) => items.iter().find_map(|item| if ours(item) { Some(item) } else { within(item) }),
+        NodeValue::Map(entries) => entries
+            .iter()
+            .map(|entry| &entry.value)
+            .find_map(|value| if ours(value) { Some(value) } else { within(value) }),
+        _ => None,
+    }
 }
 
 /// Whether a file of this name is a kustomization.
@@ -100,10 +127,27 @@ pub(super) fn no_text(field: &str) -> Diagnostic {
     Diagnostic::error(code::TYPE_MISSING, format!("`{field}` must be a text that is not empty"))
 }
 
-/// A `List`.
-pub(super) fn list() -> Diagnostic {
-    Diagnostic::error(code::LIST, "a `List` of objects is not read")
+/// A list of objects.
+pub(super) fn list(kind: &str) -> Diagnostic {
+    Diagnostic::error(code::LIST, format!("a `{}` of objects is not read", short(kind)))
         .hint("write each of its items as a document of its own, separated by `---`")
+}
+
+/// A document that is no mapping.
+pub(super) fn no_mapping(node: &Node) -> Diagnostic {
+    let (found, hint) = match &node.value {
+        NodeValue::Seq(_) => {
+            ("a list", "write each item as a document of its own, separated by `---`, without its `-`")
+        }
+        NodeValue::Str(text) if text.starts_with("//") => {
+            ("a text", "JSON and YAML have no `//` comments: remove them")
+        }
+        NodeValue::Str(_) => ("a text", "a definition begins with `apiVersion:`"),
+        _ => ("a single value", "a definition begins with `apiVersion:`"),
+    };
+    let message = format!("this document is {found} and no object, so nothing in it is read");
+    Diagnostic::error(code::NOT_AN_OBJECT, message)
+        .hint(format!("{hint}; name the file in `ignore` if it holds no definitions"))
 }
 
 /// What is said of a document that is an object, but none of ours. The place is that of `apiVersion` or `kind`.
@@ -126,7 +170,10 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
         }
         Found::Misspelt { kind, meant } => {
             let message = format!("`{}` is not a kind of {KYMA_GROUP} that Tidegate knows", short(kind));
-            let hint = format!("did you mean `{meant}`?");
+            let hint = match meant {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "definitions are of kind ModuleTemplate, ModuleReleaseMeta, Watcher or Kyma".to_owned(),
+            };
             Some((Diagnostic::error(code::UNKNOWN_KIND, message).hint(hint), "kind"))
         }
         Found::Foreign { api_version, kind } => {
@@ -143,9 +190,9 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
             };
             Some((diagnostic.hint(hint), "kind"))
         }
-        Found::List => Some((list(), "kind")),
+        Found::List { kind } => Some((list(kind), "kind")),
         Found::HalfTyped(field) => Some((half_typed(field), "")),
         Found::NoText(field) => Some((no_text(field), field)),
-        Found::Ours(_) | Found::Kustomization | Found::Untyped => None,
+        Found::Ours(_) | Found::Kustomization | Found::Untyped | Found::NoMapping => None,
     }
 }

@@ -43,6 +43,9 @@ pub struct SourceObject {
     pub place: Place,
 }
 
+/// What a kustomization may say without changing an object.
+const KUSTOMIZATION_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
+
 const ROOT_HINT: &str = "write a folder or file relative to the repository's root, such as `modules/keda/objects`";
 
 /// Finds what the annotation of a ModuleTemplate names; the error has no place yet.
@@ -122,11 +125,16 @@ pub fn module_objects<'a>(
 ) -> ModuleObjects {
     let mut objects = Vec::new();
     let mut seen: HashMap<ObjectId, Place> = HashMap::new();
-    for (path, bytes) in files.filter(|(path, _)| is_definition_name(path) && !kinds::is_kustomization_name(path)) {
+    for (path, bytes) in files.filter(|(path, _)| is_definition_name(path)) {
         for document in file::parse(path, bytes, limits) {
-            let found = document.and_then(|node| object(path, &node));
-            match found {
-                Ok(Some(found)) => match seen.get(&found.object.id()) {
+            if let Ok(node) = &document
+                && (kinds::is_kustomization_name(path) || kinds::find(node) == Found::Kustomization)
+            {
+                diagnostics.extend(kustomization(path, node));
+                continue;
+            }
+            match document.and_then(|node| object(path, &node)) {
+                Ok(found) => match seen.get(&found.object.id()) {
                     Some(first) => {
                         let message = format!("{} stands in this module already, at {first}", found.object.id());
                         let hint = "remove one of them";
@@ -138,7 +146,6 @@ pub fn module_objects<'a>(
                         objects.push(found);
                     }
                 },
-                Ok(None) => {}
                 Err(diagnostic) => diagnostics.push(diagnostic),
             }
         }
@@ -146,18 +153,30 @@ pub fn module_objects<'a>(
     ModuleObjects { tree, objects }
 }
 
-/// The object in a document; `None` for what is passed over.
-fn object(path: &Arc<str>, node: &Node) -> Result<Option<SourceObject>, Diagnostic> {
+/// What is said of a kustomization that does more than list the files that are there anyway.
+fn kustomization(path: &Arc<str>, node: &Node) -> Option<Diagnostic> {
+    let NodeValue::Map(entries) = &node.value else { return None };
+    let entry = entries.iter().find(|entry| !KUSTOMIZATION_FIELDS.contains(&entry.key.as_str()))?;
+    let message = format!(
+        "kustomizations are not run: `{}` has no effect, and every object below the module path is installed as it is written",
+        yaml::short(&entry.key)
+    );
+    let hint = "commit what `kustomize build` prints";
+    let place = Place::at(path, entry.key_line, entry.key_column);
+    Some(Diagnostic::warning(code::KUSTOMIZATION, message).hint(hint).at(place))
+}
+
+/// The object in a document.
+fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
     let at = |(line, column): (u32, u32)| Place::at(path, line, column);
     let here = at((node.line, node.column));
     let error = |message: &str, hint: &str, place: Place| {
         Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place))
     };
-    if !matches!(node.value, NodeValue::Map(_)) {
-        return error("a module's document must be an object", "write `apiVersion`, `kind` and `metadata`", here);
-    }
     match kinds::find(node) {
-        Found::Kustomization => return Ok(None),
+        Found::NoMapping => {
+            return error("a module's document must be an object", "write `apiVersion`, `kind` and `metadata`", here);
+        }
         Found::Untyped => {
             let hint = "every document below a module path is an object; move other files away";
             return error("this object has neither `apiVersion` nor `kind`", hint, here);
@@ -167,7 +186,7 @@ fn object(path: &Arc<str>, node: &Node) -> Result<Option<SourceObject>, Diagnost
             return Err(kinds::half_typed(missing).hint(hint).at(here));
         }
         Found::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
-        Found::List => return Err(kinds::list().at(here)),
+        Found::List { kind } => return Err(kinds::list(&kind).at(here)),
         Found::Ours(kind) => {
             let message = format!("a {kind} must not stand among a module's objects, which go to runtimes");
             let hint = "move it out of the module path";
@@ -177,11 +196,12 @@ fn object(path: &Arc<str>, node: &Node) -> Result<Option<SourceObject>, Diagnost
         | Found::Refused { .. }
         | Found::GitSource
         | Found::Misspelt { .. }
+        | Found::Kustomization
         | Found::Foreign { .. } => {}
     }
     check_metadata(path, node)?;
     match Object::new(node.to_json()) {
-        Ok(object) => Ok(Some(SourceObject { object, place: here })),
+        Ok(object) => Ok(SourceObject { object, place: here }),
         // Whatever `check_metadata` did not name.
         Err(problem) => error(&problem.to_string(), "complete the object", here),
     }

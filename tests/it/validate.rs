@@ -277,6 +277,17 @@ cases! {
     kind_list => good().file("list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
     kind_manifest => good().file("manifest.yaml", "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\nmetadata: {name: a}\n");
     kind_git_source => good().file("source.yaml", "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: a}\n");
+    kind_list_of_ours => good().file("list.yaml", format!("apiVersion: operator.kyma-project.io/v1beta2\nkind: KymaList\nitems:\n- {}", GOOD[3].1.replace('\n', "\n  ")));
+    kind_unknown_in_our_group => good().edit(WATCHER, "kind: Watcher", "kind: Foo");
+    group_misspelt => good().edit(KYMA, "operator.kyma-project.io/v1beta2", "operator.kima-project.io/v1beta2");
+    document_is_a_list => good().file(WATCHER, format!("- {}", GOOD[4].1.replace('\n', "\n  ")));
+    document_is_a_text => good().file("text.yaml", "hello world\n---\n- a\n---\n5\n");
+    document_is_a_json_array => good().remove(KYMA).file("landscapes/dev/kymas.json", "[{\"apiVersion\": \"operator.kyma-project.io/v1beta2\", \"kind\": \"Kyma\", \"metadata\": {\"name\": \"a\"}}]\n");
+    json_with_a_comment => good().remove(KYMA).file("landscapes/dev/kyma.json",
+        "// hi\n{\"apiVersion\": \"operator.kyma-project.io/v1beta2\", \"kind\": \"Kyma\", \"metadata\": {\"name\": \"dev\"}}\n");
+    object_below_a_key => good().file("landscapes/dev/more.yaml", format!("kymas:\n- {}", GOOD[3].1.replace("dev", "more").replace('\n', "\n  ")));
+    definition_in_a_kustomization => good().file("kustomization.yaml", GOOD[3].1.replace("dev", "more").replace("fast", "Fast"));
+    upper_case_extension => good().remove(KYMA).file("landscapes/dev/KYMA.YAML", GOOD[3].1.replace("fast", "Fast"));
     neither_version_nor_kind => good().file("half.yaml", "metadata: {name: a}\nspec: {}\n");
 
     // schema
@@ -336,6 +347,8 @@ cases! {
     module_object_broken => good().edit(OBJECTS, "\ndata:\n", "\ndata: [\n");
     module_object_without_name => good().edit(OBJECTS, "  name: cache\n", "");
     module_object_without_kind => good().edit(OBJECTS, "kind: ConfigMap\n", "");
+    module_with_a_kustomization => good().file("modules/cache/1.0.0/objects/kustomization.yaml", "resources: [config.yaml]\nnamePrefix: prod-\n");
+    module_with_a_list_of_files => good().file("modules/cache/1.0.0/objects/kustomization.yaml", "resources: [config.yaml]\n");
     module_object_list => good().file("modules/cache/1.0.0/objects/list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
     module_object_twice => good().file("modules/cache/1.0.0/objects/more.yaml", GOOD[1].1);
     module_with_a_definition => good().file("modules/cache/1.0.0/objects/kyma.yaml", GOOD[3].1.replace("dev", "more"));
