@@ -84,6 +84,7 @@ impl From<Exit> for ExitCode {
 /// Reads the arguments, runs the command, prints its error as one sentence with its causes.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    crate::template::confine(crate::confine::engine);
     let result: anyhow::Result<Exit> = match arguments.command {
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),

@@ -34,7 +34,7 @@
 //! | --- | --- |
 //! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`object`], [`diagnostic`], [`yaml`] |
 //! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`], [`status`]; [`diff`] how two renderings differ |
-//! | ground | [`tls`], [`metrics`], [`telemetry`] |
+//! | ground | [`tls`], [`metrics`], [`telemetry`]; [`confine`] foreign templates in a process of their own |
 //! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers |
 //! | test bed | [`testbed`] real API servers on this machine, for tests, demo and benchmark |
 //! | loop | [`queue`] why and when; [`controller`] one pass a subject; [`http`] metrics and health; [`runtime`] the wiring; [`cli`] the commands |
@@ -68,6 +68,7 @@ pub mod cli;
 pub mod cluster;
 pub mod conditions;
 pub mod config;
+pub mod confine;
 pub mod controller;
 pub mod counterpart;
 pub mod definition;

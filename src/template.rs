@@ -1,8 +1,8 @@
 //! Templates: every generated object comes from one, and a source or the command line may replace any of them.
 //!
 //! A template sees a documented context and writes one object of one kind; see [`Template`] for the list. It reads no
-//! file, clock or random number, ends for lack of fuel, and its output is capped; what an expression builds on the way
-//! is not. Delimiters are `{{ }}`, `{% %}`, `{# #}`. Beside the engine's own filters there are
+//! file, clock or random number, ends for lack of fuel, and its output is capped. What an expression builds on the way is
+//! bounded by the process that overrides are rendered in ([`confine`]). Delimiters are `{{ }}`, `{% %}`, `{# #}`. Beside the engine's own filters there are
 //!
 //! * `tojson`: any value as JSON on one line, which is YAML too: the safe way to print anything;
 //! * `toyaml`: any value as YAML in several lines, without the last line break; follow it by `indent(n)`;
@@ -15,11 +15,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    error::Error as _,
     sync::Arc,
 };
 
-use minijinja::{Environment, ErrorKind, value::Serde};
 use serde_json::Value;
 
 use crate::{
@@ -32,23 +30,35 @@ use crate::{
 };
 
 mod check;
+mod engine;
 mod environment;
 mod lines;
 mod list;
 
 pub use check::Stamp;
+pub use engine::{Answer, Cause, Engine, Failure, Local, Mistake, Mode, Request, confine};
 pub use list::{Produces, Template};
 
 /// A set of templates: one for each [`Template`], and partial ones that these include. Cheap to clone.
 #[derive(Clone)]
 pub struct Templates {
-    environment: Arc<Environment<'static>>,
-    /// Which templates are not the embedded ones, and where they are.
-    overrides: Arc<BTreeMap<String, Arc<str>>>,
+    /// The templates that are not the embedded ones.
+    overrides: Arc<BTreeMap<String, Override>>,
+    /// What renders them.
+    set: engine::Shared,
     /// Overrides that are not templates: nothing is rendered in their stead.
     broken: Arc<BTreeMap<String, Error>>,
     /// Of all overrides.
     digest: Digest,
+}
+
+/// A template that is not an embedded one.
+#[derive(Clone)]
+struct Override {
+    path: Arc<str>,
+    text: Arc<str>,
+    /// The variables that it looks at.
+    variables: BTreeSet<String>,
 }
 
 /// Which templates count for which objects: a source's own for what it declares, and the base for everything else.
@@ -95,16 +105,7 @@ pub const CODE_TEMPLATE_UNKNOWN: &str = "template-unknown";
 impl Templates {
     /// The embedded templates.
     pub fn embedded() -> Templates {
-        let mut environment = environment::environment();
-        for template in Template::ALL {
-            environment.add_template(template.name(), template.text()).expect("embedded templates are tested");
-        }
-        Templates {
-            environment: Arc::new(environment),
-            overrides: Arc::default(),
-            broken: Arc::default(),
-            digest: Digest::of_bytes(&[]),
-        }
+        Templates { overrides: Arc::default(), set: None, broken: Arc::default(), digest: Digest::of_bytes(&[]) }
     }
 
     /// These templates with some replaced. Files whose name begins with `_` are partial: others include them.
@@ -117,10 +118,10 @@ impl Templates {
         diagnostics: &mut Diagnostics,
         files: impl IntoIterator<Item = TemplateFile>,
     ) -> Templates {
-        let mut environment = (*self.environment).clone();
         let mut overrides = (*self.overrides).clone();
         let mut broken = (*self.broken).clone();
         let mut digest = self.digest;
+        let mut new = BTreeSet::new();
         for file in files {
             let is_partial = file.name.rsplit('/').next().is_some_and(|name| name.starts_with('_'));
             if Template::named(&file.name).is_none() && !is_partial {
@@ -129,22 +130,29 @@ impl Templates {
             }
             let texts = [&file.name, &file.text].map(|text| Digest::of_bytes(text.as_bytes()));
             digest = Digest::all([&digest].into_iter().chain(&texts));
-            broken.remove(&file.name);
-            overrides.insert(file.name.clone(), Arc::clone(&file.path));
-            if let Err(error) = environment.add_template_owned(file.name.clone(), file.text) {
-                let error = Error {
-                    template: file.name.clone(),
-                    line: error.line().and_then(|line| line.try_into().ok()),
-                    message: sentence(&error),
-                    subject: "nothing yet".to_owned(),
-                    path: Some(file.path),
-                };
-                diagnostics.push(error.diagnostic());
-                environment.remove_template(&file.name);
-                broken.insert(file.name, error);
+            new.insert(file.name.clone());
+            let found = Override { path: file.path, text: file.text.into(), variables: BTreeSet::new() };
+            overrides.insert(file.name, found);
+        }
+        if new.is_empty() {
+            return self.clone();
+        }
+        let texts = overrides.iter().map(|(name, found)| (name.clone(), found.text.to_string())).collect();
+        let (set, results) = engine::Set::read(texts);
+        for ((name, found), result) in overrides.iter_mut().zip(results) {
+            broken.remove(name);
+            match result {
+                Ok(variables) => found.variables = variables.into_iter().collect(),
+                Err(mistake) => {
+                    let error = error(mistake, "nothing yet", Some(Arc::clone(&found.path)));
+                    if new.contains(name) {
+                        diagnostics.push(error.diagnostic());
+                    }
+                    broken.insert(name.clone(), error);
+                }
             }
         }
-        Templates { environment: Arc::new(environment), overrides: overrides.into(), broken: broken.into(), digest }
+        Templates { overrides: overrides.into(), set: Some(Arc::new(set)), broken: broken.into(), digest }
     }
 
     /// Renders every template that is not embedded with the example of its context, and reports what fails.
@@ -163,13 +171,13 @@ impl Templates {
 
     /// The text of a template.
     pub fn source(&self, template: Template) -> String {
-        let found = self.environment.get_template(template.name());
-        found.map_or_else(|_| String::new(), |found| found.source().to_owned())
+        let found = self.overrides.get(template.name());
+        found.map_or_else(|| template.text().to_owned(), |found| found.text.to_string())
     }
 
     /// The file that replaces the embedded template, if one does.
     pub fn overridden_by(&self, template: Template) -> Option<&str> {
-        self.overrides.get(template.name()).map(|path| &**path)
+        self.overrides.get(template.name()).map(|found| &*found.path)
     }
 
     /// Where a template, or a partial one that it may include, says something else than in `old`; `None` where all is the
@@ -179,13 +187,13 @@ impl Templates {
             return None;
         }
         let partials = |templates: &Templates| -> BTreeSet<String> {
-            let names = templates.environment.templates().map(|(name, _)| name.to_owned());
-            names.filter(|name| Template::named(name).is_none()).collect()
+            templates.overrides.keys().filter(|name| Template::named(name).is_none()).cloned().collect()
         };
         let mut names = vec![template.name().to_owned()];
         names.extend(partials(self).union(&partials(old)).cloned());
-        let text = |templates: &Templates, name: &str| {
-            templates.environment.get_template(name).map(|found| found.source().to_owned()).ok()
+        let text = |templates: &Templates, name: &str| match Template::named(name) {
+            Some(template) => Some(templates.source(template)),
+            None => templates.overrides.get(name).map(|found| found.text.to_string()),
         };
         names.iter().find_map(|name| {
             let (before, after) = (text(old, name), text(self, name));
@@ -197,18 +205,20 @@ impl Templates {
             // What was only cut off at the end shows at the last line that is left.
             let line = (same + 1).min(after.lines().count().max(1));
             let line = u32::try_from(line).unwrap_or(u32::MAX);
-            let place = |path| Place::at(path, line, 0);
-            let new = self.overrides.get(name).map(place);
-            Some(new.or_else(|| old.overrides.get(name).map(|path| Place::at(path, 1, 0))))
+            let new = self.overrides.get(name).map(|found| Place::at(&found.path, line, 0));
+            Some(new.or_else(|| old.overrides.get(name).map(|found| Place::at(&found.path, 1, 0))))
         })
     }
 
     /// Whether a template, or anything that it may include, can look at this variable of its context.
     pub fn may_use(&self, template: Template, variable: &str) -> bool {
         // What a partial template looks at is not followed: with any of them around, everything may be looked at.
-        let partial = self.environment.templates().any(|(name, _)| Template::named(name).is_none());
-        let found = self.environment.get_template(template.name());
-        partial || found.is_ok_and(|found| found.undeclared_variables(false).contains(variable))
+        let partial = self.overrides.keys().any(|name| Template::named(name).is_none());
+        partial
+            || match self.overrides.get(template.name()) {
+                Some(found) => found.variables.contains(variable),
+                None => engine::embedded().variables(template.name()).iter().any(|name| name == variable),
+            }
     }
 
     /// Renders the object that `stamp` names. `subject` says in errors for what definition.
@@ -216,51 +226,31 @@ impl Templates {
         if let Some(error) = self.broken.get(template.name()) {
             return Err(Error { subject: subject.to_owned(), ..error.clone() });
         }
-        let text =
-            self.text(template, context).map_err(|error| self.engine_error(template, context, &error, subject))?;
+        let text = self.text(template, context, Mode::Plain).map_err(|mistake| {
+            let line = if mistake.full { self.template_line(template, context, None) } else { mistake.line };
+            let path = self.overrides.get(&mistake.template).map(|found| Arc::clone(&found.path));
+            error(Mistake { line, ..mistake }, subject, path)
+        })?;
         check::object(template, &text, stamp).map_err(|problem| Error {
             template: template.name().to_owned(),
             line: problem.line.and_then(|line| self.template_line(template, context, Some(line))),
             message: problem.message,
             subject: subject.to_owned(),
-            path: self.overrides.get(template.name()).cloned(),
+            path: self.overrides.get(template.name()).map(|found| Arc::clone(&found.path)),
         })
     }
 
-    fn text(&self, template: Template, context: &Value) -> Result<String, minijinja::Error> {
-        let mut output = environment::Capped::default();
-        self.environment.get_template(template.name())?.render_captured_to(Serde(context), &mut output)?;
-        Ok(output.text())
+    fn text(&self, template: Template, context: &Value, mode: Mode) -> Result<String, Mistake> {
+        match &self.set {
+            Some(set) if self.overrides.contains_key(template.name()) => set.render(template, context, mode),
+            _ => engine::embedded().render(template.name(), context, mode),
+        }
     }
 
     /// The line of a template that wrote a line of output; without one, the line that wrote last.
     fn template_line(&self, template: Template, context: &Value, line: Option<u32>) -> Option<u32> {
-        let mut environment = (*self.environment).clone();
-        let marked = lines::marked(environment.get_template(template.name()).ok()?.source());
-        environment.add_template_owned(template.name(), marked).ok()?;
-        let mut output = environment::Capped::default();
-        let rendered = environment.get_template(template.name()).ok()?.render_captured_to(Serde(context), &mut output);
-        drop(rendered);
-        let output = output.text();
+        let output = self.text(template, context, Mode::Marked).ok()?;
         line.map_or_else(|| lines::last_template_line(&output), |line| lines::template_line(&output, line))
-    }
-
-    fn engine_error(&self, template: Template, context: &Value, error: &minijinja::Error, subject: &str) -> Error {
-        // An error in an included template or a macro is wrapped: the innermost one knows the line.
-        let mut innermost = error;
-        while let Some(source) = innermost.source().and_then(|source| source.downcast_ref::<minijinja::Error>()) {
-            innermost = source;
-        }
-        let name = innermost.name().unwrap_or(template.name());
-        let known = innermost.line().and_then(|line| line.try_into().ok());
-        let full = error.kind() == ErrorKind::WriteFailure && known.is_none();
-        Error {
-            template: name.to_owned(),
-            line: if full { self.template_line(template, context, None) } else { known },
-            message: sentence(innermost),
-            subject: subject.to_owned(),
-            path: self.overrides.get(name).cloned(),
-        }
     }
 }
 
@@ -279,7 +269,8 @@ impl Default for Templates {
 
 impl std::fmt::Debug for Templates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Templates").field("overrides", &self.overrides).finish_non_exhaustive()
+        let paths: Vec<&str> = self.overrides.values().map(|found| &*found.path).collect();
+        f.debug_struct("Templates").field("overrides", &paths).finish_non_exhaustive()
     }
 }
 
@@ -317,22 +308,9 @@ fn unknown(file: &TemplateFile) -> Diagnostic {
         .hint(format!("use one of {}; begin the name of a partial template with `_`", names.join(", ")))
 }
 
-/// What the engine found, in our words.
-fn sentence(error: &minijinja::Error) -> String {
-    let excerpt = || -> Option<&str> { error.template_source()?.get(error.range()?).map(str::trim) };
-    let detail = error.detail().unwrap_or_default();
-    match error.kind() {
-        ErrorKind::UndefinedError => match excerpt() {
-            Some(excerpt) => format!("`{excerpt}` is not there in the context"),
-            None => "a variable is not there in the context".to_owned(),
-        },
-        ErrorKind::OutOfFuel => format!("takes more than {} steps; does it end?", environment::FUEL),
-        ErrorKind::WriteFailure => format!("writes more than {} bytes", environment::OUTPUT_BYTES_MAX),
-        ErrorKind::SyntaxError => format!("syntax error: {detail}"),
-        ErrorKind::InvalidOperation if !detail.is_empty() => detail.to_owned(),
-        kind if detail.is_empty() => kind.to_string(),
-        kind => format!("{kind}: {detail}"),
-    }
+fn error(mistake: Mistake, subject: &str, path: Option<Arc<str>>) -> Error {
+    let Mistake { template, line, message, .. } = mistake;
+    Error { template, line, message, subject: subject.to_owned(), path }
 }
 
 // === impl Library ===

@@ -154,7 +154,14 @@ impl Loaded {
             let place = git::locate(folder).with_context(|| format!("cannot read {}", folder.display()))?;
             let snapshot = git::read_work_tree(folder, &Filter::default(), Limits::default())
                 .with_context(|| format!("cannot read {}", folder.display()))?;
-            let files = template::files(diagnostics, &snapshot, &place.below);
+            let shown = match within {
+                Some(path) if !path.is_empty() => Path::new(path),
+                _ => folder,
+            };
+            let files = template::files(diagnostics, &snapshot, &place.below).into_iter().map(|file| {
+                let path = shown.join(&file.name).to_string_lossy().into();
+                template::TemplateFile { path, ..file }
+            });
             base = base.with_overrides(diagnostics, files);
             base.check(diagnostics);
         }

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use anyhow::{Context as _, bail};
 
 use super::Exit;
-use crate::template::Template;
+use crate::{confine, template::Template};
 
 /// Shows the templates from which objects are made.
 #[derive(clap::Args)]
@@ -23,6 +23,9 @@ enum Command {
         /// Name, as `list` prints it.
         name: String,
     },
+    /// Renders for another process of this program, within bounds.
+    #[command(hide = true)]
+    Engine,
     /// Prints what a template may use: each field with what it is, and an example.
     Context {
         /// Name, as `list` prints it.
@@ -36,6 +39,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::List => list(),
         Command::Show { name } => named(name)?.text().to_owned(),
         Command::Context { name } => named(name)?.context().to_owned(),
+        Command::Engine => {
+            confine::serve().context("the template engine has nobody to talk to")?;
+            return Ok(Exit::Ok);
+        }
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever reads has read enough.

@@ -413,7 +413,7 @@ fn offers(release: &Value) -> Vec<(Vec<PathPart>, String, String)> {
 
 /// Whether a diagnostic of this code hides what a document would have declared.
 fn is_unreadable(code: &str) -> bool {
-    const CODES: [&str; 14] = [
+    const CODES: [&str; 15] = [
         code::SYNTAX,
         code::DUPLICATE_KEY,
         code::YAML_LIMIT,
@@ -423,6 +423,7 @@ fn is_unreadable(code: &str) -> bool {
         code::SYMLINK,
         code::SUBMODULE,
         code::LFS_POINTER,
+        code::NOT_AN_OBJECT,
         code::TYPE_MISSING,
         code::API_VERSION,
         code::UNKNOWN_KIND,

@@ -1,11 +1,15 @@
 //! From a line of output back to the line of the template that wrote it.
 //!
 //! Marks are put at the ends of template lines and the template is rendered once more; where a mark comes out, its line
-//! was written. This is done only when something is wrong with the output, so a good rendering pays nothing for it.
+//! was written. This is done only when something is wrong with the output, so a good rendering pays nothing for it. In the
+//! same way the template is traced where it never came to an end.
 
 /// Enclose the number of a line. Private use: no text that people write holds them.
 const OPEN: char = '\u{f0f0}';
 const CLOSE: char = '\u{f0f1}';
+
+/// The function that traced templates call with their name and a line.
+pub(super) const REPORT: &str = "_reached";
 
 /// The template with a mark at the end of each line that writes text up to its end.
 ///
@@ -54,6 +58,42 @@ pub(super) fn template_line(marked_output: &str, output_line: u32) -> Option<u32
 pub(super) fn last_template_line(marked_output: &str) -> Option<u32> {
     let (before, _) = marked_output.rsplit_once(CLOSE)?;
     before.rsplit_once(OPEN)?.1.parse().ok()
+}
+
+/// The template with a call of [`REPORT`] before each tag: whoever listens knows the last one that was reached.
+pub(super) fn traced(name: &str, text: &str) -> String {
+    let name = serde_json::Value::from(name).to_string();
+    let mut traced = String::with_capacity(text.len() * 2);
+    let mut rest = text;
+    let mut line = 1;
+    while let Some(c) = rest.chars().next() {
+        let length = tag_length(rest);
+        if length.is_some() && !rest.starts_with("{#") {
+            traced.push_str(&format!("{{{{ {REPORT}({name}, {line}) }}}}"));
+        }
+        let (written, behind) = rest.split_at(length.unwrap_or(c.len_utf8()));
+        line += written.matches('\n').count();
+        traced.push_str(written);
+        rest = behind;
+    }
+    traced
+}
+
+/// The tags of a template, with the lines that they begin in.
+pub(super) fn tags(text: &str) -> Vec<(u32, &str)> {
+    let mut tags = Vec::new();
+    let mut rest = text;
+    let mut line = 1;
+    while let Some(c) = rest.chars().next() {
+        let length = tag_length(rest);
+        let (written, behind) = rest.split_at(length.unwrap_or(c.len_utf8()));
+        if length.is_some() {
+            tags.push((line, written));
+        }
+        line += u32::try_from(written.matches('\n').count()).unwrap_or(u32::MAX);
+        rest = behind;
+    }
+    tags
 }
 
 /// Length of the tag with which `text` begins; a `raw` block counts as one tag.

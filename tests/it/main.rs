@@ -3,6 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 
 mod cluster;
+mod confine;
 mod conformance;
 mod daemon;
 mod demo;

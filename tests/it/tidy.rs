@@ -45,6 +45,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     // ground
     // `clap`: an option is declared once, for flag and file alike.
     ("config", 2, &["clap", "serde", "serde_json"]),
+    // `rustix`: the process that renders foreign templates bounds its own memory and computing.
+    ("confine", 2, &["rustix", "serde_json"]),
     ("tls", 2, &["rustls"]),
     ("metrics", 2, &["prometheus_client"]),
     // `jiff` and `serde_json`: a record is JSON with its date.

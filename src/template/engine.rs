@@ -1,0 +1,339 @@
+//! What is asked of the engine, as values: read these templates, render this one.
+//!
+//! Overrides come from repositories, and an engine cannot bound what an expression builds on the way: a text that doubles
+//! sixty times, a list of lists of lists, a filter that repeats. So whoever runs the program may [`confine`] the engine to
+//! a process of its own, which has bounds and may die; without that, the same requests are answered here. Embedded
+//! templates are ours and are always rendered here.
+
+use std::{
+    collections::BTreeMap,
+    error::Error as _,
+    fmt,
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+};
+
+use minijinja::{Environment, ErrorKind, value::Serde};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Template, environment, lines};
+
+/// A question about templates. The first one to an engine is [`Request::Read`].
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Takes overrides, by name and text.
+    Read(Vec<(String, String)>),
+    /// Renders one of them.
+    Render {
+        /// Its name.
+        template: String,
+        /// What it sees.
+        context: Value,
+        /// What for.
+        mode: Mode,
+    },
+}
+
+/// What a rendering is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// For its text.
+    Plain,
+    /// For the lines behind its text, which has marks; what was written before an error counts.
+    Marked,
+    /// For the place where it comes to its end: every tag is reported before it is evaluated.
+    Traced,
+}
+
+/// What an engine says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// Of each template, in the order of the request: the variables of its context that it looks at.
+    Read(Vec<Result<Vec<String>, Mistake>>),
+    /// What a template wrote, or what is wrong with it.
+    Rendered(Result<String, Mistake>),
+    /// A tag is about to be evaluated, in this template and line; the answer itself is still to come.
+    At(String, u32),
+}
+
+/// What is wrong with a template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mistake {
+    /// Its name, or that of one which it includes.
+    pub template: String,
+    /// Line in it, from 1.
+    pub line: Option<u32>,
+    /// One sentence.
+    pub message: String,
+    /// The output met its cap, and nobody knows yet in which line.
+    pub full: bool,
+}
+
+/// Why an engine gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What it met.
+    pub cause: Cause,
+    /// Template and line that it was at, where that was reported.
+    pub at: Option<(String, u32)>,
+}
+
+/// What an engine met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The limit of its time, in milliseconds.
+    Time(u64),
+    /// The limit of its memory, in MiB, or the end of its stack.
+    Memory(u64),
+    /// It could not be asked; no fault of the template.
+    Broken(String),
+}
+
+/// Answers requests about one set of overrides.
+pub type Engine = Box<dyn FnMut(&Request) -> Result<Answer, Failure> + Send>;
+
+static ENGINES: OnceLock<fn() -> Engine> = OnceLock::new();
+
+/// An engine of this process.
+#[derive(Clone)]
+pub struct Local {
+    environment: Environment<'static>,
+    /// Names and texts of the overrides that are templates.
+    overrides: Vec<(String, String)>,
+    report: fn(&str, u32),
+}
+
+/// A set of overrides and the engine that has read them.
+pub(super) struct Set {
+    texts: Vec<(String, String)>,
+    engine: Mutex<Option<Engine>>,
+    /// Templates that met a limit. They are not tried again: each attempt costs all that the limit allows.
+    runaway: Mutex<BTreeMap<String, Mistake>>,
+}
+
+/// Has overrides rendered by such engines from now on. Asked once, by whoever starts the program.
+pub fn confine(engines: fn() -> Engine) {
+    // A second call would be a second program in one process.
+    let _ = ENGINES.set(engines);
+}
+
+/// The engine of embedded templates.
+pub(super) fn embedded() -> &'static Local {
+    static EMBEDDED: LazyLock<Local> = LazyLock::new(|| Local::new(|_, _| {}));
+    &EMBEDDED
+}
+
+fn start() -> Engine {
+    match ENGINES.get() {
+        Some(engines) => engines(),
+        None => {
+            let mut local = Local::new(|_, _| {});
+            Box::new(move |request| Ok(local.answer(request)))
+        }
+    }
+}
+
+// === impl Cause ===
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Time(limit) => write!(f, "takes more than {limit} ms of computing; does it repeat without end?"),
+            Cause::Memory(limit) => {
+                write!(f, "takes more than {limit} MiB of memory; does it build ever longer texts or lists?")
+            }
+            Cause::Broken(problem) => write!(f, "cannot be rendered: {problem}"),
+        }
+    }
+}
+
+// === impl Set ===
+
+impl Set {
+    /// Reads overrides. What is wrong with them stands in place of the variables that they look at, and is left out of the
+    /// set.
+    pub(super) fn read(texts: Vec<(String, String)>) -> (Set, Vec<Result<Vec<String>, Mistake>>) {
+        let mut engine = start();
+        let (kept, results) = match engine(&Request::Read(texts.clone())) {
+            Ok(Answer::Read(results)) => (Some(engine), results),
+            // One of them is too much for the engine: each has one of its own.
+            _ => (None, texts.iter().map(read_alone).collect()),
+        };
+        let is_read = |result: &Result<_, _>| result.is_ok();
+        let texts: Vec<_> =
+            texts.into_iter().zip(&results).filter(|(_, result)| is_read(result)).map(|(text, _)| text).collect();
+        (Set { texts, engine: Mutex::new(kept), runaway: Mutex::default() }, results)
+    }
+
+    /// What a template writes.
+    pub(super) fn render(&self, template: Template, context: &Value, mode: Mode) -> Result<String, Mistake> {
+        let name = template.name();
+        if let Some(mistake) = self.runaway.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Err(mistake.clone());
+        }
+        let request = |mode| Request::Render { template: name.to_owned(), context: context.clone(), mode };
+        let failure = match self.ask(&request(mode)) {
+            Ok(Answer::Rendered(result)) => return result,
+            Ok(_) => Failure { cause: Cause::Broken("the engine gave no answer".to_owned()), at: None },
+            Err(failure) => failure,
+        };
+        let met_limit = !matches!(failure.cause, Cause::Broken(_));
+        let at = if met_limit { self.place(&request(Mode::Traced)) } else { None };
+        let (at, line) = at.map_or_else(|| (name.to_owned(), None), |(at, line)| (at, Some(line)));
+        let mistake = Mistake { template: at, line, message: failure.cause.to_string(), full: false };
+        if met_limit {
+            self.runaway.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), mistake.clone());
+        }
+        Err(mistake)
+    }
+
+    /// Where a rendering comes to its end.
+    fn place(&self, traced: &Request) -> Option<(String, u32)> {
+        match self.ask(traced) {
+            Err(failure) => failure.at,
+            Ok(Answer::Rendered(Err(mistake))) => mistake.line.map(|line| (mistake.template, line)),
+            Ok(_) => None,
+        }
+    }
+
+    /// Asks the engine, which is started if there is none. One that failed is not asked again.
+    fn ask(&self, request: &Request) -> Result<Answer, Failure> {
+        let mut place = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut engine = match place.take() {
+            Some(engine) => engine,
+            None => {
+                let mut engine = start();
+                engine(&Request::Read(self.texts.clone()))?;
+                engine
+            }
+        };
+        let answer = engine(request)?;
+        *place = Some(engine);
+        Ok(answer)
+    }
+}
+
+fn read_alone(text: &(String, String)) -> Result<Vec<String>, Mistake> {
+    let cause = match start()(&Request::Read(vec![text.clone()])) {
+        Ok(Answer::Read(mut results)) if results.len() == 1 => return results.remove(0),
+        Ok(_) => Cause::Broken("the engine gave no answer".to_owned()),
+        Err(failure) => failure.cause,
+    };
+    // Constants are computed when a template is read. A tag that is too much is so by itself as well.
+    let mut engine = start();
+    let too_much = |(_, tag): &(u32, &str)| engine(&Request::Read(vec![(text.0.clone(), (*tag).to_owned())])).is_err();
+    let line = lines::tags(&text.1).into_iter().find(too_much).map(|(line, _)| line);
+    Err(Mistake { template: text.0.clone(), line, message: cause.to_string(), full: false })
+}
+
+// === impl Local ===
+
+impl Local {
+    /// With the embedded templates. `report` is told of each tag of a traced rendering.
+    pub fn new(report: fn(&str, u32)) -> Local {
+        let mut environment = environment::environment();
+        for template in Template::ALL {
+            environment.add_template(template.name(), template.text()).expect("embedded templates are tested");
+        }
+        Local { environment, overrides: Vec::new(), report }
+    }
+
+    /// Answers a request.
+    pub fn answer(&mut self, request: &Request) -> Answer {
+        match request {
+            Request::Read(texts) => Answer::Read(texts.iter().map(|(name, text)| self.read(name, text)).collect()),
+            Request::Render { template, context, mode } => Answer::Rendered(self.render(template, context, *mode)),
+        }
+    }
+
+    /// The variables that a template looks at, those of templates that it includes left out.
+    pub(super) fn variables(&self, template: &str) -> Vec<String> {
+        let found = self.environment.get_template(template);
+        found.map_or_else(|_| Vec::new(), |found| found.undeclared_variables(false).into_iter().collect())
+    }
+
+    fn read(&mut self, name: &str, text: &str) -> Result<Vec<String>, Mistake> {
+        self.environment.add_template_owned(name.to_owned(), text.to_owned()).map_err(|error| {
+            self.environment.remove_template(name);
+            mistake(name, &error)
+        })?;
+        self.overrides.push((name.to_owned(), text.to_owned()));
+        Ok(self.variables(name))
+    }
+
+    pub(super) fn render(&self, template: &str, context: &Value, mode: Mode) -> Result<String, Mistake> {
+        let mut output = environment::Capped::default();
+        let mut render = |environment: &Environment<'_>| {
+            environment.get_template(template)?.render_captured_to(Serde(context), &mut output).map(|_| ())
+        };
+        let result = match mode {
+            Mode::Plain => render(&self.environment),
+            Mode::Marked | Mode::Traced => render(&self.prepared(template, mode)?),
+        };
+        match result {
+            Err(error) if mode != Mode::Marked => Err(mistake(template, &error)),
+            _ => Ok(output.text()),
+        }
+    }
+
+    /// The templates with marks, or with reports.
+    fn prepared(&self, template: &str, mode: Mode) -> Result<Environment<'static>, Mistake> {
+        let mut prepared = self.environment.clone();
+        let mut replace = |name: &str, text: String| {
+            prepared.add_template_owned(name.to_owned(), text).map_err(|error| mistake(name, &error))
+        };
+        if mode == Mode::Marked {
+            let text = self.environment.get_template(template).map(|found| lines::marked(found.source()));
+            replace(template, text.map_err(|error| mistake(template, &error))?)?;
+        } else {
+            for (name, text) in &self.overrides {
+                replace(name, lines::traced(name, text))?;
+            }
+            // Reports are steps, too, and must not be what ends it.
+            prepared.set_fuel(Some(environment::FUEL * 4));
+            let report = self.report;
+            prepared.add_function(lines::REPORT, move |name: String, line: u32| {
+                report(&name, line);
+                ""
+            });
+        }
+        Ok(prepared)
+    }
+}
+
+/// What the engine found wrong with a template.
+fn mistake(template: &str, error: &minijinja::Error) -> Mistake {
+    // An error in an included template or a macro is wrapped: the innermost one knows the line.
+    let mut innermost = error;
+    while let Some(source) = innermost.source().and_then(|source| source.downcast_ref::<minijinja::Error>()) {
+        innermost = source;
+    }
+    let line = innermost.line().and_then(|line| line.try_into().ok());
+    Mistake {
+        template: innermost.name().unwrap_or(template).to_owned(),
+        line,
+        message: sentence(innermost),
+        full: error.kind() == ErrorKind::WriteFailure && line.is_none(),
+    }
+}
+
+/// What the engine found, in our words.
+fn sentence(error: &minijinja::Error) -> String {
+    let excerpt = || -> Option<&str> { error.template_source()?.get(error.range()?).map(str::trim) };
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UndefinedError => match excerpt() {
+            Some(excerpt) => format!("`{excerpt}` is not there in the context"),
+            None => "a variable is not there in the context".to_owned(),
+        },
+        ErrorKind::OutOfFuel => format!("takes more than {} steps; does it end?", environment::FUEL),
+        ErrorKind::WriteFailure => format!("writes more than {} bytes", environment::OUTPUT_BYTES_MAX),
+        ErrorKind::SyntaxError => format!("syntax error: {detail}"),
+        ErrorKind::InvalidOperation if !detail.is_empty() => detail.to_owned(),
+        kind if detail.is_empty() => kind.to_string(),
+        kind => format!("{kind}: {detail}"),
+    }
+}
+
+/// Shared by the templates that have the same overrides.
+pub(super) type Shared = Option<Arc<Set>>;

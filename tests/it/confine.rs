@@ -1,0 +1,93 @@
+//! Templates that take all the memory and time that they can get: one sentence at their line, and nothing else happens.
+
+use std::{fs, process::Command, time::Instant};
+
+/// What stands in line 2 of an override, and what is said of it.
+const BOMBS: [(&str, &str); 16] = [
+    (
+        r#"{% set ns = namespace(a="x") %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}#{{ ns.a|length }}"#,
+        MEMORY,
+    ),
+    (r#"{{ ("x" * 1000000)|replace("x", "y" * 1000000) }}"#, MEMORY),
+    (r#"{% set a = "x" * 60000000 %}{% set b = a ~ a ~ a ~ a ~ a ~ a %}#{{ b|length }}"#, MEMORY),
+    (r#"#{{ [1]|batch(1000000000, "x")|list }}"#, MEMORY),
+    (r#"#{{ "%999999999d"|format(1) }}"#, MEMORY),
+    (r#"#{{ "a"|indent(2000000000) }}"#, MEMORY),
+    (r#"#{{ ([1] * 90000000)|list|length }}"#, MEMORY),
+    (r#"{% set x %}{% for i in range(80000) %}{{ "z" * 10000 }}{% endfor %}{% endset %}#{{ x|length }}"#, MEMORY),
+    // Lists of themselves cost no memory until somebody goes through them.
+    (
+        r#"{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a + ns.a %}{% endfor %}#{{ ns.a|length }}"#,
+        TIME,
+    ),
+    (
+        r#"{% set ns = namespace(a=1) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}#{{ ns.a|tojson }}"#,
+        TIME,
+    ),
+    (
+        r#"{% set ns = namespace(a=1, b=1) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}#{{ ns.a == ns.b }}"#,
+        TIME,
+    ),
+    // The stack ends before the memory does.
+    (r#"{% set ns = namespace() %}{% set ns.a = ns %}#{{ ns ~ "" }}"#, MEMORY),
+    (
+        r#"{% set ns = namespace(a=[]) %}{% for i in range(20000) %}{% set ns.a = [ns.a] %}{% endfor %}#{{ ns.a|tojson }}"#,
+        MEMORY,
+    ),
+    // Constants are computed when the template is read.
+    (r#"#{{ ("x" * 90000000) ~ ("x" * 90000000) ~ ("x" * 90000000) }}"#, MEMORY),
+    (
+        r#"{% macro f(x, n) %}{% if n %}{{ f(x ~ x, n - 1) }}{% endif %}{% endmacro %}#{{ f("x", 60) }}"#,
+        "recursion limit exceeded",
+    ),
+    (
+        r#"{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}"#,
+        "takes more than 250000 steps",
+    ),
+];
+const MEMORY: &str = "takes more than 64 MiB of memory";
+const TIME: &str = "takes more than 1000 ms of computing";
+
+#[test]
+fn a_template_that_takes_all_memory_or_time_is_one_diagnostic_at_its_line() {
+    for (bomb, expected) in BOMBS {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = Instant::now();
+        let found = validate(folder.path(), bomb);
+        let [(line, message)] = &found[..] else { panic!("{bomb}: {found:?}") };
+        assert!(message.contains(expected), "{bomb}: {message}");
+        assert_eq!(*line, 2, "{bomb}: {message}");
+        // Far above what it takes, on a busy machine in a debug build; without bounds it is minutes, or the end.
+        assert!(begin.elapsed().as_secs() < 60, "{bomb}: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn a_chain_that_exhausts_the_stack_of_the_parser_is_one_diagnostic() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = validate(folder.path(), &format!("#{{{{ {} }}}}", vec!["1"; 200_000].join("+")));
+    assert!(matches!(&found[..], [(2, message)] if message.contains(MEMORY)), "{found:?}");
+}
+
+/// Lines and messages of what `validate` says of a repository whose override has this second line. The program gets less
+/// memory than any of the bombs takes.
+fn validate(folder: &std::path::Path, line: &str) -> Vec<(u64, String)> {
+    let manifest = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/kcp/manifest.yaml")).unwrap();
+    fs::create_dir_all(folder.join("templates/kcp")).unwrap();
+    fs::write(folder.join("templates/kcp/manifest.yaml"), format!("# one\n{line}\n{manifest}")).unwrap();
+    fs::create_dir_all(folder.join("repository")).unwrap();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -v 700000; exec \"$0\" validate repository --templates templates -o json"])
+        .arg(env!("CARGO_BIN_EXE_tidegate"))
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let template = |diagnostic: &&serde_json::Value| diagnostic["code"] == "template";
+    let text = |diagnostic: &serde_json::Value| {
+        assert_eq!(diagnostic["path"], "templates/kcp/manifest.yaml");
+        (diagnostic["line"].as_u64().unwrap(), diagnostic["message"].as_str().unwrap().to_owned())
+    };
+    value["diagnostics"].as_array().unwrap().iter().filter(template).map(text).collect()
+}
