@@ -101,3 +101,152 @@ fn a_good_repository_has_nothing_to_say() {
     assert_eq!(value["runs"][0]["results"], Value::Array(Vec::new()));
     assert!(validate(&repository, &["-o", "junit"]).0.contains("definitions and templates are valid"));
 }
+
+// === what a comparison says of itself ===
+
+/// The example, committed, and a version that moves to another channel on top of it.
+fn changed() -> (tempfile::TempDir, Repository) {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::init(&folder.path().join("repo")).unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape"), repository.path());
+    repository.commit("the example").unwrap();
+    repository.replace("modules/cache/module-release-meta.yaml", "version: 1.0.0", "version: 1.1.0").unwrap();
+    (folder, repository)
+}
+
+/// Standard output, standard error and exit code of `tidegate diff` with the last commit as the old side.
+fn diff(repository: &Repository, arguments: &[&str]) -> (String, String, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["diff", "--from", "HEAD"]).args(arguments).current_dir(repository.path());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr), output.status.code().unwrap())
+}
+
+#[test]
+fn the_exit_code_says_how_it_ended() {
+    let (folder, repository) = changed();
+    let exit = |arguments: &[&str]| diff(&repository, arguments).2;
+    assert_eq!(exit(&["--to", "HEAD"]), 0);
+    assert_eq!(exit(&[]), 1);
+    assert_eq!(exit(&["--fail-on", "recreate,crd,conflict,mass-change=100%"]), 1);
+    assert_eq!(exit(&["--fail-on", "crd,delete"]), 4);
+    assert_eq!(exit(&["--fail-on", "mass-change=50%"]), 4);
+    let rules = folder.path().join("policies.yaml");
+    let with = |text: &str| {
+        fs::write(&rules, text).unwrap();
+        exit(&["--policy", rules.to_str().unwrap()])
+    };
+    assert_eq!(with("- {name: a, rule: 'object.kind != \"Secret\"'}\n"), 1);
+    assert_eq!(with("- {name: a, rule: 'action == \"create\"'}\n"), 4);
+    assert_eq!(with("- {name: a, severity: warning, rule: 'action == \"create\"'}\n"), 1);
+    assert_eq!(with("- {name: a, rule: 'object.absent'}\n"), 4, "what cannot be evaluated is violated");
+    assert_eq!(exit(&["--from", "no-such-branch"]), 2);
+    repository.replace(KYMA, "channel: fast", "channel: FAST").unwrap();
+    assert_eq!(exit(&["--fail-on", "delete"]), 3, "what is invalid comes first");
+}
+
+#[test]
+fn a_job_that_only_shows_never_fails() {
+    let (_folder, repository) = changed();
+    let exit = |arguments: &[&str]| diff(&repository, &[&["--exit-zero"][..], arguments].concat()).2;
+    assert_eq!((exit(&[]), exit(&["--fail-on", "delete"])), (0, 0));
+    repository.replace(KYMA, "channel: fast", "channel: FAST").unwrap();
+    assert_eq!(exit(&[]), 0);
+    assert_eq!(exit(&["--to", "no-such-branch"]), 2, "there is nothing to show");
+}
+
+#[test]
+fn labels_of_runtimes_reach_the_rules() {
+    let (folder, repository) = changed();
+    let rules = folder.path().join("policies.yaml");
+    let rule = "- name: beta\n  message: m\n  match: {kinds: [ModuleReleaseMeta], targets: [runtime]}\n  \
+                rule: 'runtime.labels[\"operator.kyma-project.io/beta\"] != \"true\"'\n";
+    fs::write(&rules, rule).unwrap();
+    let (out, errors, exit) = diff(&repository, &["--policy", rules.to_str().unwrap()]);
+    assert_eq!(exit, 4, "{errors}{out}");
+    assert!(out.contains("changes in 2 runtimes (in kcp-system/dev)"), "{out}");
+}
+
+#[test]
+fn what_is_wrong_with_rules_is_one_sentence_before_any_work() {
+    let (folder, repository) = changed();
+    let rules = folder.path().join("policies.yaml");
+    let path = rules.to_str().unwrap().to_owned();
+    let refused = |arguments: &[&str], expected: &str| {
+        let (out, errors, exit) = diff(&repository, arguments);
+        assert_eq!((out.as_str(), exit), ("", 2), "{errors}");
+        assert!(errors.contains(expected), "{errors}");
+    };
+    fs::write(&rules, "- name: a\n  rule: 'object.('\n").unwrap();
+    refused(&["--policy", &path], "policies.yaml:2:9: `rule`: ");
+    fs::write(&rules, "- name: a\n  rule: 'true'\n  sevrity: error\n").unwrap();
+    refused(&["--policy", &path], "policies.yaml:3:3: a rule has no `sevrity`");
+    fs::write(&rules, "- name: a\n  rule: 'true'\n").unwrap();
+    refused(&["--policy", &path, "--policy", &path], "another file has a rule that is named `a`");
+    refused(&["--policy", "/no/such/file"], "cannot read /no/such/file");
+    refused(&["--fail-on", "deletes"], "there is no rule `deletes`");
+    refused(&["--fail-on", "mass-change=110%"], "is not a share of the runtimes");
+    refused(&["--budget", "100"], "a comment needs at least 6000 characters");
+    refused(&["--marker", "a--b"], "cannot be a marker");
+}
+
+#[test]
+fn a_comment_has_the_marker_and_the_length_that_it_is_given() {
+    let (_folder, repository) = changed();
+    let (comment, _, _) = diff(&repository, &["-o", "markdown", "--marker", "prod", "--budget", "6000"]);
+    assert!(comment.starts_with("<!-- prod -->\n"), "{comment}");
+    assert!(comment.chars().count() <= 6_000 && comment.contains("This comment is cut"), "{comment}");
+    let (comment, _, _) = diff(&repository, &["-o", "markdown"]);
+    assert!(comment.starts_with("<!-- tidegate-diff -->\n") && !comment.contains("This comment is cut"), "{comment}");
+}
+
+#[test]
+fn nothing_moves_and_nothing_is_coloured_where_no_terminal_looks_on() {
+    let (_folder, repository) = changed();
+    let (out, errors, _) = diff(&repository, &[]);
+    assert_eq!(errors, "", "no progress in the log of a pipeline");
+    assert!(!out.contains('\u{1b}'));
+    let coloured = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["diff", "--from", "HEAD"]).env(name, "1").current_dir(repository.path());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(coloured("CLICOLOR_FORCE").contains('\u{1b}'));
+    assert_eq!(coloured("NO_COLOR"), out);
+}
+
+#[test]
+fn the_json_of_a_comparison_has_its_version_and_all_runtimes() {
+    let (_folder, repository) = changed();
+    let (out, _, _) = diff(&repository, &["-o", "json", "--fail-on", "delete"]);
+    let value: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&value["version"], &value["verdict"]), (&1.into(), &"violated".into()));
+    assert_eq!(value["checked"], serde_json::json!(["fail-on: delete"]));
+    let finding = &value["findings"][0];
+    let index = usize::try_from(finding["difference"].as_u64().unwrap()).unwrap();
+    assert_eq!(value["differences"][index]["action"], "delete");
+    let all = ["kcp-system/dev", "kcp-system/prod"];
+    assert_eq!(value["differences"][index]["runtimes"], serde_json::json!(all));
+}
+
+/// A value of a definition that means something to a runner of pipelines is text to it in every output.
+#[test]
+fn no_value_of_a_definition_is_a_command() {
+    let (_folder, repository) = changed();
+    let config = "modules/cache/1.1.0/objects/config.yaml";
+    let text = repository.read(config).unwrap();
+    let evil = "\n  evil: |\n    ::error file=a::injected\n    ##[error]injected\n    ```\n    </details> <img src=x> @everyone\n    \
+                \u{2028}::warning::injected\n";
+    repository.write(config, &text.replacen("data:\n", &format!("data:{}", evil.trim_end_matches(' ')), 1)).unwrap();
+    for format in ["text", "markdown", "json", "sarif", "github", "gitlab", "junit"] {
+        let (out, errors, exit) = diff(&repository, &["-o", format]);
+        assert_eq!(exit, 1, "{errors}");
+        assert!(!out.contains("##[error]") && !out.contains('\u{2028}'), "{format}: {out}");
+        let commands = out.lines().filter(|line| line.trim_start().starts_with("::"));
+        assert!(commands.clone().all(|line| format == "github" && !line.contains("injected")), "{format}: {out}");
+        if format == "text" {
+            assert!(out.contains("::error file=a::injected"), "what is escaped is still shown: {out}");
+        }
+    }
+}
