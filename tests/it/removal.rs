@@ -279,7 +279,7 @@ async fn the_end(stage: &Stage, manifests: &BTreeMap<String, Synced>) {
     assert_eq!(asked, manifests.keys().map(String::as_str).collect());
     let last = |resource: &str, name: &str| {
         let of = |record: &&Record| record.resource == resource && record.verb == "patch" && record.name == name;
-        records.iter().rfind(of).map(|record| record.answered.clone()).unwrap_or_else(|| panic!("{resource} {name}"))
+        records.iter().rfind(of).map_or_else(|| panic!("{resource} {name}"), |record| record.answered.clone())
     };
     let kyma = last("kymas.operator.kyma-project.io", "one");
     for name in manifests.keys() {

@@ -155,7 +155,7 @@ async fn the_upstream_crds_decide_likewise_where_they_are_at_hand() {
     assert!(cases.len() > 400, "only {} cases", cases.len());
     check(&cases, &Judge::Offline(schemas(&crds))).await;
     check(&cases, &Judge::Server(Server { client, namespace, plurals: plurals(&crds) })).await;
-    println!("{} cases compared with the upstream CRDs in {}", cases.len(), folder.display());
+    eprintln!("{} cases compared with the upstream CRDs in {}", cases.len(), folder.display());
 }
 
 #[tokio::test]
@@ -338,7 +338,7 @@ async fn the_upstream_samples_are_accepted_and_survive_the_types_where_they_are_
         }
     }
     assert!(count >= 9, "only {count} samples");
-    println!("{count} samples of {}", folder.display());
+    eprintln!("{count} samples of {}", folder.display());
 }
 
 #[tokio::test]
@@ -726,7 +726,7 @@ fn upstream(folder: &str) -> Option<PathBuf> {
     let found = root.as_ref().map(|root| root.join(folder)).filter(|folder| folder.is_dir());
     match (&found, root) {
         (None, Some(root)) if required => panic!("{}: there is nothing to compare with", root.join(folder).display()),
-        (None, _) => println!("NOT COMPARED: no upstream files are at hand; TIDEGATE_UPSTREAM says where they are"),
+        (None, _) => eprintln!("NOT COMPARED: no upstream files are at hand; TIDEGATE_UPSTREAM says where they are"),
         (Some(_), _) => {}
     }
     found
