@@ -137,12 +137,6 @@ impl Cluster {
         &self.name
     }
 
-    /// For what this type does not offer. Requests made through it are counted, but neither audited nor guarded:
-    /// only reads may be made through it.
-    pub fn client(&self) -> kube::Client {
-        self.transport.client()
-    }
-
     /// Requests made so far, by verb.
     pub fn requests(&self) -> Requests {
         self.transport.requests()
@@ -151,11 +145,6 @@ impl Cluster {
     /// Whether the credentials or certificates were not accepted lately: the client should be made anew.
     pub fn is_worn(&self) -> bool {
         self.transport.is_worn()
-    }
-
-    /// Whether the API server answers that it is ready.
-    pub async fn ready(&self) -> Result<(), Error> {
-        self.transport.ask(Ask::get("/readyz".to_owned(), Verb::Get, Target::Path("readiness"))).await.map(drop)
     }
 
     /// The version of the API server, such as `v1.36.1`.
@@ -324,18 +313,6 @@ impl Cluster {
         body: Bytes,
     ) -> Result<Metadata, Error> {
         self.patch(cause, kind, id, subresource, Patch::Merge, body).await
-    }
-
-    /// Applies a JSON patch to an object, or to its subresource.
-    pub async fn json_patch(
-        &self,
-        cause: &Cause,
-        kind: &Kind,
-        id: &ObjectId,
-        subresource: Option<&str>,
-        body: Bytes,
-    ) -> Result<Metadata, Error> {
-        self.patch(cause, kind, id, subresource, Patch::Json, body).await
     }
 
     /// Creates an object, which must not exist.

@@ -300,7 +300,7 @@ impl Broken {
     fn note(&mut self, outcomes: &[Done]) -> Vec<Definition> {
         let mut applied = Vec::new();
         for (_, body, Outcome { id, effect }) in outcomes {
-            match (body.as_ref().map(|body| kinds_of(body)), effect) {
+            match (body.as_ref().map(|body| Kind::of_definition(body)), effect) {
                 (Some(kinds), Effect::Applied { metadata, .. }) => {
                     let state = format!("{}/{}", metadata.uid, metadata.generation);
                     applied.push(Definition { id: id.clone(), state, kinds });
@@ -326,43 +326,4 @@ impl Broken {
         let by_kind = || self.kinds.get(&(Arc::clone(&id.group), Arc::clone(&id.kind)));
         self.namespaces.get(&id.namespace).or_else(by_kind)
     }
-}
-
-/// The kinds of a definition, of which everything else, such as its schema, is passed over.
-fn kinds_of(body: &[u8]) -> Vec<Kind> {
-    use serde::Deserialize;
-    #[derive(Deserialize)]
-    struct Definition {
-        spec: Spec,
-    }
-    #[derive(Deserialize)]
-    struct Spec {
-        group: String,
-        scope: String,
-        names: Names,
-        versions: Vec<Version>,
-    }
-    #[derive(Deserialize)]
-    struct Names {
-        kind: String,
-        plural: String,
-    }
-    #[derive(Deserialize)]
-    struct Version {
-        name: String,
-        #[serde(default)]
-        served: bool,
-    }
-    let Ok(Definition { spec }) = serde_json::from_slice(body) else { return Vec::new() };
-    spec.versions
-        .iter()
-        .filter(|version| version.served)
-        .map(|version| {
-            Kind::new(
-                Gvk::new(&spec.group, &version.name, &spec.names.kind),
-                &spec.names.plural,
-                spec.scope == "Namespaced",
-            )
-        })
-        .collect()
 }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use kube::{
-    Resource,
-    core::{ClusterResourceScope, NamespaceResourceScope},
-};
+use kube::{Resource, core::NamespaceResourceScope};
+use serde::Deserialize;
 
 use crate::{
     name::Key,
@@ -23,6 +21,34 @@ pub struct Kind {
     pub namespaced: bool,
 }
 
+/// A CustomResourceDefinition, as far as it says which kinds it brings.
+#[derive(Deserialize)]
+struct Definition {
+    spec: DefinitionSpec,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    group: String,
+    scope: String,
+    names: DefinitionNames,
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Deserialize)]
+struct DefinitionNames {
+    kind: String,
+    plural: String,
+}
+
+#[derive(Deserialize)]
+struct DefinitionVersion {
+    name: String,
+    /// Required by the API server, so nothing is guessed where it is absent.
+    #[serde(default)]
+    served: bool,
+}
+
 // === impl Kind ===
 
 impl Kind {
@@ -36,11 +62,6 @@ impl Kind {
         Kind::new(Gvk::new(&K::group(&()), &K::version(&()), &K::kind(&())), &K::plural(&()), true)
     }
 
-    /// Of a type whose objects live in the cluster as a whole.
-    pub fn cluster_wide<K: Resource<DynamicType = (), Scope = ClusterResourceScope>>() -> Kind {
-        Kind::new(Gvk::new(&K::group(&()), &K::version(&()), &K::kind(&())), &K::plural(&()), false)
-    }
-
     /// A kind that every API server serves, if it is one that we know.
     pub fn built_in(gvk: &Gvk) -> Option<Kind> {
         let (_, _, kind, plural, namespaced) = BUILT_IN.iter().find(|(group, version, kind, ..)| {
@@ -49,18 +70,15 @@ impl Kind {
         Some(Kind::new(Gvk { kind: (*kind).into(), ..gvk.clone() }, plural, *namespaced))
     }
 
-    /// The kinds that a CustomResourceDefinition brings, from its JSON.
-    pub fn of_definition(definition: &serde_json::Value) -> Vec<Kind> {
-        let text = |pointer: &str| definition.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
-        let versions = definition.pointer("/spec/versions").and_then(serde_json::Value::as_array);
-        versions
-            .into_iter()
-            .flatten()
-            .filter(|version| version["served"] != false)
-            .filter_map(|version| version["name"].as_str())
+    /// The kinds that a CustomResourceDefinition brings and that are served, from its JSON; everything else in it, such as
+    /// its schemas, is passed over. None if it is no definition.
+    pub fn of_definition(body: &[u8]) -> Vec<Kind> {
+        let Ok(Definition { spec }) = serde_json::from_slice(body) else { return Vec::new() };
+        let served = spec.versions.iter().filter(|version| version.served);
+        served
             .map(|version| {
-                let gvk = Gvk::new(text("/spec/group"), version, text("/spec/names/kind"));
-                Kind::new(gvk, text("/spec/names/plural"), text("/spec/scope") == "Namespaced")
+                let gvk = Gvk::new(&spec.group, &version.name, &spec.names.kind);
+                Kind::new(gvk, &spec.names.plural, spec.scope == "Namespaced")
             })
             .collect()
     }

@@ -118,19 +118,6 @@ impl Default for Timing {
     }
 }
 
-// === impl Options ===
-
-impl Options {
-    /// Lifecycle Manager's own Lease, so that only one of the two acts; `pod` tells us from our replicas.
-    pub fn shared(pod: &str) -> Options {
-        Options {
-            lease: Key::new(names::KCP_NAMESPACE, names::LEASE),
-            identity: format!("tidegate_{pod}"),
-            timing: Timing::default(),
-        }
-    }
-}
-
 // === impl Leadership ===
 
 impl Leadership {

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
-use super::kind::Kind;
 use crate::{
     name::Key,
     object::{Gvk, ObjectId},
@@ -119,10 +118,5 @@ impl Metadata {
     /// Whether a field manager has fields of it.
     pub fn has_manager(&self, manager: &str) -> bool {
         self.managers.iter().any(|name| name == manager)
-    }
-
-    /// Its kind's name in URLs is not part of it: the kind under which it was read.
-    pub fn is_of(&self, kind: &Kind) -> bool {
-        self.id.group == kind.gvk.group && self.id.kind == kind.gvk.kind
     }
 }

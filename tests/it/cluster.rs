@@ -748,8 +748,10 @@ async fn a_rotated_secret_takes_effect_at_the_next_use() {
     let runtime = Key::new("kcp-system", "kyma");
     let wrong = skr.kubeconfig_with(tidegate::testbed::Credentials::Token("expired".to_owned())).text();
     let (kcp, pool, (secret, version)) = pool("rotate", &wrong).await;
+    let namespaces = Kind::built_in(&Gvk::new("", "v1", "Namespace")).unwrap();
+    let default = Key::new("", "default");
     let first = pool.cluster(&runtime, &secret, &version).await.unwrap();
-    assert!(matches!(first.ready().await.unwrap_err(), Error::Unauthorized { .. }));
+    assert!(matches!(first.get_metadata(&namespaces, &default).await.unwrap_err(), Error::Unauthorized { .. }));
     let again = pool.cluster(&runtime, &secret, &version).await.unwrap();
     assert!(Arc::ptr_eq(&first, &again), "a wrong Secret does not make a client for each request");
     assert_eq!(kcp.requests().of(Verb::Get), 1, "the Secret is read once");
@@ -757,7 +759,7 @@ async fn a_rotated_secret_takes_effect_at_the_next_use() {
     let version = access_secret(&kcp, secret.namespace(), &skr.kubeconfig().text()).await;
     let second = pool.cluster(&runtime, &secret, &version).await.unwrap();
     assert!(!Arc::ptr_eq(&first, &second));
-    second.ready().await.unwrap();
+    assert!(second.get_metadata(&namespaces, &default).await.unwrap().is_some());
     assert_eq!(second.requests().of(Verb::Get), 2, "counters go on");
     assert_eq!(pool.len(), 1);
     pool.forget(&runtime);

@@ -2,10 +2,18 @@ use super::*;
 
 const DURATION: Duration = Duration::from_secs(180);
 
+fn options() -> Options {
+    Options {
+        lease: Key::new("kcp-system", "893110f7.kyma-project.io"),
+        identity: "tidegate_a".to_owned(),
+        timing: Timing::default(),
+    }
+}
+
 fn elector() -> Elector {
     let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
     let cluster = Cluster::new(super::super::ClusterName::Kcp, &config, super::super::Limits::default()).unwrap();
-    Elector::new(Arc::new(cluster), Options::shared("a")).0
+    Elector::new(Arc::new(cluster), options()).0
 }
 
 fn lease(holder: Option<&str>) -> Lease {
@@ -66,9 +74,7 @@ fn times_have_six_decimals() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_lease_that_we_share() {
-    let options = Options::shared("tidegate-0");
-    assert_eq!(options.lease.to_string(), "kcp-system/893110f7.kyma-project.io");
-    assert_eq!(options.identity, "tidegate_tidegate-0");
-    assert!(options.timing.renew_deadline < options.timing.duration);
+fn the_default_times_are_those_of_the_lease_that_we_share() {
+    let timing = Timing::default();
+    assert_eq!([timing.duration, timing.renew_deadline, timing.retry_period].map(|time| time.as_secs()), [180, 120, 3]);
 }
