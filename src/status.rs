@@ -422,24 +422,6 @@ pub const WAITING_FOR_RESOURCES: &str = "waiting for resources to become ready";
 /// What a Manifest says while users' custom resources keep it from being removed.
 pub const WAITING_FOR_MODULE_RESOURCES: &str = "waiting for module crs deletion";
 
-/// As [`conditions::set`], of a status as it is spelled.
-pub fn set_condition(
-    all: &mut Vec<Condition>,
-    type_: &str,
-    status: &str,
-    reason: &str,
-    message: &str,
-    generation: Option<i64>,
-    now: Timestamp,
-) {
-    let status = match status {
-        "True" => Status::True,
-        "False" => Status::False,
-        _ => Status::Unknown,
-    };
-    conditions::set(all, type_, status, reason, message, generation, &Time(now));
-}
-
 /// What the last pass said, with the time at which it first said so.
 pub fn operation_at(before: Option<&LastOperation>, operation: String, now: Timestamp) -> LastOperation {
     match before {

@@ -12,12 +12,13 @@ use crate::{
     api::{
         GitSource,
         git_source::{Counts, DiagnosticEntry, GitSourceStatus, WithheldEntry},
-        shared::Condition,
+        shared::{Condition, Time},
     },
+    conditions::{self, Status},
     diagnostic::{Diagnostic, Diagnostics, Severity},
     name::Key,
     revision::Revision,
-    status::{seconds, set_condition},
+    status::seconds,
 };
 
 /// Whether all that a source declares stands in KCP and nothing else is wrong.
@@ -102,10 +103,10 @@ pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatu
     };
     let fetched = fetched(pass);
     let applied = applied(source, pass);
-    let mut conditions = before.conditions;
+    let mut all = before.conditions;
     let mut set = |type_: &str, verdict: &Verdict| {
-        let status = if verdict.holds { "True" } else { "False" };
-        set_condition(&mut conditions, type_, status, verdict.reason, &verdict.message, generation, now);
+        let status = Status::from(verdict.holds);
+        conditions::set(&mut all, type_, status, verdict.reason, &verdict.message, generation, &Time(now));
     };
     set(FETCHED, &fetched);
     if let Some(applied) = &applied {
@@ -116,11 +117,10 @@ pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatu
     if ready.stalled {
         set(STALLED, &Verdict { holds: true, ..ready.clone() });
     } else {
-        conditions.retain(|condition| condition.type_ != STALLED);
+        conditions::remove(&mut all, STALLED);
     }
-    set_scope(&mut conditions, pass, generation, now);
-    conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
-    status.conditions = conditions;
+    set_scope(&mut all, pass, generation, now);
+    status.conditions = all;
 
     let Some(decision) = pass.decision else {
         status.applied_revision = before.applied_revision;
@@ -149,9 +149,9 @@ pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
         Some(revision) => format!("the source is suspended; {revision} stays as it was applied"),
         None => "the source is suspended".to_owned(),
     };
-    set_condition(&mut status.conditions, READY, "False", "Suspended", &message, generation, seconds(now));
-    status.conditions.retain(|condition| condition.type_ != STALLED);
-    status.conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+    let now = Time(seconds(now));
+    conditions::set(&mut status.conditions, READY, Status::False, "Suspended", &message, generation, &now);
+    conditions::remove(&mut status.conditions, STALLED);
     status
 }
 
@@ -301,10 +301,10 @@ fn set_scope(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Optio
         (true, true) => {
             let old = conditions.iter().find(|condition| condition.type_ == SCOPE);
             let message = old.map_or_else(|| pass.scope.to_owned(), |condition| condition.message.clone());
-            set_condition(conditions, SCOPE, "False", "Changed", &message, generation, now);
+            conditions::set(conditions, SCOPE, Status::False, "Changed", &message, generation, &Time(now));
         }
         (true, false) | (false, _) => {
-            set_condition(conditions, SCOPE, "True", "Settled", pass.scope, generation, now);
+            conditions::set(conditions, SCOPE, Status::True, "Settled", pass.scope, generation, &Time(now));
         }
     }
 }
