@@ -3,10 +3,7 @@
 //! Never prunes on an incomplete view, nor what is not in the inventory, nor the namespace `kyma-system`. Whether a live
 //! object may really be deleted is decided a second time, by [`Prune::verdict`], on what the cluster says about it at that moment.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -208,21 +205,6 @@ fn guard(id: &ObjectId, purpose: Purpose) -> Guard {
         Purpose::Install if holds_data => Guard::Annotation,
         Purpose::Install | Purpose::Remove => Guard::Mark,
     }
-}
-
-/// Objects of a desired set that were never ours and yet exist in the cluster: nothing may be sent for them.
-///
-/// `live` says of each object that was looked up whether it bears our mark.
-pub fn foreign<'a>(
-    desired: impl IntoIterator<Item = &'a ObjectId>,
-    owned: &Inventory,
-    live: &BTreeMap<ObjectId, bool>,
-) -> BTreeSet<ObjectId> {
-    desired
-        .into_iter()
-        .filter(|id| !owned.contains(id) && live.get(*id).is_some_and(|marked| !marked))
-        .cloned()
-        .collect()
 }
 
 /// Annotation `tidegate.dev/prune` of an object's JSON.

@@ -1,7 +1,7 @@
 //! How an object fares, read from its status: the rules that the field calls kstatus, with Lifecycle Manager's reading
 //! of workloads, and `status.state` of the Kyma kinds.
 //!
-//! Looks only at the object it is given, and at its pods where the caller passes them. A status that was written for an
+//! Looks only at the object it is given. A status that was written for an
 //! older generation says nothing, and a workload without conditions has only just been created: both mean "under way".
 
 use std::fmt;
@@ -77,16 +77,6 @@ pub fn of(object: &Value) -> Health {
     match condition(object, "Ready").map(|condition| (condition["status"].as_str(), message_of(condition))) {
         None | Some((Some("True"), _)) => Health::ready(),
         Some((_, message)) => Health::processing(message),
-    }
-}
-
-/// Of a Deployment or StatefulSet, as Lifecycle Manager reads it; of another kind as [`of`].
-///
-/// `pods` are those of a StatefulSet that is not ready, if the caller has looked them up.
-pub fn workload(object: &Value, pods: Option<&[Value]>) -> Health {
-    match (object["kind"].as_str(), pods) {
-        (Some("StatefulSet"), Some(pods)) => workload::stateful_set_with_pods(object, pods),
-        _ => of(object),
     }
 }
 

@@ -56,8 +56,6 @@ pub struct RuntimePlan {
     pub kyma: Key,
     /// The wanted modules, by name.
     pub modules: Vec<ModulePlan>,
-    /// Modules that have a status but are wanted no more, by name: their Manifests are to be deleted.
-    pub disabled: Vec<String>,
     /// Which catalog the runtime sees: equal classes see equal catalogs, see [`catalog()`].
     pub class: Class,
 }
@@ -228,15 +226,7 @@ pub fn runtime(landscape: &Landscape, kyma: &Kyma, spec: &KymaSpec, settings: &S
     let class = Class::of(landscape, kyma, settings);
     let wanted: BTreeMap<&str, &Module> = spec.modules.iter().map(|module| (module.name.as_str(), module)).collect();
     let modules = wanted.values().map(|module| module::plan(landscape, kyma, &class, spec, module, settings)).collect();
-    let with_status = kyma.status.iter().flat_map(|status| &status.modules);
-    let disabled: BTreeSet<&str> =
-        with_status.map(|module| module.name.as_str()).filter(|name| !wanted.contains_key(name)).collect();
-    RuntimePlan {
-        kyma: landscape::key(&kyma.metadata),
-        modules,
-        disabled: disabled.into_iter().map(str::to_owned).collect(),
-        class,
-    }
+    RuntimePlan { kyma: landscape::key(&kyma.metadata), modules, class }
 }
 
 // === impl Refusal ===

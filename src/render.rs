@@ -24,13 +24,11 @@ use crate::{
     template::{Error, Library, Stamp, Template, Templates},
 };
 
-mod images;
 pub mod live;
 pub mod offline;
 mod scope;
 mod shared;
 
-pub use images::localize_images;
 pub use scope::built_in_scope;
 pub use shared::{Mark, SharedObject, SharedObjects};
 

@@ -140,18 +140,6 @@ fn a_second_look_decides() {
 }
 
 #[test]
-fn foreign_objects_are_those_that_exist_without_our_mark_and_were_never_ours() {
-    let desired = [id("ConfigMap/a/theirs"), id("ConfigMap/a/marked"), id("ConfigMap/a/owned"), id("ConfigMap/a/new")];
-    let owned = inventory(&["ConfigMap/a/owned"], "v1");
-    let live = BTreeMap::from([
-        (id("ConfigMap/a/theirs"), false),
-        (id("ConfigMap/a/marked"), true),
-        (id("ConfigMap/a/owned"), false),
-    ]);
-    assert_eq!(foreign(&desired, &owned, &live), BTreeSet::from([id("ConfigMap/a/theirs")]));
-}
-
-#[test]
 fn live_covers_what_it_says_already() {
     let live = json!({
         "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x", "y"]},

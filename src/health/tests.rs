@@ -113,21 +113,6 @@ fn what_is_being_deleted_is_not_ready() {
 }
 
 #[test]
-fn the_pods_of_a_stateful_set_say_whether_it_will_ever_be_ready() {
-    let set =
-        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {}, "spec": {"replicas": 1}, "status": {}});
-    let pod = |container: Value| json!({"status": {"containerStatuses": [container]}});
-    let state = |pods: &[Value]| workload(&set, Some(pods)).state;
-    assert_eq!(state(&[]), State::Processing);
-    assert_eq!(state(&[pod(json!({"started": true, "ready": false}))]), State::Processing);
-    assert_eq!(state(&[pod(json!({"started": false}))]), State::Processing);
-    assert_eq!(
-        state(&[pod(json!({"started": false, "state": {"waiting": {"reason": "ImagePullBackOff"}}}))]),
-        State::Error
-    );
-}
-
-#[test]
 fn the_worst_of_several_counts() {
     let (ready, waiting, broken) = (Health::ready(), Health::processing("soon"), Health::error("no"));
     assert_eq!(worst([]), Health::ready());

@@ -75,23 +75,6 @@ fn stateful_set(object: &Value) -> Health {
     Health::ready()
 }
 
-/// As Lifecycle Manager: with all replicas ready it is ready, else the first container that any pod reports decides.
-///
-/// Where Lifecycle Manager sees an error because there is no pod yet, we see work under way.
-pub(super) fn stateful_set_with_pods(object: &Value, pods: &[Value]) -> Health {
-    let health = stateful_set(object);
-    if health.is_ready() {
-        return health;
-    }
-    let container = pods.iter().find_map(|pod| pod.pointer("/status/containerStatuses")?.as_array()?.first());
-    match container {
-        Some(container) if container["started"] != true && waiting_for_good(container) => {
-            Health::error(format!("its container waits: {}", waiting_reason(container)))
-        }
-        Some(_) | None => health,
-    }
-}
-
 /// Reasons for which a container waits that do not pass by themselves.
 fn waiting_for_good(container: &Value) -> bool {
     const REASONS: [&str; 6] = [
