@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_local_sources: Option<bool>,
-    /// Folder for mirrors of git repositories and the last good revisions; it may be empty at any start
+    /// Folder for mirrors of git repositories and the last good revisions; what is lost is fetched again
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,

@@ -35,6 +35,8 @@
 //! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`object`], [`diagnostic`], [`yaml`] |
 //! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`], [`status`]; [`diff`] how two renderings differ |
 //! | ground | [`tls`], [`metrics`], [`telemetry`]; [`confine`] foreign templates in a process of their own |
+//! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`]; [`status`] what Kymas and Manifests say; [`overview`] what is wrong, on one screen; [`intake`] what a source means for what stands in KCP; [`counterpart`] what is written to the Kyma in a runtime; [`diff`] how two renderings differ |
+//! | ground | [`config`] the options of the daemon; [`tls`], [`metrics`], [`telemetry`] |
 //! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers |
 //! | test bed | [`testbed`] real API servers on this machine, for tests, demo and benchmark |
 //! | loop | [`queue`] why and when; [`controller`] one pass a subject; [`http`] metrics and health; [`runtime`] the wiring; [`cli`] the commands |
@@ -44,12 +46,16 @@
 //! * The core reads no clock, environment, randomness or file; `now` and settings are arguments. A test holds it to that.
 //! * User mistakes are diagnostics, not errors: a function that can meet one takes `&mut Diagnostics` first.
 //! * Nothing is deleted on an incomplete view, nor what does not bear our mark. Only a complete desired set can yield a
-//!   prune, and the delete is conditional on the object's UID and resourceVersion.
-//! * An object stands in the inventory before it can exist: a process that is killed at any `await` leaves nothing
-//!   unrecorded.
+//!   prune. Every delete names the UID of the object that was decided about; where its metadata decided, as for all that is
+//!   pruned, it names the resourceVersion as well, and what has changed since is looked at again.
+//! * An object of a module stands in its Manifest's inventory before it can exist: a process that is killed at any `await`
+//!   leaves nothing unrecorded. What every runtime has is in no inventory: it has fixed names or is found by its mark. A
+//!   default custom resource is named by its Manifest.
 //! * A pass over an unchanged world sends nothing. What was applied is known by a digest in the status, so a new process
 //!   writes nothing either.
-//! * One field manager, `tidegate`, for every write.
+//! * One field manager, `tidegate`, for every write; one audit record for every write, with what is behind it.
+//! * What is told (status, Events, logs) says where something is wrong and never quotes the text around it: that may be
+//!   a secret.
 //! * A trigger says why, never what: the loop looks at the world.
 //!
 //! # Where we left the first design

@@ -33,7 +33,7 @@ use crate::{
     status,
 };
 
-/// What this process remembers of all Watchers: the digest and resource version of the VirtualService that stands.
+/// What this process remembers of all Watchers: the digest of the VirtualService that stands.
 #[derive(Debug, Default)]
 pub struct Memories(Mutex<HashMap<Key, Digest>>);
 
