@@ -217,6 +217,25 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
     assert_eq!(writes(&stage, &marks), ["skr-1 x"; 0], "the pipeline only reads, and tries out");
 }
 
+#[test]
+fn without_the_control_plane_nothing_is_known() {
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kubeconfig");
+    // Nobody listens at port 1.
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {token: hunter2-in-git}}]\n";
+    std::fs::write(&kubeconfig, text).expect("a file");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.arg("diff").arg(&example).args(["--live", "-o", "json", "--kubeconfig"]).arg(&kubeconfig);
+    let report = Run::of(command.output().expect("it runs")).report(5);
+    assert_eq!(report["unreached"][0]["target"], "kcp");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["export", "--landscape", "-", "--kubeconfig"]).arg(&kubeconfig);
+    let exported = Run::of(command.output().expect("it runs"));
+    assert_eq!((exported.exit, exported.text.as_str()), (5, ""), "half a file is none");
+}
+
 /// The same two runtimes, each distinct difference once.
 fn a_bump(stage: &Stage) {
     let path = "modules/cache/module-release-meta.yaml";
@@ -350,7 +369,38 @@ async fn secrets(stage: &Stage) {
     assert!(value("old", "key").starts_with("(masked: Secret "), "{secret:#}");
     assert_ne!(value("old", "key"), value("new", "key"));
     assert_eq!(value("old", "same"), value("new", "same"));
+    // Digests of two runs compare if both have the key.
+    let folder = harness::folder();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "a key that two runs share").expect("a file");
+    let with_key = || diff(stage, &["--mask-key-file", key.to_str().expect("UTF-8")]).text;
+    assert_eq!(with_key(), with_key());
+    assert_ne!(diff(stage, &[]).text, diff(stage, &[]).text, "each run has a key of its own");
     write(stage, path, &self::secret(PLANTED[0]));
+    secrets_within(stage);
+}
+
+/// An object that holds a Secret is not sent either.
+fn secrets_within(stage: &Stage) {
+    let path = "modules/vault/1.0.0/module-template.yaml";
+    let before = text(stage, path);
+    let data = format!(
+        "  data: {{apiVersion: v1, kind: Secret, metadata: {{name: made, namespace: kyma-system}}, stringData: {{key: {}}}}}\n",
+        PLANTED[1]
+    );
+    write(stage, path, &format!("{before}{data}"));
+    let marks = stage.marks();
+    let report = diff(stage, &[]).report(1);
+    let template = difference(&report, "ModuleTemplate", "vault-1.0.0");
+    assert!(
+        template["new"]["spec"]["data"]["stringData"]["key"].as_str().is_some_and(|key| key.starts_with("(masked"))
+    );
+    assert_eq!(template["action"], "change");
+    let records = stage.landscape.kcp.audit().expect("audited").since(marks[0]).expect("an audit log");
+    let sent = records.iter().filter(|record| record.user == CI && record.verb == "patch");
+    let sent: Vec<&str> = sent.map(|record| record.name.as_str()).filter(|name| name.contains("vault")).collect();
+    assert_eq!(sent, [""; 0], "neither the ModuleTemplate nor the Manifests, which hold it as well");
+    write(stage, path, &before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,8 +65,8 @@ pub(super) struct Clusters {
     #[command(flatten)]
     access: control_plane::Access,
     /// Look at this many runtimes only: of those with the same modules and channels some, the same ones each time
-    #[arg(long, value_name = "N", requires = "live", conflicts_with = "runtimes")]
-    sample: Option<usize>,
+    #[arg(long, value_name = "N", requires = "live", conflicts_with = "runtimes", value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
     /// Look at this runtime only; may be given several times
     #[arg(long = "runtime", value_name = "NAMESPACE/NAME", requires = "live")]
     runtimes: Vec<Key>,
@@ -280,7 +280,7 @@ fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Res
         let (landscape, kyma) = intent.kyma(key)?;
         Some((key.clone(), Stratum::of(kyma, Class::of(landscape, kyma, &inputs.settings))))
     };
-    Ok(sample(all.iter().filter_map(stratum), size))
+    Ok(sample(all.iter().filter_map(stratum), usize::try_from(size).unwrap_or(usize::MAX)))
 }
 
 /// Looks at runtimes, some at once. In the order of their keys.

@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use crate::{
     api::names::{FIELD_MANAGER, annotation},
     changes::covers,
-    cluster::{Cluster, DryRun, Error, FieldConflict, OnConflict},
+    cluster::{Cluster, ClusterName, DryRun, Error, FieldConflict, OnConflict},
     diagnostic::Place,
     diff::{
         gather::{Found, Names},
@@ -54,6 +54,8 @@ type Answer = Arc<OnceCell<Option<Arc<Differs>>>>;
 pub(super) struct Shared {
     masker: Mutex<Masker>,
     answers: Mutex<HashMap<Digest, Answer>>,
+    /// Versions of the API servers.
+    versions: Mutex<HashMap<ClusterName, Arc<OnceCell<String>>>>,
 }
 
 /// One cluster that is compared.
@@ -64,14 +66,13 @@ pub(super) struct Comparer<'a> {
     pub(super) names: Arc<Names>,
     /// The runtimes that differences concern.
     pub(super) runtimes: Vec<Key>,
-    version: OnceCell<String>,
 }
 
 // === impl Shared ===
 
 impl Shared {
     pub(super) fn new(masker: Masker) -> Shared {
-        Shared { masker: Mutex::new(masker), answers: Mutex::default() }
+        Shared { masker: Mutex::new(masker), answers: Mutex::default(), versions: Mutex::default() }
     }
 
     /// A text that somebody else wrote, without any value that was met.
@@ -81,6 +82,15 @@ impl Shared {
 
     fn mask(&self, value: &mut Value) -> bool {
         self.masker.lock().unwrap_or_else(PoisonError::into_inner).mask(value)
+    }
+
+    /// The version of an API server, asked for once.
+    async fn version(&self, cluster: &Cluster) -> Result<String, Error> {
+        let cell = {
+            let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(versions.entry(cluster.name().clone()).or_default())
+        };
+        cell.get_or_try_init(async || cluster.version().await).await.cloned()
     }
 
     fn answer(&self, question: Digest) -> Answer {
@@ -99,7 +109,7 @@ impl<'a> Comparer<'a> {
         names: Arc<Names>,
         runtimes: Vec<Key>,
     ) -> Comparer<'a> {
-        Comparer { shared, cluster, side, names, runtimes, version: OnceCell::new() }
+        Comparer { shared, cluster, side, names, runtimes }
     }
 
     /// How an object that is there would change, if it would.
@@ -208,13 +218,14 @@ impl<'a> Comparer<'a> {
 
     /// Equal where the answer must be.
     async fn question(&self, wish: &Wish, live: &Object) -> Result<Digest, Error> {
-        let version = self.version.get_or_try_init(async || self.cluster.version().await).await?;
+        let version = self.shared.version(self.cluster).await?;
         let mut claims = live.value().pointer("/metadata/managedFields").cloned().unwrap_or_default();
         for claim in claims.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
             claim.shift_remove("time");
         }
         let question = json!([self.side as u8, version, wish.object.value(), stripped(live.value()), claims]);
-        Ok(Digest::of(&self.names.neutral(&question)))
+        // As a text: names stand in keys of `managedFields` as well.
+        Ok(Digest::of_bytes(self.names.neutral_text(&question.to_string()).as_bytes()))
     }
 
     async fn try_out(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
