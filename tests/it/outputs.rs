@@ -250,3 +250,23 @@ fn no_value_of_a_definition_is_a_command() {
         }
     }
 }
+
+#[test]
+fn every_difference_points_at_a_line() {
+    let (_folder, repository) = changed();
+    repository.remove("modules/mailer/2.4.0/objects/rbac.yaml").unwrap();
+    repository
+        .write(
+            "modules/cache/1.1.0/objects/more.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n",
+        )
+        .unwrap();
+    repository.replace(KYMA, "    - name: tracing-agent\n", "").unwrap();
+    let (out, _, _) = diff(&repository, &["-o", "json"]);
+    let value: Value = serde_json::from_str(&out).unwrap();
+    for one in value["differences"].as_array().unwrap() {
+        assert!(one["places"][0]["line"].as_u64().unwrap_or_default() > 0, "{:#} {}", one["object"], one["action"]);
+    }
+    let (out, _, _) = diff(&repository, &["-o", "github"]);
+    assert!(out.lines().filter(|line| line.contains("title=diff/")).all(|line| line.contains(" file=")), "{out}");
+}

@@ -232,8 +232,9 @@ impl Work<'_, '_, '_> {
     /// The first line of the module's own files that says something else than before.
     fn edited(&mut self, differing: &Differing) -> Option<Place> {
         let both = self.bucket.old.is_some() && self.bucket.new.is_some();
-        let changed = differing.iter().filter(|_| both).find(|(_, new)| new.is_some())?;
-        self.line(changed)
+        // Where a file only went, its line on the old side says it.
+        let changed = differing.iter().find(|(_, new)| new.is_some()).or_else(|| differing.first());
+        changed.filter(|_| both).and_then(|changed| self.line(changed))
     }
 
     fn objects(&mut self, differing: &Differing, causes: &[Place]) {
