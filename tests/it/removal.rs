@@ -330,6 +330,14 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
     stage.kyma_in("one", "Ready").await;
     assert!(read(skr, "ConfigMap", "kyma-system", "cache-a").await.is_some());
 
+    // Whoever asks for a Manifest has its objects looked at before the answer says so.
+    let manifests = api(&stage.kcp, KYMA, "Manifest", "kcp-system").await;
+    let of_cache = manifests.list(&Default::default()).await.expect("a list").items.remove(0);
+    let manifest = of_cache.metadata.name.expect("a name");
+    delete(skr, ("v1", "ConfigMap"), "kyma-system", "cache-b").await;
+    asked_for(&stage, "manifest", &manifest).await;
+    assert!(read(skr, "ConfigMap", "kyma-system", "cache-b").await.is_some(), "it is back");
+
     // Other credentials that are valid take effect without a restart.
     let mark = stage.marks()[1];
     let rotated =
@@ -384,11 +392,16 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
 
 /// `tidegate reconcile kyma/one --wait`, which must end well.
 async fn reconcile(stage: &Stage) {
-    let output = command(stage, &["reconcile", "kyma/one", "--wait", "--timeout=120s"]).await;
+    asked_for(stage, "kyma", "one").await;
+}
+
+/// `tidegate reconcile KIND/NAME --wait`, which must end well.
+async fn asked_for(stage: &Stage, kind: &str, name: &str) {
+    let output = command(stage, &["reconcile", &format!("{kind}/{name}"), "--wait", "--timeout=120s"]).await;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.starts_with("Kyma kcp-system/one: done"), "{text}");
+    assert!(text.to_lowercase().starts_with(&format!("{kind} kcp-system/{name}: done")), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
