@@ -225,10 +225,6 @@ impl Transport {
         Arc::clone(&self.name)
     }
 
-    pub(super) fn client(&self) -> kube::Client {
-        self.client.clone()
-    }
-
     pub(super) fn requests(&self) -> Requests {
         Requests(std::array::from_fn(|index| self.counters[index].load(Ordering::Relaxed)))
     }
