@@ -33,7 +33,7 @@ use crate::{
         Context, Queue, Subject, dispatch,
         events::{self, Writer},
         sources::SourceRegistry,
-        stores::{Stores, feed},
+        stores::{Source, Stores, feed},
     },
     diagnostic::{Diagnostics, Severity},
     git,
@@ -320,6 +320,7 @@ async fn work(
         runtimes = context.stores.kymas().len(),
         "leading; work starts"
     );
+    context.sources.sweep(&context.stores.sources().iter().map(Source::key).collect()).await;
     context.stores.start();
     loop {
         tokio::select! {

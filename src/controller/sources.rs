@@ -12,7 +12,10 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::{Notify, OnceCell};
+use tokio::{
+    sync::{Notify, OnceCell},
+    time::{Duration, Instant},
+};
 
 use super::{Queue, Subject, source::Progress};
 use crate::{
@@ -122,6 +125,8 @@ struct Entry {
     objects: Arc<OnceCell<Arc<ModuleObjects>>>,
 }
 
+/// How often it is tried again to watch a local repository that cannot be watched; it is said once.
+const LOCAL_RETRY: Duration = Duration::from_secs(60);
 /// Modules whose parsed objects are kept, beside those of the revisions in force. A landscape has some ten modules in
 /// two or three versions; one of 25 objects takes some 200 KiB.
 const MODULES_MAX: usize = 128;
@@ -200,27 +205,38 @@ impl SourceRegistry {
     /// Wakes a source when its repository on this machine changes. Runs until it is dropped.
     pub async fn watch_local(&self, queue: &Queue) {
         let mut watched: BTreeMap<Key, PathBuf> = BTreeMap::new();
+        let mut unwatched: BTreeMap<Key, (PathBuf, Instant)> = BTreeMap::new();
         let mut changes = FuturesUnordered::new();
         let next = |key: Key, path: PathBuf, mut watch: git::LocalWatch| async move {
             watch.changed().await;
             (key, path, watch)
         };
         loop {
-            for (key, path) in lock(&self.local).iter() {
-                if watched.get(key) == Some(path) {
+            let local = lock(&self.local).clone();
+            unwatched.retain(|key, (path, _)| local.get(key) == Some(path));
+            for (key, path) in &local {
+                let failed = unwatched.get(key).map(|(_, at)| *at);
+                if watched.get(key) == Some(path) || failed.is_some_and(|at| at.elapsed() < LOCAL_RETRY) {
                     continue;
                 }
                 match git::LocalWatch::new(path) {
                     Ok(watch) => {
+                        unwatched.remove(key);
                         watched.insert(key.clone(), path.clone());
                         changes.push(next(key.clone(), path.clone(), watch));
                     }
                     // The source is still looked at once per interval.
-                    Err(error) => tracing::warn!(source = %key, %error, "cannot watch a local repository"),
+                    Err(error) => {
+                        if failed.is_none() {
+                            tracing::warn!(source = %key, %error, "cannot watch a local repository");
+                        }
+                        unwatched.insert(key.clone(), (path.clone(), Instant::now()));
+                    }
                 }
             }
             tokio::select! {
                 () = self.local_changed.notified() => {}
+                () = tokio::time::sleep(LOCAL_RETRY), if !unwatched.is_empty() => {}
                 Some((key, path, watch)) = changes.next() => {
                     // A watch of a path that the source has left ends here.
                     if watched.get(&key) == Some(&path) && lock(&self.local).get(&key) == Some(&path) {
@@ -279,6 +295,28 @@ impl SourceRegistry {
         match before {
             Some(_) => Vec::new(),
             None => lock(&self.slots).keys().filter(|key| *key != source).cloned().collect(),
+        }
+    }
+
+    /// Removes the mirrors of sources that are no more: those that went while no process looked.
+    ///
+    /// Nobody reads them: what a Manifest names in a source that is gone is unavailable, with or without a mirror.
+    pub async fn sweep(&self, sources: &BTreeSet<Key>) {
+        match self.state.sources().await {
+            Ok(found) => {
+                for source in found.difference(sources) {
+                    self.remove(source).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "mirrors of former sources are not looked for"),
+        }
+    }
+
+    /// Removes the mirrors of a source that is no more.
+    pub(super) async fn remove(&self, source: &Key) {
+        match self.state.remove(source).await {
+            Ok(()) => tracing::info!(%source, "the mirrors of a source that is gone are removed"),
+            Err(error) => tracing::warn!(%source, %error, "the mirrors of a source that is gone are not removed"),
         }
     }
 

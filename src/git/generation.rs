@@ -264,14 +264,15 @@ fn remove_locks(folder: &Path) {
     }
 }
 
-fn remove_folder(path: &Path) {
+pub(super) fn remove_folder(path: &Path) {
     if let Err(error) = fs::remove_dir_all(path) {
         // It costs space, and the next start tries again.
-        tracing::debug!(path = %path.display(), %error, "old generation could not be removed");
+        tracing::debug!(path = %path.display(), %error, "an old folder could not be removed");
     }
 }
 
-fn names(folder: &Path) -> Result<Vec<String>, Error> {
+/// Names of what is in a folder.
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
     let entries = fs::read_dir(folder).map_err(state_error("read", folder))?;
     Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }

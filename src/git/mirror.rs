@@ -32,7 +32,7 @@ use super::{
     limits::{DEADLINE_GRACE, PACKS_MAX},
     objects::{self, Files, from_git, to_git},
     remote::Remote,
-    state::{State, good, state_error},
+    state::{State, folder_of, good, state_error},
     thread,
     url::Url,
 };
@@ -85,8 +85,7 @@ struct Shared {
 impl Mirror {
     pub(super) fn open(state: State, source: &Key, url: &Url) -> Result<Mirror, Error> {
         let digest = Digest::of_bytes(url.to_string().as_bytes()).short();
-        let name = format!("{}.{}", source.namespace(), source.name());
-        let folder = state.folder().join("git").join(name).join(digest);
+        let folder = state.mirrors().join(folder_of(source)).join(digest);
         fs::create_dir_all(&folder).map_err(state_error("create", &folder))?;
         let url_file = folder.join("url");
         fs::write(&url_file, format!("{url}\n")).map_err(state_error("write", &url_file))?;
@@ -181,7 +180,8 @@ impl Mirror {
         self.shared.last_good()
     }
 
-    /// Records a revision as good: it is kept, and found again after a restart.
+    /// Records a revision as good: it is kept, and found again after a restart. Mirrors of URLs that the source had before
+    /// are removed: until then a URL that was a mistake can be taken back.
     pub async fn record_good(&self, revision: &Revision) -> Result<(), Error> {
         let Some(commit) = revision.commit() else { return Ok(()) };
         if self.last_good().as_ref() == Some(revision) {
@@ -194,6 +194,7 @@ impl Mirror {
             generation::set_good(repository, commit).map_err(|_| shared.damaged("its references".to_owned()))?;
             good::store(&shared.folder, &revision)?;
             *shared.good.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
+            shared.remove_former();
             Ok(())
         })
         .await
@@ -301,6 +302,13 @@ impl Shared {
             self.is_damaged.store(true, Ordering::Release);
             *self.good.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
+    }
+
+    /// Removes the mirrors beside this one, which are of other URLs.
+    fn remove_former(&self) {
+        let (Some(parent), Some(own)) = (self.folder.parent(), self.folder.file_name()) else { return };
+        let names = generation::names(parent).unwrap_or_default();
+        names.iter().filter(|name| own != name.as_str()).for_each(|name| generation::remove_folder(&parent.join(name)));
     }
 
     fn number(&self) -> u32 {

@@ -1,13 +1,14 @@
 //! The folder in which mirrors live, and the lock that keeps other processes out of it.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, TryLockError},
-    io::{Read, Seek, Write},
+    io::{ErrorKind, Read, Seek, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{error::Error, mirror::Mirror, url::Url};
+use super::{error::Error, generation, mirror::Mirror, thread, url::Url};
 use crate::name::Key;
 
 /// A state folder that belongs to this process until the value and all its mirrors are dropped.
@@ -52,9 +53,37 @@ impl State {
         Mirror::open(self.clone(), source, url)
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    /// The sources that have mirrors here.
+    pub async fn sources(&self) -> Result<BTreeSet<Key>, Error> {
+        let folder = self.mirrors();
+        thread::run(move || {
+            let names = if folder.exists() { generation::names(&folder)? } else { Vec::new() };
+            // No namespace has a dot in its name.
+            let key = |name: String| name.split_once('.').map(|(namespace, name)| Key::new(namespace, name));
+            Ok(names.into_iter().filter_map(key).collect())
+        })
+        .await
     }
+
+    /// Removes all mirrors of a source. Whoever still reads one of them finds nothing more in it.
+    pub async fn remove(&self, source: &Key) -> Result<(), Error> {
+        let folder = self.mirrors().join(folder_of(source));
+        thread::run(move || match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error("remove", &folder)(error)),
+            Ok(()) | Err(_) => Ok(()),
+        })
+        .await
+    }
+
+    /// The folder of all mirrors.
+    pub(super) fn mirrors(&self) -> PathBuf {
+        self.folder.join("git")
+    }
+}
+
+/// The folder of a source's mirrors, in that of all.
+pub(super) fn folder_of(source: &Key) -> String {
+    format!("{}.{}", source.namespace(), source.name())
 }
 
 /// The process that the lock file names.
