@@ -29,7 +29,7 @@ use serde_json::json;
 use self::{events::Recorder, sources::SourceRegistry, stores::Stores};
 use crate::{
     api::{KYMA_GROUP, KYMA_VERSION, shared::ObjectMeta},
-    cluster::{Cause, Cluster, Pool},
+    cluster::{self, Cause, Cluster, Pool},
     definition,
     landscape::{self, SourceName},
     metrics::Metrics,
@@ -218,6 +218,11 @@ impl Failure {
     /// From an error of an adapter, with what that says of itself.
     pub fn new(class: Class, reason: &'static str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { class, reason, error: error.into() }
+    }
+
+    /// How long an API server asked us to wait, if that is why the pass failed.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.error.downcast_ref::<cluster::Error>().and_then(cluster::Error::retry_after)
     }
 }
 

@@ -37,6 +37,11 @@ pub fn delay(class: Class, attempt: u32, interval: Duration) -> Duration {
     }
 }
 
+/// The longer of `delay` and what the other side asked for, within reason.
+pub fn at_least(delay: Duration, asked: Duration) -> Duration {
+    delay.max(asked.min(BACKOFF_MAX))
+}
+
 /// `min`, doubled with every attempt after the first, at most `max`.
 pub fn backoff(min: Duration, max: Duration, attempt: u32) -> Duration {
     let doublings = attempt.saturating_sub(1);

@@ -1,6 +1,6 @@
 //! From the queue to the controllers and back: one pass, its log lines and its counts.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
 
@@ -43,7 +43,10 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
         Err(failure) => {
             context.metrics.requeue(failure.reason, failure.class == Class::Waiting);
             log(&failure, work.attempt());
-            Finish::Failed(failure.class)
+            match failure.retry_after() {
+                Some(asked) => later(context, work, failure.class, asked),
+                None => Finish::Failed(failure.class),
+            }
         }
     })
 }
@@ -84,6 +87,15 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
         }
         (Subject::Runtime(_), Finish::Gone) | (Subject::Source(_) | Subject::Watcher(_), _) => {}
     }
+}
+
+/// Ends a pass that an overloaded API server refused: not again before it said so, and then for the same reasons.
+fn later(context: &Context, work: &Work<Subject>, class: Class, asked: Duration) -> Finish {
+    let delay = retry::at_least(retry::delay(class, work.attempt(), context.resync), asked);
+    for trigger in work.triggers().iter() {
+        context.queue.push_after(work.subject().clone(), trigger, delay);
+    }
+    Finish::After(delay, Trigger::Retry)
 }
 
 /// Logs a failure the first time, and then at every doubling of its tries: what fails for a day is no news every minute.

@@ -38,3 +38,11 @@ fn polls_come_after_the_interval_and_up_to_a_tenth_later() {
     }
     assert_eq!(poll(Duration::MAX / 2, 0.0), Duration::MAX / 2);
 }
+
+#[test]
+fn what_the_other_side_asks_for_is_honoured_within_reason() {
+    let seconds = Duration::from_secs;
+    assert_eq!(at_least(seconds(1), seconds(7)), seconds(7));
+    assert_eq!(at_least(seconds(9), seconds(7)), seconds(9));
+    assert_eq!(at_least(seconds(1), seconds(86_400)), BACKOFF_MAX);
+}
