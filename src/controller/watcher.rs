@@ -2,9 +2,12 @@
 //!
 //! The webhook in the runtimes follows with the next pass over each (see [`super::runtime`]). Without a Gateway that its
 //! selector matches a Watcher waits: the Gateway's arrival wakes it.
+//!
+//! A VirtualService of that name that somebody else made is left alone, and the status says whose it is: applied by
+//! force, its routes would be lost, and the rest of it with the Watcher.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -17,12 +20,12 @@ use super::{Context, Failure, Pass, status_body};
 use crate::{
     api::{
         Watcher,
-        names::{annotation, finalizer},
+        names::{FIELD_MANAGER, annotation, finalizer},
         shared::{State, Time},
         watcher::WatcherStatus,
     },
     changes::covers,
-    cluster::{Cause, Error, Kind, OnConflict, Propagation},
+    cluster::{Cause, Deleted, Error, Kind, OnConflict, Propagation, Target},
     conditions, landscape,
     name::Key,
     object::{Digest, Gvk, Object},
@@ -39,6 +42,10 @@ pub struct Memories(Mutex<HashMap<Key, Digest>>);
 
 /// How often the VirtualService is looked at: nothing watches it, and few are there.
 const LOOK: Duration = Duration::from_secs(300);
+
+/// Field managers of VirtualServices that were made for Watchers. Those that Lifecycle Manager made are owned by their
+/// Watcher, whatever its client called itself.
+const MAKERS: [&str; 2] = [FIELD_MANAGER, "lifecycle-manager"];
 
 /// Type of the condition that says whether the VirtualService stands.
 const CONDITION: &str = "VirtualService";
@@ -139,17 +146,53 @@ impl Round<'_> {
         self.context.watchers.get(self.key).as_ref() == Some(digest) || recorded == Some(digest.to_string().as_str())
     }
 
+    /// Whether a VirtualService was applied for this Watcher, in whatever form.
+    fn has_applied(&self) -> bool {
+        let status = self.watcher.status.as_ref();
+        let recorded = status.and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
+        recorded.is_some() || self.context.watchers.get(self.key).is_some()
+    }
+
+    /// Why a VirtualService that is there cannot be applied over: nothing of it says that it was made for a Watcher.
+    fn foreign(&self, live: &serde_json::Value) -> Option<String> {
+        let list = |path: &str| live.pointer(path).and_then(serde_json::Value::as_array).cloned().unwrap_or_default();
+        let uid = self.watcher.metadata.uid.as_deref().unwrap_or_default();
+        let entries = list("/metadata/managedFields");
+        let managers: BTreeSet<&str> = entries.iter().filter_map(|entry| entry["manager"].as_str()).collect();
+        let is_ours = list("/metadata/ownerReferences").iter().any(|owner| owner["uid"] == uid)
+            || managers.iter().any(|manager| MAKERS.contains(manager))
+            || live["metadata"]["annotations"][annotation::ADOPT] == "true";
+        if is_ours {
+            return None;
+        }
+        let whose = if managers.is_empty() {
+            "nobody says whose it is".to_owned()
+        } else {
+            format!("{} manages it", Vec::from_iter(managers).join(", "))
+        };
+        let (namespace, name) = (self.key.namespace(), self.key.name());
+        Some(format!(
+            "VirtualService {namespace}/{name} exists and is not ours: {whose}; delete it, rename the Watcher, or hand it \
+             over with `kubectl annotate virtualservice -n {namespace} {name} {}=true`",
+            annotation::ADOPT
+        ))
+    }
+
     async fn apply(&self, object: &Object, look: bool) -> Result<Outcome, Error> {
         let digest = object.digest();
         let kcp = &self.context.kcp;
         let Some(kind) = kcp.kind(&object.gvk()).await? else {
             return Ok(Outcome::Not("the control plane serves no VirtualServices: install Istio's CRDs".to_owned()));
         };
-        if look
-            && let Some(live) = kcp.get(&kind, self.key).await?
-            && covers(object.value(), live.value())
-        {
-            return Ok(Outcome::Done(digest));
+        // What we have not applied yet may be somebody else's, and so may what we find after a while.
+        let live = if look || !self.has_applied() { kcp.get(&kind, self.key).await? } else { None };
+        if let Some(live) = &live {
+            if let Some(message) = self.foreign(live.value()) {
+                return Ok(Outcome::Not(message));
+            }
+            if look && covers(object.value(), live.value()) {
+                return Ok(Outcome::Done(digest));
+            }
         }
         let body = Bytes::from(object.value().to_string());
         match kcp.apply(self.cause, &kind, &object.id(), body, OnConflict::Force).await {
@@ -176,9 +219,14 @@ impl Round<'_> {
             let owners = live.value().pointer("/metadata/ownerReferences").and_then(serde_json::Value::as_array);
             // Only the one that was made for this very Watcher.
             if owners.into_iter().flatten().any(|owner| owner["uid"] == uid) {
-                let metadata =
-                    live.value().pointer("/metadata/uid").and_then(serde_json::Value::as_str).unwrap_or_default();
-                kcp.delete_if(self.cause, &kind, &live.id(), metadata, None, Propagation::Background).await?;
+                let text = |field: &str| live.value()["metadata"][field].as_str().unwrap_or_default();
+                let (uid, version) = (text("uid"), text("resourceVersion"));
+                let id = live.id();
+                match kcp.delete_if(self.cause, &kind, &id, uid, Some(version), Propagation::Background).await? {
+                    Deleted::Gone | Deleted::Terminating => {}
+                    // Whose it is now, the next look shows.
+                    Deleted::Changed => return Err(Error::Changed { target: Target::Object(id) }),
+                }
             }
         }
         let rest: Vec<&String> = finalizers.iter().filter(|name| *name != finalizer::WATCHER).collect();
