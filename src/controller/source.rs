@@ -61,12 +61,17 @@ pub(super) struct Progress {
     attempted: Option<Revision>,
     /// The revision that `onError: RefuseRevision` keeps out, and why.
     refused: Option<(Revision, Digest, Diagnostics)>,
-    /// The branch was rewritten, and what is gone since has not been settled.
+    /// The branch was rewritten, and what is gone since has not been settled. The status says so as well, in the
+    /// condition with the scope, so that the next process knows it.
     rewritten: bool,
     /// The revision in force has not been applied yet.
     is_new: bool,
     /// The Secret's content, until a server refuses it.
     access: Option<load::SourceAccess>,
+    /// Resource version of the Secret when it was read last; nothing if it was not there.
+    seen_secret: Option<String>,
+    /// Whether another Secret is what can help.
+    awaits_secret: bool,
     /// Parsed files.
     cache: definition::Cache,
     /// What is known of the objects in KCP.
@@ -88,6 +93,7 @@ pub async fn reconcile(ctx: &Context, key: &Key, triggers: Triggers) -> Pass {
         for other in ctx.sources.forget(key) {
             ctx.queue.push(Subject::Source(other), Trigger::Event);
         }
+        ctx.sources.remove(key).await;
         return Ok(Finish::Gone);
     };
     let slot = ctx.sources.slot(key);
@@ -288,7 +294,10 @@ impl SourcePass<'_> {
             }
             (Some(Fetched::Failed { .. } | Fetched::Done) | None, _) => {}
         }
-        let until_poll = progress.poll_at.map_or(terms.interval, |at| at.saturating_duration_since(Instant::now()));
+        let mut until_poll = progress.poll_at.map_or(terms.interval, |at| at.saturating_duration_since(Instant::now()));
+        if progress.awaits_secret {
+            until_poll = until_poll.min(load::SECRET_LOOK);
+        }
         if again && LOOK_AGAIN < until_poll {
             return Finish::After(LOOK_AGAIN, Trigger::Retry);
         }

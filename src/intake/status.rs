@@ -155,6 +155,35 @@ pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
     status
 }
 
+/// The status of a source that is being deleted and cannot let go of its objects yet.
+pub fn leaving(source: &GitSource, reason: &str, message: &str, now: Timestamp) -> GitSourceStatus {
+    let mut status = source.status.clone().unwrap_or_default();
+    let generation = source.metadata.generation;
+    status.observed_generation = generation;
+    let now = Time(seconds(now));
+    conditions::set(&mut status.conditions, READY, Status::False, reason, message, generation, &now);
+    conditions::remove(&mut status.conditions, STALLED);
+    status
+}
+
+/// The status of a source whose branch was rewritten, before what that brings is in force: whatever is gone since waits
+/// for a confirmation, also if this process ends before anything else is written.
+pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceStatus {
+    let mut status = source.status.clone().unwrap_or_default();
+    let (message, settled) = settled_scope(source).unwrap_or((scope, true));
+    if settled {
+        let generation = source.metadata.generation;
+        let now = Time(seconds(now));
+        conditions::set(&mut status.conditions, SCOPE, Status::False, "Changed", message, generation, &now);
+    }
+    status
+}
+
+/// Whether nothing is left to prune of what a change of URL, ref or paths, or a rewritten branch, took away.
+pub fn is_settled(status: &GitSourceStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == SCOPE && condition.status == "True")
+}
+
 /// Where the objects of the source came from when nothing was left to prune; `None` before the first pass.
 pub fn settled_scope(source: &GitSource) -> Option<(&str, bool)> {
     let conditions = &source.status.as_ref()?.conditions;

@@ -27,3 +27,4 @@ mod telling;
 mod testbed;
 mod tidy;
 mod validate;
+mod watchers;

@@ -1,6 +1,6 @@
 //! Git to KCP, on a real API server: each rule of what a GitSource does to the control plane.
 //!
-//! The daemon of a test is the source controller with the watches and the queue that the real one has, and its own
+//! The daemon of a test is the controllers of GitSources and Watchers with the watches and the queue that the real one has, and its own
 //! user, so that the audit log tells its requests from everybody else's. Runtimes are not part of it.
 
 use std::{
@@ -23,6 +23,7 @@ use tidegate::{
         Context, Queue, Subject, events, source,
         sources::SourceRegistry,
         stores::{Stores, feed},
+        watcher,
     },
     git,
     landscape::SourceName,
@@ -495,6 +496,198 @@ async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
+    let mut world = World::new("heirs").await;
+    for folder in ["one", "two"] {
+        let text = template(&world.namespace, "mail", "1.0.0");
+        world.repository.write(&format!("{folder}/mail-1.0.0.yaml"), &text).unwrap();
+    }
+    let commit = world.commit();
+    world.declare("one", json!({"paths": ["one"], "deletionPolicy": "Delete"})).await;
+    world.start().await;
+    world.settled("one", &commit).await;
+    world.stop().await;
+    let absent = format!("file://{}/absent", world.folder.path().display());
+    world.declare("two", json!({"paths": ["two"], "url": absent})).await;
+    world.api::<GitSource>().delete("one", &DeleteParams::default()).await.unwrap();
+    world.start().await;
+    world.ready_is("one", "False PruneWaits").await;
+    let message = condition(&world.source("one").await, "Ready").message.clone();
+    assert!(message.ends_with(&format!("{}/two", world.namespace)), "{message}");
+    world.daemon().push("one", queue::Trigger::Event);
+    let before = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+    assert!(before.metadata.deletion_timestamp.is_none());
+
+    world.declare("two", json!({"paths": ["two"]})).await;
+    world.gone::<GitSource>("one").await;
+    world.settled("two", &commit).await;
+    let after = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
+    assert_eq!(after.metadata.uid, before.metadata.uid, "it was inherited");
+    assert_eq!(after.metadata.labels.unwrap()[names::label::SOURCE], format!("{}.two", world.namespace));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed() {
+    let mut world = World::new("paused").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({"deletionPolicy": "Delete"})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    let suspend = async |suspend: bool| {
+        let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+        world.api::<GitSource>().patch("landscape", &PatchParams::default(), &patch).await.unwrap();
+    };
+    suspend(true).await;
+    world.ready_is("landscape", "False Suspended").await;
+    world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+    eventually("it says what it waits for", SOON, async || {
+        let message = condition(&world.source("landscape").await, "Ready").message.clone();
+        if message.contains("deleted once it is resumed") { Ok(()) } else { Err(message) }
+    })
+    .await;
+    assert!(world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap().metadata.deletion_timestamp.is_none());
+    suspend(false).await;
+    world.gone::<GitSource>("landscape").await;
+    world.gone::<ModuleTemplate>("mail-1.0.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_rewrite_takes_away_is_confirmed_also_after_a_restart_and_what_goes_later_is_not() {
+    let mut world = World::new("rewrite").await;
+    world.module("mail", &["1.0.0", "2.0.0", "3.0.0"], "1.0.0");
+    world.commit();
+    world.repository.write("README.md", "to be rewritten\n").unwrap();
+    let commit = world.commit();
+    world.declare("landscape", json!({"allowRewrite": true})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+
+    world.drop_last_commit();
+    world.repository.remove("mail-2.0.0.yaml").unwrap();
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    world.ready_is("landscape", "False PruneUnconfirmed").await;
+    world.restart().await;
+    world.daemon().quiet().await;
+    assert_eq!(ready(&world.source("landscape").await), "False PruneUnconfirmed", "a restart forgets nothing");
+    assert!(world.api::<ModuleTemplate>().get("mail-2.0.0").await.is_ok());
+    world.annotate("landscape", names::annotation::CONFIRM_PRUNE, &commit).await;
+    world.gone::<ModuleTemplate>("mail-2.0.0").await;
+    world.settled("landscape", &commit).await;
+
+    world.repository.remove("mail-3.0.0.yaml").unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    world.gone::<ModuleTemplate>("mail-3.0.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rewrite_that_took_nothing_away_is_over_at_once() {
+    let mut world = World::new("amend").await;
+    world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
+    world.commit();
+    world.repository.write("README.md", "to be rewritten\n").unwrap();
+    let commit = world.commit();
+    world.declare("landscape", json!({"allowRewrite": true})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.drop_last_commit();
+    world.repository.write("README.md", "rewritten\n").unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    world.repository.remove("mail-2.0.0.yaml").unwrap();
+    let commit = world.commit();
+    world.settled("landscape", &commit).await;
+    world.gone::<ModuleTemplate>("mail-2.0.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_created_and_the_watch_does_not_show_yet_is_not_applied_over() {
+    let mut world = World::new("late").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.daemon().quiet().await;
+    world.daemon.as_mut().unwrap().feed.shutdown().await;
+    world.apply_as("kim", &kyma(&world.namespace, "a", "mail", "regular")).await;
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.attempted("landscape", &commit).await;
+    let source = world.source("landscape").await;
+    assert_eq!(ready(&source), "False ApplyFailed");
+    assert!(condition(&source, "Applied").message.contains("appeared a moment ago"));
+    let kyma = world.api::<Kyma>().get("a").await.unwrap();
+    assert_eq!(kyma.metadata.labels, None, "kim's Kyma does not bear our mark");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_comes_late_is_found_long_before_the_next_poll() {
+    let mut world = World::new("credentials").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({"secretRef": {"name": "git"}, "interval": "1h"})).await;
+    world.start().await;
+    world.ready_is("landscape", "False SecretNotFound").await;
+    let secret = |data: Value| {
+        let metadata = json!({"name": "git", "namespace": world.namespace});
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+    };
+    harness::apply(&world.client, &secret(json!({"username": "only"}))).await;
+    world.ready_is("landscape", "False SecretInvalid").await;
+    harness::apply(&world.client, &secret(json!({"username": "a", "password": "b"}))).await;
+    world.settled("landscape", &commit).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirrors_of_former_urls_and_sources_are_removed() {
+    let mut world = World::new("mirrors").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    let mirrors = world.folder.path().join("state/git").join(format!("{}.landscape", world.namespace));
+    let count = || fs::read_dir(&mirrors).map_or(0, Iterator::count);
+    assert_eq!(count(), 1);
+
+    let absent = format!("file://{}/absent", world.folder.path().display());
+    world.declare("landscape", json!({"url": absent})).await;
+    eventually("the URL is tried", SOON, async || {
+        let found = count();
+        if found == 2 { Ok(()) } else { Err(format!("{found} mirrors")) }
+    })
+    .await;
+    let moved = world.folder.path().join("moved");
+    fs::rename(world.repository.path(), &moved).unwrap();
+    world.declare("landscape", json!({"url": format!("file://{}", moved.display())})).await;
+    world.settled("landscape", &commit).await;
+    assert_eq!(count(), 1, "the URL that works replaces the one before and the mistake");
+
+    world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
+    eventually("its mirrors are gone", SOON, async || {
+        if mirrors.exists() { Err("they are still there".to_owned()) } else { Ok(()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mirrors_of_sources_that_went_while_no_process_looked_are_swept() {
+    let folder = harness::folder();
+    let state = git::State::open(folder.path()).unwrap();
+    let keys = ["stays", "went"].map(|name| Key::new("kcp-system", name));
+    for key in &keys {
+        state.mirror(key, &"https://git.example.org/a".parse().unwrap()).unwrap();
+    }
+    SourceRegistry::new(state).sweep(&BTreeSet::from([keys[0].clone()])).await;
+    let left: Vec<_> =
+        fs::read_dir(folder.path().join("git")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["kcp-system.stays"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_by_annotation_is_handled_once_and_said_so() {
     let mut world = World::new("request").await;
     world.module("mail", &["1.0.0"], "1.0.0");
@@ -571,10 +764,10 @@ async fn many_definitions_in_one_source_are_applied_once_each_and_one_change_is_
 // === the world of a test ===
 
 /// A namespace of a shared KCP, a repository, and a daemon that follows it.
-struct World {
+pub(crate) struct World {
     server: &'static ControlPlane,
-    client: Client,
-    namespace: String,
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
     namespaces: BTreeSet<String>,
     folder: tidegate::testbed::Folder,
     repository: Repository,
@@ -584,15 +777,16 @@ struct World {
     daemon: Option<Daemon>,
 }
 
-/// The source controller of a daemon.
+/// The controllers of a daemon that need no runtime.
 struct Daemon {
     context: Arc<Context>,
     namespace: String,
+    feed: JoinSet<()>,
     tasks: JoinSet<()>,
 }
 
 impl World {
-    async fn new(prefix: &str) -> World {
+    pub(crate) async fn new(prefix: &str) -> World {
         static CRDS: OnceCell<()> = OnceCell::const_new();
         let server = harness::kcp().await;
         let client = server.client().unwrap();
@@ -635,6 +829,13 @@ impl World {
         self.repository.commit("a change").unwrap()
     }
 
+    /// The branch goes back by one commit; the work tree stays, so that the next commit rewrites what was fetched.
+    fn drop_last_commit(&self) {
+        let repository = git2::Repository::open(self.repository.path()).unwrap();
+        let parent = repository.head().unwrap().peel_to_commit().unwrap().parent_id(0).unwrap();
+        repository.find_reference("refs/heads/main").unwrap().set_target(parent, "rewritten").unwrap();
+    }
+
     // --- KCP ---
 
     fn api<K>(&self) -> Api<K>
@@ -668,6 +869,15 @@ impl World {
 
     async fn source(&self, name: &str) -> GitSource {
         self.api::<GitSource>().get(name).await.unwrap()
+    }
+
+    /// Waits until `Ready` has a status and a reason.
+    async fn ready_is(&self, name: &str, expected: &str) {
+        eventually(expected, SOON, async || {
+            let found = ready(&self.source(name).await);
+            if found == expected { Ok(()) } else { Err(found) }
+        })
+        .await;
     }
 
     /// Waits until a commit was looked at.
@@ -712,7 +922,7 @@ impl World {
 
     // --- the daemon ---
 
-    async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let state = self.folder.path().join("state");
         let daemon =
             Daemon::start(self.server, &self.user, &self.namespaces, &state, self.allow_local, &self.namespace);
@@ -722,6 +932,7 @@ impl World {
     async fn stop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.tasks.shutdown().await;
+            daemon.feed.shutdown().await;
         }
     }
 
@@ -798,9 +1009,9 @@ impl Daemon {
             modules: Default::default(),
             watchers: Default::default(),
         });
-        let mut tasks = JoinSet::new();
+        let (mut feed, mut tasks) = (JoinSet::new(), JoinSet::new());
         for watch in feed::feed(&kcp, &stores, namespaces, "istio-system") {
-            tasks.spawn(watch);
+            feed.spawn(watch);
         }
         tasks.spawn(writer.run(kcp));
         stores.complete().await;
@@ -809,14 +1020,12 @@ impl Daemon {
             let context = Arc::clone(&context);
             tasks.spawn(async move {
                 while let Some(work) = context.queue.next().await {
-                    let finish = match work.subject().clone() {
-                        Subject::Source(key) => match source::reconcile(&context, &key, work.triggers()).await {
-                            Ok(finish) => finish,
-                            Err(failure) => Finish::Failed(failure.class),
-                        },
-                        _ => Finish::Done,
+                    let pass = match work.subject().clone() {
+                        Subject::Source(key) => source::reconcile(&context, &key, work.triggers()).await,
+                        Subject::Watcher(key) => watcher::reconcile(&context, &key, work.triggers()).await,
+                        Subject::Runtime(_) => Ok(Finish::Done),
                     };
-                    context.queue.finish(work, finish);
+                    context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
                 }
             });
         }
@@ -829,7 +1038,7 @@ impl Daemon {
         });
         let local = Arc::clone(&context);
         tasks.spawn(async move { local.sources.watch_local(&local.queue).await });
-        Daemon { context, namespace: namespace.to_owned(), tasks }
+        Daemon { context, namespace: namespace.to_owned(), feed, tasks }
     }
 
     fn push(&self, source: &str, trigger: queue::Trigger) {

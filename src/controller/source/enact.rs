@@ -1,4 +1,8 @@
 //! Doing what was decided: namespaces, objects in the order of kinds, then what is gone in reverse.
+//!
+//! What the watch does not show is looked for before it is created: a watch may be late, and an apply would merge what
+//! git declares into an object of somebody else's, mark and all. That is no creation with POST, since fields that are
+//! created that way, and git drops later, would stay.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +15,7 @@ use tokio::time::Instant;
 
 use super::{SourcePass, memory::Memory, survey::served};
 use crate::{
-    api::names::{annotation, label},
+    api::names::{FIELD_MANAGER, annotation, label},
     cluster::{self, Cause, Effect, OnConflict, Outcome, Propagation, Task},
     controller::{Failure, sources::Loaded},
     definition::Kind,
@@ -53,8 +57,16 @@ pub(super) async fn run(
 ) -> Result<Enacted, Failure> {
     let mut enacted = Enacted::default();
     for kind in Kind::ALL {
-        let wanted: Vec<(&Id, Why)> =
+        let mut wanted: Vec<(&Id, Why)> =
             decision.apply.iter().filter(|(id, _)| id.0 == kind).map(|(id, why)| (id, *why)).collect();
+        let appeared = appeared(pass, kind, &wanted).await.map_err(super::failure)?;
+        wanted.retain(|(id, _)| !appeared.contains(*id));
+        for id in appeared {
+            enacted.worsen(Class::Waiting);
+            enacted
+                .failures
+                .push((id, "it has appeared a moment ago, and whose it is will be known in another".to_owned()));
+        }
         for chunk in wanted.chunks(CHUNK) {
             apply(pass, cause, name, (loaded, decision), chunk, memory, &mut enacted).await;
         }
@@ -66,6 +78,15 @@ pub(super) async fn run(
         }
     }
     Ok(enacted)
+}
+
+/// What is there, of what is wanted since the watch shows no such object.
+async fn appeared(pass: &SourcePass<'_>, kind: Kind, wanted: &[(&Id, Why)]) -> Result<BTreeSet<Id>, cluster::Error> {
+    let served = served(kind);
+    let absent: BTreeMap<ObjectId, Id> =
+        wanted.iter().filter(|(_, why)| *why == Why::Absent).map(|(id, _)| (served.id(&id.1), (*id).clone())).collect();
+    let found = pass.ctx.kcp.survey(absent.keys().map(|id| (&served.gvk, id))).await?;
+    Ok(found.keys().filter_map(|id| absent.get(id).cloned()).collect())
 }
 
 /// Applies objects; what fails for want of its namespace is applied again once that is there.
@@ -118,7 +139,7 @@ async fn apply(
     enacted: &mut Enacted,
 ) {
     let failed: BTreeSet<Id> = enacted.failures.iter().map(|(id, _)| id.clone()).collect();
-    let (mut ids, mut tasks) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
+    let (mut created, mut tasks) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
     for (id, why) in wanted {
         let Some(definition) = loaded.definitions.good.get(*id) else { continue };
         let needs = loaded.declared.get(*id).map_or(&[][..], |declared| &declared.needs);
@@ -136,12 +157,22 @@ async fn apply(
         let body = serde_json::to_vec(object.value()).expect("JSON can be written").into();
         let place = Some(definition.place.clone());
         tasks.push(Task { gvk, id: object_id, body, on_conflict, known: None, place });
-        ids.push(*id);
+        created.push((*id, *why == Why::Absent));
     }
     let outcomes = apply_with_namespaces(pass, cause, decision, tasks).await;
     let now = Instant::now();
-    for (id, outcome) in ids.into_iter().zip(outcomes) {
+    for ((id, is_created), outcome) in created.into_iter().zip(outcomes) {
         match outcome.effect {
+            // Somebody created it between our look and our apply.
+            Effect::Applied { metadata, .. }
+                if is_created && metadata.managers.iter().any(|name| name != FIELD_MANAGER) =>
+            {
+                if let Err(error) = super::leave::unmark(pass, cause, id.0, &metadata).await {
+                    tracing::warn!(source = %pass.key, object = text(id), %error, "our mark stays on what others created");
+                }
+                enacted.worsen(Class::Waiting);
+                enacted.failures.push((id.clone(), "somebody else created it at the same moment".to_owned()));
+            }
             Effect::Applied { metadata, .. } => {
                 if let Some(declared) = loaded.declared.get(id) {
                     memory.applied(id, &declared.digest, &metadata, now);

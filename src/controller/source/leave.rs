@@ -1,11 +1,13 @@
 //! When a GitSource is deleted: its objects stay without its mark, or go, as it says.
 //!
 //! A finalizer holds the GitSource until then. What another source declares is left alone, mark and all: the mark of a
-//! source that is gone holds nothing, so the other takes the object over without a delete.
+//! source that is gone holds nothing, so the other takes the object over without a delete. Nothing is deleted before all
+//! other sources have been read, nor while the GitSource is suspended.
 
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Progress, SourcePass, failure, survey::served};
@@ -15,18 +17,21 @@ use crate::{
         git_source::DeletionPolicy,
         names::{annotation, finalizer, label},
     },
-    cluster::{self, Cause, Metadata, OnConflict, Propagation},
+    cluster::{self, Cause, Deleted, Metadata, OnConflict, Propagation, Target},
     controller::{Failure, Pass, stores::Origin},
     definition::Kind,
-    intake::{Id, Other, OtherTool},
+    intake::{Id, Other, OtherTool, status},
     landscape::SourceName,
     name::Key,
     object::Gvk,
     queue::Finish,
+    retry::Class,
 };
 
 /// Requests under way at once; leaving need not be fast.
 const PARALLEL: usize = 16;
+/// A status names at most this many sources.
+const NAMED_MAX: usize = 10;
 
 /// Puts the finalizer on a GitSource, before anything bears its mark.
 pub(super) async fn guard(pass: &SourcePass<'_>) -> Result<(), Failure> {
@@ -52,7 +57,7 @@ pub(super) async fn guard(pass: &SourcePass<'_>) -> Result<(), Failure> {
 }
 
 /// Lets go of everything, then of the GitSource.
-pub(super) async fn run(pass: &SourcePass<'_>, _progress: &mut Progress) -> Pass {
+pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass {
     let finalizers = pass.source.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == finalizer::SOURCE) {
         return Ok(Finish::Done);
@@ -62,6 +67,11 @@ pub(super) async fn run(pass: &SourcePass<'_>, _progress: &mut Progress) -> Pass
     let prune = policy == DeletionPolicy::Delete && !definition_goes(pass).await.map_err(failure)?;
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
+    if prune && let Some(wait) = Wait::of(pass.source, &others) {
+        let status = status::leaving(pass.source, wait.reason(), &wait.message(), Timestamp::now());
+        pass.write(progress, status).await?;
+        return Ok(wait.finish());
+    }
     let selector = format!("{}={label_value}", label::SOURCE);
     for kind in Kind::ALL.into_iter().rev() {
         let mut ours: Vec<Metadata> = Vec::new();
@@ -83,6 +93,55 @@ pub(super) async fn run(pass: &SourcePass<'_>, _progress: &mut Progress) -> Pass
     match pass.ctx.kcp.merge_patch(&cause, &kind, &kind.id(pass.key), None, body.to_string().into()).await {
         Ok(_) | Err(cluster::Error::NotFound { .. }) => Ok(Finish::Done),
         Err(error) => Err(failure(error)),
+    }
+}
+
+/// Why nothing is deleted yet.
+enum Wait {
+    /// The GitSource is suspended.
+    Suspended,
+    /// These sources have not been read: one of them might declare what would be deleted.
+    Unread(Vec<Key>),
+}
+
+// === impl Wait ===
+
+impl Wait {
+    fn of(source: &GitSource, others: &BTreeMap<String, Other>) -> Option<Wait> {
+        let unread = others.values().filter(|other| !other.idle && other.declares.is_none());
+        let unread: Vec<Key> = unread.map(|other| other.key.clone()).collect();
+        match (source.spec.suspend, unread.is_empty()) {
+            (true, _) => Some(Wait::Suspended),
+            (false, false) => Some(Wait::Unread(unread)),
+            (false, true) => None,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Wait::Suspended => "Suspended",
+            Wait::Unread(_) => "PruneWaits",
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Wait::Suspended => "the source is suspended: its objects are deleted once it is resumed, and stay if \
+                                spec.deletionPolicy says Orphan"
+                .to_owned(),
+            Wait::Unread(sources) => {
+                let names: Vec<String> = sources.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+                format!("nothing is deleted before these sources have been read: {}", names.join(", "))
+            }
+        }
+    }
+
+    fn finish(&self) -> Finish {
+        match self {
+            // Resuming it is an event.
+            Wait::Suspended => Finish::Done,
+            Wait::Unread(_) => Finish::Failed(Class::Waiting),
+        }
     }
 }
 
@@ -112,14 +171,22 @@ async fn let_go(
     let kept = metadata.annotation(annotation::PRUNE) == Some("disabled")
         || OtherTool::of(&metadata.labels, &metadata.annotations, &metadata.managers).is_some();
     if prune && !kept {
-        // One that has changed since the list bears another state: the next pass lists again, since this one fails.
-        return pass
-            .ctx
-            .kcp
-            .delete_if(cause, &served, &metadata.id, &metadata.uid, None, Propagation::Background)
-            .await
-            .map(drop);
+        return match pass.ctx.kcp.delete(cause, &served, metadata, Propagation::Background).await? {
+            Deleted::Gone | Deleted::Terminating => Ok(()),
+            // It has changed since the list, and may bear our mark no more: this pass fails, and the next one lists again.
+            Deleted::Changed => Err(cluster::Error::Changed { target: Target::Object(metadata.id.clone()) }),
+        };
     }
+    unmark(pass, cause, kind, metadata).await
+}
+
+/// Takes the marks of a source off an object.
+pub(super) async fn unmark(
+    pass: &SourcePass<'_>,
+    cause: &Cause,
+    kind: Kind,
+    metadata: &Metadata,
+) -> Result<(), cluster::Error> {
     let body = json!({ "metadata": {
         "labels": { label::SOURCE: Value::Null },
         "annotations": {
@@ -129,7 +196,7 @@ async fn let_go(
             annotation::MODULE_TREE: Value::Null,
         },
     }});
-    match pass.ctx.kcp.merge_patch(cause, &served, &metadata.id, None, body.to_string().into()).await {
+    match pass.ctx.kcp.merge_patch(cause, &served(kind), &metadata.id, None, body.to_string().into()).await {
         Ok(_) | Err(cluster::Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
     }

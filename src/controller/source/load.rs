@@ -1,8 +1,12 @@
 //! Fetching and reading: from a GitSource to a revision that is in force.
+//!
+//! Credentials are read when a fetch needs them, and again when a server refuses those of the last time. Nobody watches
+//! the Secrets of sources: one that is missing, broken or refused is looked at every few seconds, its metadata only, and
+//! the source is tried again once it is another.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::{Progress, SourcePass};
 use crate::{
@@ -13,7 +17,7 @@ use crate::{
         shared::ObjectMeta,
     },
     cluster,
-    controller::{Subject, sources::Loaded, stores::Origin},
+    controller::{Failure, Subject, sources::Loaded, stores::Origin},
     definition::{self, Cache, Channels, Definition, Elsewhere, Kind, Options},
     diagnostic::Diagnostics,
     git::{self, Credentials, Mirror, Reference, Remote},
@@ -38,6 +42,9 @@ pub(super) struct SourceAccess {
     credentials: Option<Credentials>,
     ca: Option<Vec<u8>>,
 }
+
+/// How often the Secret of a source is looked at that cannot be read for want of a better one.
+pub(super) const SECRET_LOOK: Duration = Duration::from_secs(10);
 
 /// Why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +73,9 @@ pub(super) enum Problem {
     /// A worker was lost.
     #[error("reading {0} was interrupted")]
     Interrupted(Revision),
+    /// What must be known before the revision takes effect could not be written.
+    #[error("that the branch was rewritten cannot be recorded: {}", .0.error)]
+    Unrecorded(Failure),
 }
 
 // === impl SourcePass ===
@@ -73,7 +83,7 @@ pub(super) enum Problem {
 impl SourcePass<'_> {
     /// Fetches if it is time to, and puts what was found in force.
     pub(super) async fn load(&self, progress: &mut Progress, terms: &Terms) {
-        if self.is_due(progress, terms) {
+        if self.is_due(progress, terms) || self.is_rotated(progress, terms).await {
             let result = self.look(progress, terms).await;
             let now = Instant::now();
             progress.poll_at = Some(now + retry::poll(terms.interval, dice(self.key, now)));
@@ -145,16 +155,26 @@ impl SourcePass<'_> {
             || (failed && self.triggers.contains(Trigger::Retry))
     }
 
+    /// Whether the Secret that a server refused, or that made no sense, is another by now.
+    async fn is_rotated(&self, progress: &Progress, terms: &Terms) -> bool {
+        let Some(secret) = terms.secret.as_ref().filter(|_| progress.awaits_secret) else { return false };
+        let found = self.ctx.kcp.get_metadata(&secrets(), &Key::new(self.key.namespace(), secret)).await;
+        found.is_ok_and(|found| found.map(|metadata| metadata.resource_version) != progress.seen_secret)
+    }
+
     fn note(&self, progress: &mut Progress, result: Result<(), Problem>) {
         match result {
             Ok(()) => {
                 progress.fetched = Some(Fetched::Done);
                 progress.class = None;
+                progress.awaits_secret = false;
             }
             Err(problem) => {
                 tracing::warn!(source = %self.key, reason = problem.reason(), error = %problem, "a source cannot be read");
                 let class = problem.class();
                 progress.class = Some(class);
+                // What fails for a moment is tried again anyway.
+                progress.awaits_secret = class == Class::Stalled && problem.is_of_access();
                 progress.fetched = Some(Fetched::Failed {
                     reason: problem.reason(),
                     message: problem.to_string(),
@@ -182,8 +202,9 @@ impl SourcePass<'_> {
         });
         if unchanged {
             progress.refused = None;
-            progress.attempted = Some(fetched.revision);
-            return Ok(());
+            progress.attempted = Some(fetched.revision.clone());
+            // The mirror of another URL does not know yet that this revision is in force.
+            return mirror.record_good(&fetched.revision).await.map_err(Problem::Git);
         }
         if refused {
             return Ok(());
@@ -194,7 +215,10 @@ impl SourcePass<'_> {
                     let before = mirror.last_good().map_or_else(|| "the last one".to_owned(), |good| good.to_string());
                     return Err(Problem::Rewritten { reference: name.clone(), found: fetched.revision, before });
                 }
-                (Follow::Branch(_) | Follow::Tag(_) | Follow::Commit(_), _) => progress.rewritten = true,
+                // Before the revision is recorded as good: a process that begins after that sees no rewrite.
+                (Follow::Branch(_) | Follow::Tag(_) | Follow::Commit(_), _) => {
+                    self.rewritten(progress, terms).await.map_err(Problem::Unrecorded)?;
+                }
             }
         }
         self.read(progress, terms, fetched.revision).await
@@ -212,7 +236,7 @@ impl SourcePass<'_> {
         let was_cached = cached.is_some() && !asked;
         let access = match cached.filter(|_| was_cached) {
             Some(access) => Some(access),
-            None => self.access(terms).await?,
+            None => self.access(progress, terms).await?,
         };
         let mut remote =
             Remote { url, reference: reference(&terms.follow), credentials: None, ca: None, timeout: terms.timeout };
@@ -224,7 +248,7 @@ impl SourcePass<'_> {
             }
             // The Secret may have been rotated since we read it: a server that refuses gets a second, fresh try.
             Err(error) if was_cached && is_refusal(&error) => {
-                let access = self.access(terms).await?;
+                let access = self.access(progress, terms).await?;
                 let fetched = mirror.fetch(&with_access(&mut remote, access.as_ref())).await.map_err(Problem::Git)?;
                 progress.access = access;
                 Ok(fetched)
@@ -234,14 +258,13 @@ impl SourcePass<'_> {
     }
 
     /// Reads the Secret that the source names.
-    async fn access(&self, terms: &Terms) -> Result<Option<SourceAccess>, Problem> {
+    async fn access(&self, progress: &mut Progress, terms: &Terms) -> Result<Option<SourceAccess>, Problem> {
         let Some(name) = &terms.secret else { return Ok(None) };
         let key = Key::new(self.key.namespace(), name);
-        let kind = cluster::Kind::built_in(&Gvk::new("", "v1", "Secret")).expect("Secret is a built-in kind");
-        let read = self.ctx.kcp.get_as::<k8s_openapi::api::core::v1::Secret>(&kind, &key).await;
-        let secret = read
-            .map_err(|error| Problem::SecretRead { secret: key.clone(), error: Box::new(error) })?
-            .ok_or_else(|| Problem::NoSecret(key.clone()))?;
+        let read = self.ctx.kcp.get_as::<k8s_openapi::api::core::v1::Secret>(&secrets(), &key).await;
+        let found = read.map_err(|error| Problem::SecretRead { secret: key.clone(), error: Box::new(error) })?;
+        progress.seen_secret = found.as_ref().and_then(|secret| secret.metadata.resource_version.clone());
+        let secret = found.ok_or_else(|| Problem::NoSecret(key.clone()))?;
         let data = secret.data.unwrap_or_default();
         let problem = |what| Problem::Secret { secret: key.clone(), what };
         let text = |name: &str| match data.get(name) {
@@ -441,6 +464,10 @@ fn with_access(remote: &mut Remote, access: Option<&SourceAccess>) -> Remote {
     remote.clone()
 }
 
+fn secrets() -> cluster::Kind {
+    cluster::Kind::built_in(&Gvk::new("", "v1", "Secret")).expect("Secret is a built-in kind")
+}
+
 /// Whether other credentials or authorities might help.
 fn is_refusal(error: &git::Error) -> bool {
     matches!(
@@ -462,6 +489,20 @@ fn dice(key: &Key, now: Instant) -> f64 {
 // === impl Problem ===
 
 impl Problem {
+    /// Whether another Secret might help.
+    fn is_of_access(&self) -> bool {
+        match self {
+            Problem::NoSecret(_) | Problem::Secret { .. } => true,
+            Problem::Git(error) => is_refusal(error),
+            Problem::Url(_)
+            | Problem::Local
+            | Problem::SecretRead { .. }
+            | Problem::Rewritten { .. }
+            | Problem::Interrupted(_)
+            | Problem::Unrecorded(_) => false,
+        }
+    }
+
     fn reason(&self) -> &'static str {
         match self {
             Problem::Url(_) => "InvalidURL",
@@ -472,6 +513,7 @@ impl Problem {
             Problem::Rewritten { .. } => "Rewritten",
             Problem::Git(error) => error.reason(),
             Problem::Interrupted(_) => "Interrupted",
+            Problem::Unrecorded(failure) => failure.reason,
         }
     }
 
@@ -482,6 +524,7 @@ impl Problem {
             Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
             Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
             Problem::Git(error) => error.class(),
+            Problem::Unrecorded(failure) => failure.class,
         }
     }
 }

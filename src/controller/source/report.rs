@@ -1,6 +1,6 @@
 //! Telling: the status of a GitSource, Events, and the metric from commit to applied.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
@@ -35,14 +35,22 @@ const EVENTS_MAX: usize = 5;
 
 /// The GitSource with the status that we wrote last, if the watch is behind.
 pub(super) fn current(object: &Arc<GitSource>, progress: &Progress) -> GitSource {
-    let mut source = GitSource::clone(object);
+    as_written(object, progress).into_owned()
+}
+
+/// The same, where an earlier step of a pass may have written the status.
+fn as_written<'a>(source: &'a GitSource, progress: &Progress) -> Cow<'a, GitSource> {
     let shown = source.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
-    if let Some(written) = &progress.written
-        && matches!((shown, written.resource_version), (Some(shown), Some(written)) if shown < written)
-    {
-        source.status = Some(written.status.clone());
+    let is_ahead = |written: &&Written| match (shown, written.resource_version) {
+        (Some(shown), Some(written)) => shown < written,
+        // One of the command line: nobody else writes its status.
+        (None, None) => true,
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    match progress.written.as_ref().filter(is_ahead) {
+        Some(written) => Cow::Owned(GitSource { status: Some(written.status.clone()), ..source.clone() }),
+        None => Cow::Borrowed(source),
     }
-    source
 }
 
 /// Takes note that a commit was seen.
@@ -72,6 +80,17 @@ impl SourcePass<'_> {
     ) -> Result<(), Failure> {
         let status = self.status(progress, decided, enacted, Some(terms));
         self.tell(&status, decided.map(|(_, decision)| decision));
+        let settled = status::is_settled(&status);
+        self.write(progress, status).await?;
+        // Written down as settled, a rewrite is over: what is gone from now on is gone for itself.
+        progress.rewritten &= !settled;
+        Ok(())
+    }
+
+    /// Takes note that the branch was rewritten, before that has any effect.
+    pub(super) async fn rewritten(&self, progress: &mut Progress, terms: &Terms) -> Result<(), Failure> {
+        progress.rewritten = true;
+        let status = status::unsettled(&as_written(self.source, progress), &terms.scope(), Timestamp::now());
         self.write(progress, status).await
     }
 
@@ -103,16 +122,17 @@ impl SourcePass<'_> {
             scope: &scope,
             moved: terms.is_some_and(|terms| self.moved(progress, terms)),
         };
-        status::of(self.source, &pass, Timestamp::now())
+        status::of(&as_written(self.source, progress), &pass, Timestamp::now())
     }
 
     /// Writes the status if it differs from what stands there.
     pub(super) async fn write(&self, progress: &mut Progress, status: GitSourceStatus) -> Result<(), Failure> {
-        if self.source.status.as_ref() == Some(&status) {
+        if as_written(self.source, progress).status.as_ref() == Some(&status) {
             return Ok(());
         }
         if self.origin == Origin::CommandLine {
-            self.ctx.stores.set_local_status(self.key, status);
+            self.ctx.stores.set_local_status(self.key, status.clone());
+            progress.written = Some(Written { resource_version: None, status });
             return Ok(());
         }
         let kind = cluster::Kind::namespaced::<GitSource>();
