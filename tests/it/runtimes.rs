@@ -159,6 +159,38 @@ async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_other
     stage.kyma_in("one", "Ready").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_modules_that_bring_one_object_the_first_has_it() {
+    let mut files = stage::files(1);
+    let path = "modules/mailer/2.0.0/objects/objects.yaml";
+    let (_, objects) = files.iter_mut().find(|(file, _)| file == path).expect("mailer's objects");
+    let good = objects.clone();
+    objects.push_str(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: cache-b, namespace: kyma-system}\ndata: {text: mine}\n",
+    );
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    stage.start();
+    let kyma = stage
+        .until("the second module says whose it is", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            let modules = kyma["status"]["modules"].as_array();
+            modules.is_some_and(|modules| {
+                modules.len() == 2 && modules[1]["state"] == "Error" && modules[0]["state"] == "Ready"
+            })
+        })
+        .await;
+    let message = kyma["status"]["modules"][1]["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("ConfigMap kyma-system/cache-b exists and is not ours: it belongs to Manifest one-cache-"),
+        "{message}"
+    );
+    let shared = read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-b").await.expect("the first brings it");
+    assert_eq!(shared["data"]["text"], "same");
+
+    stage.commit(path, &good);
+    stage.kyma_in("one", "Ready").await;
+}
+
 /// A namespace for runtimes that bears a label which the embedded template does not give it.
 const NAMESPACE_OVERRIDE: &str = r"apiVersion: v1
 kind: Namespace
