@@ -63,6 +63,8 @@ pub mod reason {
     pub const RUNTIME_FAILED: &str = "RuntimeFailed";
     /// An object exists that is not ours.
     pub const CONFLICT: &str = "Conflict";
+    /// Objects that left a module stay, since data of users would go with them, or since somebody said so.
+    pub const KEPT: &str = "Kept";
 }
 
 /// Whether an Event is good or bad news.

@@ -238,6 +238,14 @@ impl Pass<'_> {
         } else {
             (inventory, Pruning::default())
         };
+        if let Some(id) = pruning.kept.first() {
+            let others = more(pruning.kept.len());
+            let note = format!(
+                "{id} has left the module and stays{others}; to let it go, annotate it with {}=enabled",
+                annotation::PRUNE
+            );
+            site.context.events.publish(&**self.manifest, Severity::Normal, reason::KEPT, "Prune", note);
+        }
         let resource = self.module_resource(&recorded).await?;
         let (outcome, class) = self.judge(&strangers, &failed, &pruning, resource).await?;
         let complete = applied.is_complete();

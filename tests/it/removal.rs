@@ -9,6 +9,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, WatchEvent, WatchParams},
@@ -217,6 +218,26 @@ async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_
     for (_, _, _, name) in KEPT {
         assert!(synced.contains(&format!("\"{name}\"")), "{name} is still ours: {synced}");
     }
+    eventually("an Event says so", harness::SOON, async || {
+        let events: Api<Event> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+        let all = events.list(&Default::default()).await.map_err(|error| error.to_string())?.items;
+        let kept: Vec<String> = all
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some("Kept"))
+            .map(|event| {
+                format!(
+                    "{}: {}",
+                    event.regarding.unwrap_or_default().name.unwrap_or_default(),
+                    event.note.unwrap_or_default()
+                )
+            })
+            .collect();
+        let said = kept.iter().any(|one| {
+            one.starts_with(&store) && one.contains("(and 2 more)") && one.contains("tidegate.dev/prune=enabled")
+        });
+        if said { Ok(()) } else { Err(format!("{kept:?}")) }
+    })
+    .await;
     // One that somebody lets go goes.
     let enabled = json!({"metadata": {"annotations": {"tidegate.dev/prune": "enabled"}}});
     merge(skr, ("v1", "Namespace"), "", "store-data", enabled).await;
