@@ -10,7 +10,7 @@
 //! runtime for a Manifest that stands as recorded.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -68,6 +68,8 @@ pub(super) struct Memory {
     /// Which Manifest: one that is made anew has the name of the former, and nothing else of it.
     uid: Option<String>,
     applied: Option<Applied>,
+    /// What has left the module and stays: nobody asks for it again before a look for drift does.
+    kept: BTreeSet<ObjectId>,
     /// Passes in a row that did not end well.
     attempt: u32,
     /// What the last pass wanted, and until when it need not be tried again.
@@ -135,7 +137,7 @@ async fn bring(
         objects.objects.iter().map(|object| (object.id.clone(), Arc::clone(&object.gvk.version))).collect();
     let changes = Changes::between(&Desired::complete(wanted), &owned);
     if applied.is_complete()
-        && changes.prune.is_empty()
+        && changes.prune.iter().all(|prune| memory.kept.contains(&prune.id))
         && stands(manifest, &desired.to_string())
         && site.live.is_none()
     {
@@ -238,6 +240,7 @@ impl Pass<'_> {
         } else {
             (inventory, Pruning::default())
         };
+        memory.kept = pruning.kept.iter().cloned().collect();
         if let Some(id) = pruning.kept.first() {
             let others = more(pruning.kept.len());
             let note = format!(
