@@ -119,10 +119,21 @@ impl Cluster {
         Ok(state.applied.values().chain(discovered).find(same).cloned())
     }
 
-    /// Whether the API server says of itself that it serves a kind; asked anew if we thought so. Built-in kinds always are.
+    /// Whether the API server says of itself that it serves a kind; asked anew unless it has denied it a moment ago.
+    /// Built-in kinds always are. What definitions that we applied said stays known: their kinds may be served any moment.
     pub(super) async fn serves(&self, gvk: &Gvk) -> Result<bool, Error> {
-        self.kinds.forget(gvk);
-        self.kind(gvk).await.map(|kind| kind.is_some())
+        if Kind::built_in(gvk).is_some() {
+            return Ok(true);
+        }
+        let now = Instant::now();
+        let denied = |(at, kinds): &(Instant, Arc<Kinds>)| now.duration_since(*at) < PAUSE && !kinds.contains_key(gvk);
+        if self.kinds.lock().discovered.as_ref().is_some_and(denied) {
+            return Ok(false);
+        }
+        let kinds = self.discover().await?;
+        let serves = kinds.contains_key(gvk);
+        self.kinds.lock().discovered = Some((now, kinds));
+        Ok(serves)
     }
 
     async fn discover(&self) -> Result<Arc<Kinds>, Error> {
