@@ -30,6 +30,7 @@ mod module;
 mod near;
 mod paths;
 mod refer;
+mod secret;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,6 +42,7 @@ use std::{
 pub use self::{
     file::Cache,
     module::{ModuleObjects, ModuleSource, SourceObject, module_objects},
+    secret::mentions_secret,
 };
 use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place},
@@ -142,7 +144,7 @@ pub struct Withheld {
     pub kind: Kind,
     /// Its namespace and name.
     pub key: Key,
-    /// Where it begins.
+    /// Where the first reason stands.
     pub place: Place,
     /// The first reason, in one sentence.
     pub message: String,
@@ -246,6 +248,25 @@ impl Definitions {
 /// The cache makes a pass cheap: what did not change since the last one is not parsed again. The result and the
 /// diagnostics do not depend on it.
 pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
+    let mut found = Diagnostics::default();
+    let mut definitions = read_all(&mut found, snapshot, options, cache);
+    let mut texts = BTreeMap::new();
+    let mut text_of = |place: &Place| -> Option<&str> {
+        *texts.entry(Arc::clone(&place.path)).or_insert_with(|| secret::of(snapshot, &place.path))
+    };
+    diagnostics.extend(found.into_iter().map(|diagnostic| match diagnostic.place.as_ref().and_then(&mut text_of) {
+        Some(text) => secret::conceal(diagnostic, text),
+        None => diagnostic,
+    }));
+    for withheld in &mut definitions.withheld {
+        if let Some(text) = text_of(&withheld.place) {
+            withheld.message = secret::sentence(&withheld.message, text, true);
+        }
+    }
+    definitions
+}
+
+fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
     cache.begin(options);
     let selection = paths::Selection::new(diagnostics, snapshot, options);
     let covered = snapshot.files.iter().filter(|(path, file)| {

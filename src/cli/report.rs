@@ -14,6 +14,7 @@ use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
 use crate::{
+    definition,
     diagnostic::{Diagnostic, Place, Severity},
     snapshot::Snapshot,
     yaml,
@@ -155,18 +156,7 @@ impl<'a> Excerpts<'a> {
 /// The lines of a file, unless it holds a Secret or is no text.
 fn lines<'a>(snapshot: &'a Snapshot, path: &str) -> Option<Vec<&'a str>> {
     let text = yaml::decode(snapshot.text(path)?).ok()?;
-    (!mentions_secret(text)).then(|| text.lines().collect())
-}
-
-/// Whether the word `secret` stands in a text in whatever case. Asked of the text and not of the parsed objects, since
-/// a broken file has none; and rather too often than once too seldom.
-fn mentions_secret(text: &str) -> bool {
-    const WORD: &str = "secret";
-    let text = text.to_ascii_lowercase();
-    text.match_indices(WORD).any(|(start, _)| {
-        let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-        !is_word(text[..start].chars().next_back()) && !is_word(text[start + WORD.len()..].chars().next())
-    })
+    (!definition::mentions_secret(text)).then(|| text.lines().collect())
 }
 
 /// `marked` is how much to mark; 0 for the word that begins there.

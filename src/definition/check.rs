@@ -4,7 +4,7 @@ mod kind;
 mod metadata;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::{Arc, LazyLock},
 };
 
@@ -100,7 +100,9 @@ impl Check<'_> {
             Kind::ModuleTemplate => self.module_path(&value),
             Kind::ModuleReleaseMeta | Kind::Watcher | Kind::Kyma => None,
         };
-        let needs_descriptor = module_path.is_some() && value.pointer("/spec/descriptor").is_none();
+        let has_path =
+            value.pointer("/metadata/annotations").is_some_and(|all| all.get(names::annotation::MODULE_PATH).is_some());
+        let needs_descriptor = kind == Kind::ModuleTemplate && has_path && value.pointer("/spec/descriptor").is_none();
         if needs_descriptor && let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
             // The schema asks for it, and it can only be filled in once the ModuleReleaseMeta is known.
             spec.insert("descriptor".to_owned(), json!({}));
@@ -109,23 +111,21 @@ impl Check<'_> {
         if matches!(value.get("spec"), None | Some(Value::Null)) {
             // The schemas accept it; a definition that says nothing was cut off or is indented wrongly.
             let message = format!("the required field `spec` is missing, so this {kind} says nothing");
-            self.error(place.clone(), code::REQUIRED, message, "add `spec`");
+            self.error(self.at_key(&["spec".into()]), code::REQUIRED, message, "add `spec`");
         }
         self.schema(kind, &value);
         self.metadata(kind, &value);
-        let has_errors = self.has_errors();
-        if !has_errors {
+        if !self.has_errors() {
             self.typed(kind, &value);
         }
-        if !self.has_errors() {
-            self.rules(kind, &value);
-        }
+        self.rules_beside_errors(kind, &value);
         self.allowed(kind, namespace.as_deref(), &value);
         let name = value.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
         let (Some(name), Some(namespace)) = (name, namespace) else { return None };
         let key = Key::new(&namespace, name);
-        let problem = self.out.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
-        let problem = problem.map(|diagnostic| diagnostic.message.clone());
+        let errors = self.out.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+        let first = errors.min_by_key(|diagnostic| diagnostic.place.clone());
+        let problem = first.map(|first| (first.place.clone().unwrap_or_else(|| place.clone()), first.message.clone()));
         let meant = self::kind::meant(kind, &value).map(|name| Key::new(key.namespace(), &name));
         let meant = meant.filter(|meant| *meant != key);
         let definition = match (&problem, Object::new(value)) {
@@ -141,6 +141,20 @@ impl Check<'_> {
             _ => None,
         };
         Some(Candidate { kind, key, meant, place, problem, definition, module_path, needs_descriptor })
+    }
+
+    /// The rules, also of a definition that its schema refuses: nobody wants to hear of one mistake at a time. What is
+    /// wrong already is not told again in other words.
+    fn rules_beside_errors(&mut self, kind: Kind, value: &Value) {
+        let known: Vec<Place> = self.out.iter().filter_map(|found| found.place.clone()).collect();
+        let before = self.out.len();
+        self.rules(kind, value);
+        if self.out[..before].iter().any(|found| found.severity == Severity::Error) {
+            let more = self.out.split_off(before);
+            self.out.extend(
+                more.into_iter().filter(|found| !found.place.as_ref().is_some_and(|place| known.contains(place))),
+            );
+        }
     }
 
     /// Whether an error was found already.
@@ -181,10 +195,15 @@ impl Check<'_> {
                 _ => None,
             })
             .collect();
+        let mut told = HashSet::new();
         for violation in violations {
             if violation.kind != ViolationKind::Required || !misspelt.contains(&violation.path) {
+                let field = violation.path.last().cloned();
                 let diagnostic = self.violation(violation);
-                self.out.push(diagnostic);
+                // What an alias repeats stands in one place.
+                if told.insert((diagnostic.place.clone(), diagnostic.code, field)) {
+                    self.out.push(diagnostic);
+                }
             }
         }
     }
@@ -204,6 +223,8 @@ impl Check<'_> {
             ViolationKind::Duplicate => (code::DUPLICATE_ITEM, self.at(&path)),
             ViolationKind::Combination => (code::COMBINATION, self.at_key(&path)),
             ViolationKind::Rule => (code::RULE, self.at_key(&path)),
+            // Of a label, the key may be wrong or the value.
+            ViolationKind::Metadata if message.contains(" is not a key of ") => (code::METADATA, self.at_key(&path)),
             ViolationKind::Metadata => (code::METADATA, self.at(&path)),
         };
         let is_plain = matches!(
@@ -328,6 +349,14 @@ fn advice(code: &'static str, path: &[PathPart]) -> Option<String> {
             "a module is either mandatory or offered in channels: remove one of the two".to_owned()
         }
         (code::DUPLICATE_ITEM, _) => "remove one of them".to_owned(),
+        (code::PATTERN, _) => "write a value that fits the pattern".to_owned(),
+        (code::ENUM, _) => "write one of these".to_owned(),
+        (code::FORMAT, _) => "write it in this format".to_owned(),
+        (code::METADATA, Some("name" | "namespace")) => "rename it".to_owned(),
+        (code::METADATA, _) => {
+            "keys and values of labels have letters, digits, `-`, `_` and `.`, and no spaces".to_owned()
+        }
+        (code::RANGE, _) => "write a number within the limits".to_owned(),
         _ => return None,
     };
     Some(hint)

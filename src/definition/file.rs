@@ -55,8 +55,8 @@ pub(super) struct Candidate {
     /// The key that it should have by what it says of its module, if that is another.
     pub(super) meant: Option<Key>,
     pub(super) place: Place,
-    /// The first error in it, if it is broken.
-    pub(super) problem: Option<String>,
+    /// The first error in it and where that stands, if it is broken.
+    pub(super) problem: Option<(Place, String)>,
     /// What it says, unless it is broken.
     pub(super) definition: Option<Arc<Definition>>,
     /// Annotation `tidegate.dev/module-path` of a ModuleTemplate, and where it stands.

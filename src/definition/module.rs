@@ -81,7 +81,8 @@ pub(super) fn locate(snapshot: &Snapshot, definition: &Place, written: &str) -> 
 }
 
 fn missing(snapshot: &Snapshot, definition: &Place, path: &str, shown: &str) -> Diagnostic {
-    let message = format!("the module path `{shown}` is not in the repository");
+    let message =
+        format!("the module path `{shown}` is not in the repository, or names no folder and no YAML or JSON file");
     let folder = definition.path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let beside = format!("{folder}/{path}");
     let hint = if snapshot.object_id(&beside).is_some() {

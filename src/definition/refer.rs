@@ -75,8 +75,8 @@ impl<'a> Work<'a> {
     fn declare(&mut self, candidates: &[&'a Candidate]) {
         for candidate in candidates {
             let id = (candidate.kind, candidate.key.clone());
-            if let (Some(meant), true) = (&candidate.meant, candidate.problem.is_some()) {
-                self.meant.insert((candidate.kind, meant.clone()), candidate.place.clone());
+            if let (Some(meant), Some((place, _))) = (&candidate.meant, &candidate.problem) {
+                self.meant.insert((candidate.kind, meant.clone()), place.clone());
             }
             if let Some(first) = self.declared.get(&id) {
                 let message = format!("{} {} is declared at {} already", candidate.kind, candidate.key, first.place);
@@ -92,8 +92,9 @@ impl<'a> Work<'a> {
                     self.good.insert(id.clone(), Arc::clone(definition));
                 }
                 (problem, _) => {
-                    let message = problem.clone().unwrap_or_else(|| "it is broken".to_owned());
-                    self.withhold(&id, &candidate.place, message);
+                    let unknown = || (candidate.place.clone(), "it is broken".to_owned());
+                    let (place, message) = problem.clone().unwrap_or_else(unknown);
+                    self.withhold(&id, &place, message);
                 }
             }
             self.declared.insert(id, candidate);
@@ -109,8 +110,8 @@ impl<'a> Work<'a> {
 
     /// An error in a definition, which is withheld for it.
     fn refuse(&mut self, id: &(Kind, Key), diagnostic: Diagnostic) {
-        let place = self.declared.get(id).map(|candidate| candidate.place.clone());
-        if let Some(place) = place {
+        let begin = self.declared.get(id).map(|candidate| candidate.place.clone());
+        if let Some(place) = begin.map(|begin| diagnostic.place.clone().unwrap_or(begin)) {
             self.withhold(id, &place, diagnostic.message.clone());
         }
         self.diagnostics.push(diagnostic);
@@ -361,9 +362,10 @@ fn check_module(
         }
         Some(None) => None,
         Some(Some(Channels::Mandatory)) => {
-            let message = format!("the module `{name}` is mandatory: every runtime has it without being asked");
+            let message = format!("the module `{name}` is mandatory, and mandatory modules are not installed yet");
             let diagnostic = Diagnostic::warning(code::MANDATORY_MODULE, message);
-            Some(diagnostic.hint("remove it from the list").at(at(kyma, &path("name"))))
+            let hint = "replace `mandatory` in its ModuleReleaseMeta by `channels` if runtimes need it";
+            Some(diagnostic.hint(hint).at(at(kyma, &path("name"))))
         }
         Some(Some(Channels::Known(channels))) => {
             let own = text(module.get("channel"));

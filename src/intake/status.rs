@@ -59,7 +59,7 @@ pub struct Withheld {
     pub id: Id,
     /// File.
     pub path: String,
-    /// Line, from 1.
+    /// Line of what is wrong, from 1.
     pub line: u32,
     /// Why, in one sentence.
     pub message: String,
@@ -257,7 +257,8 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     }
     if pass.diagnostics.has_errors() {
         let first = entries(pass.diagnostics.clone()).into_iter().next().unwrap_or_default();
-        let place = first.path.map(|path| format!("{path}: ")).unwrap_or_default();
+        let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let place = first.path.map(|path| format!("{path}{line}: ")).unwrap_or_default();
         let message = format!("{revision} has errors, so nothing is pruned; {place}{}", first.message);
         return Some(Verdict::no("Invalid", message).stalled());
     }

@@ -151,6 +151,12 @@ fn check_list(schema: &Node, items: &[Value], path: &mut Path, out: &mut Vec<Vio
     }
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
+        // Items without any key are wrong already, and not for being alike.
+        if let List::Map(keys) = &schema.list
+            && keys.iter().all(|key| item.get(key).is_none() && item_schema.default_of(key).is_none())
+        {
+            continue;
+        }
         let key = rule::key_of(item_schema, &schema.list, item);
         if !seen.insert(key) {
             path.step(PathPart::from(index), |path| {
@@ -306,7 +312,9 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "`true` or `false`",
-        Value::Number(number) if number.is_f64() => "a number with a fraction",
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.fract() != 0.0) => {
+            "a number with a fraction"
+        }
         Value::Number(_) => "a number",
         Value::String(_) => "a text",
         Value::Array(_) => "a list",

@@ -244,6 +244,11 @@ cases! {
     unclosed_quote => good().edit(WATCHER, "'*'", "'*");
     unknown_alias => good().edit(RELEASE, "  - channel: fast\n    version: 1.0.0\n", "  - channel: fast\n    version: *stable\n");
     second_colon => good().edit(KYMA, "  channel: fast\n", "  channel: fast: regular\n");
+    space_missing_behind_a_colon => good().edit(KYMA, "  channel: fast\n", "  channel:fast\n");
+    no_break_space => good().edit(KYMA, "  channel: fast\n", "  channel:\u{a0}fast\n");
+    four_dashes => good().edit(KYMA, "apiVersion", "----\napiVersion");
+    second_document_without_a_separator => good().file("landscapes/dev/two.json", "{\"a\": 1}\n{\"b\": 2}\n");
+    nul_character => good().edit(KYMA, "channel: fast", "channel: fa\0st");
     merge_conflict => good().edit(KYMA, "  channel: fast\n", "<<<<<<< HEAD\n  channel: fast\n=======\n  channel: regular\n>>>>>>> main\n");
     template_expression => good().edit(KYMA, "channel: fast", "channel: {{ .Values.channel }}");
     broken_json => good().file("landscapes/dev/more.json", "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"Kyma\"\n  \"metadata\": {}\n}\n");
@@ -307,7 +312,17 @@ cases! {
     selector_operator => good().edit(WATCHER, "      matchLabels:\n        app: watcher\n",
         "      matchExpressions:\n      - {key: app, operator: in, values: [watcher]}\n");
 
+    several_mistakes_at_once => good().edit(WATCHER, "8082", "80821").edit(WATCHER, "field: spec", "field: sepc").edit(WATCHER,
+        "      matchLabels:\n        app: watcher\n", "      matchExpressions:\n      - {key: app, operator: in, values: [watcher]}\n");
+    spec_without_a_value => good().edit(KYMA, "spec:\n  channel: fast\n  modules:\n  - name: cache\n", "spec:\n");
+    mistake_that_an_alias_repeats => good().edit(KYMA, "  - name: cache\n", "  - &x {name: cache, chanel: fast}\n  - *x\n");
+    huge_number_for_text => good().edit(KYMA, "channel: fast", "channel: 99999999999999999999999");
+    module_without_a_name => good().edit(KYMA, "  - name: cache\n", "  - {}\n  - name: [1]\n");
+
     // metadata
+    namespace_misspelt => good().edit(KYMA, "  namespace: kcp-system\n", "  namspace: kcp-system\n");
+    annotation_without_a_value => good().edit(KYMA, "  name: dev\n", "  name: dev\n  annotations:\n    a:\n");
+    label_key => good().edit(KYMA, "  name: dev\n", "  name: dev\n  labels:\n    a b: c\n");
     name_missing => good().edit(KYMA, "  name: dev\n", "");
     name_number => good().edit(KYMA, "  name: dev\n", "  name: 123\n");
     name_upper_case => good().edit(KYMA, "  name: dev\n", "  name: Dev_1\n");
@@ -355,6 +370,11 @@ cases! {
     module_with_a_link => good().link("modules/cache/1.0.0/objects/more.yaml", "config.yaml");
     module_with_a_secret => good().file("modules/cache/1.0.0/objects/secret.yaml",
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: access\n  labels:\n    tier: 1\nstringData:\n  password: hunter2\n");
+    secret_beside_a_definition => good().file("landscapes/dev/more.yaml", format!("{}---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: access\nstringData:\n  HUSH: a\n  HUSH: b\n",
+        GOOD[3].1.replace("dev", "more").replace("fast", "TOPHUSH!").replace("  modules:\n", "  HUSH: {}\n  modules:\n")));
+    secret_beside_an_unknown_module => good().file("landscapes/dev/more.yaml", format!("{}---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: access\n",
+        GOOD[3].1.replace("dev", "more").replace("cache", "tophush")));
+    module_path_is_a_number => good().edit(TEMPLATE, "modules/cache/1.0.0/objects", "5");
     secret_with_broken_text => good().file("secret.yaml",
         "apiVersion: v1\nkind: Secret\nmetadata:\n  name: access\nstringData:\n  password: hunter2: 3\n");
 

@@ -32,9 +32,9 @@ fn long_lines_are_cut_around_the_mark() {
 
 #[test]
 fn files_with_secrets_show_no_lines() {
-    assert!(mentions_secret("kind: Secret\n"));
-    assert!(mentions_secret("{\"kind\":\"secret\"}"));
-    assert!(!mentions_secret("resources: [secrets]\nsecretName: x\n"));
+    assert!(definition::mentions_secret("kind: Secret\n"));
+    assert!(definition::mentions_secret("{\"kind\":\"secret\"}"));
+    assert!(!definition::mentions_secret("resources: [secrets]\nsecretName: x\n"));
 }
 
 #[test]

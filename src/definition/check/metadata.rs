@@ -62,7 +62,12 @@ impl Check<'_> {
             Some(Value::String(namespace)) if !namespace.is_empty() => Some(namespace.clone()),
             Some(Value::String(_) | Value::Null) | None => {
                 let namespace = default_namespace(self.options);
+                let misspelt = metadata.keys().any(|key| near::nearest(key, ["namespace"].into_iter()).is_some());
                 metadata.insert("namespace".to_owned(), Value::from(namespace));
+                if misspelt {
+                    // That it is unknown is said of the field itself.
+                    return Some(namespace.to_owned());
+                }
                 let place = self.at_key(&["metadata".into()]);
                 let message = format!("`metadata.namespace` is missing; `{namespace}` is assumed");
                 let hint = format!("write `namespace: {namespace}`, so that kubectl reads the file alike");
@@ -91,6 +96,13 @@ impl Check<'_> {
             let place = self.at_key(&["metadata".into(), "labels".into(), label::SOURCE.into()]);
             let message = format!("the label `{}` is set by Tidegate", label::SOURCE);
             self.error(place, code::RESERVED_MARK, message, "remove it");
+        }
+        for field in ["labels", "annotations"] {
+            for (key, _) in entries(field).iter().filter(|(_, value)| value.is_null()) {
+                let place = self.at(&["metadata".into(), field.into(), key.as_str().into()]);
+                let message = format!("`metadata.{field}[{}]`: must be a text, not null", yaml::short(key));
+                self.error(place, code::WRONG_TYPE, message, "write a value, or `\"\"` for an empty one");
+            }
         }
         for (key, value) in entries("annotations").iter().filter(|(key, _)| key.starts_with(PREFIX)) {
             let path = ["metadata".into(), "annotations".into(), key.as_str().into()];

@@ -19,7 +19,15 @@ pub(super) fn explain(error: &ScanError, text: &str, lines_before: u32, limits: 
         line = last;
         column = content.lines().last().map_or(1, |line| number(line.chars().count()) + 1);
     }
-    let (kind, message, hint) = sentence(error, limits);
+    let (kind, mut message, mut hint) = sentence(error, limits);
+    let at = usize::try_from(line).ok().and_then(|line| text.lines().nth(line.checked_sub(1)?));
+    let found = at.and_then(|content| content.chars().nth(usize::try_from(column).ok()?.checked_sub(1)?));
+    if let (ErrorKind::UnexpectedCharacter { .. }, Some(found)) =
+        (error.kind(), found.filter(|found| found.is_control()))
+    {
+        message = format!("the control character U+{:04X} must not stand in YAML", u32::from(found));
+        hint = Some("remove it; an editor may not show it");
+    }
     // Some mistakes confuse the parser in many ways; the user wants to hear of the mistake.
     let mistake = if kind == ParseErrorKind::Syntax { mistake(text, line, &message) } else { None };
     match mistake {
@@ -111,7 +119,7 @@ fn sentence(error: &ScanError, limits: &Limits) -> (ParseErrorKind, String, Opti
             "check the indentation of this line: items of one list begin in the same column",
         ),
         ErrorKind::MappingValueNotAllowed | ErrorKind::MappingKeyNotAllowed => {
-            ("a second `:` makes no sense here", "check the indentation, or quote a value that contains `: `")
+            (SECOND_COLON, "check the indentation, or quote a value that contains `: `")
         }
         ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => {
             ("this line has no `:` after its key", "write `name: value`")
@@ -155,8 +163,13 @@ fn sentence(error: &ScanError, limits: &Limits) -> (ParseErrorKind, String, Opti
         }
         // The parser's own words, which never quote the text; all kinds that people meet are above.
         other => {
-            let message = format!("this is not valid YAML: {}", short(&other.to_string()));
-            return (ParseErrorKind::Syntax, message, None);
+            let words = other.to_string();
+            if words.contains("document start") {
+                let message = "the document above has ended, and what follows is no new one".to_owned();
+                return (ParseErrorKind::Syntax, message, Some("separate documents by a line `---`"));
+            }
+            let message = format!("this is not valid YAML: {}", short(&words));
+            return (ParseErrorKind::Syntax, message, Some("check this line and the one above"));
         }
     };
     (ParseErrorKind::Syntax, message.to_owned(), Some(hint))
@@ -169,6 +182,11 @@ fn mistake(text: &str, line: u32, message: &str) -> Option<(At, &'static str, &'
     }
     if let Some(at) = tab_in_indentation(text, line) {
         return Some((at, "a tab must not indent YAML", "indent with spaces"));
+    }
+    if message == SECOND_COLON
+        && let Some(found) = no_key(text, line)
+    {
+        return Some(found);
     }
     if !MISPLACED.contains(&message) {
         return None;
@@ -183,9 +201,48 @@ fn mistake(text: &str, line: u32, message: &str) -> Option<(At, &'static str, &'
 /// What the parser says when a quote or a bracket further up was left open.
 const MISPLACED: [&str; 4] = [COLON_MISPLACED, OPEN_QUOTE, OPEN_BRACKET, INDENTATION];
 const COLON_MISPLACED: &str = "a `:` makes no sense here";
+const SECOND_COLON: &str = "a second `:` makes no sense here";
 const OPEN_QUOTE: &str = "a quote further up is not closed";
 const OPEN_BRACKET: &str = "a bracket further up is not closed";
 const INDENTATION: &str = "the indentation of this line fits nothing above it";
+
+/// Why the line above a `:` is no field of its own, so that both lines are read as one text.
+fn no_key(text: &str, line: u32) -> Option<(At, &'static str, &'static str)> {
+    let (number, above) = (1..)
+        .zip(text.lines())
+        .take_while(|(number, _)| *number < line)
+        .filter(|(_, content)| {
+            let content = content.trim_start();
+            !content.is_empty() && !content.starts_with('#')
+        })
+        .last()?;
+    let column = |byte: usize| u32::try_from(above[..byte].chars().count()).unwrap_or(u32::MAX - 1) + 1;
+    if above.starts_with("----") {
+        return Some(((number, 1), "documents are separated by three `-`, not more", "write `---`"));
+    }
+    let colon = above.find(':')?;
+    let behind = above[colon + 1..].chars().next()?;
+    if behind != ' ' && behind.is_whitespace() {
+        let hint = "replace the character behind the `:` by a space; it may be a no-break space";
+        return Some(((number, column(colon + 1)), "this is not a plain space", hint));
+    }
+    let is_key =
+        above[..colon].trim_start_matches(['-', ' ']).chars().all(|c| c.is_alphanumeric() || "-_./".contains(c));
+    if is_key && !behind.is_whitespace() && behind != '/' {
+        return Some(((number, column(colon)), "a space is missing behind this `:`", "write `name: value`"));
+    }
+    let indentation = |content: &str| content.len() - content.trim_start_matches([' ', '-']).len();
+    let own = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+    if is_key && !above[colon + 1..].trim().is_empty() && indentation(above) < indentation(own) {
+        let at = (line, u32::try_from(indentation(own)).ok()? + 1);
+        return Some((
+            at,
+            "this line is indented deeper than the one above, which has its value already",
+            "indent it alike",
+        ));
+    }
+    None
+}
 
 /// The first mark that git leaves where a merge failed.
 fn conflict(text: &str) -> Option<At> {

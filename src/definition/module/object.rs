@@ -1,0 +1,380 @@
+//! What an API server would refuse of a module's objects, as far as the module itself says it: metadata, definitions of
+//! custom resources, custom resources by the definition that comes with them, and the encoding of Secrets.
+//!
+//! The schemas of Kubernetes' own kinds are not known here: a misspelt field of a Deployment is for the API server to
+//! find. No message quotes a value of a Secret.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use serde_json::{Value, json};
+
+use crate::{
+    definition::code,
+    diagnostic::{Diagnostic, Diagnostics, Place},
+    object::{DisplayPath, PathPart},
+    schema::{Schema, Violation, ViolationKind},
+    yaml::{self, Node, NodeValue},
+};
+
+/// Group, version and kind.
+pub(in crate::definition) type Gvk = (String, String, String);
+/// The custom resources that a module defines.
+pub(in crate::definition) type Schemas = BTreeMap<Gvk, Schema>;
+
+const CRD_GROUP: &str = "apiextensions.k8s.io";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// Kinds of Kubernetes that live in namespaces, of those that modules are made of.
+const NAMESPACED: [&str; 19] = [
+    "ConfigMap",
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "Ingress",
+    "Job",
+    "Lease",
+    "NetworkPolicy",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodDisruptionBudget",
+    "ReplicaSet",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "StatefulSet",
+];
+/// What a version of a CustomResourceDefinition may say.
+const VERSION_FIELDS: [&str; 9] = [
+    "name",
+    "served",
+    "storage",
+    "schema",
+    "subresources",
+    "additionalPrinterColumns",
+    "deprecated",
+    "deprecationWarning",
+    "selectableFields",
+];
+/// What a schema may say.
+const KEYWORDS: [&str; 43] = [
+    "$ref",
+    "$schema",
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "default",
+    "definitions",
+    "dependencies",
+    "description",
+    "enum",
+    "example",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "externalDocs",
+    "format",
+    "id",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "not",
+    "nullable",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "properties",
+    "required",
+    "title",
+    "type",
+    "uniqueItems",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+    "x-kubernetes-preserve-unknown-fields",
+];
+const RULES: &str = "x-kubernetes-validations";
+
+/// One document of a module and where its problems go.
+struct Check<'a> {
+    path: &'a Arc<str>,
+    node: &'a Node,
+    out: &'a mut Diagnostics,
+}
+
+/// Checks all objects of a module, and gives the schemas that it defines.
+pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Schemas {
+    let mut schemas = Schemas::new();
+    let mut scopes = BTreeMap::new();
+    let (definitions, others): (Vec<_>, Vec<_>) = documents.iter().partition(|(_, node)| {
+        let (group, _, kind) = gvk(node);
+        group == CRD_GROUP && kind == "CustomResourceDefinition"
+    });
+    for (path, node) in definitions {
+        let mut check = Check { path, node, out };
+        check.metadata(&any(), "");
+        check.crd(&mut schemas);
+        let text = |pointer: &[&str]| text(node, pointer).to_owned();
+        scopes.insert((text(&["spec", "group"]), text(&["spec", "names", "kind"])), text(&["spec", "scope"]));
+    }
+    for (path, node) in others {
+        let (group, version, kind) = gvk(node);
+        let scope = scopes.get(&(group.clone(), kind.clone())).map(String::as_str);
+        let mut check = Check { path, node, out };
+        check.namespace(&kind, scope.map_or_else(|| NAMESPACED.contains(&&*kind), |scope| scope == "Namespaced"));
+        match schemas.get(&(group.clone(), version, kind.clone())) {
+            Some(schema) => check.metadata(schema, &group),
+            None => check.metadata(&any(), &group),
+        }
+        match (group.as_str(), kind.as_str()) {
+            ("", "Secret") => {
+                check.texts("stringData", false);
+                check.texts("data", true);
+            }
+            ("", "ConfigMap") => {
+                check.texts("data", false);
+                check.texts("binaryData", true);
+            }
+            _ => {}
+        }
+    }
+    schemas
+}
+
+/// What is wrong with the custom resource that a module gets by default: where in it, and what.
+pub(in crate::definition) fn default_resource(schemas: &Schemas, data: &Value) -> Vec<(Vec<PathPart>, String)> {
+    let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (group, version) = field("apiVersion").split_once('/').unwrap_or_default();
+    let Some(schema) = schemas.get(&(group.to_owned(), version.to_owned(), field("kind").to_owned())) else {
+        return Vec::new();
+    };
+    schema.check(data).into_iter().map(|violation| (violation.path.clone(), sentence(&violation))).collect()
+}
+
+/// Of a violation, the sentence with the field that it is about.
+fn sentence(violation: &Violation) -> String {
+    let shown: &[PathPart] = match violation.kind {
+        ViolationKind::UnknownField { .. } | ViolationKind::Required => {
+            violation.path.split_last().map_or(&[], |(_, parent)| parent)
+        }
+        _ => &violation.path,
+    };
+    let message = yaml::printable(&violation.message);
+    if shown.is_empty() { message } else { format!("`{}`: {message}", DisplayPath(shown)) }
+}
+
+/// The schema of an object of which only the metadata is known.
+fn any() -> Schema {
+    let props = serde_json::from_value(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
+    Schema::compile(&props.expect("this is a schema")).expect("this schema has nothing to compile")
+}
+
+fn gvk(node: &Node) -> Gvk {
+    let api_version = text(node, &["apiVersion"]);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    (group.to_owned(), version.to_owned(), text(node, &["kind"]).to_owned())
+}
+
+fn text<'a>(node: &'a Node, path: &[&str]) -> &'a str {
+    let found = path.iter().try_fold(node, |node, field| node.get(field));
+    found.and_then(Node::as_str).unwrap_or_default()
+}
+
+fn is_true(node: Option<&Node>) -> bool {
+    node.is_some_and(|node| node.value == NodeValue::Bool(true))
+}
+
+/// Base64 as Go reads it: with padding, line breaks aside.
+fn is_base64(text: &str) -> bool {
+    let bytes: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+    let padding = bytes.iter().rev().take_while(|byte| **byte == b'=').count();
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    bytes.len().is_multiple_of(4) && padding <= 2 && bytes[..bytes.len() - padding].iter().all(is_digit)
+}
+
+impl Check<'_> {
+    fn error(&mut self, path: &[PathPart], message: impl Into<String>, hint: &str) {
+        let (line, column) = self.node.position(path);
+        let place = Place::at(self.path, line, column);
+        self.out.push(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place));
+    }
+
+    /// Metadata, and all else that the schema says.
+    fn metadata(&mut self, schema: &Schema, group: &str) {
+        let name: [PathPart; 2] = ["metadata".into(), "name".into()];
+        for violation in schema.check(&self.node.to_json()) {
+            // Names of roles and bindings may hold nearly everything.
+            if group == RBAC_GROUP && violation.path == name {
+                continue;
+            }
+            let hint = violation.hint.as_deref().unwrap_or("an API server would refuse it");
+            self.error(&violation.path, sentence(&violation), hint);
+        }
+    }
+
+    fn namespace(&mut self, kind: &str, namespaced: bool) {
+        if !namespaced || !text(self.node, &["metadata", "namespace"]).is_empty() {
+            return;
+        }
+        let message =
+            format!("this {} has no namespace, so it goes to the namespace `default` of runtimes", yaml::short(kind));
+        let (line, column) = self.node.position(&["metadata".into()]);
+        let place = Place::at(self.path, line, column);
+        self.out.push(Diagnostic::warning(code::NAMESPACE_MISSING, message).hint("write `namespace`").at(place));
+    }
+
+    /// Values that are texts, or bytes in base64. None of them is quoted.
+    fn texts(&mut self, field: &str, encoded: bool) {
+        let Some(node) = self.node.get(field) else { return };
+        let entries = match &node.value {
+            NodeValue::Map(entries) => entries,
+            NodeValue::Null => return,
+            _ => {
+                return self.error(
+                    &[field.into()],
+                    format!("`{field}` must be a mapping"),
+                    "write `name: value` below it",
+                );
+            }
+        };
+        for entry in entries {
+            let path = [field.into(), entry.key.as_str().into()];
+            match &entry.value.value {
+                NodeValue::Null => {}
+                NodeValue::Str(text) if encoded && !is_base64(text) => {
+                    let hint = if field == "data" { "encode it, or move it to `stringData`" } else { "encode it" };
+                    self.error(&path, format!("a value of `{field}` is not base64"), hint);
+                }
+                NodeValue::Str(_) => {}
+                _ => self.error(&path, format!("a value of `{field}` must be a text"), "write it in quotes"),
+            }
+        }
+    }
+
+    fn crd(&mut self, schemas: &mut Schemas) {
+        let node = self.node;
+        let (group, plural) = (text(node, &["spec", "group"]), text(node, &["spec", "names", "plural"]));
+        let kind = text(node, &["spec", "names", "kind"]);
+        for (field, value) in [("group", group), ("names.plural", plural), ("names.kind", kind)] {
+            if value.is_empty() {
+                let path: Vec<PathPart> = ["spec"].into_iter().chain(field.split('.')).map(PathPart::from).collect();
+                self.error(&path, format!("`spec.{field}` is missing"), "add it");
+            }
+        }
+        let expected = format!("{plural}.{group}");
+        if !group.is_empty() && !plural.is_empty() && text(node, &["metadata", "name"]) != expected {
+            let message = "the name of a CustomResourceDefinition is that of its plural and its group";
+            self.error(
+                &["metadata".into(), "name".into()],
+                message,
+                &format!("write `name: {}`", yaml::short(&expected)),
+            );
+        }
+        if !matches!(text(node, &["spec", "scope"]), "Namespaced" | "Cluster") {
+            let hint = "write `Namespaced` or `Cluster`";
+            self.error(&["spec".into(), "scope".into()], "`spec.scope` is not a scope", hint);
+        }
+        let versions: &[Node] = node.get("spec").and_then(|spec| spec.get("versions")).map_or(&[], Node::items);
+        let stored = versions.iter().filter(|version| is_true(version.get("storage"))).count();
+        if stored != 1 {
+            let message = format!("exactly one version must have `storage: true`, not {stored}");
+            self.error(&["spec".into(), "versions".into()], message, "set it where objects are stored");
+        }
+        for (index, version) in versions.iter().enumerate() {
+            let at = |rest: &[&str]| -> Vec<PathPart> {
+                let begin = ["spec".into(), "versions".into(), index.into()];
+                begin.into_iter().chain(rest.iter().map(|part| PathPart::from(*part))).collect()
+            };
+            self.fields(version, &VERSION_FIELDS, &at(&[]));
+            if let Some(schema) = version.get("schema") {
+                self.fields(schema, &["openAPIV3Schema"], &at(&["schema"]));
+            }
+            let Some(schema) = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")) else {
+                self.error(&at(&["schema"]), "this version has no `schema.openAPIV3Schema`", "add it");
+                continue;
+            };
+            let path = at(&["schema", "openAPIV3Schema"]);
+            if self.keywords(schema, &path)
+                && let Some(schema) = self.compile(schema, &path)
+            {
+                let version = text(version, &["name"]).to_owned();
+                schemas.insert((group.to_owned(), version, kind.to_owned()), schema);
+            }
+        }
+    }
+
+    fn compile(&mut self, schema: &Node, path: &[PathPart]) -> Option<Schema> {
+        let props = match serde_json::from_value::<JSONSchemaProps>(schema.to_json()) {
+            Ok(props) => props,
+            Err(_) => {
+                self.error(
+                    path,
+                    "this is no schema: one of its keywords has a value of a wrong type",
+                    "compare it with the documentation",
+                );
+                return None;
+            }
+        };
+        match Schema::compile(&props) {
+            Ok(schema) => Some(schema),
+            // An API server may know functions that we do not.
+            Err(error) if error.problem.starts_with("rule ") => None,
+            Err(error) => {
+                self.error(path, yaml::printable(&error.to_string()), "an API server would refuse it");
+                None
+            }
+        }
+    }
+
+    /// Whether a schema has only keywords that there are, and types where they must be.
+    fn keywords(&mut self, schema: &Node, path: &[PathPart]) -> bool {
+        let known: Vec<&str> = KEYWORDS.into_iter().chain([RULES]).collect();
+        let mut good = self.fields(schema, &known, path);
+        let below = |rest: Vec<PathPart>| -> Vec<PathPart> { path.iter().cloned().chain(rest).collect() };
+        let untyped = schema.get("type").is_none()
+            && !is_true(schema.get("x-kubernetes-int-or-string"))
+            && !is_true(schema.get("x-kubernetes-preserve-unknown-fields"));
+        if untyped {
+            self.error(path, "this part of the schema has no `type`", "add it");
+            good = false;
+        }
+        if let Some(NodeValue::Map(entries)) = schema.get("properties").map(|node| &node.value) {
+            for entry in entries {
+                good &= self.keywords(&entry.value, &below(vec!["properties".into(), entry.key.as_str().into()]));
+            }
+        }
+        for field in ["items", "additionalProperties"] {
+            if let Some(node) = schema.get(field).filter(|node| matches!(node.value, NodeValue::Map(_))) {
+                good &= self.keywords(node, &below(vec![field.into()]));
+            }
+        }
+        good
+    }
+
+    /// Whether a mapping has only these fields.
+    fn fields(&mut self, node: &Node, known: &[&str], path: &[PathPart]) -> bool {
+        let NodeValue::Map(entries) = &node.value else { return true };
+        let unknown: Vec<_> = entries.iter().filter(|entry| !known.contains(&entry.key.as_str())).collect();
+        for entry in &unknown {
+            let field: Vec<PathPart> = path.iter().cloned().chain([entry.key.as_str().into()]).collect();
+            let (line, column) = self.node.key_position(&field);
+            let message = format!("a CustomResourceDefinition has no field `{}` here", yaml::short(&entry.key));
+            let hint = crate::definition::near::did_you_mean(&entry.key, known.iter().copied());
+            let hint = hint.unwrap_or_else(|| "remove it".to_owned());
+            let place = Place::at(self.path, line, column);
+            self.out.push(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place));
+        }
+        unknown.is_empty()
+    }
+}
