@@ -32,7 +32,7 @@ pub use self::{
 };
 use crate::{
     api::names,
-    definition::Kind,
+    definition::{Definition, Kind},
     diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
     revision::Oid,
@@ -254,6 +254,18 @@ fn held_by_need(situation: &Situation<'_>, id: &Id, declared: &Declared, decisio
     }
     let message = format!("{} needs {}, which is withheld", text(id), text(needed));
     Some(Held { place: declared.place.clone(), message, terminating: cause.terminating })
+}
+
+/// Definitions without which one must not be applied: the ModuleTemplates that a ModuleReleaseMeta names.
+pub fn needs(definition: &Definition) -> Vec<Id> {
+    if definition.kind != Kind::ModuleReleaseMeta {
+        return Vec::new();
+    }
+    let spec = &definition.object.value()["spec"];
+    let channels = spec["channels"].as_array().into_iter().flatten().map(|channel| &channel["version"]);
+    let versions = channels.chain([&spec["mandatory"]["version"]]).filter_map(serde_json::Value::as_str);
+    let (namespace, module) = (definition.key.namespace(), definition.key.name());
+    versions.map(|version| (Kind::ModuleTemplate, Key::new(namespace, &format!("{module}-{version}")))).collect()
 }
 
 /// How diagnostics call an object: `Kyma kcp-system/dev`.

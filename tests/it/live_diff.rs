@@ -418,6 +418,16 @@ async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown()
     assert!(found.contains(&"runtime create ConfigMap extra [one]".to_owned()), "{found:#?}");
     assert_eq!(report["unreached"][0]["target"], "skr/kcp-system/two", "{:#}", report["unreached"]);
     assert_eq!(report["summary"]["runtimesCompared"], 1);
+    // What is invalid comes first, and what it is about stays as it is.
+    write(&stage, "kymas/one.yaml", &stage::kyma("one", &["cache", "no-such-module"]));
+    let report = diff(&stage, &["--runtime", "kcp-system/one"]).report(3);
+    let withheld = report["held"].as_array().expect("held").iter().find(|held| held["why"] == "withheld");
+    assert_eq!(withheld.expect("withheld")["runtimes"], json!(["kcp-system/one"]));
+    assert!(
+        !lines(&report).iter().any(|line| line.contains("delete")),
+        "nothing goes while errors stand: {:#?}",
+        lines(&report)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

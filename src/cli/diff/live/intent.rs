@@ -102,6 +102,14 @@ pub(super) async fn intend(
             Err(error) => outcome.problem("kcp", &error, comparer),
         }
     }
+    outcome.held.extend(inputs.definitions.withheld.iter().map(|withheld| Held {
+        why: Why::Withheld,
+        module: if withheld.kind == Kind::Kyma { String::new() } else { withheld.key.name().to_owned() },
+        runtimes: id_runtimes(&(withheld.kind, withheld.key.clone())).into(),
+        message: format!("{} {} is withheld: {}", withheld.kind, withheld.key, withheld.message),
+        hint: Some("mend it; until then the control plane keeps its last good version".to_owned()),
+        place: Some(withheld.place.clone()),
+    }));
     refused(inputs, world, comparer, &decision, outcome).await?;
     let gone = goes(world, comparer, &decision, outcome);
     gone.iter().for_each(|id| drop(after.remove(id)));
@@ -162,20 +170,8 @@ fn declared(definition: &Definition, source: &SourceName) -> Declared {
         digest: stamped.annotation(annotation::DIGEST).unwrap_or_default().into(),
         place: definition.place.clone(),
         adopt: stamped.annotation(annotation::ADOPT) == Some("true"),
-        needs: needs(definition),
+        needs: intake::needs(definition),
     }
-}
-
-/// The ModuleTemplates that a ModuleReleaseMeta names.
-fn needs(definition: &Definition) -> Vec<Id> {
-    if definition.kind != Kind::ModuleReleaseMeta {
-        return Vec::new();
-    }
-    let spec = &definition.object.value()["spec"];
-    let channels = spec["channels"].as_array().into_iter().flatten().map(|channel| &channel["version"]);
-    let versions = channels.chain([&spec["mandatory"]["version"]]).filter_map(Value::as_str);
-    let (namespace, module) = (definition.key.namespace(), definition.key.name());
-    versions.map(|version| (Kind::ModuleTemplate, Key::new(namespace, &format!("{module}-{version}")))).collect()
 }
 
 /// The names of an object's field managers.
