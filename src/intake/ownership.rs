@@ -214,7 +214,7 @@ impl Refusal {
                 };
                 Diagnostic::error(
                     code::FOREIGN_OBJECT,
-                    format!("{object} exists in KCP and was not applied by Tidegate; its field managers are {managers}"),
+                    format!("{object} exists in KCP without the mark of a GitSource; its field managers are {managers}"),
                 )
                 .hint(format!("to take it over, annotate the definition with `{}: \"true\"`", annotation::ADOPT))
             }

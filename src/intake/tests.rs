@@ -89,7 +89,7 @@ fn a_foreign_object_is_looked_up_before_it_is_refused_by_its_managers_names() {
     world.check(&["look up Kyma/a"]);
     let known = world.with("Kyma/a", |live| live.managers = Some(Arc::from(["kubectl".to_owned(), "kim".to_owned()])));
     known.check(&[
-        "hold Kyma/a: Kyma kcp-system/a exists in KCP and was not applied by Tidegate; its field managers are kubectl, kim",
+        "hold Kyma/a: Kyma kcp-system/a exists in KCP without the mark of a GitSource; its field managers are kubectl, kim",
     ]);
 }
 
