@@ -206,6 +206,12 @@ async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
     }
 }
 
+/// Checks what a configuration names on this machine, and starts nothing.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    sources::load(config)?;
+    templates(config.templates.as_deref()).map(|_| ())
+}
+
 /// The embedded templates, with those of a folder in their place.
 fn templates(folder: Option<&Path>) -> anyhow::Result<Templates> {
     let embedded = Templates::embedded();

@@ -52,6 +52,11 @@ pub enum Error {
 /// The filter where none is given: our own changes of state, others' warnings.
 pub const FILTER: &str = "warn,tidegate=info";
 
+/// Whether a text is a log filter.
+pub fn check(filter: &str) -> Result<(), Error> {
+    EnvFilter::try_new(filter).map(|_| ()).map_err(|_| Error::Filter { filter: filter.to_owned() })
+}
+
 /// Sends logs to standard error from now on. To be called once, by `main`.
 pub fn init(filter: &str, format: Format) -> Result<(), Error> {
     let filter = EnvFilter::try_new(filter).map_err(|_| Error::Filter { filter: filter.to_owned() })?;

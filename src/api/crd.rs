@@ -34,8 +34,8 @@ pub mod pattern {
         r"^(\.|([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))*/?)$";
     /// The name of a branch or tag, without what git forbids.
     pub const GIT_REF_NAME: &str = r"^[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
-    /// A commit in full, SHA-1 or SHA-256.
-    pub const COMMIT: &str = "^([0-9a-f]{40}|[0-9a-f]{64})$";
+    /// A commit in full. Repositories with SHA-256 cannot be read.
+    pub const COMMIT: &str = "^[0-9a-f]{40}$";
     /// A duration of whole hours, minutes and seconds.
     pub const DURATION: &str = "^([0-9]+h)?([0-9]+m)?([0-9]+s)?$";
     /// Names of objects, with `*` for any characters.

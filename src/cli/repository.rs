@@ -14,7 +14,7 @@ use crate::{
     diagnostic::Diagnostics,
     git, intake,
     landscape::SourceName,
-    name::Key,
+    name::{self, Key},
     schema::Schema,
     snapshot::{Filter, Limits, Snapshot},
     template::{self, Library, Templates},
@@ -85,7 +85,11 @@ impl Repository {
 impl Counting {
     /// Reads the files of a revision, or those that lie on disk. What `previous` holds as well is not read again.
     pub(super) fn load(&self, path: &Path, rev: Option<&str>, previous: Option<&Snapshot>) -> anyhow::Result<Loaded> {
-        let place = git::locate(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for namespace in &self.namespaces {
+            name::check_subdomain(namespace).with_context(|| format!("--namespace `{}`", yaml::short(namespace)))?;
+        }
+        // Its errors name the path already.
+        let place = git::locate(path)?;
         let own_root = !place.below.is_empty() && path.join(OWN_ROOT).is_dir();
         let below = place.below.clone();
         let gitsource = self.source_file.as_deref().map(read_source).transpose()?;

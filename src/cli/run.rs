@@ -46,7 +46,9 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.print_config {
         let text = options.clone().over(Options::defaults()).to_yaml();
         // What is printed can be used.
-        Config::try_from(options)?;
+        let config = Config::try_from(options)?;
+        telemetry::check(&config.log)?;
+        crate::runtime::check(&config)?;
         io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
         return Ok(Exit::Ok);
     }

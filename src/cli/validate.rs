@@ -73,6 +73,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });
+    if files == 0 && !diagnostics.has_errors() {
+        let message = "no definitions are found: there is no YAML or JSON file";
+        let hint = "check the path, `--paths` and `ignore`";
+        diagnostics.push(Diagnostic::warning("nothing-found", message).hint(hint));
+    }
     let is_of_part = |diagnostic: &Diagnostic| match (&part, &diagnostic.place) {
         (Some(part), Some(place)) => is_below(&place.path, part),
         _ => true,

@@ -45,6 +45,8 @@ pub(super) struct FileRead {
 pub(super) struct ModuleRead {
     pub(super) diagnostics: Vec<Diagnostic>,
     pub(super) objects: Arc<ModuleObjects>,
+    /// The custom resources that it defines.
+    pub(super) schemas: super::module::object::Schemas,
 }
 
 /// A document of one of our kinds.

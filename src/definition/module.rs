@@ -1,5 +1,7 @@
 //! The objects of modules that live in git: where a ModuleTemplate says they are, and what they are.
 
+pub(super) mod object;
+
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
@@ -108,8 +110,11 @@ pub(super) fn read(
             .collect();
         diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
         let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
-        let objects = module_objects(&mut diagnostics, source.tree, texts, limits);
-        ModuleRead { diagnostics: diagnostics.sorted(), objects: Arc::new(objects) }
+        let mut documents = Vec::new();
+        let keep = |path: &Arc<str>, node: Node| documents.push((Arc::clone(path), node));
+        let objects = objects(&mut diagnostics, source.tree, texts, limits, keep);
+        let schemas = object::check(&mut diagnostics, &documents);
+        ModuleRead { diagnostics: diagnostics.sorted(), objects: Arc::new(objects), schemas }
     })
 }
 
@@ -124,6 +129,16 @@ pub fn module_objects<'a>(
     files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
     limits: &yaml::Limits,
 ) -> ModuleObjects {
+    objects(diagnostics, tree, files, limits, |_, _| {})
+}
+
+fn objects<'a>(
+    diagnostics: &mut Diagnostics,
+    tree: Oid,
+    files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
+    limits: &yaml::Limits,
+    mut keep: impl FnMut(&Arc<str>, Node),
+) -> ModuleObjects {
     let mut objects = Vec::new();
     let mut seen: HashMap<ObjectId, Place> = HashMap::new();
     for (path, bytes) in files.filter(|(path, _)| is_definition_name(path)) {
@@ -134,21 +149,23 @@ pub fn module_objects<'a>(
                 diagnostics.extend(kustomization(path, node));
                 continue;
             }
-            match document.and_then(|node| object(path, &node)) {
-                Ok(found) => match seen.get(&found.object.id()) {
-                    Some(first) => {
-                        let message = format!("{} stands in this module already, at {first}", found.object.id());
-                        let hint = "remove one of them";
-                        let diagnostic = Diagnostic::error(code::MODULE_DUPLICATE, message).hint(hint);
-                        diagnostics.push(diagnostic.at(found.place));
-                    }
-                    None => {
-                        seen.insert(found.object.id(), found.place.clone());
-                        objects.push(found);
-                    }
-                },
-                Err(diagnostic) => diagnostics.push(diagnostic),
+            let found = document.and_then(|node| Ok((object(path, &node)?, node)));
+            let (found, node) = match found {
+                Ok(found) => found,
+                Err(diagnostic) => {
+                    diagnostics.push(diagnostic);
+                    continue;
+                }
+            };
+            if let Some(first) = seen.get(&found.object.id()) {
+                let message = format!("{} stands in this module already, at {first}", found.object.id());
+                let diagnostic = Diagnostic::error(code::MODULE_DUPLICATE, message).hint("remove one of them");
+                diagnostics.push(diagnostic.at(found.place));
+                continue;
             }
+            seen.insert(found.object.id(), found.place.clone());
+            objects.push(found);
+            keep(path, node);
         }
     }
     ModuleObjects { tree, objects }

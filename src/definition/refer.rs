@@ -147,8 +147,11 @@ impl<'a> Work<'a> {
             }
             let errors = read.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
             if let Some(first) = read.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
-                let message =
-                    format!("{errors} of the module's documents cannot be applied, the first at {}", place_text(first));
+                let message = format!(
+                    "the module's objects have {errors} {}, the first at {}",
+                    if errors == 1 { "error" } else { "errors" },
+                    place_text(first)
+                );
                 let diagnostic = Diagnostic::error(code::MODULE_BROKEN, message);
                 self.refuse(
                     &id,
@@ -161,6 +164,11 @@ impl<'a> Work<'a> {
                 let hint = "objects are read from files that end in `.yaml`, `.yml` or `.json`";
                 self.refuse(&id, Diagnostic::error(code::MODULE_EMPTY, message).hint(hint).at(place.clone()));
                 continue;
+            }
+            if let Some(definition) = self.good.get(&id).cloned() {
+                for diagnostic in default_resource(&definition, &read.schemas) {
+                    self.refuse(&id, diagnostic);
+                }
             }
             modules.entry(source.tree).or_insert_with(|| Arc::clone(&read.objects));
             if let Some(definition) = self.good.get(&id) {
@@ -313,6 +321,19 @@ impl<'a> Work<'a> {
     fn of_kind(&self, kind: Kind) -> Vec<Arc<Definition>> {
         self.good.iter().filter(|((of, _), _)| *of == kind).map(|(_, definition)| Arc::clone(definition)).collect()
     }
+}
+
+/// What the definition that comes with a module says of its default resource.
+fn default_resource(template: &Definition, schemas: &module::object::Schemas) -> Vec<Diagnostic> {
+    let Some(data) = template.object.value().pointer("/spec/data") else { return Vec::new() };
+    let diagnostic = |(path, message): (Vec<PathPart>, String)| {
+        let path: Vec<PathPart> = ["spec".into(), "data".into()].into_iter().chain(path).collect();
+        let hint = "the module's own CustomResourceDefinition does not accept it";
+        Diagnostic::error(code::MODULE_OBJECT, format!("default resource: {message}"))
+            .hint(hint)
+            .at(at(template, &path))
+    };
+    module::object::default_resource(schemas, data).into_iter().map(diagnostic).collect()
 }
 
 /// The ModuleTemplate of a version that a release offers.

@@ -27,7 +27,7 @@ spec:
   channels:
   - {channel: regular, version: 1.0.0}
 ";
-const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cache}\n";
+const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cache, namespace: kyma-system}\n";
 
 fn kyma(name: &str, channel: &str) -> String {
     format!(

@@ -46,6 +46,7 @@ fn named(text: &str, namespace: &str) -> anyhow::Result<GitSource> {
     };
     // Says what is wrong with a URL without repeating it: it may hold a password.
     let url: git::Url = place.parse().context("the repository cannot be understood")?;
+    anyhow::ensure!(url.is_encrypted(), "http:// is not encrypted; use https://");
     let (url, paths, branch, base) = match url.path() {
         None => (place.to_owned(), Vec::new(), branch, place.to_owned()),
         Some(path) => {

@@ -238,7 +238,9 @@ fn no_value_of_a_definition_is_a_command() {
     let text = repository.read(config).unwrap();
     let evil = "\n  evil: |\n    ::error file=a::injected\n    ##[error]injected\n    ```\n    </details> <img src=x> @everyone\n    \
                 \u{2028}::warning::injected\n";
-    repository.write(config, &text.replacen("data:\n", &format!("data:{}", evil.trim_end_matches(' ')), 1)).unwrap();
+    repository
+        .write(config, &text.replacen("\ndata:\n", &format!("\ndata:{}", evil.trim_end_matches(' ')), 1))
+        .unwrap();
     for format in ["text", "markdown", "json", "sarif", "github", "gitlab", "junit"] {
         let (out, errors, exit) = diff(&repository, &["-o", format]);
         assert_eq!(exit, 1, "{errors}");

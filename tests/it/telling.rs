@@ -275,7 +275,7 @@ async fn users_see_as_events_what_concerns_them_and_see_it_once() {
 
 /// Values that stand in files with Secrets, in as many ways to break one, and must be told nowhere. Each is a word of its
 /// own, so that a failure names the file.
-const BROKEN: [(&str, &str); 12] = [
+const BROKEN: [(&str, &str); 13] = [
     (
         "broken/escape.yaml",
         "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData:\n  token: \"pl4nt-escape\\q\"\n",
@@ -312,23 +312,18 @@ const BROKEN: [(&str, &str); 12] = [
         "modules/leak/1.0.0/objects/secret.yaml",
         "apiVersion: v1\nkind: Secret\nmetadata: {name: leak, namespace: kyma-system}\nstringData:\n  token: pl4nt-module: more\n",
     ),
+    (
+        "modules/leak/1.0.0/objects/shapes.yaml",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: shapes, namespace: kyma-system}\ndata: {token: 'pl4nt not base64!'}\nstringData: {token: [pl4nt-items]}\n",
+    ),
 ];
 
 /// Secrets that are well written and that the API server of a runtime refuses.
 const REFUSED: &str = "apiVersion: v1
 kind: Secret
-metadata: {name: vault-text, namespace: kyma-system}
-stringData: pl4nt-text
----
-apiVersion: v1
-kind: Secret
-metadata: {name: vault-list, namespace: kyma-system}
-stringData: {token: [pl4nt-items]}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: vault-base64, namespace: kyma-system}
-data: {token: 'pl4nt not base64!'}
+metadata: {name: vault-tls, namespace: kyma-system}
+type: kubernetes.io/tls
+stringData: {token: pl4nt-text}
 ---
 apiVersion: v1
 kind: Secret

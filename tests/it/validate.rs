@@ -110,6 +110,34 @@ spec:
     ),
 ];
 
+const CRD: &str = "\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: caches.example.com
+spec:
+  group: example.com
+  scope: Namespaced
+  names:
+    kind: Cache
+    plural: caches
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            required: [size]
+            properties:
+              size:
+                type: integer
+                minimum: 1
+";
+
 impl Folder {
     fn good() -> Folder {
         let folder = Folder { root: tempfile::tempdir().unwrap(), arguments: Vec::new() };
@@ -364,6 +392,21 @@ cases! {
     module_object_without_kind => good().edit(OBJECTS, "kind: ConfigMap\n", "");
     module_with_a_kustomization => good().file("modules/cache/1.0.0/objects/kustomization.yaml", "resources: [config.yaml]\nnamePrefix: prod-\n");
     module_with_a_list_of_files => good().file("modules/cache/1.0.0/objects/kustomization.yaml", "resources: [config.yaml]\n");
+    module_objects_that_no_server_accepts => good().file("modules/cache/1.0.0/objects/more.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata:\n  name: D_d\n  labels:\n    a: b c\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: more\n  namespace: a\ndata:\n  a: 5\n");
+    module_object_without_namespace => good().file("modules/cache/1.0.0/objects/more.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: more\n");
+    module_secret_that_is_not_base64 => good().file("modules/cache/1.0.0/objects/more.yaml",
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: more\n  namespace: a\ndata:\n  a: TOPHUSH!\n  b: 5\n  c: YQ==\nstringData:\n  d: [1]\n");
+    module_crd_broken => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD.replace("caches.example.com", "cache.example.com")
+        .replace("Namespaced", "namespaced").replace("storage: true", "storage: false").replace("type: integer", "type: int").replace("required:", "require:"));
+    module_crd_without_schema => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD.replace("    schema:", "    shema:"));
+    module_custom_resource => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD).file("modules/cache/1.0.0/objects/cr.yaml",
+        "apiVersion: example.com/v1\nkind: Cache\nmetadata:\n  name: a\n  namespace: b\nspec:\n  size: big\n  colour: red\n");
+    module_default_resource => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD).edit(TEMPLATE, "  version: 1.0.0\n",
+        "  version: 1.0.0\n  data:\n    apiVersion: example.com/v1\n    kind: Cache\n    metadata:\n      name: a\n    spec:\n      size: -1\n");
+    good_module_with_a_crd => good().file("modules/cache/1.0.0/objects/crd.yaml", CRD).file("modules/cache/1.0.0/objects/cr.yaml",
+        "apiVersion: example.com/v1\nkind: Cache\nmetadata:\n  name: a\n  namespace: b\nspec:\n  size: 3\n").file("modules/cache/1.0.0/objects/role.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: example:cache\nrules: []\n");
     module_object_list => good().file("modules/cache/1.0.0/objects/list.yaml", "apiVersion: v1\nkind: List\nitems: []\n");
     module_object_twice => good().file("modules/cache/1.0.0/objects/more.yaml", GOOD[1].1);
     module_with_a_definition => good().file("modules/cache/1.0.0/objects/kyma.yaml", GOOD[3].1.replace("dev", "more"));
@@ -420,6 +463,15 @@ fn a_path_that_is_not_there_is_one_sentence() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_folder_without_definitions_is_told_of() {
+    let folder = Folder { root: tempfile::tempdir().unwrap(), arguments: Vec::new() };
+    let (text, exit) = folder.run(&[]);
+    assert!(text.starts_with("warning[nothing-found]: ") && exit == 0, "{text}");
+    let (text, exit) = folder.run(&["--namespace", "A B"]);
+    assert!(text.starts_with("error: --namespace `A B`: ") && exit == 2, "{text}");
 }
 
 #[test]

@@ -219,7 +219,12 @@ impl Check<'_> {
                 continue;
             }
             let hint = violation.hint.as_deref().unwrap_or("an API server would refuse it");
-            self.error(&violation.path, sentence(&violation), hint);
+            let (line, column) = match violation.kind {
+                ViolationKind::UnknownField { .. } => self.node.key_position(&violation.path),
+                _ => self.node.position(&violation.path),
+            };
+            let place = Place::at(self.path, line, column);
+            self.out.push(Diagnostic::error(code::MODULE_OBJECT, sentence(&violation)).hint(hint).at(place));
         }
     }
 
