@@ -320,16 +320,10 @@ impl Check<'_> {
     }
 
     fn compile(&mut self, schema: &Node, path: &[PathPart]) -> Option<Schema> {
-        let props = match serde_json::from_value::<JSONSchemaProps>(schema.to_json()) {
-            Ok(props) => props,
-            Err(_) => {
-                self.error(
-                    path,
-                    "this is no schema: one of its keywords has a value of a wrong type",
-                    "compare it with the documentation",
-                );
-                return None;
-            }
+        let Ok(props) = serde_json::from_value::<JSONSchemaProps>(schema.to_json()) else {
+            let message = "this is no schema: one of its keywords has a value of a wrong type";
+            self.error(path, message, "compare it with the documentation of CustomResourceDefinitions");
+            return None;
         };
         match Schema::compile(&props) {
             Ok(schema) => Some(schema),
