@@ -995,6 +995,11 @@ impl Daemon {
         let limits = queue::Limits { running_max: 8, subjects_max: 100_000, interval: Duration::from_secs(60) };
         let queue = Queue::new(Subject::lane, limits);
         let stores = Stores::new(queue.clone());
+        // Work of a former daemon that reads from git ends a moment after its tasks.
+        let open = eventually("the former daemon lets go of its state", SOON, async || {
+            git::State::open(state).map_err(|error| error.to_string())
+        })
+        .await;
         let (recorder, writer) = events::recorder("test");
         let context = Arc::new(Context {
             pool: Pool::new(Arc::clone(&kcp), Limits::default(), None),
@@ -1008,7 +1013,7 @@ impl Daemon {
             allow_local_sources: allow_local,
             resync: Duration::from_secs(3600),
             library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
-            sources: SourceRegistry::new(git::State::open(state).unwrap()),
+            sources: SourceRegistry::new(open),
             runtimes: Default::default(),
             bases: Default::default(),
             modules: Default::default(),
