@@ -31,6 +31,7 @@ mod near;
 mod paths;
 mod refer;
 mod secret;
+mod stored;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +41,7 @@ use std::{
 };
 
 pub use self::{
-    file::Cache,
+    file::{Cache, Done, Piece},
     module::{ModuleObjects, ModuleSource, SourceObject, module_objects},
     secret::mentions_secret,
 };
@@ -49,7 +50,7 @@ use crate::{
     name::Key,
     object::{Digest, Object},
     revision::Oid,
-    snapshot::{Snapshot, is_below, is_definition_name},
+    snapshot::{File, Snapshot, is_definition_name},
     yaml,
 };
 
@@ -269,15 +270,23 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
 fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
     cache.begin(options);
     let selection = paths::Selection::new(diagnostics, snapshot, options);
-    let covered = snapshot.files.iter().filter(|(path, file)| {
-        // A link or a submodule may stand for a folder of definitions, whatever its name.
-        if file.text().is_some() { selection.takes(path) } else { selection.covers(path) }
-    });
-    let reads: Vec<(&Arc<str>, Arc<file::FileRead>)> =
-        covered.map(|(path, file)| (path, cache.file(path, file, options))).collect();
-    let (sources, module_paths) = module_sources(snapshot, &reads);
-    let is_of_module = |path: &str| module_paths.iter().any(|folder| is_below(path, folder));
-    let own: Vec<_> = reads.iter().filter(|(path, _)| !is_of_module(path)).collect();
+    let files = Files::of(snapshot, &selection);
+    let mut reads: Vec<(&Arc<str>, Arc<file::FileRead>)> =
+        files.naming.iter().map(|(path, file)| (*path, cache.file(path, file, options))).collect();
+    let (mut sources, mut module_paths) = module_sources(snapshot, &reads);
+    // What lies below a module path is read as objects of that module, and only so.
+    let rest = files.rest.iter().filter(|(path, _)| !is_of_module(&module_paths, path));
+    reads.extend(rest.map(|(path, file)| (*path, cache.file(path, file, options))).collect::<Vec<_>>());
+    reads.sort_by_key(|(path, _)| *path);
+    let mut named = reads.iter().flat_map(|(_, read)| &read.candidates).filter_map(|one| one.module_path.as_ref());
+    if named.any(|(_, place)| !files.is_naming(&place.path)) {
+        // The annotation may be written in a way that a search for its text does not find. Then everything is read first.
+        let all = files.naming.iter().chain(&files.rest);
+        reads = all.map(|(path, file)| (*path, cache.file(path, file, options))).collect();
+        reads.sort_by_key(|(path, _)| *path);
+        (sources, module_paths) = module_sources(snapshot, &reads);
+    }
+    let own: Vec<_> = reads.iter().filter(|(path, _)| !is_of_module(&module_paths, path)).collect();
     for (_, read) in &own {
         diagnostics.extend(read.diagnostics.iter().cloned());
     }
@@ -286,6 +295,65 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     let files = own.iter().filter(|(path, _)| is_definition_name(path)).count();
     cache.end();
     Definitions { files, ..definitions }
+}
+
+/// The next pieces of work that [`read`] would do, for whoever has several threads: do them in any order, give the results
+/// to [`Cache::take`], and ask again until there are none.
+pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options) -> Vec<Piece<'a>> {
+    cache.expect(options);
+    let selection = paths::Selection::new(&mut Diagnostics::default(), snapshot, options);
+    let files = Files::of(snapshot, &selection);
+    let missing = |files: &[(&'a Arc<str>, &'a File)]| -> Vec<Piece<'a>> {
+        let missing = files.iter().filter(|(path, file)| cache.known_file(path, file).is_none());
+        missing.map(|(path, file)| Piece::file(path, file, options)).collect()
+    };
+    let naming = missing(&files.naming);
+    if !naming.is_empty() {
+        return naming;
+    }
+    let reads: Vec<(&Arc<str>, Arc<file::FileRead>)> =
+        files.naming.iter().filter_map(|(path, file)| Some((*path, cache.known_file(path, file)?))).collect();
+    let (sources, module_paths) = module_sources(snapshot, &reads);
+    let rest: Vec<_> = files.rest.iter().filter(|(path, _)| !is_of_module(&module_paths, path)).copied().collect();
+    let mut pieces = missing(&rest);
+    let sources: BTreeMap<String, ModuleSource> =
+        sources.into_values().filter_map(Result::ok).map(|source| (source.path.clone(), source)).collect();
+    let unread = sources.into_values().filter(|source| !cache.knows_module(&source.path, source.tree));
+    pieces.extend(unread.map(|source| Piece::module(snapshot, source, &options.limits)));
+    pieces
+}
+
+/// The files that are read for definitions, in the order of paths.
+struct Files<'a> {
+    /// Those that may name a module path.
+    naming: Vec<(&'a Arc<str>, &'a File)>,
+    /// All others.
+    rest: Vec<(&'a Arc<str>, &'a File)>,
+}
+
+impl<'a> Files<'a> {
+    fn of(snapshot: &'a Snapshot, selection: &paths::Selection) -> Files<'a> {
+        let covered = snapshot.files.iter().filter(|(path, file)| {
+            // A link or a submodule may stand for a folder of definitions, whatever its name.
+            if file.text().is_some() { selection.takes(path) } else { selection.covers(path) }
+        });
+        let (naming, rest) = covered.partition(|(_, file)| {
+            let text = file.text().and_then(|bytes| std::str::from_utf8(bytes).ok());
+            text.is_some_and(|text| text.contains(crate::api::names::annotation::MODULE_PATH))
+        });
+        Files { naming, rest }
+    }
+
+    fn is_naming(&self, path: &str) -> bool {
+        self.naming.binary_search_by(|(naming, _)| (***naming).cmp(path)).is_ok()
+    }
+}
+
+/// Whether a file lies at or below one of the paths.
+fn is_of_module(module_paths: &BTreeSet<String>, path: &str) -> bool {
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    !module_paths.is_empty()
+        && (module_paths.contains("") || ends.into_iter().any(|end| module_paths.contains(&path[..end])))
 }
 
 /// By the place of its annotation, where each module in git lives, or why that cannot be used.
@@ -299,7 +367,7 @@ fn module_sources(snapshot: &Snapshot, reads: &[(&Arc<str>, Arc<file::FileRead>)
     let (mut sources, mut module_paths) = (BTreeMap::new(), BTreeSet::new());
     for candidate in reads.iter().flat_map(|(_, read)| &read.candidates) {
         let Some((written, place)) = &candidate.module_path else { continue };
-        if module_paths.iter().any(|folder: &String| is_below(&place.path, folder)) {
+        if is_of_module(&module_paths, &place.path) {
             continue;
         }
         let located = module::locate(snapshot, place, written);

@@ -209,6 +209,16 @@ impl Digest {
         Digest(Sha256::digest(bytes).into())
     }
 
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// From [`Digest::as_bytes`].
+    pub fn from_bytes(bytes: [u8; 32]) -> Digest {
+        Digest(bytes)
+    }
+
     /// The first 16 hexadecimal digits: enough for annotations and names.
     pub fn short(&self) -> String {
         let mut text = self.to_string();

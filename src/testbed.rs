@@ -12,6 +12,7 @@ mod build;
 mod certificates;
 mod guard;
 mod kubeconfig;
+pub mod landscape;
 mod objects;
 mod poll;
 mod ports;

@@ -3,30 +3,30 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use super::{Allow, Definition, Kind, ModuleObjects, Options, check, code};
+use super::{Allow, Definition, Kind, ModuleObjects, ModuleSource, Options, check, code, module};
 use crate::{
     diagnostic::{Diagnostic, Place},
     name::Key,
     revision::Oid,
-    snapshot::{Content, File},
+    snapshot::{Content, File, Snapshot},
     yaml::{self, ParseError, ParseErrorKind},
 };
 
 /// Parse results of the files that the last snapshot had; nothing older is kept.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Cache {
     /// What the results depend on beside the files.
-    basis: Option<Basis>,
-    files: HashMap<(Arc<str>, Oid), Arc<FileRead>>,
+    pub(super) basis: Option<Basis>,
+    pub(super) files: HashMap<(Arc<str>, Oid), Arc<FileRead>>,
     files_before: HashMap<(Arc<str>, Oid), Arc<FileRead>>,
-    modules: HashMap<(String, Oid), Arc<ModuleRead>>,
+    pub(super) modules: HashMap<(String, Oid), Arc<ModuleRead>>,
     modules_before: HashMap<(String, Oid), Arc<ModuleRead>>,
     parsed: usize,
 }
 
 /// The options that decide what becomes of a single file.
 #[derive(Clone, Debug, PartialEq)]
-struct Basis {
+pub(super) struct Basis {
     strict: bool,
     allow: Allow,
     namespaces: Vec<String>,
@@ -75,18 +75,54 @@ impl Cache {
 
     /// Begins a pass: what it does not ask for is forgotten at its end.
     pub(super) fn begin(&mut self, options: &Options) {
-        let basis = Basis {
-            strict: options.strict,
-            allow: options.allow.clone(),
-            namespaces: options.namespaces.clone(),
-            limits: options.limits,
-        };
+        let basis = Basis::of(options);
         self.files_before = mem::take(&mut self.files);
         self.modules_before = mem::take(&mut self.modules);
         if self.basis.as_ref() != Some(&basis) {
             self.files_before.clear();
             self.modules_before.clear();
             self.basis = Some(basis);
+        }
+    }
+
+    /// Forgets everything if it was made with other options.
+    pub(super) fn expect(&mut self, options: &Options) {
+        let basis = Basis::of(options);
+        if self.basis.as_ref() != Some(&basis) {
+            *self = Cache { basis: Some(basis), parsed: self.parsed, ..Cache::default() };
+        }
+    }
+
+    /// What is known of a file between passes.
+    pub(super) fn known_file(&self, path: &Arc<str>, file: &File) -> Option<Arc<FileRead>> {
+        self.files.get(&(Arc::clone(path), file.id)).cloned()
+    }
+
+    /// Whether the files of a module are known between passes.
+    pub(super) fn knows_module(&self, path: &str, tree: Oid) -> bool {
+        self.modules.contains_key(&(path.to_owned(), tree))
+    }
+
+    /// Takes what another one knows besides.
+    pub fn merge(&mut self, other: Cache) {
+        for (key, read) in other.files {
+            self.files.entry(key).or_insert(read);
+        }
+        for (key, read) in other.modules {
+            self.modules.entry(key).or_insert(read);
+        }
+    }
+
+    /// Takes the result of a piece of work that [`super::ahead`] asked for.
+    pub fn take(&mut self, done: Done) {
+        match done.0 {
+            Outcome::File(path, id, read) => {
+                self.parsed += 1;
+                self.files.insert((path, id), Arc::new(read));
+            }
+            Outcome::Module(path, tree, read) => {
+                self.modules.insert((path, tree), Arc::new(read));
+            }
         }
     }
 
@@ -99,6 +135,9 @@ impl Cache {
     /// What a file says.
     pub(super) fn file(&mut self, path: &Arc<str>, file: &File, options: &Options) -> Arc<FileRead> {
         let key = (Arc::clone(path), file.id);
+        if let Some(read) = self.files.get(&key) {
+            return Arc::clone(read);
+        }
         let known = self.files_before.remove(&key);
         let read = known.unwrap_or_else(|| {
             self.parsed += 1;
@@ -117,6 +156,55 @@ impl Cache {
         let read = self.modules_before.remove(&key).unwrap_or_else(|| Arc::new(read()));
         self.modules.insert(key, Arc::clone(&read));
         read
+    }
+}
+
+/// A piece of work for a [`Cache`]. It depends on nothing else, so pieces may be done on several threads.
+pub struct Piece<'a>(Work<'a>);
+
+enum Work<'a> {
+    File(&'a Arc<str>, &'a File, &'a Options),
+    Module(&'a Snapshot, ModuleSource, &'a yaml::Limits),
+}
+
+/// The result of a [`Piece`].
+pub struct Done(Outcome);
+
+enum Outcome {
+    File(Arc<str>, Oid, FileRead),
+    Module(String, Oid, ModuleRead),
+}
+
+impl<'a> Piece<'a> {
+    pub(super) fn file(path: &'a Arc<str>, file: &'a File, options: &'a Options) -> Piece<'a> {
+        Piece(Work::File(path, file, options))
+    }
+
+    pub(super) fn module(snapshot: &'a Snapshot, source: ModuleSource, limits: &'a yaml::Limits) -> Piece<'a> {
+        Piece(Work::Module(snapshot, source, limits))
+    }
+
+    /// Does it.
+    pub fn run(&self) -> Done {
+        Done(match &self.0 {
+            Work::File(path, file, options) => {
+                Outcome::File(Arc::clone(path), file.id, read(path, &file.content, options))
+            }
+            Work::Module(snapshot, source, limits) => {
+                Outcome::Module(source.path.clone(), source.tree, module::parse(snapshot, source, limits))
+            }
+        })
+    }
+}
+
+impl Basis {
+    pub(super) fn of(options: &Options) -> Basis {
+        Basis {
+            strict: options.strict,
+            allow: options.allow.clone(),
+            namespaces: options.namespaces.clone(),
+            limits: options.limits,
+        }
     }
 }
 

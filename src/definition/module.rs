@@ -102,20 +102,21 @@ pub(super) fn read(
     source: &ModuleSource,
     limits: &yaml::Limits,
 ) -> Arc<ModuleRead> {
-    cache.module(&source.path, source.tree, || {
-        let mut diagnostics = Diagnostics::default();
-        let files: Vec<_> = snapshot
-            .below(&source.path)
-            .filter(|(path, file)| is_definition_name(path) || file.text().is_none())
-            .collect();
-        diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
-        let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
-        let mut documents = Vec::new();
-        let keep = |path: &Arc<str>, node: Node| documents.push((Arc::clone(path), node));
-        let objects = objects(&mut diagnostics, source.tree, texts, limits, keep);
-        let schemas = object::check(&mut diagnostics, &documents);
-        ModuleRead { diagnostics: diagnostics.sorted(), objects: Arc::new(objects), schemas }
-    })
+    cache.module(&source.path, source.tree, || parse(snapshot, source, limits))
+}
+
+/// Reads the objects of a module.
+pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, limits: &yaml::Limits) -> ModuleRead {
+    let mut diagnostics = Diagnostics::default();
+    let files: Vec<_> =
+        snapshot.below(&source.path).filter(|(path, file)| is_definition_name(path) || file.text().is_none()).collect();
+    diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
+    let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
+    let mut documents = Vec::new();
+    let keep = |path: &Arc<str>, node: Node| documents.push((Arc::clone(path), node));
+    let objects = objects(&mut diagnostics, source.tree, texts, limits, keep);
+    let schemas = object::check(&mut diagnostics, &documents);
+    ModuleRead { diagnostics: diagnostics.sorted(), objects: Arc::new(objects), schemas }
 }
 
 /// Reads the objects of a module from its YAML and JSON files, which must come in path order.

@@ -18,6 +18,9 @@ struct Position {
     key: (u32, u32),
 }
 
+/// Bytes of one position in [`Positions::to_bytes`].
+const POSITION_BYTES: usize = 24;
+
 impl Positions {
     /// Of a tree.
     pub fn of(node: &Node) -> Positions {
@@ -35,6 +38,36 @@ impl Positions {
         }
         let parents = (0..path.len()).rev().map(|end| &path[..end]);
         parents.filter_map(|parent| self.find(parent)).map(|position| position.key).next().unwrap_or((1, 1))
+    }
+
+    /// Bytes that [`Positions::from_bytes`] reads.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let numbers = |position: &Position| {
+            let Position { value, key, .. } = position;
+            [value.0, value.1, key.0, key.1]
+        };
+        let mut bytes = Vec::with_capacity(self.0.len() * POSITION_BYTES);
+        for position in &self.0 {
+            bytes.extend_from_slice(&position.path.to_le_bytes());
+            numbers(position).iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// From [`Positions::to_bytes`]; `None` if they are none.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Positions> {
+        let (chunks, rest) = bytes.as_chunks::<POSITION_BYTES>();
+        let number = |chunk: &[u8], at: usize| Some(u32::from_le_bytes(chunk.get(at..at + 4)?.try_into().ok()?));
+        let position = |chunk: &[u8; POSITION_BYTES]| {
+            let path = u64::from_le_bytes(chunk.first_chunk::<8>().copied()?);
+            Some(Position {
+                path,
+                value: (number(chunk, 8)?, number(chunk, 12)?),
+                key: (number(chunk, 16)?, number(chunk, 20)?),
+            })
+        };
+        let positions: Option<Box<[Position]>> = chunks.iter().map(position).collect();
+        positions.filter(|_| rest.is_empty()).map(Positions)
     }
 
     fn find(&self, path: &[PathPart]) -> Option<&Position> {

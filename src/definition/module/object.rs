@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     definition::code,
     diagnostic::{Diagnostic, Diagnostics, Place},
-    object::{DisplayPath, PathPart},
+    object::{DisplayPath, Object, PathPart},
     schema::{Schema, Violation, ViolationKind},
     yaml::{self, Node, NodeValue},
 };
@@ -147,6 +147,28 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
                 check.texts("binaryData", true);
             }
             _ => {}
+        }
+    }
+    schemas
+}
+
+/// The schemas that a module defines in which [`check`] has found nothing wrong.
+pub(in crate::definition) fn schemas<'a>(objects: impl Iterator<Item = &'a Object>) -> Schemas {
+    let mut schemas = Schemas::new();
+    for object in objects {
+        let id = object.id();
+        if (&*id.group, &*id.kind) != (CRD_GROUP, "CustomResourceDefinition") {
+            continue;
+        }
+        let text = |pointer| object.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let versions = object.value().pointer("/spec/versions").and_then(Value::as_array);
+        for version in versions.into_iter().flatten() {
+            let schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
+            let props = serde_json::from_value::<JSONSchemaProps>(schema).ok();
+            let name = version.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if let Some(schema) = props.and_then(|props| Schema::compile(&props).ok()) {
+                schemas.insert((text("/spec/group"), name, text("/spec/names/kind")), schema);
+            }
         }
     }
     schemas

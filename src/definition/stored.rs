@@ -1,0 +1,270 @@
+//! A cache as bytes, for a later process: checked files that had nothing wrong in them.
+//!
+//! What has a diagnostic is parsed again, and what may hold a Secret is never written: nothing secret leaves the process
+//! in clear. Bytes that are damaged, of another version or made with other options are no cache; whoever reads them parses
+//! everything, and the result is the same.
+
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{
+    Cache, Definition, Kind, ModuleObjects, Options, SourceObject,
+    file::{Basis, Candidate, FileRead, ModuleRead},
+    module::object,
+};
+use crate::{
+    api,
+    diagnostic::Place,
+    name::Key,
+    object::{Digest, Object},
+    revision::Oid,
+    yaml::Positions,
+};
+
+/// Begins every file, and changes with the format.
+const MAGIC: &[u8; 8] = b"tgdefs01";
+/// What stands in texts that may belong to a Secret, however they are nested.
+const SECRET: &str = "Secret";
+
+impl Cache {
+    /// Bytes that [`Cache::from_bytes`] reads. Equal caches give equal bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer(Vec::new());
+        let mut files: Vec<_> = self.files.iter().filter(|(_, read)| may_store(read)).collect();
+        files.sort_by_key(|(key, _)| *key);
+        writer.number(files.len());
+        for ((path, id), read) in files {
+            writer.text(path);
+            writer.0.extend_from_slice(id.as_bytes());
+            writer.number(read.candidates.len());
+            read.candidates.iter().for_each(|candidate| writer.candidate(candidate));
+        }
+        let mut modules: Vec<_> = self.modules.iter().filter(|(_, read)| may_store_module(read)).collect();
+        modules.sort_by_key(|(key, _)| *key);
+        writer.number(modules.len());
+        for ((path, tree), read) in modules {
+            writer.text(path);
+            writer.0.extend_from_slice(tree.as_bytes());
+            writer.number(read.objects.objects.len());
+            for source in &read.objects.objects {
+                writer.place(&source.place);
+                writer.json(source.object.value());
+            }
+        }
+        let basis = self.basis.as_ref().map(version).unwrap_or_default();
+        let header = [MAGIC.as_slice(), &basis.to_le_bytes(), &checksum(&writer.0).to_le_bytes()].concat();
+        [header, writer.0].concat()
+    }
+
+    /// From bytes that were made with the same options by the same version; `None` for all others.
+    pub fn from_bytes(bytes: &[u8], options: &Options) -> Option<Cache> {
+        let basis = Basis::of(options);
+        let mut reader = Reader(bytes);
+        let header = (reader.take(MAGIC.len())?, reader.long()?, reader.long()?);
+        if header != (MAGIC.as_slice(), version(&basis), checksum(reader.0)) {
+            return None;
+        }
+        let mut cache = Cache::default();
+        cache.basis = Some(basis);
+        for _ in 0..reader.number()? {
+            let path: Arc<str> = reader.text()?.into();
+            let id = reader.id()?;
+            let candidates = (0..reader.number()?).map(|_| reader.candidate(&path)).collect::<Option<_>>()?;
+            let read = FileRead { diagnostics: Vec::new(), candidates };
+            cache.files.insert((path, id), Arc::new(read));
+        }
+        for _ in 0..reader.number()? {
+            let (path, tree) = (reader.text()?.to_owned(), reader.id()?);
+            let mut last: Arc<str> = "".into();
+            let objects = (0..reader.number()?).map(|_| reader.source(&mut last)).collect::<Option<_>>()?;
+            let objects = Arc::new(ModuleObjects { tree, objects });
+            let schemas = object::schemas(objects.objects.iter().map(|source| &source.object));
+            let read = ModuleRead { diagnostics: Vec::new(), objects, schemas };
+            cache.modules.insert((path, tree), Arc::new(read));
+        }
+        reader.0.is_empty().then_some(cache)
+    }
+}
+
+/// What the contents depend on beside the files: our version, the schemas and the options.
+fn version(basis: &Basis) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    env!("CARGO_PKG_VERSION").hash(&mut hasher);
+    let crds = Kind::ALL.iter().filter_map(|kind| api::crd(kind.as_str()));
+    crds.for_each(|crd| serde_json::to_string(&crd).unwrap_or_default().hash(&mut hasher));
+    format!("{basis:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Finds damage; it protects from nobody.
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+fn may_store(read: &FileRead) -> bool {
+    let good = |candidate: &Candidate| {
+        candidate.problem.is_none()
+            && candidate.definition.as_ref().is_some_and(|definition| !mentions_secret(definition.object.value()))
+    };
+    read.diagnostics.is_empty() && read.candidates.iter().all(good)
+}
+
+fn may_store_module(read: &ModuleRead) -> bool {
+    read.diagnostics.is_empty() && !read.objects.objects.iter().any(|source| mentions_secret(source.object.value()))
+}
+
+fn mentions_secret(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(SECRET),
+        Value::Array(items) => items.iter().any(mentions_secret),
+        Value::Object(map) => map.iter().any(|(key, value)| key.contains(SECRET) || mentions_secret(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+struct Writer(Vec<u8>);
+
+/// Reads from the front; `None` as soon as something is not as it was written.
+struct Reader<'a>(&'a [u8]);
+
+// === impl Writer ===
+
+impl Writer {
+    fn number(&mut self, number: usize) {
+        self.0.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    fn key(&mut self, key: &Key) {
+        self.text(key.namespace());
+        self.text(key.name());
+    }
+
+    fn place(&mut self, place: &Place) {
+        self.text(&place.path);
+        self.number(place.line as usize);
+        self.number(place.column as usize);
+    }
+
+    fn json(&mut self, value: &Value) {
+        self.text(&value.to_string());
+    }
+
+    fn candidate(&mut self, candidate: &Candidate) {
+        let Some(definition) = &candidate.definition else { return };
+        self.text(candidate.kind.as_str());
+        self.key(&candidate.key);
+        self.number(candidate.place.line as usize);
+        self.number(candidate.place.column as usize);
+        self.number(usize::from(candidate.needs_descriptor));
+        self.number(usize::from(candidate.module_path.is_some()));
+        if let Some((path, place)) = &candidate.module_path {
+            self.text(path);
+            self.number(place.line as usize);
+            self.number(place.column as usize);
+        }
+        self.0.extend_from_slice(definition.digest.as_bytes());
+        self.bytes(&definition.fields.to_bytes());
+        self.json(definition.object.value());
+    }
+}
+
+// === impl Reader ===
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn long(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn short(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn number(&mut self) -> Option<usize> {
+        self.short()?.try_into().ok()
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.number()?;
+        self.take(length)
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    fn id(&mut self) -> Option<Oid> {
+        Some(Oid::new(self.take(20)?.try_into().ok()?))
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        Some(Key::new(self.text()?, self.text()?))
+    }
+
+    fn at(&mut self, path: &Arc<str>) -> Option<Place> {
+        Some(Place::at(path, self.short()?, self.short()?))
+    }
+
+    fn object(&mut self) -> Option<Object> {
+        Object::new(serde_json::from_slice(self.bytes()?).ok()?).ok()
+    }
+
+    fn candidate(&mut self, path: &Arc<str>) -> Option<Candidate> {
+        let kind: Kind = self.text()?.parse().ok()?;
+        let key = self.key()?;
+        let place = self.at(path)?;
+        let needs_descriptor = self.number()? != 0;
+        let module_path = match self.number()? {
+            0 => None,
+            _ => Some((self.text()?.to_owned(), self.at(path)?)),
+        };
+        let digest = Digest::from_bytes(self.take(32)?.try_into().ok()?);
+        let fields = Arc::new(Positions::from_bytes(self.bytes()?)?);
+        let object = self.object()?;
+        let definition =
+            Definition { kind, key: key.clone(), place: place.clone(), object, digest, module: None, fields };
+        Some(Candidate {
+            kind,
+            key,
+            meant: None,
+            place,
+            problem: None,
+            definition: Some(Arc::new(definition)),
+            module_path,
+            needs_descriptor,
+        })
+    }
+
+    /// An object of a module; `last` is the file of the one before, which it most likely shares.
+    fn source(&mut self, last: &mut Arc<str>) -> Option<SourceObject> {
+        let path = self.text()?;
+        if **last != *path {
+            *last = path.into();
+        }
+        let place = self.at(last)?;
+        Some(SourceObject { place, object: self.object()? })
+    }
+}
+
+#[cfg(test)]
+mod tests;
