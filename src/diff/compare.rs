@@ -88,6 +88,8 @@ pub struct Request<'a> {
     pub settings: &'a Settings,
     /// What masks values of Secrets.
     pub mask: &'a MaskKey,
+    /// Whether digests of secret values become numbers, since the key is another one in every run.
+    pub numbers: bool,
 }
 
 /// Both landscapes, from which a [`Comparison`] is made.
@@ -264,7 +266,7 @@ impl<'a> Comparison<'a> {
             Some(TargetName::Kcp) => Some(Side::ControlPlane),
             Some(TargetName::Runtime(_)) | None => None,
         };
-        let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, self.request.mask);
+        let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, self.request);
         let (touched, variants) = count(self.keys.len(), found.iter().map(|(_, runtimes)| runtimes.as_slice()));
         let (total, compared) = (self.total, self.keys.len());
         let moves = self.moves(&seen);

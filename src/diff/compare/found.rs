@@ -8,6 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    Request,
     leaves::{Own, alike},
     places::PLACES_MAX,
     recreate,
@@ -135,12 +136,13 @@ impl Found {
 
     /// Masks, sorts and words them, those of one side or all. `keys` are the runtimes.
     ///
-    /// Digests of secret values are numbers afterwards: equal values still look equal, and two runs print the same.
+    /// Digests of secret values are numbers afterwards, if so asked: equal values still look equal, and two runs print
+    /// the same.
     pub(super) fn into_differences(
         self,
         keys: &[Key],
         side: Option<Side>,
-        mask: &MaskKey,
+        Request { mask, numbers: are_numbers, .. }: Request<'_>,
     ) -> Vec<(Difference, Vec<Runtime>)> {
         let mut names: HashMap<Vec<Runtime>, Arc<[Key]>> = HashMap::new();
         let mut differences: Vec<(Digest, Difference, Vec<Runtime>)> = self
@@ -165,7 +167,7 @@ impl Found {
         differences
             .into_iter()
             .map(|(_, mut difference, runtimes)| {
-                for value in [&mut difference.old, &mut difference.new].into_iter().flatten() {
+                for value in [&mut difference.old, &mut difference.new].into_iter().flatten().filter(|_| are_numbers) {
                     numbers.put(Arc::make_mut(value));
                 }
                 difference.hunks = hunk::hunks(difference.old.as_deref(), difference.new.as_deref());

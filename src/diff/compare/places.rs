@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::leaves::leaves;
+use super::leaves::{Leaf, leaves};
 use crate::{
     definition::Definition,
     diagnostic::Place,
@@ -22,14 +22,20 @@ pub(super) struct Lines<'a> {
 
 /// The first line of a definition that says something else than before.
 pub(super) fn of_definition(old: &Definition, new: &Definition) -> Place {
-    let lines =
-        leaves(old.object.value(), new.object.value()).into_iter().map(|leaf| new.fields.position(&leaf.path)).min();
+    let leaves = leaves(old.object.value(), new.object.value());
+    let lines = first(&leaves, |path| new.fields.position(path));
     let annotation = crate::api::names::annotation::MODULE_PATH;
     let lines = lines.or_else(|| {
         // The text is the same: the objects of its module are not.
         new.module.as_ref().map(|_| new.fields.position(&["metadata".into(), "annotations".into(), annotation.into()]))
     });
     lines.map_or_else(|| new.place.clone(), |(line, column)| Place::at(&new.place.path, line, column))
+}
+
+/// The first line that says something else; where fields are only gone, the one that held them.
+fn first(leaves: &[Leaf<'_>], position: impl Fn(&[PathPart]) -> (u32, u32)) -> Option<(u32, u32)> {
+    let written = leaves.iter().filter(|leaf| leaf.new.is_some()).map(|leaf| position(&leaf.path)).min();
+    written.or_else(|| leaves.iter().map(|leaf| position(&leaf.path)).min())
 }
 
 /// Where a definition says something.
@@ -64,7 +70,7 @@ impl<'a> Lines<'a> {
         let Some(node) = documents.iter().find(|node| (node.line, node.column) == (place.line, place.column)) else {
             return place.clone();
         };
-        let line = leaves.iter().map(|leaf| node.position(&leaf.path)).min();
-        line.map_or_else(|| place.clone(), |(line, column)| Place::at(&place.path, line, column))
+        first(&leaves, |path| node.position(path))
+            .map_or_else(|| place.clone(), |(line, column)| Place::at(&place.path, line, column))
     }
 }

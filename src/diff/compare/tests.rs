@@ -1,1 +1,425 @@
+use std::collections::BTreeMap;
 
+use super::*;
+use crate::{
+    definition,
+    diff::model::{Action, Why},
+    object::Digest,
+    revision::{Oid, Revision},
+    snapshot::{Content, File},
+    template::{TemplateFile, Templates},
+};
+
+/// A repository in the making: one module `cache` in two versions on two channels, and a runtime.
+#[derive(Clone)]
+struct World {
+    files: BTreeMap<String, String>,
+    templates: Vec<(&'static str, &'static str)>,
+    known: Option<&'static str>,
+}
+
+const RELEASE: &str = "modules/cache/release.yaml";
+const MODULE: &str = "modules/cache/1.1.0/objects/a.yaml";
+
+fn world() -> World {
+    let mut world = World { files: BTreeMap::new(), templates: Vec::new(), known: None };
+    for version in ["1.0.0", "1.1.0"] {
+        world = world
+            .file(
+                &format!("modules/cache/{version}/template.yaml"),
+                &format!(
+                    "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: cache-{version}\n  \
+                     namespace: kcp-system\n  annotations: {{tidegate.dev/module-path: modules/cache/{version}/objects}}\n\
+                     spec: {{moduleName: cache, version: {version}}}\n"
+                ),
+            )
+            .file(&format!("modules/cache/{version}/objects/a.yaml"), &config("cache", version));
+    }
+    world.release("1.1.0", "1.0.0").kyma("one", "channel: regular\n  modules: [{name: cache}]")
+}
+
+fn config(name: &str, version: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: cache}}\ndata: {{version: {version}}}\n"
+    )
+}
+
+impl World {
+    fn file(mut self, path: &str, text: &str) -> World {
+        self.files.insert(path.to_owned(), text.to_owned());
+        self
+    }
+
+    fn without(mut self, path: &str) -> World {
+        assert!(self.files.remove(path).is_some(), "{path}");
+        self
+    }
+
+    fn release(self, fast: &str, regular: &str) -> World {
+        self.file(
+            RELEASE,
+            &format!(
+                "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {{name: cache, namespace: kcp-system}}\n\
+                 spec:\n  moduleName: cache\n  ocmComponentName: example.org/module/cache\n  channels:\n    \
+                 - channel: fast\n      version: {fast}\n    - channel: regular\n      version: {regular}\n"
+            ),
+        )
+    }
+
+    fn kyma(self, name: &str, spec: &str) -> World {
+        self.kyma_with(name, "{}", spec)
+    }
+
+    fn kyma_with(self, name: &str, marks: &str, spec: &str) -> World {
+        self.file(
+            &format!("kymas/{name}.yaml"),
+            &format!(
+                "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata:\n  name: {name}\n  namespace: kcp-system\n  \
+                 annotations: {marks}\n  labels: {marks}\nspec:\n  {spec}\n"
+            ),
+        )
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let id = |text: &str| Oid::new(Digest::of_bytes(text.as_bytes()).as_bytes()[..20].try_into().unwrap());
+        let mut snapshot = Snapshot::empty(Revision::WorkTree);
+        for (path, text) in &self.files {
+            let content = Content::Text(text.as_bytes().into());
+            snapshot.files.insert(path.as_str().into(), File { id: id(text), content });
+            for (end, _) in path.match_indices('/') {
+                // The id of a folder depends on all that is in it.
+                let folder = &path[..end];
+                let below: String = self
+                    .files
+                    .range(folder.to_owned()..)
+                    .take_while(|(path, _)| path.starts_with(folder))
+                    .map(|(path, text)| format!("{path}{text}"))
+                    .collect();
+                snapshot.trees.insert(folder.into(), id(&below));
+            }
+        }
+        snapshot
+    }
+
+    fn library(&self) -> Library {
+        let mut diagnostics = Diagnostics::default();
+        let files = self.templates.iter().map(|(name, text)| TemplateFile {
+            name: (*name).to_owned(),
+            path: format!("templates/{name}").into(),
+            text: (*text).to_owned(),
+        });
+        let mut library = Library::new(Templates::embedded());
+        library.set(source(), Templates::embedded().with_overrides(&mut diagnostics, files));
+        assert!(diagnostics.is_empty(), "{diagnostics:?}");
+        library
+    }
+}
+
+fn source() -> SourceName {
+    SourceName::new(Key::new("kcp-system", "landscape"))
+}
+
+/// Compares, and does it again with the runtimes divided: the result must not depend on it.
+#[track_caller]
+fn report(old: &World, new: &World) -> Report {
+    let read = |world: &World| {
+        let mut diagnostics = Diagnostics::default();
+        let snapshot = world.snapshot();
+        let options = definition::Options::default();
+        let definitions = definition::read(&mut diagnostics, &snapshot, &options, &mut definition::Cache::default());
+        (snapshot, definitions, world.library(), diagnostics)
+    };
+    let (from, to) = (read(old), read(new));
+    let known = new.known.map(|text| LandscapeFile::parse(text).unwrap());
+    let request = Request {
+        from: Given { snapshot: &from.0, definitions: &from.1, library: &from.2 },
+        to: Given { snapshot: &to.0, definitions: &to.1, library: &to.2 },
+        errors: to.3.has_errors(),
+        source: &source(),
+        policy: &Policy::default(),
+        known: known.as_ref(),
+        target: None,
+        assumptions: &Assumptions::default(),
+        settings: &Settings::default(),
+        mask: &MaskKey::new([7; 32]),
+        numbers: true,
+    };
+    let report = compare(request, to.3.clone(), Subject::default());
+    let prepared = Prepared::new(&request);
+    let comparison = Comparison::new(request, &prepared);
+    let mut seen = Seen::default();
+    (0..comparison.runtimes()).for_each(|index| seen.append(comparison.look(index..index + 1)));
+    let divided = comparison.finish(seen, to.3.clone(), Subject::default());
+    assert_eq!(format!("{report:?}"), format!("{divided:?}"));
+    report
+}
+
+/// One line a difference: `kcp change Manifest cache ×2 at modules/a.yaml:3`.
+fn script(report: &Report) -> Vec<String> {
+    let line = |one: &crate::diff::model::Difference| {
+        let side = if one.target == Side::ControlPlane { "kcp" } else { "skr" };
+        let waits = if one.effect == Effect::NeedsConfirmation { "?" } else { "" };
+        let place = one.places.first().map(|place| format!("{}:{}", place.path, place.line)).unwrap_or_default();
+        format!("{side} {}{waits} {} ×{} {place}", one.action, one.id.kind, one.objects)
+    };
+    report.differences.iter().map(line).collect()
+}
+
+#[track_caller]
+fn check(old: &World, new: &World, expected: &[&str]) -> Report {
+    let report = report(old, new);
+    assert_eq!(script(&report), expected);
+    report
+}
+
+#[track_caller]
+fn check_held(report: &Report, expected: &[(Why, &str, usize)]) {
+    let held: Vec<(Why, &str, usize)> =
+        report.held.iter().map(|held| (held.why, held.module.as_str(), held.runtimes.len())).collect();
+    assert_eq!(held, expected, "{:?}", report.held);
+}
+
+#[test]
+fn equal_sides_have_no_difference() {
+    let report = check(&world(), &world(), &[]);
+    assert_eq!((report.runtimes.total, report.runtimes.touched, report.runtimes.variants), (1, 0, 0));
+    assert!(report.moves.is_empty() && report.held.is_empty());
+}
+
+#[test]
+fn a_bump_hits_every_runtime_of_the_channel_once() {
+    let old = world()
+        .kyma("two", "channel: regular\n  modules: [{name: cache}]")
+        .kyma("three", "channel: regular\n  modules: [{name: cache, channel: fast}]");
+    let report = check(
+        &old,
+        &old.clone().release("1.1.0", "1.1.0"),
+        &[
+            "kcp change Manifest ×2 modules/cache/release.yaml:11",
+            "kcp change ModuleReleaseMeta ×1 modules/cache/release.yaml:11",
+            "skr delete ModuleTemplate ×3 modules/cache/release.yaml:11",
+            "skr change ConfigMap ×2 modules/cache/release.yaml:11",
+            "skr change ModuleReleaseMeta ×3 modules/cache/release.yaml:11",
+        ],
+    );
+    let moved = &report.moves[0];
+    assert_eq!(
+        (moved.channel.as_str(), moved.from.as_deref(), moved.to.as_deref()),
+        ("regular", Some("1.0.0"), Some("1.1.0"))
+    );
+    assert_eq!(moved.runtimes, 2);
+    assert_eq!(moved.place.as_ref().unwrap().line, 11);
+    assert_eq!((report.runtimes.touched, report.runtimes.variants), (3, 2));
+}
+
+#[test]
+fn channels_come_and_go() {
+    let channel = |text: &str| world().file(RELEASE, &world().files[RELEASE].replace("channel: fast", text));
+    let moves: Vec<(String, Option<String>, Option<String>)> = report(&world(), &channel("channel: slow"))
+        .moves
+        .into_iter()
+        .map(|one| (one.channel, one.from, one.to))
+        .collect();
+    let version = || Some("1.1.0".to_owned());
+    assert_eq!(moves, [("fast".to_owned(), version(), None), ("slow".to_owned(), None, version())]);
+}
+
+#[test]
+fn an_edited_object_is_found_at_its_line() {
+    let old = world().release("1.1.0", "1.1.0");
+    let new = old.clone().file(MODULE, &config("cache", "1.1.0-rc1").replace("data: {", "data:\n  {"));
+    check(
+        &old,
+        &new,
+        &[
+            "kcp change Manifest ×1 modules/cache/1.1.0/objects/a.yaml:6",
+            "kcp change ModuleTemplate ×1 modules/cache/1.1.0/template.yaml:6",
+            "skr change ConfigMap ×1 modules/cache/1.1.0/objects/a.yaml:6",
+        ],
+    );
+}
+
+#[test]
+fn a_downgrade_is_held_and_an_allowed_one_is_not() {
+    let old = world().release("1.1.0", "1.1.0");
+    let new = old.clone().release("1.1.0", "1.0.0");
+    let found = report(&old, &new);
+    check_held(&found, &[(Why::Downgrade, "cache", 1)]);
+    assert!(!script(&found).iter().any(|line| line.contains("Manifest")), "{:?}", script(&found));
+    let allowed = new.kyma_with(
+        "one",
+        "{tidegate.dev/allow-downgrade: cache-1.0.0}",
+        "channel: regular\n  modules: [{name: cache}]",
+    );
+    check_held(&report(&old, &allowed), &[]);
+}
+
+#[test]
+fn what_is_installed_decides_where_a_landscape_file_says_it() {
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "one", "channel": "regular", "installed": [{"name": "cache", "version": "2.0.0", "channel": "fast"}]}]}"#;
+    let old = World { known: Some(known), ..world() };
+    let new = old.clone().release("1.1.0", "1.1.0");
+    // Both sides are below what is installed: nothing changes, and nobody is told again of what was refused before.
+    let found = report(&old, &new);
+    assert!(!script(&found).iter().any(|line| line.contains("Manifest")), "{:?}", script(&found));
+}
+
+#[test]
+fn guarded_kinds_stay_when_a_version_drops_them() {
+    let crd = "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.org}\n\
+        spec: {group: example.org, scope: Namespaced, names: {kind: Thing}}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: cache}\n";
+    let path = "modules/cache/1.0.0/objects/a.yaml";
+    let old = world().file(path, &format!("{}{crd}", config("cache", "1.0.0")));
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    let deleted = |kind: &str| script(&found).iter().any(|line| line.starts_with(&format!("skr delete {kind} ")));
+    assert!(deleted("Service") && !deleted("CustomResourceDefinition"), "{:?}", script(&found));
+    check_held(&found, &[(Why::Kept, "cache", 1)]);
+    let message = &found.held[0].message;
+    assert!(
+        message.contains("CustomResourceDefinition.apiextensions.k8s.io things.example.org is not in 1.1.0 any more"),
+        "{message}"
+    );
+    // With the module itself it goes.
+    let git = "{tidegate.dev/modules-from: git}";
+    let gone = report(&old, &old.clone().kyma_with("one", git, "channel: regular"));
+    assert!(
+        script(&gone).iter().any(|line| line.starts_with("skr delete CustomResourceDefinition ")),
+        "{:?}",
+        script(&gone)
+    );
+}
+
+#[test]
+fn a_field_that_cannot_change_makes_an_object_anew() {
+    let deployment = |version: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: cache}}\n\
+             spec: {{selector: {{matchLabels: {{v: '{version}'}}}}}}\n"
+        )
+    };
+    let old = world()
+        .file("modules/cache/1.0.0/objects/a.yaml", &deployment("1"))
+        .file("modules/cache/1.1.0/objects/a.yaml", &deployment("2"));
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    let recreated: Vec<&str> =
+        found.differences.iter().filter(|one| one.action == Action::Recreate).map(|one| &*one.id.kind).collect();
+    assert_eq!(recreated, ["Deployment"]);
+}
+
+#[test]
+fn what_is_withheld_stays_as_it_was() {
+    let broken = world().kyma("one", "chanel: fast");
+    let found = check(&world(), &broken, &[]);
+    check_held(&found, &[(Why::Withheld, "", 1)]);
+}
+
+#[test]
+fn nothing_goes_while_errors_stand() {
+    let found = check(&world(), &world().without("kymas/one.yaml").file("bad.yaml", "a: ["), &[]);
+    check_held(&found, &[(Why::Kept, "", 1)]);
+}
+
+#[test]
+fn deleting_a_runtime_waits_with_all_that_follows() {
+    let found = report(&world(), &world().without("kymas/one.yaml"));
+    assert!(found.differences.iter().all(|one| one.action == Action::Delete), "{:?}", script(&found));
+    assert!(found.differences.iter().all(|one| one.effect == Effect::NeedsConfirmation));
+    let kinds: Vec<&str> = found.differences.iter().map(|one| &*one.id.kind).collect();
+    assert!(kinds.contains(&"Manifest") && kinds.contains(&"ConfigMap") && !kinds.contains(&"Namespace"), "{kinds:?}");
+}
+
+#[test]
+fn a_template_that_nobody_uses_goes_at_once() {
+    let old = world().release("1.1.0", "1.1.0");
+    let new = old.clone().without("modules/cache/1.0.0/template.yaml").without("modules/cache/1.0.0/objects/a.yaml");
+    check(&old, &new, &["kcp delete ModuleTemplate ×1 modules/cache/1.0.0/template.yaml:1"]);
+}
+
+#[test]
+fn the_runtime_decides_on_its_list() {
+    let runtime = "{tidegate.dev/modules-from: runtime}";
+    let old = world().kyma_with("one", runtime, "channel: regular\n  modules: [{name: cache}]");
+    let new = world().kyma_with("one", runtime, "channel: fast");
+    let found = check(&old, &new, &["kcp change Kyma ×1 kymas/one.yaml:9"]);
+    check_held(&found, &[(Why::DecidedByRuntime, "", 1)]);
+    let lists = found.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap();
+    assert!(!lists.may_hide, "no module changed");
+    let bumped = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    assert!(bumped.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap().may_hide);
+}
+
+#[test]
+fn a_runtime_that_is_left_alone_changes_in_nothing() {
+    let marks = "{operator.kyma-project.io/skip-reconciliation: 'true'}";
+    let old = world().kyma_with("one", marks, "channel: regular\n  modules: [{name: cache}]");
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    assert!(found.differences.iter().all(|one| one.target == Side::ControlPlane), "{:?}", script(&found));
+    check_held(&found, &[(Why::Refused, "", 1)]);
+}
+
+#[test]
+fn a_module_that_a_user_takes_over_stays_in_the_runtime() {
+    let new = world().kyma("one", "channel: regular\n  modules: [{name: cache, managed: false}]");
+    let found = report(&world(), &new);
+    assert!(!script(&found).iter().any(|line| line.contains("delete")), "{:?}", script(&found));
+    let manifest = found.differences.iter().find(|one| &*one.id.kind == "Manifest").unwrap();
+    let after = manifest.new.as_ref().unwrap();
+    assert_eq!(after.pointer("/metadata/annotations").unwrap()[annotation::IS_UNMANAGED], "true");
+}
+
+#[test]
+fn runtimes_that_differ_alike_are_one_difference() {
+    let spec = |channel: &str| format!("channel: {channel}\n  modules: [{{name: cache}}]");
+    let all =
+        |channel: &str| ["one", "two", "three"].iter().fold(world(), |world, name| world.kyma(name, &spec(channel)));
+    let found = report(&all("regular"), &all("fast"));
+    let counted: Vec<(&str, usize, usize)> =
+        found.differences.iter().map(|one| (&*one.id.kind, one.objects, one.runtimes.len())).collect();
+    assert_eq!(counted, [("Kyma", 3, 3), ("Manifest", 3, 3), ("ConfigMap", 3, 3), ("Kyma", 3, 3)]);
+    assert_eq!((found.runtimes.touched, found.runtimes.variants), (3, 1));
+    assert_eq!(found.differences[1].places[0].to_string(), "kymas/one.yaml:9:12");
+}
+
+#[test]
+fn a_template_that_looks_at_names_is_asked_for_each_runtime() {
+    let manifest = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\n\
+        {% if name is startingwith('two') %}metadata: {labels: {canary: \"yes\"}}\n{% endif %}\
+        spec: {install: {{ install|tojson }}, version: {{ module.version|tojson }}}\n";
+    let old = world().kyma("two", "channel: regular\n  modules: [{name: cache}]");
+    let new = World { templates: vec![("kcp/manifest.yaml", manifest)], ..old.clone() };
+    let found = report(&old, &new);
+    let manifests: Vec<usize> =
+        found.differences.iter().filter(|one| &*one.id.kind == "Manifest").map(|one| one.objects).collect();
+    assert_eq!(manifests, [1, 1], "{:?}", script(&found));
+    assert!(found.differences.iter().all(|one| one.places[0].to_string().starts_with("templates/kcp/manifest.yaml:")));
+}
+
+#[test]
+fn a_template_that_fails_is_no_delete() {
+    let new = World { templates: vec![("skr/module-template.yaml", "{{ fail(\"no\") }}")], ..world() };
+    let found = check(&world(), &new, &[]);
+    assert!(
+        found.diagnostics.iter().any(|diagnostic| diagnostic.message.contains("skr/module-template.yaml")),
+        "{:?}",
+        found.diagnostics
+    );
+}
+
+#[test]
+fn a_module_that_is_not_in_git_is_not_known() {
+    let oci = |version: &str| {
+        format!(
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata: {{name: cache-{version}, namespace: kcp-system}}\n\
+             spec: {{moduleName: cache, version: {version}, descriptor: {{component: {{name: a}}}}}}\n"
+        )
+    };
+    let old = world()
+        .without("modules/cache/1.0.0/objects/a.yaml")
+        .without(MODULE)
+        .file("modules/cache/1.0.0/template.yaml", &oci("1.0.0"))
+        .file("modules/cache/1.1.0/template.yaml", &oci("1.1.0"));
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    let unknown = found.unknown.iter().find(|one| one.value == "objects that are not in git, of module cache").unwrap();
+    assert!(unknown.may_hide);
+}
