@@ -1,9 +1,12 @@
 //! `tidegate diff`: what a revision changes, in the control plane and in runtimes.
 
+mod cache;
 mod live;
 
 use std::{
     fs,
+    ops::Range,
+    panic::resume_unwind,
     path::{Path, PathBuf},
     thread,
 };
@@ -70,6 +73,10 @@ pub(super) struct Arguments {
     /// Warn of a landscape file that is older than this.
     #[arg(long, value_name = "DURATION", default_value = "24h", requires = "landscape")]
     max_age: Period,
+    /// Folder for what a later comparison need not do again: definitions as they were checked, by their blobs. It holds no
+    /// file in which a Secret may stand, and what is damaged in it does no harm.
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
     /// Only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME.
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
@@ -89,6 +96,8 @@ const CODE_LANDSCAPE_OLD: &str = "landscape-old";
 
 /// Fewer runtimes than this are looked at faster than a thread is started.
 const RUNTIMES_A_THREAD_MIN: usize = 500;
+/// Fewer files than this are parsed faster than a thread is started.
+const PIECES_A_THREAD_MIN: usize = 64;
 /// More threads than this have nothing to do.
 const THREADS_MAX: usize = 8;
 
@@ -121,9 +130,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         anstream::eprintln!("warning: {}", warning.message);
     }
     let progress = Progress::start("reading the repository");
-    let mut cache = definition::Cache::default();
+    let mut cache = cache::Cache::new(arguments.cache_dir.as_deref());
     let from = arguments.read_old(&mut cache)?;
+    let of_old = cache.clone();
     let to = arguments.read(arguments.to.as_deref(), Some(&from.loaded.snapshot), &mut cache)?;
+    cache.store(of_old);
     progress.step("comparing");
     let mut diagnostics = to.diagnostics.clone();
     diagnostics.extend(warnings.drain(..));
@@ -140,6 +151,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         assumptions: &assumptions,
         settings: &settings,
         mask: &mask,
+        numbers: arguments.mask_key_file.is_none(),
     };
     let subject = Subject {
         from: from.loaded.snapshot.revision.to_string(),
@@ -172,27 +184,44 @@ async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) ->
     Ok(rules.exit(&report))
 }
 
+/// Parses what is not in the cache, on as many threads as the machine has.
+fn parse(cache: &mut definition::Cache, snapshot: &Snapshot, options: &definition::Options) {
+    loop {
+        let pieces = definition::ahead(cache, snapshot, options);
+        if pieces.is_empty() {
+            return;
+        }
+        let done = on_threads(pieces.len(), PIECES_A_THREAD_MIN, |share| {
+            pieces[share].iter().map(definition::Piece::run).collect::<Vec<_>>()
+        });
+        done.into_iter().flatten().for_each(|done| cache.take(done));
+    }
+}
+
 /// Compares on as many threads as the machine has.
 fn compare(request: Request<'_>, prepared: &Prepared, diagnostics: Diagnostics, subject: Subject) -> Report {
     let comparison = Comparison::new(request, prepared);
-    let runtimes = comparison.runtimes();
-    let cores = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let threads = cores.min(runtimes.div_ceil(RUNTIMES_A_THREAD_MIN)).max(1);
-    let share = runtimes.div_ceil(threads);
-    let looked: Vec<Seen> = thread::scope(|scope| {
-        let shares: Vec<_> = (0..threads)
-            .map(|thread| {
-                let (start, end) = ((thread * share).min(runtimes), ((thread + 1) * share).min(runtimes));
-                let comparison = &comparison;
-                scope.spawn(move || comparison.look(start..end))
-            })
-            .collect();
-        // A panic on a thread is ours as well.
-        shares.into_iter().map(|share| share.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
+    let looked = on_threads(comparison.runtimes(), RUNTIMES_A_THREAD_MIN, |share| comparison.look(share));
     let mut seen = Seen::default();
     looked.into_iter().for_each(|part| seen.append(part));
     comparison.finish(seen, diagnostics, subject)
+}
+
+/// Divides `count` things among threads, each of which gets at least `share_min` of them. The results are in order.
+fn on_threads<T: Send>(count: usize, share_min: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let threads = cores.min(count.div_ceil(share_min)).max(1);
+    let share = count.div_ceil(threads);
+    let shares = (0..threads).map(|thread| (thread * share).min(count)..((thread + 1) * share).min(count));
+    if threads == 1 {
+        return shares.map(work).collect();
+    }
+    thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = shares.map(|share| scope.spawn(move || work(share))).collect();
+        // A panic on a thread is ours as well.
+        running.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
 }
 
 // === impl Arguments ===
@@ -208,7 +237,7 @@ impl Arguments {
     }
 
     /// The old side: what `--from` names, or where the work began.
-    fn read_old(&self, cache: &mut definition::Cache) -> anyhow::Result<Half> {
+    fn read_old(&self, cache: &mut cache::Cache) -> anyhow::Result<Half> {
         if let Some(from) = &self.from {
             return self.read(Some(from), None, cache);
         }
@@ -220,16 +249,13 @@ impl Arguments {
         Ok(half)
     }
 
-    fn read(
-        &self,
-        rev: Option<&str>,
-        previous: Option<&Snapshot>,
-        cache: &mut definition::Cache,
-    ) -> anyhow::Result<Half> {
+    fn read(&self, rev: Option<&str>, previous: Option<&Snapshot>, cache: &mut cache::Cache) -> anyhow::Result<Half> {
         let mut loaded = self.counting.load(&self.path, rev, previous)?;
         let mut diagnostics = Diagnostics::default();
         let library = loaded.library(&mut diagnostics, self.templates.as_deref())?;
-        let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, cache);
+        let checked = cache.of(&loaded.options);
+        parse(checked, &loaded.snapshot, &loaded.options);
+        let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, checked);
         Ok(Half { loaded, definitions, library, diagnostics })
     }
 

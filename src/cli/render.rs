@@ -18,7 +18,7 @@ use crate::{
     definition::{self, Definitions, Kind},
     diagnostic::Diagnostics,
     name::Key,
-    render::offline::{self, Assumptions, Rendering, TargetName},
+    render::offline::{self, Assumptions, Target, TargetName},
     yaml,
 };
 
@@ -59,16 +59,21 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
     let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
-    let rendering = offline::render(&mut diagnostics, &definitions, &loaded.source, &library, &assumptions, &wanted);
-    let text = match arguments.output {
-        Output::Yaml => yaml_text(&rendering),
+    let (source, mut out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));
+    let written = match arguments.output {
+        // One target after the other: all of them at once may not fit into memory.
+        Output::Yaml => {
+            let mut write = |target| write_yaml(&mut out, &target);
+            offline::render_each(&mut diagnostics, &definitions, source, &library, &assumptions, &wanted, &mut write)
+        }
         Output::Json => {
-            let targets: Vec<_> = rendering.targets.iter().map(offline::Target::to_value).collect();
+            let rendering = offline::render(&mut diagnostics, &definitions, source, &library, &assumptions, &wanted);
+            let targets: Vec<_> = rendering.targets.iter().map(Target::to_value).collect();
             let value = json!({ "targets": targets, "unknown": rendering.unknown });
-            format!("{}\n", serde_json::to_string_pretty(&value).context("cannot write JSON")?)
+            writeln!(out, "{}", serde_json::to_string_pretty(&value).context("cannot write JSON")?)
         }
     };
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    match written.and_then(|()| out.flush()) {
         // Whoever reads has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot write to standard output")?,
@@ -83,15 +88,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn yaml_text(rendering: &Rendering) -> String {
-    let mut text = String::new();
-    for target in &rendering.targets {
-        for rendered in &target.objects {
-            text.push_str(&format!("---\n# target: {}\n# from: {}\n", target.name, rendered.from()));
-            text.push_str(&yaml::to_string(rendered.object.value()));
-        }
+fn write_yaml(out: &mut dyn io::Write, target: &Target) -> io::Result<()> {
+    for rendered in &target.objects {
+        writeln!(out, "---\n# target: {}\n# from: {}", target.name, rendered.from())?;
+        out.write_all(yaml::to_string(rendered.object.value()).as_bytes())?;
     }
-    text
+    Ok(())
 }
 
 /// The target that the user means, among the Kymas of all `definitions` and `others`.

@@ -9,6 +9,7 @@
 mod diff;
 mod fleet;
 mod limit;
+mod offline;
 mod process;
 mod report;
 
@@ -40,6 +41,7 @@ pub(super) struct Arguments {
 enum Command {
     Bench(Bench),
     Diff(diff::Diff),
+    DiffOffline(offline::Arguments),
 }
 
 /// Measure rollout, idle, a bump, drift and a restart of a landscape on real API servers
@@ -73,6 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     match &arguments.command {
         Command::Bench(bench) => runtime.block_on(measure(bench)),
         Command::Diff(diff) => runtime.block_on(diff::measure(diff)),
+        Command::DiffOffline(arguments) => offline::run(arguments),
     }
 }
 

@@ -438,3 +438,30 @@ fn a_folder_without_commits_is_told_so() {
     let error = stage.error(&[]);
     assert!(error.contains("it has no commit yet"), "{error}");
 }
+
+#[test]
+fn a_cache_changes_nothing_but_the_time() {
+    let stage = Stage::new();
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: token, namespace: kyma-system}\nstringData: {token: planted-value}\n";
+    stage.write("modules/mailer/2.4.0/objects/secret.yaml", secret).commit();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let folder = stage.folder.path().join("cache");
+    let cached = || {
+        let output = stage.run(&["-o", "json", "--cache-dir", folder.to_str().unwrap()]);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        output.stdout
+    };
+    let plain = stage.run(&["-o", "json"]).stdout;
+    assert_eq!(cached(), plain, "an empty cache");
+    let files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = files.as_slice() else { panic!("{files:?}") };
+    let bytes = fs::read(file).unwrap();
+    assert!(!String::from_utf8_lossy(&bytes).contains("planted-value"));
+    assert_eq!(cached(), plain, "a full cache");
+    assert_eq!(fs::read(file).unwrap(), bytes, "there was nothing to add");
+    for damaged in [&bytes[..bytes.len() / 2], b"", b"no cache at all"] {
+        fs::write(file, damaged).unwrap();
+        assert_eq!(cached(), plain, "a damaged cache");
+        assert_eq!(fs::read(file).unwrap(), bytes, "it is written anew");
+    }
+}
