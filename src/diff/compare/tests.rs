@@ -268,7 +268,7 @@ fn what_is_installed_decides_where_a_landscape_file_says_it() {
 #[test]
 fn guarded_kinds_stay_when_a_version_drops_them() {
     let crd = "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.org}\n\
-        spec: {group: example.org, scope: Namespaced, names: {kind: Thing}}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: cache}\n";
+        spec: {group: example.org, scope: Namespaced, names: {kind: Thing, plural: things}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: cache}\n";
     let path = "modules/cache/1.0.0/objects/a.yaml";
     let old = world().file(path, &format!("{}{crd}", config("cache", "1.0.0")));
     let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
