@@ -85,6 +85,10 @@ impl MaskKey {
 
     /// What stands for a value: `(masked: Secret 1f0c42a9b7d3)`.
     pub fn mask(&self, value: &[u8]) -> String {
+        // What is masked already stays as it is, so that equal values look equal however often they are masked.
+        if let Some(masked) = std::str::from_utf8(value).ok().filter(|text| is_mask(text)) {
+            return masked.to_owned();
+        }
         let digest = self.hmac(value);
         let hex: String = digest[..DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{MASK_OPEN}{hex}{MASK_CLOSE}")
@@ -104,6 +108,11 @@ impl fmt::Debug for MaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MaskKey")
     }
+}
+
+fn is_mask(text: &str) -> bool {
+    let digest = text.strip_prefix(MASK_OPEN).and_then(|rest| rest.strip_suffix(MASK_CLOSE));
+    digest.is_some_and(|digest| digest.len() == 2 * DIGEST_BYTES && digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 // === impl Numbers ===
@@ -288,6 +297,10 @@ fn mask_text(text: &str, sink: &mut Sink<'_>) -> Option<String> {
     match yaml::parse(text, &yaml::Limits::default()) {
         Ok(documents) => {
             let mut values: Vec<Value> = documents.iter().map(yaml::Node::to_json).collect();
+            // It names a Secret in words that are no mapping, such as a line of a script: all of it is one value.
+            if values.iter().any(|value| value.as_str().is_some_and(|inner| inner.len() >= text.trim().len())) {
+                return Some(sink(text.as_bytes()));
+            }
             let any = values.iter_mut().fold(false, |any, value| mask(value, sink) | any);
             any.then(|| values.iter().map(yaml::to_string).collect::<Vec<_>>().join("---\n"))
         }

@@ -46,6 +46,13 @@ pub(super) fn held(held: &Held) -> String {
 fn headline(report: &Report) -> String {
     let may_hide = report.unknown.iter().filter(|unknown| unknown.may_hide).count();
     let objects = report.count(Side::ControlPlane).total() + report.count(Side::Runtime).total();
+    if objects == 0 && !report.unreached.is_empty() {
+        return format!("no change that is known; {} could not be looked at", counted(report.unreached.len(), "place"));
+    }
+    let errors = report.diagnostics.iter().filter(|one| one.severity == crate::diagnostic::Severity::Error).count();
+    if objects == 0 && errors > 0 {
+        return format!("no change that is known; {} in the definitions", counted(errors, "error"));
+    }
     match (objects, may_hide) {
         (0, 0) => "no change".to_owned(),
         (0, _) => format!("no change that is known; {} may hide one", counted(may_hide, "unknown value")),

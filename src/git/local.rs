@@ -66,7 +66,7 @@ pub fn resolve_after(
 }
 
 /// Where the work that is checked out began: the merge base of HEAD and the default branch. That is the branch behind
-/// `origin/HEAD`, else `origin/main`, `origin/master`, `main` or `master`, whichever is first; without any of them, HEAD.
+/// `origin/HEAD`, else `origin/main`, `origin/master`, `main` or `master`, whichever is first; without any of them, an error.
 pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
     super::prepare();
     let repository = open(path)?;
@@ -81,7 +81,8 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
         Some((short, reference.peel_to_commit().ok()?.id()))
     });
     let Some((branch, tip)) = default.into_iter().next() else {
-        return Ok(MergeBase { commit: objects::from_git(head), branch: "HEAD".to_owned() });
+        let branches = "there is neither origin/HEAD, origin/main, origin/master, main nor master";
+        return Err(broken(format!("no default branch is known ({branches}); name the old revision with `--from`")));
     };
     match repository.merge_base(head, tip) {
         Ok(base) => Ok(MergeBase { commit: objects::from_git(base), branch }),

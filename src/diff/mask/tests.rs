@@ -132,3 +132,19 @@ fn texts_of_others_are_scrubbed_of_what_was_met() {
     check("Bearer a token of mine", &format!("Bearer {}", mask("a token of mine")));
     check("nothing of it", "nothing of it");
 }
+
+#[test]
+fn words_that_name_a_secret_outside_of_a_mapping_are_one_value() {
+    for text in ["see kind:Secret", "export X='{\"kind\":\"Secret\"}'", "kind:Secret/name:foo"] {
+        let masked = masked(&json!({"data": {"a": text}}), &key());
+        assert_eq!(masked["data"]["a"], key().mask(text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
+fn what_is_masked_twice_looks_as_what_is_masked_once() {
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "data": {"one": "aHVudGVyMg=="}, "stringData": {"two": "x"}});
+    let once = masked(&secret, &key());
+    assert_eq!(masked(&once, &key()), once);
+}
