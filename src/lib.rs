@@ -61,10 +61,11 @@
 //! # Where we left the first design
 //!
 //! * A Manifest is no subject of its own in the queue. One pass over a runtime applies its Manifests, then the objects of
-//!   those that are due, then writes the status of the Kyma once: fewer status writes, and the look-ups before a first
-//!   apply are shared by all modules of the runtime. Each Manifest keeps its own back-off.
-//! * The Kyma in a runtime is written by merge patch, not by server-side apply: `spec.modules` is a map to the API server,
-//!   in which an apply cannot remove what a user added, and whoever hands the list back to the runtime must not remove it.
+//!   those that are due, then writes the status of the Kyma once: fewer status writes, and of two modules that bring one
+//!   object it is clear which has it. Each Manifest keeps its own back-off.
+//! * Once it is there, the Kyma in a runtime is written by merge patch, not by server-side apply: `spec.modules` is a map to
+//!   the API server, in which an apply cannot remove what a user added, and whoever hands the list back to the runtime must
+//!   not remove it.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
