@@ -88,7 +88,7 @@ impl Cache {
     /// Forgets everything if it was made with other options.
     pub(super) fn expect(&mut self, options: &Options) {
         let basis = Basis::of(options);
-        if self.basis.as_ref() != Some(&basis) {
+        if self.basis.as_ref().is_none_or(|known| *known != basis) {
             *self = Cache { basis: Some(basis), parsed: self.parsed, ..Cache::default() };
         }
     }
@@ -104,7 +104,15 @@ impl Cache {
     }
 
     /// Takes what another one knows besides.
+    ///
+    /// Of a cache that was made with other options nothing is taken.
     pub fn merge(&mut self, other: Cache) {
+        if self.basis.is_none() {
+            self.basis.clone_from(&other.basis);
+        }
+        if self.basis != other.basis {
+            return;
+        }
         for (key, read) in other.files {
             self.files.entry(key).or_insert(read);
         }

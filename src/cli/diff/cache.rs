@@ -13,13 +13,15 @@ use std::{
 
 use crate::definition::{self, Options};
 
-/// A cache of definitions, and where it is kept. Cheap to clone.
-#[derive(Clone)]
+/// A cache of definitions, and where it is kept.
 pub(super) struct Cache {
     path: Option<PathBuf>,
-    checked: Option<definition::Cache>,
-    /// How many files were parsed by others when it was loaded: with none since, it need not be written.
-    is_stored: bool,
+    /// What an earlier process left; loaded when it is asked for first, since it depends on the options.
+    loaded: Option<definition::Cache>,
+    /// What was asked for: this alone is kept, so that a cache does not grow for ever.
+    used: definition::Cache,
+    /// Whether anything was parsed that an earlier process did not leave.
+    is_new: bool,
 }
 
 /// A larger file was not written by us.
@@ -31,27 +33,31 @@ impl Cache {
     /// A cache that is kept in `folder`, or nowhere.
     pub(super) fn new(folder: Option<&Path>) -> Cache {
         let path = folder.map(|folder| folder.join(format!("definitions-{:016x}.bin", program())));
-        Cache { path, checked: None, is_stored: false }
+        Cache { path, loaded: None, used: definition::Cache::default(), is_new: false }
     }
 
-    /// The definitions; loaded when they are asked for first, since they depend on the options.
-    pub(super) fn of(&mut self, options: &Options) -> &mut definition::Cache {
-        if self.checked.is_none() {
+    /// All that is known, for one pass; give it to [`Cache::end`] afterwards.
+    pub(super) fn begin(&mut self, options: &Options) -> definition::Cache {
+        if self.loaded.is_none() {
             let loaded = self.path.as_deref().and_then(|path| load(path, options));
-            self.is_stored = loaded.is_some();
-            self.checked = Some(loaded.unwrap_or_default());
+            self.is_new = loaded.is_none();
+            self.loaded = Some(loaded.unwrap_or_default());
         }
-        self.checked.get_or_insert_default()
+        let mut known = self.loaded.clone().unwrap_or_default();
+        known.merge(self.used.clone());
+        known
     }
 
-    /// Writes it, with what was asked for on the old side only, if there is anything new in it.
-    pub(super) fn store(&mut self, of_old: Cache) {
-        let (Some(path), Some(checked)) = (&self.path, &mut self.checked) else { return };
-        if self.is_stored && checked.parsed() == 0 {
-            return;
-        }
-        of_old.checked.into_iter().for_each(|old| checked.merge(old));
-        if let Err(error) = write(path, &checked.to_bytes()) {
+    /// Takes what a pass asked for.
+    pub(super) fn end(&mut self, pass: definition::Cache) {
+        self.is_new |= pass.parsed() > 0;
+        self.used.merge(pass);
+    }
+
+    /// Writes it, if there is anything new in it.
+    pub(super) fn store(&self) {
+        let Some(path) = self.path.as_deref().filter(|_| self.is_new) else { return };
+        if let Err(error) = write(path, &self.used.to_bytes()) {
             anstream::eprintln!("warning: cannot write the cache {}: {error}", path.display());
         }
     }
