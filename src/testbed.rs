@@ -10,6 +10,7 @@
 mod audit;
 mod build;
 mod certificates;
+mod egress;
 mod guard;
 mod kubeconfig;
 pub mod landscape;
@@ -24,6 +25,7 @@ use std::{io, path::PathBuf, time::Duration};
 pub use audit::{Audit, Record, Tally};
 pub use build::{Assets, MODULE_FILES, Program};
 pub use certificates::{Authority, Identity};
+pub use egress::Egress;
 pub use guard::{Folder, Guarded};
 pub use kubeconfig::{Credentials, Kubeconfig};
 pub use objects::{api_of, apply, install_crds, read_crds};

@@ -19,7 +19,8 @@ use kube::{
 use serde_json::json;
 
 use crate::testbed::{
-    Assets, Audit, Authority, Credentials, Error, Folder, Guarded, Identity, Kubeconfig, Program, guard::tail, ports,
+    Assets, Audit, Authority, Credentials, Egress, Error, Folder, Guarded, Identity, Kubeconfig, Program, egress,
+    guard::tail, ports,
 };
 
 /// A loaded machine takes its time; an idle one needs three seconds.
@@ -86,6 +87,7 @@ pub struct ControlPlane {
     start: ApiStart,
     beside: Vec<Guarded>,
     audit: Option<Audit>,
+    egress: Arc<Egress>,
     // Fields are dropped in this order: the servers, then what they stand on.
     etcd: Arc<Etcd>,
     folder: PathBuf,
@@ -200,6 +202,8 @@ impl ControlPlane {
         let authority = Authority::new(&format!("{} authority", options.name))?;
         let admin = authority.client("admin", Some("system:masters"))?;
         prepare(&folder, &authority)?;
+        let egress = Arc::new(Egress::start()?);
+        write(&folder.join(egress::FILE), &egress.configuration().to_string())?;
         let audit = options.audit.then(|| Audit::new(folder.join("audit.log")));
         let program = assets.program(Program::ApiServer);
         let log = folder.join("kube-apiserver.log");
@@ -216,6 +220,7 @@ impl ControlPlane {
                 start,
                 beside: Vec::new(),
                 audit: audit.clone(),
+                egress: Arc::clone(&egress),
                 etcd: etcd.clone(),
                 folder: folder.clone(),
                 _place: None,
@@ -257,6 +262,11 @@ impl ControlPlane {
     /// The audit log, where one was asked for.
     pub fn audit(&self) -> Option<&Audit> {
         self.audit.as_ref()
+    }
+
+    /// Where its calls to webhooks go.
+    pub fn webhooks(&self) -> &Egress {
+        &self.egress
     }
 
     /// The administrator's kubeconfig.
@@ -484,6 +494,7 @@ fn api_flags(options: &Options, etcd: &Etcd, port: u16) -> Vec<String> {
     .map(str::to_owned)
     .into();
     flags.push(format!("--secure-port={port}"));
+    flags.push(format!("--egress-selector-config-file={}", egress::FILE));
     flags.push(format!("--etcd-servers=http://127.0.0.1:{}", etcd.port));
     flags.push(format!("--etcd-prefix=/{}", options.name));
     if options.audit {

@@ -13,6 +13,8 @@ use tidegate::testbed::{ControlPlane, Extent, Guarded, Options, Tally};
 
 use crate::harness::{self, SOON, eventually};
 
+mod webhook;
+
 #[tokio::test]
 async fn servers_share_an_etcd_and_no_object() {
     let (kcp, skr) = tokio::join!(harness::kcp(), harness::skr());
@@ -97,6 +99,41 @@ async fn a_server_comes_back_with_its_objects() {
     assert!(Api::<Namespace>::all(client.clone()).get(&name).await.is_err());
     server.start_again().await.unwrap();
     Api::<Namespace>::all(server.client().unwrap()).get(&name).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_webhooks_service_is_reached_without_a_cluster_network() {
+    let skr = harness::dedicated(Options { name: "hook".to_owned(), ..Options::default() }).await;
+    let client = skr.client().unwrap();
+    let namespace = harness::namespace(&client, "hook").await;
+    let hook = webhook::Webhook::start(skr.authority(), &format!("hook.{namespace}.svc"));
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": namespace},
+        "spec": {"ports": [{"port": 443, "targetPort": 8443}]},
+    });
+    harness::apply(&client, &service).await;
+    harness::apply(&client, &webhook::configuration(&namespace, skr.authority().pem())).await;
+    let map = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace, "labels": {"watched": "yes"}},
+        })
+    };
+    // Without a port calls fail, which this configuration forbids.
+    let refused = eventually("the configuration is in force", SOON, async || {
+        match harness::try_apply(&client, &map("early")).await {
+            Ok(_) => Err("nobody was asked".to_owned()),
+            Err(error) => Ok(error.to_string()),
+        }
+    })
+    .await;
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+
+    skr.webhooks().lead_to(Some(hook.port()));
+    harness::apply(&client, &map("one")).await;
+    assert_eq!(hook.requests(), ["POST /validate/somebody?timeout=5s HTTP/1.1"]);
+    assert!(1 < skr.webhooks().connections());
+    skr.webhooks().lead_to(None);
 }
 
 /// The test plays both parts: without the variable it starts itself again as the process that is to be killed.
