@@ -30,6 +30,8 @@ use crate::{name::Key, retry::Class};
 /// Why a subject is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
+    /// Its runtime said that something changed there.
+    Watch,
     /// Something that it depends on changed.
     Event,
     /// Somebody asked for it by annotation.
@@ -124,14 +126,23 @@ struct Shared<S> {
 
 impl Trigger {
     /// All of them, the most urgent first.
-    pub const ALL: [Trigger; 6] =
-        [Trigger::Event, Trigger::Requested, Trigger::Git, Trigger::Drift, Trigger::Retry, Trigger::Resync];
+    pub const ALL: [Trigger; 7] = [
+        Trigger::Watch,
+        Trigger::Event,
+        Trigger::Requested,
+        Trigger::Git,
+        Trigger::Drift,
+        Trigger::Retry,
+        Trigger::Resync,
+    ];
 
     /// How long it may wait while more urgent things are done. Differences are what counts: an event of now goes before
     /// a commit of less than five seconds ago.
     pub const fn slack(self) -> Duration {
         match self {
-            Trigger::Event => Duration::ZERO,
+            Trigger::Watch => Duration::ZERO,
+            // Events come in crowds, when a process starts or a Secret is rotated; whoever edits in a runtime looks on.
+            Trigger::Event => Duration::from_millis(250),
             Trigger::Requested => Duration::from_secs(1),
             Trigger::Git => Duration::from_secs(5),
             Trigger::Drift => Duration::from_secs(15),
@@ -143,7 +154,7 @@ impl Trigger {
     /// Whether it says that the world has changed: then a subject that failed is tried at once.
     pub const fn is_news(self) -> bool {
         match self {
-            Trigger::Event | Trigger::Requested | Trigger::Git => true,
+            Trigger::Watch | Trigger::Event | Trigger::Requested | Trigger::Git => true,
             Trigger::Drift | Trigger::Retry | Trigger::Resync => false,
         }
     }
@@ -151,6 +162,7 @@ impl Trigger {
     /// Its name in logs, metrics and the audit.
     pub const fn name(self) -> &'static str {
         match self {
+            Trigger::Watch => "watch",
             Trigger::Event => "event",
             Trigger::Requested => "requested",
             Trigger::Git => "git",

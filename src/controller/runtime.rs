@@ -6,7 +6,8 @@
 //!
 //! A pass over a runtime without news makes no request. The first pass of a process reads the runtime's Kyma, once, and
 //! writes nothing that is as recorded. What users did in a runtime is looked for on a resync, on request, or when an event
-//! says so: objects are listed by their metadata and only what changed is looked at closer.
+//! says so: objects are listed by their metadata and only what changed is looked at closer. An event about the Kyma in the
+//! runtime costs one read of it.
 //!
 //! What it refuses: to render before the template overrides of the sources behind it have been read, to prune while anything is unknown, to create objects that exist without our mark, and to work on a
 //! runtime whose access Secret is absent, ambiguous or asks for more than inline credentials.
@@ -68,6 +69,8 @@ struct Memory {
     manifests: BTreeMap<Key, manifest::Memory>,
     /// What the end is waited for of, and how many looks for it there were.
     removing: Option<(String, u32)>,
+    /// Why the runtime must be looked at once its Kyma is no longer to be skipped.
+    owed: Triggers,
 }
 
 /// A watch that does not show what we wrote this long ago is not asked any more: the API server is.
@@ -120,11 +123,15 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
         return remove::orphans(context, key, &cause, &manifests, memory, now).await;
     };
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
-    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look: looks(triggers, &kyma, &manifests) };
+    // What was asked for while the Kyma was to be skipped was asked for all the same.
+    let triggers = triggers.union(std::mem::take(&mut memory.owed));
+    let look = looks(triggers, &kyma, &manifests);
+    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look, read: rereads(triggers) };
     if kyma.metadata.deletion_timestamp.is_some() {
         return remove::reconcile(&round, manifests, memory).await;
     }
     if round.is_skipped() {
+        memory.owed = triggers.iter().filter(|trigger| matches!(trigger, Trigger::Watch | Trigger::Drift)).collect();
         return Ok(Finish::Done);
     }
     context.templates_read(&kyma.metadata)?;
@@ -152,6 +159,8 @@ struct Round<'a> {
     now: Timestamp,
     /// Whether the runtime itself is looked at, beyond what this process and the statuses remember.
     look: bool,
+    /// Whether its Kyma is read again at least.
+    read: bool,
 }
 
 /// What a pass that went through found.
@@ -170,7 +179,7 @@ impl Round<'_> {
         self.take_charge().await?;
         let landscape = self.context.stores.landscape();
         let mode = plan::modules_from(self.kyma);
-        if self.look || memory.counterpart.is_none() {
+        if self.look || self.read || memory.counterpart.is_none() {
             memory.counterpart = counterpart::read(&cluster).await?;
         }
         let spec = plan::effective(self.kyma, memory.counterpart.as_ref().map(|kyma| &kyma.spec));
@@ -312,8 +321,13 @@ fn looks(triggers: Triggers, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
         || manifests.iter().any(|manifest| manifest::is_asked_for(manifest))
         || triggers.iter().any(|trigger| match trigger {
             Trigger::Drift | Trigger::Resync => true,
-            Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => false,
+            Trigger::Watch | Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => false,
         })
+}
+
+/// Whether the Kyma in the runtime must be read again: the runtime says that something changed there.
+fn rereads(triggers: Triggers) -> bool {
+    triggers.contains(Trigger::Watch)
 }
 
 /// The Manifests of a Kyma: what the watch says, or what we wrote since.

@@ -369,7 +369,7 @@ impl Entry {
             || self.running.is_some()
             || self.pending.keys().any(|trigger| match trigger {
                 Trigger::Retry => self.class != Some(Class::Stalled),
-                Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Drift => true,
+                Trigger::Watch | Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Drift => true,
                 Trigger::Resync => false,
             })
     }

@@ -68,13 +68,23 @@ fn triggers_of_a_waiting_subject_merge() {
 #[test]
 fn the_more_urgent_goes_first() {
     let mut bench = Bench::new();
-    for (subject, trigger) in
-        [("resync", Trigger::Resync), ("drift", Trigger::Drift), ("git", Trigger::Git), ("event", Trigger::Event)]
-    {
+    for (subject, trigger) in [
+        ("resync", Trigger::Resync),
+        ("drift", Trigger::Drift),
+        ("git", Trigger::Git),
+        ("event", Trigger::Event),
+        ("watch", Trigger::Watch),
+    ] {
         bench.push(subject, trigger);
         bench.pass(Duration::from_millis(100));
     }
-    bench.expect(&[("event", "event", 1), ("git", "git", 1), ("drift", "drift", 1), ("resync", "resync", 1)]);
+    bench.expect(&[
+        ("watch", "watch", 1),
+        ("event", "event", 1),
+        ("git", "git", 1),
+        ("drift", "drift", 1),
+        ("resync", "resync", 1),
+    ]);
 }
 
 #[test]

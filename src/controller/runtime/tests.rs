@@ -18,6 +18,7 @@ fn check(trigger: Trigger, kyma: &Kyma, expected: bool) {
 #[test]
 fn a_runtime_is_looked_at_only_for_a_reason() {
     for (trigger, expected) in [
+        (Trigger::Watch, false),
         (Trigger::Event, false),
         (Trigger::Git, false),
         (Trigger::Retry, false),
@@ -25,6 +26,13 @@ fn a_runtime_is_looked_at_only_for_a_reason() {
         (Trigger::Resync, true),
     ] {
         check(trigger, &kyma(None, None), expected);
+    }
+}
+
+#[test]
+fn an_event_of_the_runtime_reads_its_kyma_and_nothing_else() {
+    for trigger in Trigger::ALL {
+        assert_eq!(rereads(trigger.into()), trigger == Trigger::Watch, "{trigger}");
     }
 }
 
