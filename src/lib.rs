@@ -37,7 +37,7 @@
 //! | ground | [`config`] the options of the daemon; [`tls`], [`metrics`], [`telemetry`]; [`confine`] foreign templates in a process of their own |
 //! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers |
 //! | test bed | [`testbed`] real API servers on this machine, for tests, demo and benchmark |
-//! | loop | [`queue`] why and when; [`controller`] one pass a subject; [`http`] metrics and health; [`runtime`] the wiring; [`cli`] the commands |
+//! | loop | [`queue`] why and when; [`watch`] from a change in a runtime to a trigger; [`controller`] one pass a subject; [`http`] metrics and health; [`runtime`] the wiring; [`cli`] the commands |
 //!
 //! # What holds everywhere
 //!
@@ -102,4 +102,5 @@ pub mod telemetry;
 pub mod template;
 pub mod testbed;
 pub mod tls;
+pub mod watch;
 pub mod yaml;

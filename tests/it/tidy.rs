@@ -114,6 +114,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ),
     // loop
     ("queue", 5, &["tokio"]),
+    ("watch", 5, &["serde", "serde_json"]),
     (
         "controller",
         6,
