@@ -2,6 +2,15 @@
 //!
 //! With two providers in one process, or none, rustls and what builds on it panic at the first connection.
 
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+
+/// What all TLS of this program is made with.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
 /// Installs the provider for the whole process. May be called again, which does nothing.
 pub fn install() {
     // An error says that a provider is installed already: ours, by an earlier call.

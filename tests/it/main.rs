@@ -11,6 +11,7 @@ mod deploy;
 mod diagnostics;
 mod diff;
 mod fake;
+mod features;
 mod git;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
