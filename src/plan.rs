@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod catalog;
+pub mod certificate;
 mod install_source;
 mod manifest_name;
 mod module;

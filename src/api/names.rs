@@ -24,6 +24,8 @@ pub mod label {
     pub const COMPONENT: &str = "app.kubernetes.io/component";
     /// `Kyma` on every module object in a runtime.
     pub const PART_OF: &str = "app.kubernetes.io/part-of";
+    /// What a Secret is for.
+    pub const PURPOSE: &str = "operator.kyma-project.io/purpose";
     /// The runtime's id, on the Kyma.
     pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
     /// The service instance, on the Kyma.
@@ -40,6 +42,10 @@ pub mod label {
 pub mod annotation {
     /// The runtime's domain, on the Kyma in KCP.
     pub const SKR_DOMAIN: &str = "skr-domain";
+    /// When the newest authority was added to the bundle, on the gateway's Secret. The bare key is literal.
+    pub const BUNDLED_AT: &str = "caAddedToBundleAt";
+    /// `<namespace>/<name>` of the Kyma that a certificate is for.
+    pub const KYMA: &str = "tidegate.dev/kyma";
     /// The OCM component of a Manifest's module.
     pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
     /// Older spelling of [`OCM_COMPONENT_NAME`], still read by tools.
@@ -121,3 +127,9 @@ pub const LEASE: &str = "893110f7.kyma-project.io";
 pub const GATEWAY: &str = "klm-watcher";
 /// The Secret with the CA bundle that runtimes trust.
 pub const GATEWAY_SECRET: &str = "klm-istio-gateway";
+/// The Secret with the certificate authority.
+pub const AUTHORITY_SECRET: &str = "klm-watcher";
+/// The Issuer of the runtimes' certificates.
+pub const CERTIFICATE_ISSUER: &str = "klm-watcher-selfsigned";
+/// Value of [`label::PURPOSE`] on Secrets with certificates of runtimes.
+pub const CERTIFICATE_PURPOSE: &str = "klm-watcher-cert-manager";
