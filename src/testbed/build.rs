@@ -35,6 +35,9 @@ const LINKER_FLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1
      -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 \
      -X k8s.io/component-base/version.gitTreeState=clean";
 
+/// How a program is linked that nobody asks for its version.
+const STRIPPED: &str = "-s -w";
+
 /// How often a long step says that it is still at work.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -146,6 +149,43 @@ impl Assets {
         Ok(assets)
     }
 
+    /// A program of another Go module, built once into an entry of the cache that is its own: `files` are the module's,
+    /// by name, with its main package beside `go.mod`. What the servers are made of is not touched.
+    pub async fn program_of(
+        &self,
+        name: &str,
+        files: &[(&str, &str)],
+        progress: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<PathBuf, Error> {
+        let given = self.given.as_ref().map(|folder| folder.join(name)).filter(|path| path.is_file());
+        if let Some(given) = given {
+            return Ok(given);
+        }
+        let cache = cache_folder()?;
+        let mut digests: Vec<Digest> =
+            files.iter().flat_map(|(name, text)| [name, text]).map(|text| Digest::of_bytes(text.as_bytes())).collect();
+        digests.push(Digest::of_bytes(STRIPPED.as_bytes()));
+        let folder = cache.join(Digest::all(&digests).short()).join("bin");
+        let program = folder.join(name);
+        if program.is_file() {
+            return Ok(program);
+        }
+        fs::create_dir_all(&folder).map_err(Error::file("make the folder", &folder))?;
+        let _lock = lock(&cache.join("lock"), progress).await?;
+        if !program.is_file() {
+            let go = toolchain(&cache, progress).await?;
+            let scratch = scratch(&cache)?;
+            let module = scratch.path().join("module");
+            write_module(&module, files)?;
+            let made = scratch.path().join(name);
+            let mut command = go_command(&go, &module);
+            command.args(["build", "-v", "-o"]).arg(&made).args(["-ldflags", STRIPPED, "."]);
+            run(command, &format!("building {name}"), progress).await?;
+            rename(&made, &program)?;
+        }
+        Ok(program)
+    }
+
     /// Where a program is.
     pub fn program(&self, program: Program) -> PathBuf {
         self.given_program(program).unwrap_or_else(|| self.built.join("bin").join(program.name()))
@@ -168,12 +208,9 @@ impl Assets {
     /// Builds what is missing in a scratch folder beside the cache's entry, one rename for each file.
     async fn build(&self, cache: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<(), Error> {
         let go = toolchain(cache, progress).await?;
-        let scratch = tempfile::Builder::new()
-            .prefix("build-")
-            .tempdir_in(cache)
-            .map_err(Error::file("make a folder in", cache))?;
+        let scratch = scratch(cache)?;
         let module = scratch.path().join("module");
-        write_module(&module)?;
+        write_module(&module, MODULE_FILES)?;
         for folder in [self.built.join("bin"), self.built.join("share")] {
             fs::create_dir_all(&folder).map_err(Error::file("make the folder", &folder))?;
         }
@@ -236,8 +273,13 @@ async fn lock(path: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<Fi
     waiting.await.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::file("lock", path))
 }
 
-fn write_module(folder: &Path) -> Result<(), Error> {
-    for (name, text) in MODULE_FILES {
+/// A folder beside the cache's entries, which goes when it is dropped.
+fn scratch(cache: &Path) -> Result<tempfile::TempDir, Error> {
+    tempfile::Builder::new().prefix("build-").tempdir_in(cache).map_err(Error::file("make a folder in", cache))
+}
+
+fn write_module(folder: &Path, files: &[(&str, &str)]) -> Result<(), Error> {
+    for (name, text) in files {
         let path = folder.join(name);
         let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent).map_err(Error::file("make the folder", parent))?;
