@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::names,
-    name::{self, ParseNameError},
+    name::{self, Key, ParseNameError},
+    plan::watch::{Address, Agent, ListenerSettings, PRIORITY_CLASS, Program},
     yaml,
 };
 
@@ -93,6 +94,58 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub istio_namespace: Option<String>,
+    /// Name of the Istio Gateway whose host agents in runtimes send events to [default: klm-watcher]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub istio_gateway_name: Option<String>,
+    /// Namespace of that Gateway [default: kcp-system]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub istio_gateway_namespace: Option<String>,
+    /// Port that agents send to in place of the Gateway's
+    #[arg(long, value_name = "PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener_port_overwrite: Option<u16>,
+    /// Address that agents send to in place of the Gateway's, for a listener that they reach directly
+    #[arg(long, value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener_address: Option<String>,
+    /// Registry of the agent's image [default: europe-docker.pkg.dev/kyma-project/prod]
+    #[arg(long, value_name = "REGISTRY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_watcher_image_registry: Option<String>,
+    /// Name of the agent's image [default: runtime-watcher]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_watcher_image_name: Option<String>,
+    /// Tag of the agent's image; without it no agent is installed in runtimes
+    #[arg(long, value_name = "TAG")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_watcher_image_tag: Option<String>,
+    /// Which agent the image holds [default: runtime-watcher if that is the image's name, else tidegate]
+    #[arg(long, value_name = "PROGRAM")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_watcher_program: Option<WatcherProgram>,
+    /// Secret in runtimes, in kyma-system, with which the agent's image is pulled
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_image_pull_secret: Option<String>,
+    /// Priority class of the agent; skr-webhook-priority is made, any other must be there [default: skr-webhook-priority]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_webhook_priority_class: Option<String>,
+    /// Limit of the agent's memory [default: 200Mi]
+    #[arg(long, value_name = "QUANTITY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_webhook_memory_limits: Option<String>,
+    /// Limit of the agent's computing [default: 0.1]
+    #[arg(long, value_name = "QUANTITY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_webhook_cpu_limits: Option<String>,
+    /// GODEBUG of the agent, which says whether it computes as FIPS demands [default: that of this process]
+    #[arg(long, value_name = "SETTINGS", env = "GODEBUG", hide_env_values = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skr_webhook_godebug: Option<String>,
     /// Whether to write only while holding the Lease that is shared with Lifecycle Manager [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,6 +201,16 @@ pub enum LogFormat {
     Text,
 }
 
+/// Which agent an image holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum WatcherProgram {
+    /// Tidegate's.
+    Tidegate,
+    /// The Runtime Watcher of Kyma.
+    RuntimeWatcher,
+}
+
 /// A span of time as people write it: `90s`, `5m`, `1h30m`, `250ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
@@ -189,6 +252,10 @@ pub struct Config {
     pub restricted_modules: BTreeSet<String>,
     /// Namespace of the Secret with the CA that runtimes trust.
     pub istio_namespace: String,
+    /// Where agents in runtimes send their events.
+    pub listener: ListenerSettings,
+    /// The agent in runtimes; `None` if none is installed.
+    pub agent: Option<Agent>,
     /// Leader election; `None` if we write without.
     pub lease: Option<Lease>,
     /// Name of this process, if one is given.
@@ -306,6 +373,19 @@ impl Options {
             default_channel: self.default_channel.or(base.default_channel),
             restricted_default_modules: list(self.restricted_default_modules, base.restricted_default_modules),
             istio_namespace: self.istio_namespace.or(base.istio_namespace),
+            istio_gateway_name: self.istio_gateway_name.or(base.istio_gateway_name),
+            istio_gateway_namespace: self.istio_gateway_namespace.or(base.istio_gateway_namespace),
+            listener_port_overwrite: self.listener_port_overwrite.or(base.listener_port_overwrite),
+            listener_address: self.listener_address.or(base.listener_address),
+            skr_watcher_image_registry: self.skr_watcher_image_registry.or(base.skr_watcher_image_registry),
+            skr_watcher_image_name: self.skr_watcher_image_name.or(base.skr_watcher_image_name),
+            skr_watcher_image_tag: self.skr_watcher_image_tag.or(base.skr_watcher_image_tag),
+            skr_watcher_program: self.skr_watcher_program.or(base.skr_watcher_program),
+            skr_image_pull_secret: self.skr_image_pull_secret.or(base.skr_image_pull_secret),
+            skr_webhook_priority_class: self.skr_webhook_priority_class.or(base.skr_webhook_priority_class),
+            skr_webhook_memory_limits: self.skr_webhook_memory_limits.or(base.skr_webhook_memory_limits),
+            skr_webhook_cpu_limits: self.skr_webhook_cpu_limits.or(base.skr_webhook_cpu_limits),
+            skr_webhook_godebug: self.skr_webhook_godebug.or(base.skr_webhook_godebug),
             leader_elect: self.leader_elect.or(base.leader_elect),
             lease_namespace: self.lease_namespace.or(base.lease_namespace),
             lease_duration: self.lease_duration.or(base.lease_duration),
@@ -340,6 +420,19 @@ impl Options {
             default_channel: Some("regular".to_owned()),
             restricted_default_modules: Vec::new(),
             istio_namespace: Some("istio-system".to_owned()),
+            istio_gateway_name: Some(names::GATEWAY.to_owned()),
+            istio_gateway_namespace: Some(names::KCP_NAMESPACE.to_owned()),
+            listener_port_overwrite: None,
+            listener_address: None,
+            skr_watcher_image_registry: Some("europe-docker.pkg.dev/kyma-project/prod".to_owned()),
+            skr_watcher_image_name: Some(RUNTIME_WATCHER.to_owned()),
+            skr_watcher_image_tag: None,
+            skr_watcher_program: None,
+            skr_image_pull_secret: None,
+            skr_webhook_priority_class: Some(PRIORITY_CLASS.to_owned()),
+            skr_webhook_memory_limits: Some("200Mi".to_owned()),
+            skr_webhook_cpu_limits: Some("0.1".to_owned()),
+            skr_webhook_godebug: None,
             leader_elect: Some(true),
             lease_namespace: Some(names::KCP_NAMESPACE.to_owned()),
             lease_duration: seconds(180),
@@ -376,7 +469,10 @@ fn message(message: &str) -> String {
             format!("there is no option `{field}`; `tidegate run --help` lists all that there are")
         }
         // Names of types are ours, not the reader's.
-        _ => message.replace("expected usize", "expected a whole number").replace("struct Options", "a mapping"),
+        _ => message
+            .replace("expected usize", "expected a whole number")
+            .replace("expected u16", "expected a port, which is at most 65535")
+            .replace("struct Options", "a mapping"),
     }
 }
 
@@ -401,6 +497,8 @@ impl TryFrom<Options> for Config {
             let message = format!("{} is shorter than {}", Period(resync), Period(RESYNC_MIN));
             return Err(Error::Value { option: "resync", message });
         }
+        let listener = listener(&options)?;
+        let agent = agent(&options, listener.clone())?;
         Ok(Config {
             kubeconfig: options.kubeconfig,
             namespaces: names("namespaces", options.namespaces)?,
@@ -419,6 +517,8 @@ impl TryFrom<Options> for Config {
             default_channel: options.default_channel.unwrap_or_default(),
             restricted_modules: names("restrictedDefaultModules", options.restricted_default_modules)?,
             istio_namespace: checked("istioNamespace", options.istio_namespace.unwrap_or_default())?,
+            listener,
+            agent,
             lease,
             identity: options.identity,
             paused: options.paused.unwrap_or_default(),
@@ -453,6 +553,79 @@ fn lease(options: &Options) -> Result<Lease, Error> {
         return Err(Error::Value { option: "leaseRetryPeriod", message });
     }
     Ok(lease)
+}
+
+/// Longest tag of an image, and its characters, as registries have them.
+const TAG_LEN_MAX: usize = 128;
+/// The image of Kyma's Runtime Watcher.
+const RUNTIME_WATCHER: &str = "runtime-watcher";
+
+fn listener(options: &Options) -> Result<ListenerSettings, Error> {
+    let name = checked("istioGatewayName", options.istio_gateway_name.clone().unwrap_or_default())?;
+    let namespace = checked("istioGatewayNamespace", options.istio_gateway_namespace.clone().unwrap_or_default())?;
+    let wrong = |option, message| Error::Value { option, message };
+    if options.listener_port_overwrite == Some(0) {
+        return Err(wrong("listenerPortOverwrite", "0 is not between 1 and 65535".to_owned()));
+    }
+    let address = options.listener_address.as_deref().map(str::parse::<Address>).transpose();
+    let address = address.map_err(|error| wrong("listenerAddress", error.to_string()))?;
+    Ok(ListenerSettings {
+        gateway: Key::new(&namespace, &name),
+        port_overwrite: options.listener_port_overwrite,
+        address,
+    })
+}
+
+/// The agent, if a tag says which one.
+fn agent(options: &Options, listener: ListenerSettings) -> Result<Option<Agent>, Error> {
+    let given = |option: &Option<String>| option.clone().filter(|text| !text.is_empty());
+    let Some(tag) = given(&options.skr_watcher_image_tag) else { return Ok(None) };
+    let wrong = |option, message| Error::Value { option, message };
+    let in_tag = |c: char| c.is_ascii_alphanumeric() || ['_', '.', '-', '@', ':'].contains(&c);
+    if TAG_LEN_MAX < tag.len() || !tag.chars().all(in_tag) {
+        return Err(wrong("skrWatcherImageTag", format!("`{tag}` is no tag of an image")));
+    }
+    let in_image = |c: char| in_tag(c) || c == '/';
+    let (registry, name) = (given(&options.skr_watcher_image_registry), given(&options.skr_watcher_image_name));
+    let name = name.unwrap_or_default();
+    let image = registry.iter().map(String::as_str).chain([name.as_str()]).collect::<Vec<_>>().join("/");
+    if name.is_empty() || !image.chars().all(in_image) {
+        return Err(wrong("skrWatcherImageName", format!("`{image}` is no name of an image")));
+    }
+    let program = match options.skr_watcher_program {
+        Some(WatcherProgram::Tidegate) => Program::Tidegate,
+        Some(WatcherProgram::RuntimeWatcher) => Program::RuntimeWatcher,
+        None if name.rsplit('/').next() == Some(RUNTIME_WATCHER) => Program::RuntimeWatcher,
+        None => Program::Tidegate,
+    };
+    let quantity = |option, value: &Option<String>| {
+        let text = given(value).unwrap_or_default();
+        let message = format!("`{text}` is no quantity; write for example `200Mi` or `0.1`");
+        if is_quantity(&text) { Ok(text) } else { Err(wrong(option, message)) }
+    };
+    Ok(Some(Agent {
+        program,
+        image: format!("{image}:{tag}"),
+        pull_secret: given(&options.skr_image_pull_secret)
+            .map(|name| checked("skrImagePullSecret", name))
+            .transpose()?,
+        priority_class: checked(
+            "skrWebhookPriorityClass",
+            options.skr_webhook_priority_class.clone().unwrap_or_default(),
+        )?,
+        memory_limit: quantity("skrWebhookMemoryLimits", &options.skr_webhook_memory_limits)?,
+        cpu_limit: quantity("skrWebhookCpuLimits", &options.skr_webhook_cpu_limits)?,
+        godebug: given(&options.skr_webhook_godebug),
+        listener,
+    }))
+}
+
+/// Whether Kubernetes reads it as a quantity: digits with a point somewhere, and a unit.
+fn is_quantity(text: &str) -> bool {
+    const UNITS: [&str; 13] = ["", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = &text[..text.len() - unit.len()];
+    UNITS.contains(&unit) && number.parse::<f64>().is_ok_and(|number| 0.0 < number)
 }
 
 fn checked(option: &'static str, name: String) -> Result<String, Error> {

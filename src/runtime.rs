@@ -275,7 +275,8 @@ fn queue(config: &Config) -> Queue {
 /// The tasks that never end by themselves. Watches begin once the control plane serves our kinds.
 fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    for watch in feed::feed(&context.kcp, &context.stores, &config.namespaces, &config.istio_namespace) {
+    let gateway = config.listener.gateway.namespace();
+    for watch in feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &config.istio_namespace) {
         let served = served.clone();
         tasks.spawn(async move {
             served.cancelled().await;

@@ -27,6 +27,10 @@ fn errors_name_file_line_and_option() {
         ("leaseDuration: 100s\n", "less than the renew deadline"),
         ("leaseRetryPeriod: 0s\n", "no pause"),
         ("logFormat: xml\n", "no format"),
+        ("listenerAddress: https://listener\n", "no address of a listener"),
+        ("listenerPortOverwrite: 70000\n", "no port"),
+        ("skrWatcherImageTag: a b\n", "no tag"),
+        ("skrWatcherImageTag: a\nskrWebhookMemoryLimits: much\n", "no quantity"),
         ("workers: 1\nworkers: 2\n", "twice"),
         ("- workers\n", "no mapping"),
         ("workers: [\n", "no YAML"),
@@ -90,6 +94,12 @@ fn every_option_has_a_key_in_the_file_and_a_flag_of_the_same_name() {
         templates: Some("t".into()),
         restricted_default_modules: vec!["m".to_owned()],
         identity: Some("i".to_owned()),
+        listener_port_overwrite: Some(1),
+        listener_address: Some("a:1".to_owned()),
+        skr_watcher_image_tag: Some("t".to_owned()),
+        skr_watcher_program: Some(WatcherProgram::Tidegate),
+        skr_image_pull_secret: Some("p".to_owned()),
+        skr_webhook_godebug: Some("fips140=only".to_owned()),
         ..Options::defaults()
     };
     let value = serde_json::to_value(full).unwrap();
@@ -102,6 +112,31 @@ fn every_option_has_a_key_in_the_file_and_a_flag_of_the_same_name() {
     let flags: BTreeSet<String> =
         command.get_arguments().filter_map(clap::Arg::get_long).map(camel_case).map(|name| plural(&name)).collect();
     assert_eq!(keys, flags);
+}
+
+#[test]
+fn an_agent_is_installed_once_its_tag_is_given() {
+    let agent = |options: Options| Config::try_from(options).map(|config| config.agent);
+    assert_eq!(agent(Options::default()).unwrap(), None);
+    assert_eq!(agent(Options { skr_watcher_image_tag: Some(String::new()), ..Options::default() }).unwrap(), None);
+
+    let tagged = || Options { skr_watcher_image_tag: Some("2.1.12".to_owned()), ..Options::default() };
+    let upstream = agent(tagged()).unwrap().unwrap();
+    assert_eq!(upstream.image, "europe-docker.pkg.dev/kyma-project/prod/runtime-watcher:2.1.12");
+    assert_eq!((upstream.program, upstream.pull_secret.as_deref()), (Program::RuntimeWatcher, None));
+    assert_eq!((&*upstream.memory_limit, &*upstream.cpu_limit), ("200Mi", "0.1"));
+    assert_eq!(upstream.listener.gateway, Key::new("kcp-system", "klm-watcher"));
+
+    let named = |name: &str| Options { skr_watcher_image_name: Some(name.to_owned()), ..tagged() };
+    let own = Options { skr_watcher_image_registry: Some("registry.example.org:5000".to_owned()), ..named("agent") };
+    let own = agent(own).unwrap().unwrap();
+    assert_eq!((&*own.image, own.program), ("registry.example.org:5000/agent:2.1.12", Program::Tidegate));
+    let said = Options { skr_watcher_program: Some(WatcherProgram::Tidegate), ..named("runtime-watcher") };
+    assert_eq!(agent(said).unwrap().unwrap().program, Program::Tidegate);
+
+    let quantity = |text: &str| agent(Options { skr_webhook_cpu_limits: Some(text.to_owned()), ..tagged() }).is_ok();
+    assert!(["0.1", "100m", "1", "2k"].into_iter().all(quantity));
+    assert!(!["", "much", "0", "-1", "1e", "1 Gi", "."].into_iter().any(quantity));
 }
 
 fn camel_case(flag: &str) -> String {

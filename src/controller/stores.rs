@@ -167,6 +167,11 @@ const START_GAP: Duration = Duration::from_millis(5);
 /// No runtime waits longer than this for its first look.
 const START_SPREAD_MAX: Duration = Duration::from_secs(60);
 
+/// What concerns all runtimes wakes so many of them at a time, in the order of their names, so that what a single one
+/// reports in the meantime need not wait behind thousands.
+const SPREAD_AT_ONCE: usize = 32;
+const SPREAD_GAP: Duration = Duration::from_millis(50);
+
 impl Stores {
     /// Empty stores that wake subjects in `queue`.
     pub fn new(queue: Queue) -> Stores {
@@ -376,6 +381,20 @@ impl Stores {
             match wake {
                 Wake::Subject(subject, trigger) => {
                     self.0.queue.push(subject, trigger);
+                }
+                Wake::Runtimes(trigger) => {
+                    let mut delay = Duration::ZERO;
+                    for (position, kyma) in tables.kymas.keys().enumerate() {
+                        if position != 0 && position % SPREAD_AT_ONCE == 0 {
+                            delay += SPREAD_GAP;
+                        }
+                        let subject = Subject::Runtime(kyma.clone());
+                        if delay.is_zero() {
+                            self.0.queue.push(subject, trigger);
+                        } else {
+                            self.0.queue.push_after(subject, trigger, delay);
+                        }
+                    }
                 }
                 Wake::Referring(source) => {
                     tables.referring.insert(source);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::{
     api::{
         Watcher, names,
@@ -10,6 +12,12 @@ use crate::{
     landscape,
     name::Key,
 };
+
+mod agent;
+mod drift;
+
+pub use agent::{Address, AddressError, Agent, ListenerSettings, PRIORITY_CLASS, ParseAddressError, Program};
+pub use drift::Drift;
 
 /// One Watcher, understood.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +52,17 @@ pub struct Gateways {
 pub struct Gateway {
     /// Namespace and name.
     pub key: Key,
-    /// The hosts of all its servers.
+    /// Its servers.
+    pub servers: Vec<GatewayServer>,
+}
+
+/// One server of an Istio Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GatewayServer {
+    /// Its hosts.
     pub hosts: Vec<String>,
+    /// Its port, if that is one.
+    pub port: Option<u16>,
 }
 
 /// Why a Watcher cannot be acted upon.
@@ -94,6 +111,26 @@ pub fn watch(watcher: &Watcher) -> Result<Watch, Error> {
     })
 }
 
+/// The Watcher that has had a Watcher's path in KCP for longer and leads it to another service: both cannot be had.
+///
+/// Of two with one manager the older one keeps it; of two that are equally old, the one whose name comes first. Two that
+/// lead to one service do not stand in each other's way.
+pub fn rival<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watcher>) -> Option<Key> {
+    let manager = watch(watcher).ok()?.manager;
+    let age = |watcher: &Watcher| {
+        let created = watcher.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created.is_none(), created, landscape::key(&watcher.metadata))
+    };
+    let own = age(watcher);
+    let is_rival = |other: &&Watcher| {
+        other.metadata.deletion_timestamp.is_none()
+            && age(other) < own
+            && other.spec.service_info != watcher.spec.service_info
+            && watch(other).is_ok_and(|other| other.manager == manager)
+    };
+    all.into_iter().filter(is_rival).map(|other| landscape::key(&other.metadata)).min()
+}
+
 // === impl Error ===
 
 impl Error {
@@ -120,6 +157,30 @@ impl Watch {
     }
 }
 
+// === impl Gateway ===
+
+impl Gateway {
+    /// From the `spec` of the custom resource, of which nothing is taken for granted.
+    pub fn new(key: Key, spec: &Value) -> Gateway {
+        let server = |server: &Value| GatewayServer {
+            hosts: server["hosts"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+            port: server["port"]["number"].as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
+        };
+        Gateway { key, servers: spec["servers"].as_array().into_iter().flatten().map(server).collect() }
+    }
+
+    /// The hosts of all its servers, in their order.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.servers.iter().flat_map(|server| &server.hosts).map(String::as_str)
+    }
+}
+
 // === impl Gateways ===
 
 impl Gateways {
@@ -128,13 +189,16 @@ impl Gateways {
         if gateways.is_empty() {
             return Err(Error::NoGateway(watcher.clone()));
         }
-        if let Some(without) = gateways.iter().find(|gateway| gateway.hosts.is_empty()) {
+        if let Some(without) = gateways.iter().find(|gateway| gateway.hosts().next().is_none()) {
             return Err(Error::NoHosts(without.key.clone()));
         }
         gateways.sort();
         Ok(Gateways {
             names: gateways.iter().map(|gateway| gateway.key.to_string()).collect(),
-            hosts: gateways.into_iter().flat_map(|gateway| gateway.hosts).collect(),
+            hosts: gateways.iter().flat_map(Gateway::hosts).map(str::to_owned).collect(),
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

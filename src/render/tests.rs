@@ -222,7 +222,8 @@ fn without_watchers_or_certificates_the_configuration_is_still_valid() {
 #[test]
 fn a_virtual_service_brings_events_to_the_service() {
     let (watches, _) = watches(&watchers());
-    let gateway = |name: &str, host: &str| Gateway { key: Key::new("kcp-system", name), hosts: vec![host.to_owned()] };
+    let gateway =
+        |name: &str, host: &str| Gateway::new(Key::new("kcp-system", name), &json!({"servers": [{"hosts": [host]}]}));
     let found = vec![gateway("second", "b.example.com"), gateway("first", "a.example.com")];
     let watch = &watches[1];
     let gateways = Gateways::of(&watch.watcher, found).unwrap();
@@ -257,7 +258,7 @@ fn a_virtual_service_brings_events_to_the_service() {
 fn a_watcher_needs_gateways_with_hosts_and_a_port() {
     let watcher = Key::new("kcp-system", "w");
     assert_eq!(Gateways::of(&watcher, Vec::new()), Err(plan::watch::Error::NoGateway(watcher.clone())));
-    let bare = Gateway { key: Key::new("kcp-system", "g"), hosts: Vec::new() };
+    let bare = Gateway { key: Key::new("kcp-system", "g"), servers: Vec::new() };
     assert_eq!(Gateways::of(&watcher, vec![bare.clone()]), Err(plan::watch::Error::NoHosts(bare.key)));
     let (mut watches, _) = watches(&watchers());
     for (port, fine) in [(0, false), (1, true), (65_535, true), (65_536, false), (-1, false)] {

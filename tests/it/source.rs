@@ -1020,7 +1020,7 @@ impl Daemon {
             watchers: Default::default(),
         });
         let (mut feed, mut tasks) = (JoinSet::new(), JoinSet::new());
-        for watch in feed::feed(&kcp, &stores, namespaces, "istio-system") {
+        for watch in feed::feed(&kcp, &stores, namespaces, "kcp-system", "istio-system") {
             feed.spawn(watch);
         }
         tasks.spawn(writer.run(kcp));

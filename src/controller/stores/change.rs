@@ -61,6 +61,8 @@ pub enum Change {
 pub enum Wake {
     /// A subject.
     Subject(Subject, Trigger),
+    /// Every runtime, so many at a time.
+    Runtimes(Trigger),
     /// Every runtime of a namespace, once the catalog has settled.
     Catalog(String, Trigger),
     /// A source that may refer to something of the catalog, once that has settled.
@@ -92,21 +94,28 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             let (before, after) = (metadata(edit.before.as_ref()), metadata(edit.after.as_ref()));
             if let Some(trigger) = intent(before, after) {
                 wakes.push(Wake::Subject(Subject::Watcher(edit.key.clone()), trigger));
+                // Of two that want one path, the other may have it now.
+                wakes.extend(watchers(tables));
                 // The webhook configuration in every runtime is made from all Watchers.
-                wakes.extend(tables.kymas().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), trigger)));
+                wakes.push(Wake::Runtimes(trigger));
             }
             wakes.extend(owner_in_git(before, after));
         }
         Change::Access { before, after } => access(before.as_ref(), after.as_ref(), &mut wakes),
-        Change::Gateways => wakes
-            .extend(tables.watchers().map(|watcher| Wake::Subject(Subject::Watcher(watcher.clone()), Trigger::Event))),
-        Change::CaBundle => {
-            wakes.extend(tables.kymas().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Event)));
+        Change::Gateways => {
+            wakes.extend(watchers(tables));
+            // Agents send to the host of one of them.
+            wakes.push(Wake::Runtimes(Trigger::Event));
         }
+        Change::CaBundle => wakes.push(Wake::Runtimes(Trigger::Event)),
     }
     wakes.sort();
     wakes.dedup();
     wakes
+}
+
+fn watchers(tables: &Tables) -> impl Iterator<Item = Wake> {
+    tables.watchers().map(|watcher| Wake::Subject(Subject::Watcher(watcher.clone()), Trigger::Event))
 }
 
 /// Why a change concerns the controller of the object itself; `None` if only its status or bookkeeping changed.

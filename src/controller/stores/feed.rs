@@ -12,7 +12,6 @@ use kube::{
     core::{DynamicObject, NamespaceResourceScope, PartialObjectMeta},
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::{AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of};
 use crate::{
@@ -27,12 +26,13 @@ use crate::{
     plan::watch::Gateway,
 };
 
-/// All watches: custom resources, access Secrets and Gateways in each of `namespaces`, the CA bundle in
-/// `istio_namespace`. Nothing is requested before they are polled.
+/// All watches: custom resources, access Secrets and Gateways in each of `namespaces`, Gateways in that of the one that
+/// agents send to, the CA bundle in `istio_namespace`. Nothing is requested before they are polled.
 pub fn feed(
     kcp: &Arc<Cluster>,
     stores: &Stores,
     namespaces: &BTreeSet<String>,
+    gateway_namespace: &str,
     istio_namespace: &str,
 ) -> Vec<BoxFuture<'static, ()>> {
     let mut watches = Vec::new();
@@ -45,6 +45,9 @@ pub fn feed(
         watches.push(custom::<Watcher>(kcp, stores, namespace));
         watches.push(access(kcp, stores, namespace));
         watches.push(gateways(kcp, stores, namespace));
+    }
+    if !namespaces.contains(gateway_namespace) {
+        watches.push(gateways(kcp, stores, gateway_namespace));
     }
     watches.push(ca_bundle(kcp, stores, istio_namespace));
     watches
@@ -115,19 +118,11 @@ fn ca_bundle(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<
     watch::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
-/// What Watchers need of a Gateway: its labels, and the hosts of all its servers.
+/// What Watchers and agents need of a Gateway: its labels and its servers.
 fn gateway_entry(gateway: DynamicObject) -> GatewayEntry {
-    let servers = gateway.data.pointer("/spec/servers").and_then(Value::as_array);
-    let hosts = servers
-        .into_iter()
-        .flatten()
-        .filter_map(|server| server["hosts"].as_array())
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect();
     let key = landscape::key(&gateway.metadata);
-    GatewayEntry { gateway: Gateway { key, hosts }, labels: gateway.metadata.labels.unwrap_or_default() }
+    let spec = &gateway.data["spec"];
+    GatewayEntry { gateway: Gateway::new(key, spec), labels: gateway.metadata.labels.unwrap_or_default() }
 }
 
 /// Drops what nobody reads, and returns the key.

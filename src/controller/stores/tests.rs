@@ -274,14 +274,30 @@ fn an_access_secret_wakes_the_runtime() {
 }
 
 #[test]
-fn a_gateway_wakes_the_watchers_and_the_ca_the_runtimes() {
-    let gateway = Gateway { key: key("klm-watcher"), hosts: vec!["listener.example.com".to_owned()] };
+fn a_gateway_wakes_watchers_and_runtimes_and_the_ca_the_runtimes() {
+    let gateway = Gateway::new(key("klm-watcher"), &json!({"servers": [{"hosts": ["listener.example.com"]}]}));
     let entry = GatewayEntry { gateway, labels: BTreeMap::new() };
     check(
         |stores| stores.set_gateway(&key("klm-watcher"), Some(Arc::new(entry))),
-        &["watcher kcp-system/watcher event"],
+        &[RUNTIME, RUNTIME_TWO, "watcher kcp-system/watcher event"],
     );
     check(|stores| stores.set_ca_bundle(Some(Arc::from(*b"pem"))), &[RUNTIME, RUNTIME_TWO]);
+}
+
+#[test]
+fn what_concerns_all_runtimes_wakes_so_many_at_a_time_in_the_order_of_their_names() {
+    let stores = started();
+    for index in 0..2 * SPREAD_AT_ONCE {
+        upsert(&stores, kyma(&format!("runtime-{index:03}"), json!({})));
+    }
+    woken(&stores);
+    upsert(&stores, object::<Watcher>("Watcher", "watcher", watcher_spec(), json!({"metadata": {"generation": 2}})));
+    let depths = stores.0.queue.depths();
+    assert_eq!(depths.delayed, 2 + SPREAD_AT_ONCE, "those that do not come at once come later");
+    let at_once = woken(&stores);
+    assert_eq!(at_once.len(), SPREAD_AT_ONCE + 1, "and the Watcher itself");
+    assert_eq!(at_once[1], RUNTIME);
+    assert_eq!(at_once[SPREAD_AT_ONCE], format!("runtime kcp-system/runtime-{:03} event", SPREAD_AT_ONCE - 3));
 }
 
 #[test]

@@ -167,9 +167,6 @@ async fn trusted(kcp: &Cluster, istio: &str) -> Result<Trusted, Error> {
 
 /// What Watchers need of a Gateway.
 fn gateway_of(gateway: &Object) -> (watch::Gateway, BTreeMap<String, String>) {
-    let servers = gateway.value().pointer("/spec/servers").and_then(Value::as_array);
-    let hosts = servers.into_iter().flatten().filter_map(|server| server["hosts"].as_array()).flatten();
-    let hosts = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
     let labels = gateway.value().pointer("/metadata/labels").cloned().unwrap_or_default();
-    (watch::Gateway { key: key(gateway), hosts }, serde_json::from_value(labels).unwrap_or_default())
+    (watch::Gateway::new(key(gateway), &gateway.value()["spec"]), serde_json::from_value(labels).unwrap_or_default())
 }

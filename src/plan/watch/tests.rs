@@ -1,0 +1,86 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn settings() -> ListenerSettings {
+    ListenerSettings { gateway: Key::new("kcp-system", "klm-watcher"), port_overwrite: None, address: None }
+}
+
+fn gateway(servers: &Value) -> Gateway {
+    Gateway::new(Key::new("kcp-system", "klm-watcher"), &json!({ "servers": servers }))
+}
+
+#[track_caller]
+fn check(settings: &ListenerSettings, gateways: &[Gateway], expected: &str) {
+    let said = match settings.resolve(gateways) {
+        Ok(address) => address.to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(said, expected);
+}
+
+/// KLM 6.3, KCP address.
+#[test]
+fn the_address_is_that_of_the_one_host_of_the_gateway() {
+    let one = gateway(&json!([{"hosts": ["listener.example.com"], "port": {"number": 443}}]));
+    let other = Gateway::new(Key::new("kcp-system", "other"), &Value::Null);
+    check(&settings(), &[other, one.clone()], "listener.example.com:443");
+    let overwritten = ListenerSettings { port_overwrite: Some(9443), ..settings() };
+    check(&overwritten, &[one], "listener.example.com:9443");
+    let direct = ListenerSettings { address: Some("10.0.0.7:8443".parse().unwrap()), ..settings() };
+    check(&direct, &[], "10.0.0.7:8443");
+}
+
+/// KLM 6.3, KCP address.
+#[test]
+fn an_address_that_is_not_clear_is_none() {
+    let server = "the server of Gateway kcp-system/klm-watcher";
+    check(&settings(), &[], "there is no Gateway kcp-system/klm-watcher; create it, or give --listener-address");
+    let none = "Gateway kcp-system/klm-watcher has 0 servers; it must have exactly one";
+    check(&settings(), &[gateway(&json!([]))], none);
+    check(&settings(), &[gateway(&json!("many"))], none);
+    let port = json!({"number": 443});
+    for (hosts, found) in [(json!([]), 0), (json!([" "]), 0), (json!(["a.example.com", "b.example.com"]), 2)] {
+        let expected = format!("{server} has {found} hosts; it must have exactly one");
+        check(&settings(), &[gateway(&json!([{"hosts": hosts, "port": port}]))], &expected);
+    }
+    let wild = gateway(&json!([{"hosts": ["*.example.com"], "port": port}]));
+    check(&settings(), &[wild], "host `*.example.com` of Gateway kcp-system/klm-watcher is not the name of one host");
+    for port in [Value::Null, json!({"number": 0}), json!({"number": 65536}), json!({"number": "443"})] {
+        let gateway = gateway(&json!([{"hosts": ["a.example.com"], "port": port}]));
+        check(&settings(), &[gateway], &format!("{server} has no port between 1 and 65535"));
+    }
+}
+
+#[test]
+fn an_address_is_a_host_and_a_port() {
+    for good in ["a.example.com:443", "10.0.0.1:1", "[::1]:8443", "localhost:65535"] {
+        assert_eq!(good.parse::<Address>().unwrap().to_string(), good);
+    }
+    for bad in ["", "a", "a:", ":1", "a:0", "a:65536", "a b:1", "https://a:1", "a/b:1", "::1:8443", "[x]:1", "-a:1"] {
+        assert!(bad.parse::<Address>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn kinds_of_drift_are_sorted_and_a_group_of_custom_resources_is_named_whole() {
+    let mut drift = Drift::default();
+    drift.insert("example.org", None);
+    drift.insert("apps", Some("statefulsets"));
+    drift.insert("", Some("services"));
+    drift.insert("apps", Some("deployments"));
+    drift.insert("", Some("configmaps"));
+    drift.insert("example.org", Some("things"));
+    drift.insert("admissionregistration.k8s.io", Some("validatingwebhookconfigurations"));
+    let rules: Vec<(&str, Vec<&str>)> = drift.rules().collect();
+    assert_eq!(
+        rules,
+        [
+            ("", vec!["configmaps", "services"]),
+            ("apps", vec!["deployments", "statefulsets"]),
+            ("example.org", vec!["*"]),
+        ]
+    );
+    assert_eq!(drift.scaled(), ["deployments/status", "statefulsets/status"]);
+    assert_eq!(Drift::default().scaled(), Vec::<String>::new());
+}
