@@ -92,6 +92,9 @@ const MODULES: &[(&str, u8, &[&str])] = &[
             "tracing",
         ],
     ),
+    // a Kubernetes API in memory: between the adapters, which know nothing of it, and what starts it
+    // `jiff`: times in managed fields are values.
+    ("sim", 4, &["jiff", "serde_json"]),
     // real servers for the demo, the benchmark and the tests
     // `git2`: it makes the repositories that the adapter `git` then fetches, and shares no code with it.
     (
