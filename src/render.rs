@@ -2,8 +2,7 @@
 //!
 //! Contexts of templates are made here, and so are the marks by which we find our objects again. Objects that are equal
 //! for many runtimes are rendered and serialised once, see [`SharedObjects`]. What only a live cluster knows is passed
-//! in; offline it is a placeholder, see [`live`]. Nothing here looks at a cluster, and the agent's own objects are not
-//! rendered yet.
+//! in; offline it is a placeholder, see [`live`]. Nothing here looks at a cluster.
 
 use serde_json::{Value, json};
 
@@ -28,9 +27,11 @@ pub mod live;
 pub mod offline;
 mod scope;
 mod shared;
+mod watch;
 
 pub use scope::built_in_scope;
 pub use shared::{Mark, SharedObject, SharedObjects};
+pub use watch::{Reporting, agent, agent_deployment, agent_secret, webhook};
 
 /// The kinds whose CRDs a runtime gets.
 const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];
@@ -104,36 +105,6 @@ pub fn virtual_service(
     let mut stamp = Stamp::new(watcher.namespace(), watcher.name());
     stamp.owners.push(owner("Watcher", watcher, owner_uid, false));
     templates.render(Template::VirtualService, &context, &stamp, &format!("Watcher {watcher}"))
-}
-
-/// The webhook configuration of every runtime: one webhook a Watcher, by namespace and name.
-///
-/// `ca_bundle` is base64 of PEM; without one the API server of a runtime trusts nobody new.
-pub fn webhook(templates: &Templates, watches: &[Watch], ca_bundle: Option<&str>) -> Result<Object, Error> {
-    let mut sorted: Vec<&Watch> = watches.iter().collect();
-    sorted.sort_by(|a, b| a.watcher.cmp(&b.watcher));
-    let watches: Vec<Value> = sorted
-        .into_iter()
-        .map(|watch| {
-            json!({
-                "name": format!("{}.{}.{}", watch.watcher.namespace(), watch.watcher.name(), api::KYMA_GROUP),
-                "watcher": { "namespace": watch.watcher.namespace(), "name": watch.watcher.name() },
-                "manager": watch.manager,
-                "path": format!("/validate/{}", watch.manager),
-                "group": watch.group,
-                "version": watch.version,
-                "resource": watch.resource,
-                "labels": watch.labels,
-            })
-        })
-        .collect();
-    let context = json!({
-        "service": { "namespace": names::SKR_NAMESPACE, "name": names::SKR_WEBHOOK },
-        "caBundle": ca_bundle,
-        "watches": watches,
-    });
-    let stamp = Stamp::new("", names::SKR_WEBHOOK).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
-    templates.render(Template::Webhook, &context, &stamp, "the webhook configuration of runtimes")
 }
 
 /// The system namespace of every runtime.

@@ -113,6 +113,17 @@ pub const SKR_NAMESPACE: &str = "kyma-system";
 pub const SKR_KYMA: &str = "default";
 /// The webhook configuration in a runtime.
 pub const SKR_WEBHOOK: &str = "skr-webhook";
+/// The Service of the agent's metrics in a runtime.
+pub const SKR_WEBHOOK_METRICS: &str = "skr-webhook-metrics";
+/// The Secret with the agent's certificate in a runtime.
+pub const SKR_WEBHOOK_SECRET: &str = "skr-webhook-tls";
+/// The NetworkPolicies of the agent in a runtime. The second is for its way to the control plane, whatever it is called.
+pub const SKR_WEBHOOK_POLICIES: [&str; 4] = [
+    "kyma-project.io--seed-to-watcher",
+    "kyma-project.io--watcher-to-apiserver",
+    "kyma-project.io--metrics-to-watcher",
+    "kyma-project.io--watcher-to-dns",
+];
 /// `spec.install.name` of every Manifest.
 pub const RAW_MANIFEST: &str = "raw-manifest";
 /// Value of [`label::MANAGED_BY`] in KCP.

@@ -164,7 +164,7 @@ fn webhooks_are_sorted_and_a_watcher_that_says_nothing_is_left_out() {
     let all = watchers();
     let (watches, errors) = watches(&all);
     assert_eq!(errors, [plan::watch::Error::NoManager(Key::new("kcp-system", "nobody"))]);
-    let object = webhook(&Templates::embedded(), &watches, Some("Y2E=")).unwrap();
+    let object = webhook(&Templates::embedded(), &Reporting::of_watchers(&watches, Some("Y2E="))).unwrap();
     let entry = |name: &str, path: &str, selector: Value, rule: [&str; 3]| {
         json!({
             "name": format!("kcp-system.{name}.operator.kyma-project.io"),
@@ -207,15 +207,15 @@ fn webhooks_are_sorted_and_a_watcher_that_says_nothing_is_left_out() {
     assert_eq!(object.value(), &expected);
     let mut reversed = watches;
     reversed.reverse();
-    assert_eq!(webhook(&Templates::embedded(), &reversed, Some("Y2E=")).unwrap(), object);
+    assert_eq!(webhook(&Templates::embedded(), &Reporting::of_watchers(&reversed, Some("Y2E="))).unwrap(), object);
 }
 
 #[test]
 fn without_watchers_or_certificates_the_configuration_is_still_valid() {
-    let none = webhook(&Templates::embedded(), &[], None).unwrap();
+    let none = webhook(&Templates::embedded(), &Reporting::of_watchers(&[], None)).unwrap();
     assert_eq!(none.value()["webhooks"], json!([]));
     let (watches, _) = watches(&watchers());
-    let object = webhook(&Templates::embedded(), &watches, None).unwrap();
+    let object = webhook(&Templates::embedded(), &Reporting::of_watchers(&watches, None)).unwrap();
     assert_eq!(object.value().pointer("/webhooks/0/clientConfig/caBundle"), None);
 }
 

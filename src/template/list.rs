@@ -7,6 +7,24 @@ pub enum Template {
     Manifest,
     /// The way of a Watcher's events in the control plane.
     VirtualService,
+    /// The agent in a runtime.
+    AgentDeployment,
+    /// Where the agent's metrics are read.
+    AgentMetricsService,
+    /// Lets the API server of a runtime reach the agent.
+    AgentPolicyFromApiServer,
+    /// Lets the agent reach the control plane.
+    AgentPolicyToControlPlane,
+    /// Lets the agent resolve names.
+    AgentPolicyToDns,
+    /// Lets monitoring reach the agent.
+    AgentPolicyToMetrics,
+    /// The agent's priority.
+    AgentPriorityClass,
+    /// The agent's certificate, without its data.
+    AgentSecret,
+    /// Where the API server of a runtime asks the agent.
+    AgentService,
     /// The Kyma in a runtime.
     Kyma,
     /// A ModuleReleaseMeta in a runtime.
@@ -36,9 +54,18 @@ const KYMA: &[&str] = &["operator.kyma-project.io/v1beta2"];
 
 impl Template {
     /// All of them, by name.
-    pub const ALL: [Template; 7] = [
+    pub const ALL: [Template; 16] = [
         Template::Manifest,
         Template::VirtualService,
+        Template::AgentDeployment,
+        Template::AgentMetricsService,
+        Template::AgentPolicyFromApiServer,
+        Template::AgentPolicyToControlPlane,
+        Template::AgentPolicyToDns,
+        Template::AgentPolicyToMetrics,
+        Template::AgentPriorityClass,
+        Template::AgentSecret,
+        Template::AgentService,
         Template::Kyma,
         Template::ModuleReleaseMeta,
         Template::ModuleTemplate,
@@ -56,6 +83,15 @@ impl Template {
         match self {
             Template::Manifest => "kcp/manifest.yaml",
             Template::VirtualService => "kcp/virtual-service.yaml",
+            Template::AgentDeployment => "skr/agent/deployment.yaml",
+            Template::AgentMetricsService => "skr/agent/metrics-service.yaml",
+            Template::AgentPolicyFromApiServer => "skr/agent/policy-from-api-server.yaml",
+            Template::AgentPolicyToControlPlane => "skr/agent/policy-to-control-plane.yaml",
+            Template::AgentPolicyToDns => "skr/agent/policy-to-dns.yaml",
+            Template::AgentPolicyToMetrics => "skr/agent/policy-to-metrics.yaml",
+            Template::AgentPriorityClass => "skr/agent/priority-class.yaml",
+            Template::AgentSecret => "skr/agent/secret.yaml",
+            Template::AgentService => "skr/agent/service.yaml",
             Template::Kyma => "skr/kyma.yaml",
             Template::ModuleReleaseMeta => "skr/module-release-meta.yaml",
             Template::ModuleTemplate => "skr/module-template.yaml",
@@ -73,6 +109,14 @@ impl Template {
                 "VirtualService",
                 "control plane",
             ),
+            Template::AgentDeployment => (&["apps/v1"][..], "Deployment", "runtime"),
+            Template::AgentMetricsService | Template::AgentService => (&["v1"][..], "Service", "runtime"),
+            Template::AgentPolicyFromApiServer
+            | Template::AgentPolicyToControlPlane
+            | Template::AgentPolicyToDns
+            | Template::AgentPolicyToMetrics => (&["networking.k8s.io/v1"][..], "NetworkPolicy", "runtime"),
+            Template::AgentPriorityClass => (&["scheduling.k8s.io/v1"][..], "PriorityClass", "runtime"),
+            Template::AgentSecret => (&["v1"][..], "Secret", "runtime"),
             Template::Kyma => (KYMA, "Kyma", "runtime"),
             Template::ModuleReleaseMeta => (KYMA, "ModuleReleaseMeta", "runtime"),
             Template::ModuleTemplate => (KYMA, "ModuleTemplate", "runtime"),
@@ -89,6 +133,17 @@ impl Template {
         match self {
             Template::Manifest => include_str!("../../templates/kcp/manifest.yaml"),
             Template::VirtualService => include_str!("../../templates/kcp/virtual-service.yaml"),
+            Template::AgentDeployment => include_str!("../../templates/skr/agent/deployment.yaml"),
+            Template::AgentMetricsService => include_str!("../../templates/skr/agent/metrics-service.yaml"),
+            Template::AgentPolicyFromApiServer => include_str!("../../templates/skr/agent/policy-from-api-server.yaml"),
+            Template::AgentPolicyToControlPlane => {
+                include_str!("../../templates/skr/agent/policy-to-control-plane.yaml")
+            }
+            Template::AgentPolicyToDns => include_str!("../../templates/skr/agent/policy-to-dns.yaml"),
+            Template::AgentPolicyToMetrics => include_str!("../../templates/skr/agent/policy-to-metrics.yaml"),
+            Template::AgentPriorityClass => include_str!("../../templates/skr/agent/priority-class.yaml"),
+            Template::AgentSecret => include_str!("../../templates/skr/agent/secret.yaml"),
+            Template::AgentService => include_str!("../../templates/skr/agent/service.yaml"),
             Template::Kyma => include_str!("../../templates/skr/kyma.yaml"),
             Template::ModuleReleaseMeta => include_str!("../../templates/skr/module-release-meta.yaml"),
             Template::ModuleTemplate => include_str!("../../templates/skr/module-template.yaml"),
@@ -102,6 +157,19 @@ impl Template {
         match self {
             Template::Manifest => include_str!("../../templates/kcp/manifest.context.yaml"),
             Template::VirtualService => include_str!("../../templates/kcp/virtual-service.context.yaml"),
+            Template::AgentDeployment => include_str!("../../templates/skr/agent/deployment.context.yaml"),
+            Template::AgentMetricsService => include_str!("../../templates/skr/agent/metrics-service.context.yaml"),
+            Template::AgentPolicyFromApiServer => {
+                include_str!("../../templates/skr/agent/policy-from-api-server.context.yaml")
+            }
+            Template::AgentPolicyToControlPlane => {
+                include_str!("../../templates/skr/agent/policy-to-control-plane.context.yaml")
+            }
+            Template::AgentPolicyToDns => include_str!("../../templates/skr/agent/policy-to-dns.context.yaml"),
+            Template::AgentPolicyToMetrics => include_str!("../../templates/skr/agent/policy-to-metrics.context.yaml"),
+            Template::AgentPriorityClass => include_str!("../../templates/skr/agent/priority-class.context.yaml"),
+            Template::AgentSecret => include_str!("../../templates/skr/agent/secret.context.yaml"),
+            Template::AgentService => include_str!("../../templates/skr/agent/service.context.yaml"),
             Template::Kyma => include_str!("../../templates/skr/kyma.context.yaml"),
             Template::ModuleReleaseMeta => include_str!("../../templates/skr/module-release-meta.context.yaml"),
             Template::ModuleTemplate => include_str!("../../templates/skr/module-template.context.yaml"),

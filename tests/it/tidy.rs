@@ -30,7 +30,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("plan", 1, &["k8s_openapi", "semver", "serde", "serde_json"]),
     ("counterpart", 1, &["serde_json"]),
     ("template", 1, &["minijinja", "serde", "serde_json"]),
-    ("render", 1, &["k8s_openapi", "minijinja", "serde", "serde_json"]),
+    // `base64`: a Secret's data is filled in after rendering.
+    ("render", 1, &["base64", "k8s_openapi", "minijinja", "serde", "serde_json"]),
     ("inventory", 1, &["serde", "serde_json"]),
     ("changes", 1, &["serde", "serde_json"]),
     ("health", 1, &["k8s_openapi", "serde", "serde_json"]),

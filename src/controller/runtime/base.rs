@@ -27,7 +27,7 @@ use crate::{
     landscape::{self, Landscape, SourceName},
     object::{Digest, Gvk, ObjectId},
     plan::{self, Class, RuntimePlan},
-    render::{self, Mark, SharedObjects},
+    render::{self, Mark, Reporting, SharedObjects},
     status::Part,
     template::Library,
 };
@@ -216,7 +216,10 @@ fn render_base(context: &Context, inputs: &Inputs, kin: &Kin, bundle: Option<&[u
     let of_kymas = library.of_source(kin.overriding.as_ref());
     // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
-    for rendered in [render::runtime_namespace(of_kymas), render::webhook(of_watchers, &watches, bundle.as_deref())] {
+    for rendered in [
+        render::runtime_namespace(of_kymas),
+        render::webhook(of_watchers, &Reporting::of_watchers(&watches, bundle.as_deref())),
+    ] {
         match rendered {
             Ok(object) => objects.push(object),
             Err(error) => problems.push(error.to_string()),

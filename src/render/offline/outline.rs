@@ -19,7 +19,7 @@ use crate::{
     plan::{
         self, Class, InstallSource, Installation, ModuleOutcome, RuntimePlan, Settings, watch::Gateways, watch::Watch,
     },
-    render,
+    render::{self, Reporting},
     revision::Oid,
     template::{Error, Library, Template, Templates},
 };
@@ -325,7 +325,7 @@ impl<'a> Outline<'a> {
         }
         let bundle = assumptions.one(live::CA_BUNDLE);
         let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
-        match render::webhook(of_watchers, &self.watches, Some(&bundle)) {
+        match render::webhook(of_watchers, &Reporting::of_watchers(&self.watches, Some(&bundle))) {
             Ok(webhook) => {
                 let places = self.watches.iter().map(|watch| self.place(Kind::Watcher, &watch.watcher)).collect();
                 base.push(part(&[webhook], places, Template::Webhook.name()));

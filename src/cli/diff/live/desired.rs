@@ -14,7 +14,7 @@ use crate::{
     name::Key,
     object::{ObjectId, PathPart},
     plan::{self, Class},
-    render::{self, Mark, SharedObjects},
+    render::{self, Mark, Reporting, SharedObjects},
     revision::Oid,
     template::Template,
 };
@@ -60,8 +60,10 @@ fn base(site: &Site<'_>, class: &Class) -> Base {
     let (watches, _) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
     match &site.world.trusted {
-        Trusted::Nobody => rendered.push(render::webhook(of_watchers, &watches, None)),
-        Trusted::Bundle(bundle) => rendered.push(render::webhook(of_watchers, &watches, Some(bundle))),
+        Trusted::Nobody => rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, None))),
+        Trusted::Bundle(bundle) => {
+            rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, Some(bundle))))
+        }
         // It is said once that nothing is known of it.
         Trusted::NotKnown => {}
     }

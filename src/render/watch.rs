@@ -1,0 +1,210 @@
+//! What reports changes in a runtime: the webhook configuration, and the agent that it asks.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::{self, names, names::label},
+    object::Object,
+    plan::watch::{Address, Agent, Drift, PRIORITY_CLASS, Watch},
+    template::{Error, Stamp, Template, Templates},
+};
+
+/// What a webhook configuration is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Reporting<'a> {
+    /// The Watchers.
+    pub watches: &'a [Watch],
+    /// What the API server of a runtime trusts: base64 of PEM. Without it, it trusts nobody new.
+    pub ca_bundle: Option<&'a str>,
+    /// How long the API server waits for an answer, in seconds.
+    pub timeout_seconds: u8,
+    /// The kinds of objects whose changes by others are reported, where an agent of ours is installed.
+    pub drift: Option<&'a Drift>,
+}
+
+/// Longest wait for an answer where it is not known which agent gives it, in seconds.
+const TIMEOUT_SECONDS: u8 = 15;
+
+/// The webhook that reports drift, and the one that reports what was scaled.
+const DRIFT: &str = "drift.tidegate.dev";
+const SCALE: &str = "scale.tidegate.dev";
+
+/// Left out: what we write ourselves.
+const NOT_OURS: (&str, &str) =
+    ("not-by-tidegate", "!(has(request.options.fieldManager) && request.options.fieldManager == 'tidegate')");
+/// Left out: what Kubernetes notes on workloads that change.
+const NOT_NOTES: (&str, &str) = (
+    "not-by-its-controller",
+    "request.operation == 'DELETE' || !(request.userInfo.username in ['system:kube-controller-manager', \
+     'system:serviceaccount:kube-system:deployment-controller'])",
+);
+/// Somebody scaled it, which shows once its controller has seen that.
+const SCALED: (&str, &str) = (
+    "scaled",
+    "has(object.metadata.managedFields) && object.metadata.managedFields.exists(f, has(f.subresource) && f.subresource \
+     == 'scale') && (!has(oldObject.status.observedGeneration) || oldObject.status.observedGeneration != \
+     object.status.observedGeneration)",
+);
+
+// === impl Reporting ===
+
+impl<'a> Reporting<'a> {
+    /// Of Watchers alone.
+    pub fn of_watchers(watches: &'a [Watch], ca_bundle: Option<&'a str>) -> Reporting<'a> {
+        Reporting { watches, ca_bundle, timeout_seconds: TIMEOUT_SECONDS, drift: None }
+    }
+}
+
+/// The webhook configuration of a runtime: one webhook a Watcher, by namespace and name, and those that report drift.
+pub fn webhook(templates: &Templates, reporting: &Reporting<'_>) -> Result<Object, Error> {
+    let mut sorted: Vec<&Watch> = reporting.watches.iter().collect();
+    sorted.sort_by(|a, b| a.watcher.cmp(&b.watcher));
+    let watches: Vec<Value> = sorted
+        .into_iter()
+        .map(|watch| {
+            json!({
+                "name": format!("{}.{}.{}", watch.watcher.namespace(), watch.watcher.name(), api::KYMA_GROUP),
+                "watcher": { "namespace": watch.watcher.namespace(), "name": watch.watcher.name() },
+                "manager": watch.manager,
+                "path": format!("/validate/{}", watch.manager),
+                "group": watch.group,
+                "version": watch.version,
+                "resource": watch.resource,
+                "labels": watch.labels,
+            })
+        })
+        .collect();
+    let context = json!({
+        "service": { "namespace": names::SKR_NAMESPACE, "name": names::SKR_WEBHOOK },
+        "caBundle": reporting.ca_bundle,
+        "timeoutSeconds": reporting.timeout_seconds,
+        "watches": watches,
+        "drift": reporting.drift.map(drift),
+        "scale": reporting.drift.and_then(scale),
+    });
+    let stamp = Stamp::new("", names::SKR_WEBHOOK).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+    templates.render(Template::Webhook, &context, &stamp, "the webhook configuration of runtimes")
+}
+
+/// The webhook that reports edits and deletions.
+fn drift(drift: &Drift) -> Value {
+    let rule = |(group, resources): (&str, Vec<&str>)| json!({ "group": group, "resources": resources, "operations": ["UPDATE", "DELETE"] });
+    part(DRIFT, &[NOT_OURS, NOT_NOTES], drift.rules().map(rule).collect())
+}
+
+/// The webhook that reports what was scaled.
+fn scale(drift: &Drift) -> Option<Value> {
+    let scaled = drift.scaled();
+    let rule = || json!({ "group": "apps", "resources": scaled, "operations": ["UPDATE"] });
+    (!scaled.is_empty()).then(|| part(SCALE, &[SCALED], vec![rule()]))
+}
+
+fn part(name: &str, conditions: &[(&str, &str)], rules: Vec<Value>) -> Value {
+    let conditions: Vec<Value> =
+        conditions.iter().map(|(name, expression)| json!({ "name": name, "expression": expression })).collect();
+    json!({
+        "name": name,
+        "path": format!("/validate/{}", names::MANAGED_BY_KCP),
+        "labels": { label::MANAGED_BY: names::MANAGED_BY_SKR },
+        "conditions": conditions,
+        "rules": rules,
+    })
+}
+
+/// The objects of the agent that are equal for all runtimes: all but its Secret, and but its Deployment if that is to
+/// start anew with each certificate.
+pub fn agent(templates: &Templates, agent: &Agent, address: &Address) -> Vec<Result<Object, Error>> {
+    let [from_api_server, to_control_plane, to_metrics, to_dns] = names::SKR_WEBHOOK_POLICIES;
+    let mut parts = vec![
+        (Template::AgentService, names::SKR_WEBHOOK),
+        (Template::AgentMetricsService, names::SKR_WEBHOOK_METRICS),
+        (Template::AgentPolicyFromApiServer, from_api_server),
+        (Template::AgentPolicyToControlPlane, to_control_plane),
+        (Template::AgentPolicyToMetrics, to_metrics),
+        (Template::AgentPolicyToDns, to_dns),
+    ];
+    if agent.priority_class == PRIORITY_CLASS {
+        parts.push((Template::AgentPriorityClass, PRIORITY_CLASS));
+    }
+    if !agent.program.restarts_for_certificates() {
+        parts.push((Template::AgentDeployment, names::SKR_WEBHOOK));
+    }
+    parts
+        .into_iter()
+        .map(|(template, name)| {
+            let namespace = if template == Template::AgentPriorityClass { "" } else { names::SKR_NAMESPACE };
+            object(templates, template, namespace, name, &context(agent, address, None))
+        })
+        .collect()
+}
+
+/// The agent's Deployment. `restart` changes with the certificate, for a program that must start anew then.
+pub fn agent_deployment(
+    templates: &Templates,
+    agent: &Agent,
+    address: &Address,
+    restart: Option<&str>,
+) -> Result<Object, Error> {
+    let context = context(agent, address, restart);
+    object(templates, Template::AgentDeployment, names::SKR_NAMESPACE, names::SKR_WEBHOOK, &context)
+}
+
+/// The agent's Secret, with its data: the template has none of that.
+pub fn agent_secret<'a>(
+    templates: &Templates,
+    data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Object, Error> {
+    let context = json!({ "name": names::SKR_WEBHOOK });
+    let template = Template::AgentSecret;
+    let mut secret = object(templates, template, names::SKR_NAMESPACE, names::SKR_WEBHOOK_SECRET, &context)?;
+    let own = ["data", "stringData"].into_iter().find(|field| secret.value().get(field).is_some());
+    if let Some(field) = own {
+        return Err(Error {
+            template: template.name().to_owned(),
+            line: None,
+            message: format!("writes `{field}`, which is filled in after rendering"),
+            subject: SUBJECT.to_owned(),
+            path: templates.overridden_by(template).map(Into::into),
+        });
+    }
+    let data: Map<String, Value> =
+        data.into_iter().map(|(key, bytes)| (key.to_owned(), STANDARD.encode(bytes).into())).collect();
+    secret.map_mut().insert("data".to_owned(), data.into());
+    Ok(secret)
+}
+
+/// What is being rendered, for errors.
+const SUBJECT: &str = "the agent of runtimes";
+
+fn object(
+    templates: &Templates,
+    template: Template,
+    namespace: &str,
+    name: &str,
+    context: &Value,
+) -> Result<Object, Error> {
+    let stamp = Stamp::new(namespace, name).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+    templates.render(template, context, &stamp, SUBJECT)
+}
+
+fn context(agent: &Agent, address: &Address, restart: Option<&str>) -> Value {
+    json!({
+        "name": names::SKR_WEBHOOK,
+        "secret": names::SKR_WEBHOOK_SECRET,
+        "agent": {
+            "program": agent.program.name(),
+            "image": agent.image,
+            "pullSecret": agent.pull_secret,
+            "priorityClass": agent.priority_class,
+            "memoryLimit": agent.memory_limit,
+            "cpuLimit": agent.cpu_limit,
+            "godebug": agent.godebug,
+        },
+        "listener": { "address": address.to_string(), "host": address.host(), "port": address.port() },
+        "restart": restart,
+    })
+}
+
+#[cfg(test)]
+mod tests;
