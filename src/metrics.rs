@@ -4,6 +4,8 @@
 //! `tidegate_`. What is a state (gauges) is passed in as a value at every scrape and forgotten afterwards, so series of
 //! a deleted Kyma cannot linger. Only what must be counted as it happens is kept here.
 
+pub mod listener;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},

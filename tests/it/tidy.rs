@@ -118,7 +118,30 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ),
     // loop
     ("queue", 5, &["tokio"]),
-    ("watch", 5, &["serde", "serde_json"]),
+    (
+        "watch",
+        5,
+        // `rustix`: how many connections there can be is how many files this process may open.
+        &[
+            "axum",
+            "base64",
+            "bytes",
+            "futures",
+            "http_body_util",
+            "hyper",
+            "hyper_util",
+            "rustix",
+            "rustls",
+            "serde",
+            "serde_json",
+            "sha2",
+            "tokio",
+            "tokio_rustls",
+            "tokio_util",
+            "tracing",
+            "x509_parser",
+        ],
+    ),
     (
         "controller",
         6,

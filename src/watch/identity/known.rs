@@ -1,0 +1,137 @@
+//! Certificates that were looked at before: a runtime presents the same one for weeks.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+use sha2::{Digest as _, Sha256};
+
+use super::{Authorities, Error, Identity, xfcc};
+
+/// Who is who, and who is nobody. To be asked from many tasks.
+///
+/// The answer for one certificate is kept while the authorities stay the same, but whether it holds now is looked at every
+/// time. Memory is bounded: what was not asked for lately is forgotten.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    authorities: Option<Authorities>,
+    young: Answers,
+    /// Those that were young before; one that is asked for becomes young again.
+    old: Answers,
+}
+
+type Answers = HashMap<[u8; 32], Result<Arc<Identity>, Error>>;
+
+/// Answers that are kept young: twice as many runtimes as anybody has. One takes some hundred bytes.
+const YOUNG_MAX: usize = 16_384;
+
+// === impl Known ===
+
+impl Known {
+    /// From now on these authorities count; without any, nobody is believed.
+    pub fn set_authorities(&self, authorities: Option<Authorities>) {
+        *self.lock() = State { authorities, ..State::default() };
+    }
+
+    /// Whether anybody can be believed.
+    pub fn has_authorities(&self) -> bool {
+        self.lock().authorities.is_some()
+    }
+
+    /// Who presented this certificate in a handshake, the rest of the chain after it.
+    pub fn by_chain(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<Arc<Identity>, Error> {
+        let (certificate, between) = chain.split_first().ok_or(Error::Missing)?;
+        self.answer(certificate, now, || Ok(certificate.to_vec()), between)
+    }
+
+    /// Whose certificate stands in an element of the header.
+    pub(crate) fn by_element(&self, element: &[u8], now: UnixTime) -> Result<Arc<Identity>, Error> {
+        let token = xfcc::token(element)?;
+        self.answer(token, now, || xfcc::der(token), &[])
+    }
+
+    fn answer(
+        &self,
+        presented: &[u8],
+        now: UnixTime,
+        der: impl FnOnce() -> Result<Vec<u8>, Error>,
+        between: &[CertificateDer<'_>],
+    ) -> Result<Arc<Identity>, Error> {
+        let digest: [u8; 32] = Sha256::digest(presented).into();
+        let (known, authorities) = self.lock().recall(&digest);
+        let answer = match known {
+            Some(answer) => answer,
+            None => {
+                let authorities = authorities.ok_or(Error::NoAuthorities)?;
+                // Outside the lock: signatures take their time.
+                let answer = der().and_then(|der| judge(&authorities, &der.into(), between, now));
+                self.lock().remember(digest, &authorities, &answer);
+                answer
+            }
+        };
+        let identity = answer?;
+        identity.check_validity(now)?;
+        Ok(identity)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        let state = self.lock();
+        state.young.len() + state.old.len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a certificate says, if an authority stands behind it. One that does not hold now is no matter for signatures.
+fn judge(
+    authorities: &Authorities,
+    certificate: &CertificateDer<'_>,
+    between: &[CertificateDer<'_>],
+    now: UnixTime,
+) -> Result<Arc<Identity>, Error> {
+    let identity = Identity::parse(certificate)?;
+    identity.check_validity(now)?;
+    authorities.check(certificate, between, now)?;
+    Ok(Arc::new(identity))
+}
+
+// === impl State ===
+
+impl State {
+    fn recall(&mut self, digest: &[u8; 32]) -> (Option<Result<Arc<Identity>, Error>>, Option<Authorities>) {
+        if let Some(answer) = self.young.get(digest) {
+            return (Some(answer.clone()), None);
+        }
+        match self.old.remove(digest) {
+            Some(answer) => {
+                self.keep(*digest, answer.clone());
+                (Some(answer), None)
+            }
+            None => (None, self.authorities.clone()),
+        }
+    }
+
+    fn remember(&mut self, digest: [u8; 32], by: &Authorities, answer: &Result<Arc<Identity>, Error>) {
+        let still = self.authorities.as_ref().is_some_and(|now| now.is_same(by));
+        // That it does not hold now says nothing about later.
+        let lasts = !matches!(answer, Err(Error::NotValidYet | Error::Expired));
+        if still && lasts {
+            self.keep(digest, answer.clone());
+        }
+    }
+
+    fn keep(&mut self, digest: [u8; 32], answer: Result<Arc<Identity>, Error>) {
+        if YOUNG_MAX <= self.young.len() {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(digest, answer);
+    }
+}
