@@ -37,6 +37,7 @@
 //! | ground | [`config`] the options of the daemon; [`tls`], [`metrics`], [`telemetry`]; [`confine`] foreign templates in a process of their own |
 //! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers |
 //! | simulator | [`sim`] a Kubernetes API in memory |
+//! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers; [`pki`] certificates |
 //! | test bed | [`testbed`] real API servers on this machine, for tests, demo and benchmark |
 //! | loop | [`queue`] why and when; [`watch`] from a change in a runtime to a trigger; [`controller`] one pass a subject; [`http`] metrics and health; [`runtime`] the wiring; [`cli`] the commands |
 //!
@@ -112,6 +113,8 @@ pub mod name;
 pub mod object;
 #[cfg(feature = "daemon")]
 pub mod overview;
+#[cfg(feature = "daemon")]
+pub mod pki;
 #[cfg(feature = "daemon")]
 pub mod plan;
 #[cfg(feature = "daemon")]

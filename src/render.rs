@@ -23,12 +23,14 @@ use crate::{
     template::{Error, Library, Stamp, Template, Templates},
 };
 
+mod certificate;
 pub mod live;
 pub mod offline;
 mod scope;
 mod shared;
 mod watch;
 
+pub use certificate::{certificate, certificate_labels};
 pub use scope::built_in_scope;
 pub use shared::{Mark, SharedObject, SharedObjects};
 pub use watch::{Reporting, agent, agent_deployment, agent_secret, webhook};

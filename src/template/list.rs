@@ -3,6 +3,10 @@
 /// One generated kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Template {
+    /// The certificate of a runtime, where cert-manager issues.
+    Certificate,
+    /// The same, where Gardener's cert-management issues.
+    GardenerCertificate,
     /// One module in one runtime.
     Manifest,
     /// The way of a Watcher's events in the control plane.
@@ -54,7 +58,9 @@ const KYMA: &[&str] = &["operator.kyma-project.io/v1beta2"];
 
 impl Template {
     /// All of them, by name.
-    pub const ALL: [Template; 16] = [
+    pub const ALL: [Template; 18] = [
+        Template::Certificate,
+        Template::GardenerCertificate,
         Template::Manifest,
         Template::VirtualService,
         Template::AgentDeployment,
@@ -81,6 +87,8 @@ impl Template {
     /// Its name: the path below a folder of templates.
     pub fn name(self) -> &'static str {
         match self {
+            Template::Certificate => "kcp/certificate.yaml",
+            Template::GardenerCertificate => "kcp/gardener-certificate.yaml",
             Template::Manifest => "kcp/manifest.yaml",
             Template::VirtualService => "kcp/virtual-service.yaml",
             Template::AgentDeployment => "skr/agent/deployment.yaml",
@@ -103,6 +111,8 @@ impl Template {
     /// What it may produce.
     pub fn produces(self) -> Produces {
         let (api_versions, kind, cluster) = match self {
+            Template::Certificate => (&["cert-manager.io/v1"][..], "Certificate", "control plane"),
+            Template::GardenerCertificate => (&["cert.gardener.cloud/v1alpha1"][..], "Certificate", "control plane"),
             Template::Manifest => (KYMA, "Manifest", "control plane"),
             Template::VirtualService => (
                 &["networking.istio.io/v1beta1", "networking.istio.io/v1", "networking.istio.io/v1alpha3"][..],
@@ -131,6 +141,8 @@ impl Template {
     /// The embedded text.
     pub fn text(self) -> &'static str {
         match self {
+            Template::Certificate => include_str!("../../templates/kcp/certificate.yaml"),
+            Template::GardenerCertificate => include_str!("../../templates/kcp/gardener-certificate.yaml"),
             Template::Manifest => include_str!("../../templates/kcp/manifest.yaml"),
             Template::VirtualService => include_str!("../../templates/kcp/virtual-service.yaml"),
             Template::AgentDeployment => include_str!("../../templates/skr/agent/deployment.yaml"),
@@ -155,6 +167,8 @@ impl Template {
     /// Its context: YAML that is an example, with comments that say what each field is.
     pub fn context(self) -> &'static str {
         match self {
+            Template::Certificate => include_str!("../../templates/kcp/certificate.context.yaml"),
+            Template::GardenerCertificate => include_str!("../../templates/kcp/gardener-certificate.context.yaml"),
             Template::Manifest => include_str!("../../templates/kcp/manifest.context.yaml"),
             Template::VirtualService => include_str!("../../templates/kcp/virtual-service.context.yaml"),
             Template::AgentDeployment => include_str!("../../templates/skr/agent/deployment.context.yaml"),

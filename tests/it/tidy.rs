@@ -96,6 +96,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     // a Kubernetes API in memory: between the adapters, which know nothing of it, and what starts it
     // `jiff`: times in managed fields are values.
     ("sim", 4, &["jiff", "serde_json"]),
+    // `base64`: PEM. `rustls`: its types of certificates and keys, which rcgen takes.
+    ("pki", 3, &["base64", "k8s_openapi", "rcgen", "rustls", "serde_json", "x509_parser"]),
     // real servers for the demo, the benchmark and the tests
     // `git2`: it makes the repositories that the adapter `git` then fetches, and shares no code with it.
     (

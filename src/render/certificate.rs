@@ -1,0 +1,80 @@
+//! The `Certificate` of a runtime, where somebody else issues.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::names::{CERTIFICATE_PURPOSE, MANAGED_BY_KCP, annotation, label},
+    object::Object,
+    plan::certificate::{Backend, Certificate, Rules},
+    template::{Error, Stamp, Template, Templates},
+};
+
+/// Labels of the Secrets with runtimes' certificates: by them they are found.
+pub fn certificate_labels() -> Map<String, Value> {
+    let labels = [(label::MANAGED_BY, MANAGED_BY_KCP), (label::PURPOSE, CERTIFICATE_PURPOSE)];
+    labels.into_iter().map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
+}
+
+/// The `Certificate` of a runtime; `None` where nobody is asked for it by an object.
+pub fn certificate(
+    templates: &Templates,
+    backend: Backend,
+    certificate: &Certificate,
+    rules: &Rules,
+) -> Option<Result<Object, Error>> {
+    let (template, labels) = match backend {
+        Backend::CertManager => (Template::Certificate, "/spec/secretTemplate/labels"),
+        Backend::Gardener => (Template::GardenerCertificate, "/spec/secretLabels"),
+        Backend::Builtin => return None,
+    };
+    let Certificate { kyma, key, common_name, dns_names } = certificate;
+    let context = json!({
+        "kyma": { "namespace": kyma.namespace(), "name": kyma.name() },
+        "commonName": common_name,
+        "dnsNames": dns_names,
+        "duration": go_duration(rules.duration),
+        "renewBefore": go_duration(rules.renew_before),
+        "secret": { "name": key.name(), "labels": certificate_labels() },
+        "keySize": rules.key_size,
+        "issuer": { "name": rules.issuer, "namespace": rules.issuer_namespace },
+    });
+    let stamp = Stamp::new(key.namespace(), key.name()).annotation(annotation::KYMA, &kyma.to_string());
+    let subject = format!("the certificate of Kyma {kyma}");
+    Some(templates.render(template, &context, &stamp, &subject).and_then(|object| {
+        // Whose events a certificate speaks for, and where it is found, is no matter of taste.
+        let wanted = certificate_labels();
+        let is = |pointer: &str, value: &str| object.value().pointer(pointer).and_then(Value::as_str) == Some(value);
+        let labelled = object
+            .value()
+            .pointer(labels)
+            .and_then(Value::as_object)
+            .is_some_and(|found| wanted.iter().all(|(key, value)| found.get(key) == Some(value)));
+        if is("/spec/commonName", common_name) && is("/spec/secretName", key.name()) && labelled {
+            return Ok(object);
+        }
+        Err(Error {
+            template: template.name().to_owned(),
+            line: None,
+            message: "writes another `commonName`, `secretName` or other labels of the Secret than its context says"
+                .to_owned(),
+            subject,
+            path: None,
+        })
+    }))
+}
+
+/// A span of time as Go writes it, so that objects which Lifecycle Manager wrote stay as they are.
+fn go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m{seconds}s"),
+        (_, _) => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
