@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     api::names,
     name::{self, Key, ParseNameError},
-    plan::watch::{Address, Agent, ListenerSettings, PRIORITY_CLASS, Program},
+    plan::{
+        certificate::{Backend, Rules},
+        watch::{Address, Agent, ListenerSettings, PRIORITY_CLASS, Program},
+    },
     yaml,
 };
 
@@ -146,6 +149,46 @@ pub struct Options {
     #[arg(long, value_name = "SETTINGS", env = "GODEBUG", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skr_webhook_godebug: Option<String>,
+    /// Who issues certificates: `auto` takes cert-manager or Gardener's cert-management where the control plane serves it [default: auto]
+    #[arg(long, value_name = "ISSUER", visible_alias = "cert-management")]
+    #[serde(alias = "certManagement", skip_serializing_if = "Option::is_none")]
+    pub pki: Option<Pki>,
+    /// DNS names that the certificates of all runtimes have beside their own, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub additional_dns_names: Vec<String>,
+    /// How long the certificate of a runtime is good [default: 1440h]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_signed_cert_duration: Option<Period>,
+    /// How long before its end it is issued anew [default: 720h]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_signed_cert_renew_before: Option<Period>,
+    /// How long it may be of a former authority before a metric says so [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_signed_cert_renew_buffer: Option<Period>,
+    /// Bits of its RSA key, which can only be 4096; keys of the built-in authority are ECDSA [default: 4096]
+    #[arg(long, value_name = "BITS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_signed_cert_key_size: Option<u32>,
+    /// Name of the Issuer that cert-manager or cert-management is to use [default: klm-watcher-selfsigned]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_signed_cert_issuer_name: Option<String>,
+    /// Namespace of that Issuer, for cert-management; cert-manager's is beside the certificates [default: istio-system]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_signed_cert_issuer_namespace: Option<String>,
+    /// How long the gateway keeps its certificate at least after the authority has changed [default: 96h]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub istio_gateway_server_cert_switch_grace_period: Option<Period>,
+    /// How long before its end a metric says so of the gateway's certificate [default: 336h]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub istio_gateway_server_cert_expiry_window: Option<Period>,
     /// Whether to write only while holding the Lease that is shared with Lifecycle Manager [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,6 +229,25 @@ pub struct Options {
     #[arg(long, value_name = "FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_format: Option<LogFormat>,
+}
+
+/// Who issues certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pki {
+    /// Whoever the control plane serves, and Tidegate where it serves neither.
+    #[default]
+    Auto,
+    /// cert-manager.
+    #[value(alias = "cert-manager.io/v1")]
+    #[serde(alias = "cert-manager.io/v1")]
+    CertManager,
+    /// Gardener's cert-management.
+    #[value(alias = "cert.gardener.cloud/v1alpha1")]
+    #[serde(alias = "cert.gardener.cloud/v1alpha1")]
+    Gardener,
+    /// Tidegate.
+    Builtin,
 }
 
 /// How logs look.
@@ -256,6 +318,8 @@ pub struct Config {
     pub listener: ListenerSettings,
     /// The agent in runtimes; `None` if none is installed.
     pub agent: Option<Agent>,
+    /// Certificates of runtimes and of the gateway.
+    pub certificates: Rules,
     /// Leader election; `None` if we write without.
     pub lease: Option<Lease>,
     /// Name of this process, if one is given.
@@ -386,6 +450,22 @@ impl Options {
             skr_webhook_memory_limits: self.skr_webhook_memory_limits.or(base.skr_webhook_memory_limits),
             skr_webhook_cpu_limits: self.skr_webhook_cpu_limits.or(base.skr_webhook_cpu_limits),
             skr_webhook_godebug: self.skr_webhook_godebug.or(base.skr_webhook_godebug),
+            pki: self.pki.or(base.pki),
+            additional_dns_names: list(self.additional_dns_names, base.additional_dns_names),
+            self_signed_cert_duration: self.self_signed_cert_duration.or(base.self_signed_cert_duration),
+            self_signed_cert_renew_before: self.self_signed_cert_renew_before.or(base.self_signed_cert_renew_before),
+            self_signed_cert_renew_buffer: self.self_signed_cert_renew_buffer.or(base.self_signed_cert_renew_buffer),
+            self_signed_cert_key_size: self.self_signed_cert_key_size.or(base.self_signed_cert_key_size),
+            self_signed_cert_issuer_name: self.self_signed_cert_issuer_name.or(base.self_signed_cert_issuer_name),
+            self_signed_cert_issuer_namespace: self
+                .self_signed_cert_issuer_namespace
+                .or(base.self_signed_cert_issuer_namespace),
+            istio_gateway_server_cert_switch_grace_period: self
+                .istio_gateway_server_cert_switch_grace_period
+                .or(base.istio_gateway_server_cert_switch_grace_period),
+            istio_gateway_server_cert_expiry_window: self
+                .istio_gateway_server_cert_expiry_window
+                .or(base.istio_gateway_server_cert_expiry_window),
             leader_elect: self.leader_elect.or(base.leader_elect),
             lease_namespace: self.lease_namespace.or(base.lease_namespace),
             lease_duration: self.lease_duration.or(base.lease_duration),
@@ -402,6 +482,7 @@ impl Options {
     /// What counts where nothing is given. `kubeconfig`, `templates` and `identity` have no default.
     pub fn defaults() -> Options {
         let seconds = |seconds| Some(Period(Duration::from_secs(seconds)));
+        let rules = Rules::default();
         Options {
             kubeconfig: None,
             namespaces: vec![names::KCP_NAMESPACE.to_owned()],
@@ -433,6 +514,16 @@ impl Options {
             skr_webhook_memory_limits: Some("200Mi".to_owned()),
             skr_webhook_cpu_limits: Some("0.1".to_owned()),
             skr_webhook_godebug: None,
+            pki: Some(Pki::Auto),
+            additional_dns_names: Vec::new(),
+            self_signed_cert_duration: Some(Period(rules.duration)),
+            self_signed_cert_renew_before: Some(Period(rules.renew_before)),
+            self_signed_cert_renew_buffer: Some(Period(rules.renew_buffer)),
+            self_signed_cert_key_size: Some(rules.key_size),
+            self_signed_cert_issuer_name: Some(rules.issuer),
+            self_signed_cert_issuer_namespace: Some(rules.issuer_namespace),
+            istio_gateway_server_cert_switch_grace_period: Some(Period(rules.switch_grace)),
+            istio_gateway_server_cert_expiry_window: Some(Period(rules.expiry_window)),
             leader_elect: Some(true),
             lease_namespace: Some(names::KCP_NAMESPACE.to_owned()),
             lease_duration: seconds(180),
@@ -497,6 +588,7 @@ impl TryFrom<Options> for Config {
             let message = format!("{} is shorter than {}", Period(resync), Period(RESYNC_MIN));
             return Err(Error::Value { option: "resync", message });
         }
+        let certificates = certificates(&options)?;
         let listener = listener(&options)?;
         let agent = agent(&options, listener.clone())?;
         Ok(Config {
@@ -519,6 +611,7 @@ impl TryFrom<Options> for Config {
             istio_namespace: checked("istioNamespace", options.istio_namespace.unwrap_or_default())?,
             listener,
             agent,
+            certificates,
             lease,
             identity: options.identity,
             paused: options.paused.unwrap_or_default(),
@@ -527,6 +620,50 @@ impl TryFrom<Options> for Config {
             log_format: options.log_format.unwrap_or_default(),
         })
     }
+}
+
+/// Certificates that end sooner than this are issued anew without end.
+const CERTIFICATE_DURATION_MIN: Duration = Duration::from_secs(60);
+/// The only size of RSA keys that Lifecycle Manager accepts.
+const KEY_SIZE: u32 = 4096;
+
+fn certificates(options: &Options) -> Result<Rules, Error> {
+    let text = |option: &Option<String>| option.clone().unwrap_or_default();
+    let wrong = |option, message| Error::Value { option, message };
+    let rules = Rules {
+        backend: match options.pki.unwrap_or_default() {
+            Pki::Auto => None,
+            Pki::CertManager => Some(Backend::CertManager),
+            Pki::Gardener => Some(Backend::Gardener),
+            Pki::Builtin => Some(Backend::Builtin),
+        },
+        namespace: checked("istioNamespace", text(&options.istio_namespace))?,
+        additional_dns_names: options.additional_dns_names.clone(),
+        duration: duration(options.self_signed_cert_duration),
+        renew_before: duration(options.self_signed_cert_renew_before),
+        renew_buffer: duration(options.self_signed_cert_renew_buffer),
+        key_size: options.self_signed_cert_key_size.unwrap_or_default(),
+        issuer: checked("selfSignedCertIssuerName", text(&options.self_signed_cert_issuer_name))?,
+        issuer_namespace: checked("selfSignedCertIssuerNamespace", text(&options.self_signed_cert_issuer_namespace))?,
+        switch_grace: duration(options.istio_gateway_server_cert_switch_grace_period),
+        expiry_window: duration(options.istio_gateway_server_cert_expiry_window),
+    };
+    if rules.key_size != KEY_SIZE {
+        return Err(wrong("selfSignedCertKeySize", format!("{} is not {KEY_SIZE}", rules.key_size)));
+    }
+    if rules.duration < CERTIFICATE_DURATION_MIN {
+        let message = format!("{} is shorter than {}", Period(rules.duration), Period(CERTIFICATE_DURATION_MIN));
+        return Err(wrong("selfSignedCertDuration", message));
+    }
+    if rules.duration <= rules.renew_before {
+        let message = format!(
+            "{} must be shorter than `selfSignedCertDuration`, which is {}",
+            Period(rules.renew_before),
+            Period(rules.duration)
+        );
+        return Err(wrong("selfSignedCertRenewBefore", message));
+    }
+    Ok(rules)
 }
 
 fn lease(options: &Options) -> Result<Lease, Error> {

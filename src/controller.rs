@@ -5,8 +5,10 @@
 //! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
 //! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
 
+pub mod certificate;
 pub mod dispatch;
 pub mod events;
+pub mod gateway;
 pub mod manifest;
 mod objects;
 pub mod runtime;
@@ -74,6 +76,8 @@ pub struct Context {
     pub modules: manifest::Modules,
     /// What this process remembers of each Watcher.
     pub watchers: watcher::Memories,
+    /// Certificates, and whoever issues them.
+    pub certificates: Arc<certificate::Certificates>,
 }
 
 /// What a controller works on.
@@ -87,6 +91,8 @@ pub enum Subject {
     Runtime(Key),
     /// A Watcher.
     Watcher(Key),
+    /// What the gateway serves with, and whom it trusts: the Secret with both.
+    Gateway(Key),
 }
 
 /// The queue of the daemon.
@@ -186,7 +192,7 @@ impl Subject {
     pub fn lane(&self) -> Option<Key> {
         match self {
             Subject::Runtime(kyma) => Some(kyma.clone()),
-            Subject::Source(_) | Subject::Watcher(_) => None,
+            Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_) => None,
         }
     }
 
@@ -196,12 +202,13 @@ impl Subject {
             Subject::Source(_) => "source",
             Subject::Runtime(_) => "runtime",
             Subject::Watcher(_) => "watcher",
+            Subject::Gateway(_) => "gateway",
         }
     }
 
     /// Namespace and name of its custom resource in KCP.
     pub fn key(&self) -> &Key {
-        let (Subject::Source(key) | Subject::Runtime(key) | Subject::Watcher(key)) = self;
+        let (Subject::Source(key) | Subject::Runtime(key) | Subject::Watcher(key) | Subject::Gateway(key)) = self;
         key
     }
 }

@@ -45,6 +45,10 @@ pub struct Observed {
     pub paused: bool,
     /// Events that were not written, since there were too many.
     pub events_dropped: u64,
+    /// Names of the Kymas whose certificates should be of the present authority by now and are not.
+    pub certificates_overdue: Vec<String>,
+    /// Whether the certificate that the gateway serves is near its end; absent if there is none.
+    pub server_close_to_expiry: Option<bool>,
 }
 
 /// A runtime.
@@ -146,6 +150,11 @@ struct KymaLabels {
     state: &'static str,
     shoot: String,
     instance_id: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct NameLabels {
+    kyma_name: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -276,6 +285,7 @@ impl Metrics {
         register_kymas(&mut registry, observed);
         register_sources(&mut registry, &observed.sources);
         register_daemon(&mut registry, observed);
+        register_certificates(&mut registry, observed);
         let mut text = String::new();
         text::encode(&mut text, &registry).expect("writing to a String cannot fail");
         text
@@ -413,6 +423,28 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
     dropped.inc_by(observed.events_dropped);
     registry.register("tidegate_events_dropped", "Events that were not written, since there were too many", dropped);
     registry.register("lifecycle_mgr_fips_mode", "FIPS mode: 0 off, 1 on, 2 only", gauge(0));
+}
+
+/// Lifecycle Manager's, on which alerts stand: a runtime has a series only while something is wrong.
+fn register_certificates(registry: &mut Registry, observed: &Observed) {
+    let overdue = Family::<NameLabels, Gauge>::default();
+    for kyma in &observed.certificates_overdue {
+        overdue.get_or_create(&NameLabels { kyma_name: kyma.clone() }).set(1);
+    }
+    registry.register(
+        "lifecycle_mgr_self_signed_cert_not_renew",
+        "Runtimes whose certificate should be of the present authority by now and is not",
+        overdue,
+    );
+    if let Some(is_close) = observed.server_close_to_expiry {
+        let close = Gauge::<i64>::default();
+        close.set(i64::from(is_close));
+        registry.register(
+            "lifecycle_mgr_gateway_secret_server_cert_close_to_expiry",
+            "Whether the certificate that the gateway serves is near its end",
+            close,
+        );
+    }
 }
 
 /// A state as a label; the empty one of a Kyma that nobody has looked at has no series.

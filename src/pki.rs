@@ -102,9 +102,10 @@ pub fn is_of(certificate: &Authority, authority: &Authority) -> bool {
 pub fn is_server_of(certificate: &Authority, names: &[String]) -> bool {
     use x509_parser::prelude::GeneralName;
     let Ok((_, certificate)) = X509Certificate::from_der(&certificate.der) else { return false };
-    let Ok(Some(alternatives)) = certificate.subject_alternative_name() else { return false };
+    let Ok(alternatives) = certificate.subject_alternative_name() else { return false };
+    let known = alternatives.map_or(&[][..], |alternatives| &alternatives.value.general_names);
     let bears = |name: &String| {
-        alternatives.value.general_names.iter().any(|known| match (known, name.parse::<std::net::IpAddr>()) {
+        known.iter().any(|known| match (known, name.parse::<std::net::IpAddr>()) {
             (GeneralName::DNSName(known), Err(_)) => known.eq_ignore_ascii_case(name),
             (GeneralName::IPAddress(known), Ok(std::net::IpAddr::V4(address))) => *known == address.octets(),
             (GeneralName::IPAddress(known), Ok(std::net::IpAddr::V6(address))) => *known == address.octets(),

@@ -30,7 +30,9 @@ use crate::{
     cluster::{Cluster, ClusterName, Leadership, Limits, Pool, lease},
     config::Config,
     controller::{
-        Context, Queue, Subject, dispatch,
+        Context, Queue, Subject,
+        certificate::Certificates,
+        dispatch,
         events::{self, Writer},
         sources::SourceRegistry,
         stores::{Source, Stores, feed},
@@ -146,6 +148,11 @@ impl Daemon {
             bases: crate::controller::runtime::Bases::default(),
             modules: crate::controller::manifest::Modules::default(),
             watchers: crate::controller::watcher::Memories::default(),
+            certificates: Arc::new(Certificates::new(
+                config.certificates.clone(),
+                config.agent.is_some(),
+                config.listener.clone(),
+            )),
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
         let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
@@ -276,7 +283,7 @@ fn queue(config: &Config) -> Queue {
 fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let gateway = config.listener.gateway.namespace();
-    for watch in feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &config.istio_namespace) {
+    for watch in feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &context.certificates) {
         let served = served.clone();
         tasks.spawn(async move {
             served.cancelled().await;

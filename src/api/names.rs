@@ -46,6 +46,14 @@ pub mod annotation {
     pub const BUNDLED_AT: &str = "caAddedToBundleAt";
     /// `<namespace>/<name>` of the Kyma that a certificate is for.
     pub const KYMA: &str = "tidegate.dev/kyma";
+    /// When we issued the certificate in a Secret.
+    pub const ISSUED_AT: &str = "tidegate.dev/issued-at";
+    /// When the certificate in a Secret ends that we issued.
+    pub const NOT_AFTER: &str = "tidegate.dev/not-after";
+    /// Digest of the names that it is for and of the authority that it is by.
+    pub const ISSUED_FOR: &str = "tidegate.dev/issued-for";
+    /// `builtin` on the Secret of an authority that we made.
+    pub const PKI: &str = "tidegate.dev/pki";
     /// The OCM component of a Manifest's module.
     pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
     /// Older spelling of [`OCM_COMPONENT_NAME`], still read by tools.

@@ -93,6 +93,7 @@ fn every_option_has_a_key_in_the_file_and_a_flag_of_the_same_name() {
         source_files: vec!["f".into()],
         templates: Some("t".into()),
         restricted_default_modules: vec!["m".to_owned()],
+        additional_dns_names: vec!["n".to_owned()],
         identity: Some("i".to_owned()),
         listener_port_overwrite: Some(1),
         listener_address: Some("a:1".to_owned()),
@@ -158,4 +159,50 @@ fn periods_are_read_and_written() {
     }
     assert_eq!(Period(Duration::from_millis(90_250)).to_string(), "1m30s250ms");
     assert_eq!(Period(Duration::ZERO).to_string(), "0s");
+}
+
+#[test]
+fn who_issues_certificates_is_said_in_our_words_or_in_those_of_lifecycle_manager() {
+    use crate::plan::certificate::Backend;
+    let table = [
+        ("auto", None),
+        ("cert-manager", Some(Backend::CertManager)),
+        ("cert-manager.io/v1", Some(Backend::CertManager)),
+        ("gardener", Some(Backend::Gardener)),
+        ("cert.gardener.cloud/v1alpha1", Some(Backend::Gardener)),
+        ("builtin", Some(Backend::Builtin)),
+    ];
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        options: Options,
+    }
+    for (text, expected) in table {
+        for key in ["pki", "certManagement"] {
+            let config = Config::try_from(Options::parse(&format!("{key}: {text}")).unwrap()).unwrap();
+            assert_eq!(config.certificates.backend, expected, "{key}: {text}");
+        }
+        for flag in ["--pki", "--cert-management"] {
+            let flags = <Flags as clap::Parser>::try_parse_from(["run", flag, text]).unwrap();
+            assert_eq!(Config::try_from(flags.options).unwrap().certificates.backend, expected, "{flag} {text}");
+        }
+    }
+    let rules = Config::try_from(Options::default()).unwrap().certificates;
+    assert_eq!(rules, Rules::default());
+}
+
+#[test]
+fn rules_of_certificates_that_cannot_be_kept_are_refused() {
+    let table = [
+        ("selfSignedCertKeySize: 2048", "`selfSignedCertKeySize`: 2048 is not 4096"),
+        ("selfSignedCertDuration: 1s", "`selfSignedCertDuration`: 1s is shorter than 1m"),
+        (
+            "selfSignedCertRenewBefore: 1440h",
+            "`selfSignedCertRenewBefore`: 1440h must be shorter than `selfSignedCertDuration`, which is 1440h",
+        ),
+    ];
+    for (text, expected) in table {
+        let error = Config::try_from(Options::parse(text).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
 }

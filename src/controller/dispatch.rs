@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
 
-use super::{Context, Failure, Subject, chain, runtime, source, watcher};
+use super::{Context, Failure, Subject, chain, gateway, runtime, source, watcher};
 use crate::{
     metrics::Ended,
     queue::{Finish, Trigger, Work},
@@ -57,6 +57,7 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
         Subject::Source(key) => source::reconcile(context, key, triggers).await,
         Subject::Runtime(key) => runtime::reconcile(context, key, triggers).await,
         Subject::Watcher(key) => watcher::reconcile(context, key, triggers).await,
+        Subject::Gateway(key) => gateway::reconcile(context, key, triggers).await,
     }
 }
 
@@ -85,7 +86,7 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
             let delay = retry::jittered(context.resync, fraction);
             context.queue.push_after(subject.clone(), Trigger::Resync, delay);
         }
-        (Subject::Runtime(_), Finish::Gone) | (Subject::Source(_) | Subject::Watcher(_), _) => {}
+        (Subject::Runtime(_), Finish::Gone) | (Subject::Source(_) | Subject::Watcher(_) | Subject::Gateway(_), _) => {}
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod change;
 pub mod feed;
+pub mod secret;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +21,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use tokio::sync::{Notify, watch};
 
-use self::change::{Change, Edit, Wake};
+use self::{
+    change::{Change, Edit, Wake},
+    secret::{GatewaySecret, LeafSecret},
+};
 use super::{Queue, Subject};
 use crate::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
     landscape::{self, Landscape},
     name::Key,
-    plan::watch::Gateway,
+    pki::object::Live,
+    plan::{certificate::kyma_of as kyma_of_name, watch::Gateway},
     queue::Trigger,
 };
 
@@ -62,8 +67,14 @@ pub enum Table {
     Access,
     /// Istio Gateways.
     Gateways,
-    /// The CA bundle that runtimes trust.
-    CaBundle,
+    /// The Secret that the gateway serves with.
+    GatewaySecret,
+    /// The Secret of the authority, its metadata only.
+    Authority,
+    /// Certificates of runtimes, where somebody else issues them.
+    Certificates,
+    /// The Secrets with them, their metadata only.
+    CertificateSecrets,
 }
 
 /// The tables themselves, readable for [`change::wakes`].
@@ -81,7 +92,14 @@ pub struct Tables {
     access: BTreeMap<Key, AccessSecret>,
     access_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
     gateways: BTreeMap<Key, Arc<GatewayEntry>>,
-    ca_bundle: Option<Arc<[u8]>>,
+    /// The subject that looks after the gateway's certificate, if anybody wants one.
+    gateway: Option<Key>,
+    gateway_secret: Option<Arc<GatewaySecret>>,
+    /// The resource version of the authority's Secret.
+    authority: Option<String>,
+    /// By name: all are in one namespace.
+    certificates: BTreeMap<String, Arc<Live>>,
+    certificate_secrets: BTreeMap<String, Arc<LeafSecret>>,
     /// Namespaces whose catalog changed since the last spread.
     dirty_catalogs: BTreeMap<String, Trigger>,
     /// Sources whose definitions may refer to what changed in a catalog.
@@ -248,7 +266,27 @@ impl Stores {
 
     /// The CA bundle that runtimes trust, in PEM.
     pub fn ca_bundle(&self) -> Option<Arc<[u8]>> {
-        self.tables().ca_bundle.clone()
+        self.tables().gateway_secret.as_ref()?.bundle.clone()
+    }
+
+    /// The Secret that the gateway serves with.
+    pub fn gateway_secret(&self) -> Option<Arc<GatewaySecret>> {
+        self.tables().gateway_secret.clone()
+    }
+
+    /// The resource version of the authority's Secret, if there is one.
+    pub fn authority(&self) -> Option<String> {
+        self.tables().authority.clone()
+    }
+
+    /// A `Certificate` of a runtime.
+    pub fn certificate(&self, name: &str) -> Option<Arc<Live>> {
+        self.tables().certificates.get(name).cloned()
+    }
+
+    /// The Secret of a runtime's certificate.
+    pub fn certificate_secret(&self, name: &str) -> Option<Arc<LeafSecret>> {
+        self.tables().certificate_secrets.get(name).cloned()
     }
 
     // --- sources of the command line ---
@@ -294,12 +332,60 @@ impl Stores {
         }
     }
 
-    /// Takes the CA bundle.
-    pub fn set_ca_bundle(&self, bundle: Option<Arc<[u8]>>) {
+    /// Takes the Secret that the gateway serves with.
+    pub fn set_gateway_secret(&self, secret: Option<Arc<GatewaySecret>>) {
         let mut tables = self.tables();
-        if tables.ca_bundle != bundle {
-            tables.ca_bundle = bundle;
+        let trust = |secret: Option<&Arc<GatewaySecret>>| {
+            secret.map(|secret| (secret.bundle.clone(), secret.bundled_at.clone()))
+        };
+        let is_new_trust = trust(tables.gateway_secret.as_ref()) != trust(secret.as_ref());
+        let is_new = tables.gateway_secret != secret;
+        tables.gateway_secret = secret;
+        if is_new {
+            self.wake(&mut tables, &Change::Gateway);
+        }
+        if is_new_trust {
             self.wake(&mut tables, &Change::CaBundle);
+        }
+    }
+
+    /// From now on a subject looks after the gateway's certificate.
+    pub fn look_after(&self, gateway: Key) {
+        self.tables().gateway = Some(gateway);
+    }
+
+    /// Takes the Secret of the authority: its resource version.
+    pub fn set_authority(&self, resource_version: Option<String>) {
+        let mut tables = self.tables();
+        if tables.authority != resource_version {
+            tables.authority = resource_version;
+            self.wake(&mut tables, &Change::Gateway);
+        }
+    }
+
+    /// Takes a `Certificate` of a runtime as it stands now, or takes note that it is gone.
+    pub fn set_certificate(&self, name: &str, certificate: Option<Arc<Live>>) {
+        let mut tables = self.tables();
+        let after = certificate.clone();
+        let before = put(&mut tables.certificates, name, certificate);
+        if before != after {
+            let says =
+                before.iter().chain(&after).map(|live| live.kyma.as_deref()).map(|says| kyma_of_name(name, says));
+            let kymas = says.flatten().collect();
+            self.wake(&mut tables, &Change::Certificate(kymas));
+        }
+    }
+
+    /// Takes the Secret of a runtime's certificate as it stands now, or takes note that it is gone.
+    pub fn set_certificate_secret(&self, name: &str, secret: Option<Arc<LeafSecret>>) {
+        let mut tables = self.tables();
+        let after = secret.clone();
+        let before = put(&mut tables.certificate_secrets, name, secret);
+        if before != after {
+            let known = tables.certificates.get(name).and_then(|live| live.kyma.clone());
+            let says = before.iter().chain(&after).map(|secret| secret.kyma.as_deref().or(known.as_deref()));
+            let kymas = says.filter_map(|says| kyma_of_name(name, says)).collect();
+            self.wake(&mut tables, &Change::Certificate(kymas));
         }
     }
 
@@ -340,8 +426,13 @@ impl Stores {
         for key in tables.landscape.watchers.keys() {
             queue.push(Subject::Watcher(key.clone()), Trigger::Event);
         }
-        // A Manifest whose Kyma is gone still has to be cleaned up.
-        let runtimes: BTreeSet<&Key> = tables.kymas.keys().chain(tables.manifests_by_kyma.keys()).collect();
+        if let Some(gateway) = &tables.gateway {
+            queue.push(Subject::Gateway(gateway.clone()), Trigger::Event);
+        }
+        // A Manifest or a certificate whose Kyma is gone still has to be cleaned up.
+        let certified = tables.certified();
+        let known = tables.kymas.keys().chain(tables.manifests_by_kyma.keys());
+        let runtimes: BTreeSet<&Key> = known.chain(&certified).collect();
         let gap = START_GAP.min(START_SPREAD_MAX / u32::try_from(runtimes.len().max(1)).unwrap_or(u32::MAX));
         for (position, kyma) in (0_u32..).zip(runtimes) {
             let delay = gap.saturating_mul(position);
@@ -429,7 +520,10 @@ impl Table {
             Table::Watchers => "Watchers",
             Table::Access => "access Secrets",
             Table::Gateways => "Gateways",
-            Table::CaBundle => "the CA bundle",
+            Table::GatewaySecret => "the gateway's Secret",
+            Table::Authority => "the Secret of the certificate authority",
+            Table::Certificates => "Certificates",
+            Table::CertificateSecrets => "Secrets with certificates",
         }
     }
 }
@@ -440,6 +534,21 @@ impl Tables {
     /// The keys of all Kymas.
     pub fn kymas(&self) -> impl Iterator<Item = &Key> {
         self.kymas.keys()
+    }
+
+    /// The subject that looks after the gateway's certificate.
+    pub fn gateway(&self) -> Option<&Key> {
+        self.gateway.as_ref()
+    }
+
+    /// The Kymas of all certificates, whether they exist or not.
+    fn certified(&self) -> BTreeSet<Key> {
+        let certificates = self.certificates.iter().map(|(name, live)| (name, live.kyma.as_deref()));
+        let secrets = self.certificate_secrets.iter().map(|(name, secret)| {
+            let known = self.certificates.get(name).and_then(|live| live.kyma.as_deref());
+            (name, secret.kyma.as_deref().or(known))
+        });
+        certificates.chain(secrets).filter_map(|(name, says)| kyma_of_name(name, says)).collect()
     }
 
     /// The keys of all GitSources.
@@ -460,9 +569,13 @@ impl Tables {
 }
 
 /// Puts a value into a map or removes it, and returns what stood there.
-fn put<V>(map: &mut BTreeMap<Key, V>, key: &Key, value: Option<V>) -> Option<V> {
+fn put<K, V>(map: &mut BTreeMap<K::Owned, V>, key: &K, value: Option<V>) -> Option<V>
+where
+    K: Ord + ToOwned + ?Sized,
+    K::Owned: Ord,
+{
     match value {
-        Some(value) => map.insert(key.clone(), value),
+        Some(value) => map.insert(key.to_owned(), value),
         None => map.remove(key),
     }
 }

@@ -38,6 +38,8 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
         leading: true,
         paused: false,
         events_dropped: 0,
+        certificates_overdue: vec!["one".to_owned()],
+        server_close_to_expiry: Some(false),
     };
     insta::assert_snapshot!(sorted(&metrics.render(&observed)));
 }

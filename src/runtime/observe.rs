@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::{Cluster, Context, Leadership};
 use crate::{
     api::{
@@ -9,6 +11,7 @@ use crate::{
         names::{annotation, label},
     },
     cluster::{Requests, Verb},
+    controller::gateway,
     http::metrics::Render,
     landscape,
     metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
@@ -30,6 +33,7 @@ impl Observer {
 
     fn observe(&self) -> Observed {
         let context = &self.context;
+        let now = Timestamp::now();
         let depths = context.queue.depths();
         let kymas = context.stores.kymas();
         let sources: Vec<_> = context.stores.sources().into_iter().map(|source| source.object).collect();
@@ -55,6 +59,8 @@ impl Observer {
             leading: self.leadership.is_leading(),
             paused: self.paused,
             events_dropped: context.events.dropped(),
+            certificates_overdue: gateway::overdue(context, now),
+            server_close_to_expiry: gateway::is_close_to_expiry(context, now),
         }
     }
 

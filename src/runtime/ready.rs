@@ -88,7 +88,7 @@ impl Readiness {
             Subject::Source(key) => {
                 lock(&self.looked_at).insert(key.clone());
             }
-            Subject::Runtime(_) | Subject::Watcher(_) => {}
+            Subject::Runtime(_) | Subject::Watcher(_) | Subject::Gateway(_) => {}
         }
     }
 

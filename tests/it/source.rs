@@ -20,7 +20,9 @@ use tidegate::{
     api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, names},
     cluster::{Cluster, ClusterName, Limits, Pool, access},
     controller::{
-        Context, Queue, Subject, events, source,
+        Context, Queue, Subject,
+        certificate::Certificates,
+        events, source,
         sources::SourceRegistry,
         stores::{Stores, feed},
         watcher,
@@ -1001,6 +1003,7 @@ impl Daemon {
         })
         .await;
         let (recorder, writer) = events::recorder("test");
+        let certificates = Arc::new(Certificates::unwanted());
         let context = Arc::new(Context {
             pool: Pool::new(Arc::clone(&kcp), Limits::default(), None),
             kcp: Arc::clone(&kcp),
@@ -1018,9 +1021,10 @@ impl Daemon {
             bases: Default::default(),
             modules: Default::default(),
             watchers: Default::default(),
+            certificates: Arc::clone(&certificates),
         });
         let (mut feed, mut tasks) = (JoinSet::new(), JoinSet::new());
-        for watch in feed::feed(&kcp, &stores, namespaces, "kcp-system", "istio-system") {
+        for watch in feed::feed(&kcp, &stores, namespaces, "kcp-system", &certificates) {
             feed.spawn(watch);
         }
         tasks.spawn(writer.run(kcp));
@@ -1033,7 +1037,7 @@ impl Daemon {
                     let pass = match work.subject().clone() {
                         Subject::Source(key) => source::reconcile(&context, &key, work.triggers()).await,
                         Subject::Watcher(key) => watcher::reconcile(&context, &key, work.triggers()).await,
-                        Subject::Runtime(_) => Ok(Finish::Done),
+                        Subject::Runtime(_) | Subject::Gateway(_) => Ok(Finish::Done),
                     };
                     context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
                 }

@@ -52,8 +52,12 @@ pub enum Change {
     },
     /// Of an Istio Gateway.
     Gateways,
-    /// Of the CA bundle that runtimes trust.
+    /// Of the CA bundle that runtimes trust, or of the moment at which it last grew.
     CaBundle,
+    /// Of the authority, or of what the gateway serves with.
+    Gateway,
+    /// Of the certificate of these runtimes, or of its Secret.
+    Certificate(Vec<Key>),
 }
 
 /// Who is woken, and why.
@@ -104,14 +108,24 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
         Change::Access { before, after } => access(before.as_ref(), after.as_ref(), &mut wakes),
         Change::Gateways => {
             wakes.extend(watchers(tables));
+            // The certificate of a listener of our own names their hosts.
+            wakes.extend(gateway(tables));
             // Agents send to the host of one of them.
             wakes.push(Wake::Runtimes(Trigger::Event));
+        }
+        Change::Gateway => wakes.extend(gateway(tables)),
+        Change::Certificate(kymas) => {
+            wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Event)));
         }
         Change::CaBundle => wakes.push(Wake::Runtimes(Trigger::Event)),
     }
     wakes.sort();
     wakes.dedup();
     wakes
+}
+
+fn gateway(tables: &Tables) -> impl Iterator<Item = Wake> {
+    tables.gateway().map(|gateway| Wake::Subject(Subject::Gateway(gateway.clone()), Trigger::Event)).into_iter()
 }
 
 fn watchers(tables: &Tables) -> impl Iterator<Item = Wake> {

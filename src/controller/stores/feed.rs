@@ -1,7 +1,7 @@
 //! The watches that keep the [`Stores`].
 //!
 //! Each is a future that never ends and that the daemon runs as a task. Of Secrets only the metadata is read, save the
-//! one with the CA bundle that runtimes trust.
+//! one that the gateway serves with, which holds the CA bundle that runtimes trust.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,27 +13,32 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of};
+use super::{
+    AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of,
+    secret::{GatewaySecret, LeafSecret},
+};
 use crate::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
     cluster::{
         Cluster, Kind,
         watch::{self, Change, Options},
     },
+    controller::certificate::Certificates,
     landscape,
     name::Key,
     object::Gvk,
-    plan::watch::Gateway,
+    pki::{self, object::Live},
+    plan::{certificate, watch::Gateway},
 };
 
 /// All watches: custom resources, access Secrets and Gateways in each of `namespaces`, Gateways in that of the one that
-/// agents send to, the CA bundle in `istio_namespace`. Nothing is requested before they are polled.
+/// agents send to, and certificates. Nothing is requested before they are polled.
 pub fn feed(
     kcp: &Arc<Cluster>,
     stores: &Stores,
     namespaces: &BTreeSet<String>,
     gateway_namespace: &str,
-    istio_namespace: &str,
+    issuing: &Arc<Certificates>,
 ) -> Vec<BoxFuture<'static, ()>> {
     let mut watches = Vec::new();
     for namespace in namespaces {
@@ -49,7 +54,15 @@ pub fn feed(
     if !namespaces.contains(gateway_namespace) {
         watches.push(gateways(kcp, stores, gateway_namespace));
     }
-    watches.push(ca_bundle(kcp, stores, istio_namespace));
+    let secrets = issuing.rules.namespace.as_str();
+    watches.push(gateway_secret(kcp, stores, secrets));
+    // Where no agent is installed, nobody needs a certificate, and we need no right to look at any.
+    if issuing.is_wanted {
+        stores.look_after(Key::new(secrets, names::GATEWAY_SECRET));
+        watches.push(authority(kcp, stores, secrets));
+        watches.push(certificate_secrets(kcp, stores, secrets));
+        watches.push(certificates(kcp, stores, issuing));
+    }
     watches
 }
 
@@ -102,20 +115,73 @@ fn gateways(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'
     watch::follow(Arc::clone(kcp), options, |gateway| Some(gateway_entry(gateway)), on_change).1
 }
 
-fn ca_bundle(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
-    stores.expect(Table::CaBundle, namespace);
+fn gateway_secret(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
+    stores.expect(Table::GatewaySecret, namespace);
     let (stores, place) = (stores.clone(), namespace.to_owned());
-    // Key of the CA in a Secret of kind TLS.
-    const CA: &str = "ca.crt";
-    let project = |secret: Secret| secret.data?.remove(CA).map(|bytes| Arc::<[u8]>::from(bytes.0));
-    let on_change = move |change: Change<Arc<[u8]>>| match change {
-        Change::Set { new, .. } => stores.set_ca_bundle(Some(Arc::clone(&new))),
-        Change::Gone { .. } => stores.set_ca_bundle(None),
-        Change::Synced => stores.listed(Table::CaBundle, &place),
+    let on_change = move |change: Change<GatewaySecret>| match change {
+        Change::Set { new, .. } => stores.set_gateway_secret(Some(new)),
+        Change::Gone { .. } => stores.set_gateway_secret(None),
+        Change::Synced => stores.listed(Table::GatewaySecret, &place),
     };
-    let selector = format!("metadata.name={}", names::GATEWAY_SECRET);
-    let options = Options::all(Kind::namespaced::<Secret>()).namespace(namespace).fields(&selector);
+    let options = named_secret(namespace, names::GATEWAY_SECRET);
+    watch::follow(Arc::clone(kcp), options, |secret| Some(GatewaySecret::of(secret)), on_change).1
+}
+
+fn authority(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
+    stores.expect(Table::Authority, namespace);
+    let (stores, place) = (stores.clone(), namespace.to_owned());
+    let on_change = move |change: Change<String>| match change {
+        Change::Set { new, .. } => stores.set_authority(Some(String::clone(&new))),
+        Change::Gone { .. } => stores.set_authority(None),
+        Change::Synced => stores.listed(Table::Authority, &place),
+    };
+    let options = named_secret(namespace, names::AUTHORITY_SECRET).metadata_only();
+    let project = |secret: PartialObjectMeta<Secret>| secret.metadata.resource_version;
     watch::follow(Arc::clone(kcp), options, project, on_change).1
+}
+
+fn certificate_secrets(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
+    stores.expect(Table::CertificateSecrets, namespace);
+    let (stores, place) = (stores.clone(), namespace.to_owned());
+    let on_change = move |change: Change<LeafSecret>| match change {
+        Change::Set { key, new, .. } => stores.set_certificate_secret(key.name(), Some(new)),
+        Change::Gone { key, .. } => stores.set_certificate_secret(key.name(), None),
+        Change::Synced => stores.listed(Table::CertificateSecrets, &place),
+    };
+    let labels = format!("{}={}", names::label::PURPOSE, names::CERTIFICATE_PURPOSE);
+    let options = Options::all(Kind::namespaced::<Secret>()).namespace(namespace).labels(&labels).metadata_only();
+    watch::follow(Arc::clone(kcp), options, |secret| Some(LeafSecret::of(secret)), on_change).1
+}
+
+/// The certificates, of the kind of whoever issues them: that is found out first.
+fn certificates(kcp: &Arc<Cluster>, stores: &Stores, certificates: &Arc<Certificates>) -> BoxFuture<'static, ()> {
+    let namespace = certificates.rules.namespace.clone();
+    stores.expect(Table::Certificates, &namespace);
+    let (kcp, stores, certificates) = (Arc::clone(kcp), stores.clone(), Arc::clone(certificates));
+    Box::pin(async move {
+        let backend = certificates.find_backend(&kcp).await;
+        let Some((gvk, plural)) = pki::object::kind(backend) else {
+            stores.listed(Table::Certificates, &namespace);
+            return std::future::pending().await;
+        };
+        let options = Options::all(Kind::new(gvk, plural, true)).namespace(&namespace);
+        let project = move |object: DynamicObject| {
+            let name = object.metadata.name.clone()?;
+            certificate::kyma_name(&name)?;
+            Some(pki::object::read(backend, &serde_json::to_value(object).ok()?))
+        };
+        let on_change = move |change: Change<Live>| match change {
+            Change::Set { key, new, .. } => stores.set_certificate(key.name(), Some(new)),
+            Change::Gone { key, .. } => stores.set_certificate(key.name(), None),
+            Change::Synced => stores.listed(Table::Certificates, &namespace),
+        };
+        watch::follow(kcp, options, project, on_change).1.await;
+    })
+}
+
+/// One Secret.
+fn named_secret(namespace: &str, name: &str) -> Options {
+    Options::all(Kind::namespaced::<Secret>()).namespace(namespace).fields(&format!("metadata.name={name}"))
 }
 
 /// What Watchers and agents need of a Gateway: its labels and its servers.

@@ -281,7 +281,61 @@ fn a_gateway_wakes_watchers_and_runtimes_and_the_ca_the_runtimes() {
         |stores| stores.set_gateway(&key("klm-watcher"), Some(Arc::new(entry))),
         &[RUNTIME, RUNTIME_TWO, "watcher kcp-system/watcher event"],
     );
-    check(|stores| stores.set_ca_bundle(Some(Arc::from(*b"pem"))), &[RUNTIME, RUNTIME_TWO]);
+    check(|stores| stores.set_gateway_secret(Some(gateway_secret())), &[RUNTIME, RUNTIME_TWO]);
+}
+
+#[test]
+fn whoever_looks_after_the_gateway_is_woken_by_all_that_concerns_it() {
+    const GATEWAY: &str = "gateway istio-system/klm-istio-gateway event";
+    let looked_after = || {
+        let stores = started();
+        stores.look_after(Key::new("istio-system", "klm-istio-gateway"));
+        stores
+    };
+    let stores = looked_after();
+    stores.set_authority(Some("1".to_owned()));
+    assert_eq!(woken(&stores), [GATEWAY]);
+    stores.set_authority(Some("1".to_owned()));
+    assert!(woken(&stores).is_empty());
+    stores.set_authority(None);
+    assert_eq!(woken(&stores), [GATEWAY]);
+
+    let stores = looked_after();
+    stores.set_gateway_secret(Some(gateway_secret()));
+    assert_eq!(woken(&stores), [GATEWAY, RUNTIME, RUNTIME_TWO]);
+    // Another certificate to serve with concerns no runtime, another moment does: certificates are renewed by it.
+    let secret = secret::GatewaySecret { certificate: Arc::from(*b"new"), ..GatewaySecret::clone(&gateway_secret()) };
+    stores.set_gateway_secret(Some(Arc::new(secret.clone())));
+    assert_eq!(woken(&stores), [GATEWAY]);
+    stores.set_gateway_secret(Some(Arc::new(secret::GatewaySecret { bundled_at: Some("now".to_owned()), ..secret })));
+    assert_eq!(woken(&stores), [GATEWAY, RUNTIME, RUNTIME_TWO]);
+}
+
+#[test]
+fn a_certificate_wakes_its_runtime_alone() {
+    let secret = |kyma: Option<&str>, version: &str| {
+        Some(Arc::new(LeafSecret {
+            uid: "u".to_owned(),
+            resource_version: version.to_owned(),
+            is_deleting: false,
+            kyma: kyma.map(str::to_owned),
+            issued_at: None,
+            not_after: None,
+            issued_for: None,
+        }))
+    };
+    let stores = started();
+    stores.set_certificate_secret("one-webhook-tls", secret(Some("kcp-system/one"), "1"));
+    assert_eq!(woken(&stores), [RUNTIME]);
+    stores.set_certificate_secret("one-webhook-tls", secret(Some("kcp-system/one"), "1"));
+    assert!(woken(&stores).is_empty());
+    // One that does not say whose it is was made by Lifecycle Manager.
+    stores.set_certificate_secret("two-webhook-tls", secret(None, "1"));
+    assert_eq!(woken(&stores), [RUNTIME_TWO]);
+    stores.set_certificate_secret("one-webhook-tls", None);
+    assert_eq!(woken(&stores), [RUNTIME]);
+    stores.set_certificate_secret("other", secret(None, "1"));
+    assert!(woken(&stores).is_empty());
 }
 
 #[test]
@@ -374,4 +428,14 @@ fn a_source_of_the_command_line_keeps_its_status_here() {
     assert_eq!(found.object.status.as_ref().unwrap().applied_revision.as_deref(), Some("worktree"));
     let origins: Vec<Origin> = stores.sources().iter().map(|source| source.origin).collect();
     assert_eq!(origins, [Origin::ControlPlane, Origin::CommandLine]);
+}
+
+fn gateway_secret() -> Arc<secret::GatewaySecret> {
+    Arc::new(secret::GatewaySecret {
+        resource_version: "1".to_owned(),
+        bundled_at: None,
+        bundle: Some(Arc::from(*b"pem")),
+        certificate: Arc::from([]),
+        key: Arc::from([]),
+    })
 }
