@@ -32,7 +32,7 @@
 //!
 //! | Layer | Modules |
 //! | --- | --- |
-//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`object`], [`diagnostic`], [`yaml`] |
+//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`object`], [`diagnostic`], [`period`], [`yaml`] |
 //! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`]; [`status`] what Kymas and Manifests say; [`overview`] what is wrong, on one screen; [`intake`] what a source means for what stands in KCP; [`counterpart`] what is written to the Kyma in a runtime; [`diff`] how two renderings differ |
 //! | ground | [`config`] the options of the daemon; [`tls`], [`metrics`], [`telemetry`]; [`confine`] foreign templates in a process of their own |
 //! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers |
@@ -113,6 +113,7 @@ pub mod name;
 pub mod object;
 #[cfg(feature = "daemon")]
 pub mod overview;
+pub mod period;
 #[cfg(feature = "daemon")]
 pub mod pki;
 #[cfg(feature = "daemon")]

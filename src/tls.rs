@@ -1,25 +1,56 @@
 //! The one place that chooses the cryptography behind TLS, and where randomness comes from: ring.
 //!
 //! With two providers in one process, or none, rustls and what builds on it panic at the first connection.
+//!
+//! ring is not a validated module: [`Algorithms::Approved`] says that only algorithms which FIPS 140-3 approves are
+//! offered and accepted, and no more.
 
 use std::sync::Arc;
 
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{
+    CryptoProvider,
+    ring::{cipher_suite, default_provider, kx_group},
+};
+
+/// What TLS may be made with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithms {
+    /// All that the provider has.
+    #[default]
+    All,
+    /// AES-GCM and the curves P-256 and P-384: neither ChaCha20 nor X25519.
+    Approved,
+}
 
 /// What all TLS of this program is made with.
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+pub fn provider(algorithms: Algorithms) -> Arc<CryptoProvider> {
+    let all = default_provider();
+    Arc::new(match algorithms {
+        Algorithms::All => all,
+        Algorithms::Approved => CryptoProvider {
+            cipher_suites: vec![
+                cipher_suite::TLS13_AES_256_GCM_SHA384,
+                cipher_suite::TLS13_AES_128_GCM_SHA256,
+                cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+                cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+                cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+                cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+            ],
+            kx_groups: vec![kx_group::SECP256R1, kx_group::SECP384R1],
+            ..all
+        },
+    })
 }
 
 /// Installs the provider for the whole process. May be called again, which does nothing.
 pub fn install() {
     // An error says that a provider is installed already: ours, by an earlier call.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = default_provider().install_default();
 }
 
 /// Random bytes that nobody can guess; `None` if the system has none to give.
 pub fn random<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).ok()?;
+    default_provider().secure_random.fill(&mut bytes).ok()?;
     Some(bytes)
 }
