@@ -1,28 +1,53 @@
 //! The command line: one file a command, and the exit codes that they share.
+//!
+//! The program of the runtime clusters has the agent alone; all else comes with the feature `daemon`.
 
+mod agent;
+#[cfg(feature = "daemon")]
+mod commands;
+#[cfg(feature = "daemon")]
 mod control_plane;
+#[cfg(feature = "daemon")]
 mod crds;
+#[cfg(feature = "daemon")]
 mod demo;
+#[cfg(feature = "daemon")]
 mod diff;
+#[cfg(feature = "daemon")]
 mod export;
+#[cfg(feature = "daemon")]
 mod judge;
+#[cfg(feature = "daemon")]
 mod output;
+#[cfg(feature = "daemon")]
 mod progress;
+#[cfg(feature = "daemon")]
 mod reconcile;
+#[cfg(feature = "daemon")]
 mod render;
+#[cfg(feature = "daemon")]
 mod report;
+#[cfg(feature = "daemon")]
 mod repository;
+#[cfg(feature = "daemon")]
 mod run;
+#[cfg(feature = "daemon")]
 mod sim;
+#[cfg(feature = "daemon")]
 mod status;
+#[cfg(feature = "daemon")]
 mod suspend;
+#[cfg(feature = "daemon")]
 mod template;
+#[cfg(feature = "daemon")]
 mod validate;
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+
+#[cfg(feature = "daemon")]
+use self::commands::block_on;
 
 /// Keeps a Kyma landscape in the state that git describes.
 #[derive(Parser)]
@@ -34,21 +59,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Crds(crds::Arguments),
-    Diff(Box<diff::Arguments>),
-    Export(export::Arguments),
-    Reconcile(reconcile::Arguments),
-    Render(render::Arguments),
-    /// Lets a suspended GitSource or Kyma go on.
-    Resume(suspend::Arguments),
-    Run(Box<run::Arguments>),
-    Sim(sim::Arguments),
-    Status(status::Arguments),
-    /// Stops all work on a GitSource or Kyma.
-    Suspend(suspend::Arguments),
-    Template(template::Arguments),
-    Demo(demo::Arguments),
-    Validate(validate::Arguments),
+    Agent(agent::Arguments),
+    #[cfg(feature = "daemon")]
+    #[command(flatten)]
+    Other(commands::Command),
 }
 
 /// How a command ends, as an exit code.
@@ -83,22 +97,11 @@ impl From<Exit> for ExitCode {
 
 /// Reads the arguments, runs the command, prints its error as one sentence with its causes.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    crate::template::confine(crate::confine::engine);
+    let arguments = Arguments::parse_from(agent::normalised(std::env::args_os()));
     let result: anyhow::Result<Exit> = match arguments.command {
-        Command::Crds(arguments) => crds::run(&arguments),
-        Command::Diff(arguments) => diff::run(&arguments),
-        Command::Export(arguments) => block_on(export::run(arguments)),
-        Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
-        Command::Render(arguments) => render::run(&arguments),
-        Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),
-        Command::Run(arguments) => run::run(*arguments),
-        Command::Sim(arguments) => sim::run(&arguments),
-        Command::Status(arguments) => block_on(status::run(arguments)),
-        Command::Suspend(arguments) => block_on(suspend::run(arguments, suspend::Step::Suspend)),
-        Command::Template(arguments) => template::run(&arguments),
-        Command::Demo(arguments) => block_on(demo::run(arguments)),
-        Command::Validate(arguments) => validate::run(&arguments),
+        Command::Agent(arguments) => agent::run(&arguments),
+        #[cfg(feature = "daemon")]
+        Command::Other(command) => command.run(),
     };
     match result {
         Ok(exit) => exit.into(),
@@ -107,10 +110,4 @@ pub fn main() -> ExitCode {
             Exit::Usage.into()
         }
     }
-}
-
-/// Runs a command that waits for the outside, to its end.
-fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
-    runtime.block_on(command)
 }

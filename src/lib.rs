@@ -73,7 +73,7 @@
 pub mod api;
 #[cfg(feature = "daemon")]
 pub mod changes;
-#[cfg(feature = "daemon")]
+#[cfg(feature = "agent")]
 pub mod cli;
 #[cfg(feature = "daemon")]
 pub mod cluster;

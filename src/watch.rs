@@ -10,11 +10,14 @@
 //! none comes at all must not happen.
 //!
 //! * [`event`] is the message: exact bytes out, tolerant of all that ever was sent in. Pure.
+//! * [`agent`] is the one end, in the runtime: it answers the API server and tells the control plane.
 //! * [`identity`] says who sends: from a certificate, or from the header of a gateway that we trust. Pure.
 //! * [`listener`] takes events, for the daemon and for any other operator.
 //!
 //! Refuses to carry objects: neither spec nor status nor any value of a Secret leaves the runtime.
 
+#[cfg(feature = "agent")]
+pub mod agent;
 pub mod event;
 #[cfg(feature = "daemon")]
 pub mod identity;

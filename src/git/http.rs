@@ -355,7 +355,10 @@ fn agent(ca: Option<&[u8]>) -> Result<Agent, Error> {
         Some(pem) => RootCerts::new_with_certs(&authorities(pem)?),
         None => RootCerts::PlatformVerifier,
     };
-    let tls = TlsConfig::builder().root_certs(roots).unversioned_rustls_crypto_provider(tls::provider(tls::Algorithms::All)).build();
+    let tls = TlsConfig::builder()
+        .root_certs(roots)
+        .unversioned_rustls_crypto_provider(tls::provider(tls::Algorithms::All))
+        .build();
     let config = Agent::config_builder()
         .tls_config(tls)
         .http_status_as_error(false)

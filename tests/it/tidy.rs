@@ -121,18 +121,22 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ),
     // loop
     ("queue", 5, &["tokio"]),
+    // `rustix`: how many connections there can be is how many files this process may open.
+    // `jiff`: the moments in a certificate. `httpdate`: `Retry-After`.
     (
         "watch",
         5,
-        // `rustix`: how many connections there can be is how many files this process may open.
         &[
             "axum",
             "base64",
             "bytes",
             "futures",
             "http_body_util",
+            "httpdate",
             "hyper",
             "hyper_util",
+            "jiff",
+            "prometheus_client",
             "rustix",
             "rustls",
             "serde",

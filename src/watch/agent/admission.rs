@@ -1,0 +1,112 @@
+//! The admission server: reviews in, answers out, and nothing in between that could wait.
+//!
+//! What follows from a review is decided in memory and put where it waits to be sent. Only then is the answer given, and
+//! it is always yes. What is no review is answered with a status that the API server takes for a broken webhook, which its
+//! configuration tells it to ignore.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use super::{
+    decide::{Decision, Wrong, decide},
+    manager::Manager,
+    metrics::{Failure, Metrics},
+    outbox::Outbox,
+    pending::Key,
+    review::Review,
+    serve::{self, Budget, Handler},
+};
+
+/// Answers reviews.
+#[derive(Debug)]
+pub struct Admission {
+    outbox: Arc<Outbox>,
+    metrics: Metrics,
+    budget: Budget,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// A server that puts events into `outbox`.
+    pub fn new(outbox: Arc<Outbox>, metrics: Metrics) -> Admission {
+        Admission { outbox, metrics, budget: Budget::default() }
+    }
+
+    /// Decides about a body; `None` if it is no review.
+    fn review(&self, manager: Manager, body: &[u8]) -> Option<Vec<u8>> {
+        let review = match Review::parse(body) {
+            Ok(review) => review,
+            Err(error) => {
+                tracing::debug!(%manager, %error, "review not readable");
+                return None;
+            }
+        };
+        let Decision { event, message, wrong } = decide(&review.request);
+        match wrong {
+            Some(Wrong::Subresource) => self.metrics.failed(Failure::InvalidSubresource),
+            Some(Wrong::Object) => {
+                tracing::warn!(%manager, operation = review.request.operation, "object of a review not readable");
+                self.metrics.object_malformed();
+            }
+            None => {}
+        }
+        if review.request.dry_run == Some(true) {
+            self.metrics.dry_run();
+        }
+        if let Some(event) = event {
+            self.outbox.changed(Key { manager, event });
+        }
+        Some(review.answer(&message))
+    }
+}
+
+impl Handler for Admission {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let mut response = match Manager::of_path(request.uri().path()) {
+            None => serve::status(StatusCode::NOT_FOUND),
+            Some(manager) => {
+                self.metrics.review();
+                let begun = Instant::now();
+                // The time that a client takes to send is not ours.
+                let body = self.budget.read(request.into_body()).await;
+                let read = Instant::now();
+                let answer = match &body {
+                    Err(status) => Err(*status),
+                    Ok(body) => self.review(manager, &body.bytes).ok_or(StatusCode::BAD_REQUEST),
+                };
+                self.metrics.answered(if answer.is_ok() { read.elapsed() } else { begun.elapsed() });
+                match answer {
+                    Ok(answer) => json(answer),
+                    Err(status) => {
+                        self.metrics.review_unreadable();
+                        serve::status(status)
+                    }
+                }
+            }
+        };
+        secured(&mut response);
+        response
+    }
+
+    fn evicted(&self) {
+        self.metrics.connection_evicted();
+    }
+}
+
+fn json(body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The Runtime Watcher's headers, on every answer.
+fn secured(response: &mut Response<Full<Bytes>>) {
+    let headers = response.headers_mut();
+    headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000; includeSubDomains"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'"));
+}

@@ -1,0 +1,288 @@
+//! Connections from outside: accepted, bounded, ended.
+//!
+//! Nobody can keep others out by holding connections: beyond [`CONNECTIONS_MAX`] the one on which nothing was answered for
+//! longest is closed for the new one. A body is read up to a size, within a time, and all bodies that are being read share
+//! one budget of memory.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, SemaphorePermit, watch},
+    task::{AbortHandle, JoinSet},
+    time::{self, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::credentials::Generation;
+
+/// What answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one.
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+
+    /// Takes note that a connection was closed for another one.
+    fn evicted(&self);
+}
+
+/// Bodies that are being read share this.
+#[derive(Debug)]
+pub struct Budget(Semaphore);
+
+/// A body, and its part of the budget.
+#[derive(Debug)]
+pub struct Body<'a> {
+    /// The bytes.
+    pub bytes: Bytes,
+    _permits: Vec<SemaphorePermit<'a>>,
+}
+
+/// Connections at once. API servers keep a few open, each for a request at a time.
+pub const CONNECTIONS_MAX: usize = 512;
+/// Largest body, in bytes: a review holds an object twice, and etcd takes no object of more than 1.5 MiB.
+pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// Memory for all bodies that are being read, in bytes.
+const BODIES_BYTES_MAX: usize = 32 << 20;
+/// The budget is counted in blocks of this many bytes.
+const BLOCK_BYTES: usize = 16 << 10;
+/// Longest time for a TLS handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Longest time for a body.
+const BODY_MAX: Duration = Duration::from_secs(10);
+/// Longest time until a request's head is complete, waiting for it to begin included. Clients of API servers close idle
+/// connections after 90 s: whoever is first must not be us, since a request may be on its way.
+const IDLE_MAX: Duration = Duration::from_secs(180);
+/// Longest head of a request, in bytes, and what is read ahead of a body.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// Pause after the system refused another connection, for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time for answers under way once no more connections are accepted.
+const FINISH_MAX: Duration = Duration::from_secs(3);
+
+/// Open connections, by when something was last answered on them.
+#[derive(Debug, Default)]
+struct Open(Mutex<OpenInner>);
+
+#[derive(Debug, Default)]
+struct OpenInner {
+    clock: u64,
+    /// Whose turn it is to be closed comes first.
+    by_use: BTreeMap<u64, (u64, AbortHandle)>,
+    /// When each connection was last used.
+    uses: BTreeMap<u64, u64>,
+}
+
+/// Serves until `stop` says so; then ends within seconds.
+///
+/// With `credentials` it serves TLS, each connection with the newest.
+pub async fn serve<H: Handler>(
+    listener: TcpListener,
+    credentials: Option<watch::Receiver<Arc<Generation>>>,
+    handler: Arc<H>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let open = Arc::new(Open::default());
+    let mut tasks = JoinSet::new();
+    let mut number = 0;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = tasks.join_next() => continue,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        if CONNECTIONS_MAX <= open.len() && open.close_oldest() {
+            handler.evicted();
+        }
+        number += 1;
+        let generation = credentials.as_ref().map(|credentials| Arc::clone(&credentials.borrow()));
+        let connection =
+            Connection { number, open: Arc::clone(&open), handler: Arc::clone(&handler), stop: stop.clone() };
+        open.add(number);
+        let abort = tasks.spawn(connection.run(stream, generation));
+        open.can_be_closed(number, abort);
+    }
+    // New connections are refused from here on, not kept waiting.
+    drop(listener);
+    let _ = timeout(FINISH_MAX, async { while tasks.join_next().await.is_some() {} }).await;
+    tasks.shutdown().await;
+}
+
+/// An answer without a body that anybody reads.
+pub fn status(status: StatusCode) -> Response<Full<Bytes>> {
+    let text = status.canonical_reason().unwrap_or_default();
+    let mut response = Response::new(Full::from(format!("{text}\n")));
+    *response.status_mut() = status;
+    response
+}
+
+struct Connection<H> {
+    number: u64,
+    open: Arc<Open>,
+    handler: Arc<H>,
+    stop: watch::Receiver<bool>,
+}
+
+// === impl Connection ===
+
+impl<H: Handler> Connection<H> {
+    async fn run(self, stream: TcpStream, generation: Option<Arc<Generation>>) {
+        let _ = stream.set_nodelay(true);
+        match generation {
+            None => self.http(stream).await,
+            Some(generation) => {
+                let acceptor = TlsAcceptor::from(Arc::clone(&generation.server));
+                // Whoever fails here is told by TLS itself.
+                if let Ok(Ok(stream)) = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
+                    self.http(stream).await;
+                }
+            }
+        }
+    }
+
+    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send>(&self, stream: S) {
+        let service = service_fn(|request| async {
+            let response = self.handler.answer(request).await;
+            self.open.used(self.number);
+            Ok::<_, Infallible>(response)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE_MAX)
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let mut stop = self.stop.clone();
+        // How a connection ends is its own affair.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}
+
+impl<H> Drop for Connection<H> {
+    fn drop(&mut self) {
+        self.open.remove(self.number);
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn len(&self) -> usize {
+        self.lock().uses.len()
+    }
+
+    fn add(&self, number: u64) {
+        let mut inner = self.lock();
+        inner.clock += 1;
+        let clock = inner.clock;
+        inner.uses.insert(number, clock);
+    }
+
+    fn can_be_closed(&self, number: u64, abort: AbortHandle) {
+        let mut inner = self.lock();
+        // It may be over already.
+        if let Some(&last) = inner.uses.get(&number) {
+            inner.by_use.insert(last, (number, abort));
+        }
+    }
+
+    fn used(&self, number: u64) {
+        let mut inner = self.lock();
+        inner.clock += 1;
+        let clock = inner.clock;
+        let OpenInner { by_use, uses, .. } = &mut *inner;
+        // A connection that is being closed is in neither.
+        let Some(last) = uses.get_mut(&number) else { return };
+        if let Some(entry) = by_use.remove(last) {
+            by_use.insert(clock, entry);
+        }
+        *last = clock;
+    }
+
+    fn remove(&self, number: u64) {
+        let mut inner = self.lock();
+        if let Some(last) = inner.uses.remove(&number) {
+            inner.by_use.remove(&last);
+        }
+    }
+
+    /// Closes the connection on which nothing was answered for longest.
+    fn close_oldest(&self) -> bool {
+        let mut inner = self.lock();
+        let Some((_, (number, abort))) = inner.by_use.pop_first() else { return false };
+        inner.uses.remove(&number);
+        abort.abort();
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenInner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Budget ===
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget(Semaphore::new(BODIES_BYTES_MAX / BLOCK_BYTES))
+    }
+}
+
+impl Budget {
+    /// Reads a body. What is too large is 413, too slow 408, and while there is no memory 503.
+    pub async fn read(&self, mut body: Incoming) -> Result<Body<'_>, StatusCode> {
+        let hint = body.size_hint();
+        if usize::try_from(hint.lower()).is_ok_and(|length| BODY_BYTES_MAX < length) {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let deadline = time::Instant::now() + BODY_MAX;
+        let (mut bytes, mut permits) = (BytesMut::new(), Vec::new());
+        loop {
+            let frame = match time::timeout_at(deadline, body.frame()).await {
+                Err(_elapsed) => return Err(StatusCode::REQUEST_TIMEOUT),
+                Ok(None) => return Ok(Body { bytes: bytes.freeze(), _permits: permits }),
+                Ok(Some(Err(_))) => return Err(StatusCode::BAD_REQUEST),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            let length = bytes.len() + data.len();
+            if BODY_BYTES_MAX < length {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            // Only what has come counts: an announcement takes nothing from others.
+            while permits.len() * BLOCK_BYTES < length {
+                match time::timeout_at(deadline, self.0.acquire()).await {
+                    Ok(Ok(permit)) => permits.push(permit),
+                    Ok(Err(_)) | Err(_) => return Err(StatusCode::SERVICE_UNAVAILABLE),
+                }
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

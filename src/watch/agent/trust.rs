@@ -1,0 +1,112 @@
+//! Whom the agent takes for the control plane.
+//!
+//! Landscapes serve their gateway with the certificate of the authority itself: one that says of itself that it signs
+//! others. Go and OpenSSL take it, since it is in the bundle; the usual verifier of rustls does not, since it is no end
+//! entity. So here:
+//!
+//! * a certificate that is, byte for byte, one of the bundle is trusted within its validity and for the names in it;
+//! * any other must be signed by one of the bundle, as usual. Several of the bundle may have one subject and different
+//!   keys, after a rotation: all are tried. As Go does, an authority counts only within its own validity.
+//!
+//! The signature of the handshake is always verified. Refuses to trust anything but the bundle.
+
+use std::sync::Arc;
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_cert_signed_by_trust_anchor, verify_server_name,
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+
+use super::validity::Validity;
+
+/// Trusts the certificates of a bundle, and what they signed.
+#[derive(Debug)]
+pub struct Bundle {
+    authorities: Vec<Authority>,
+    provider: Arc<CryptoProvider>,
+}
+
+#[derive(Debug)]
+struct Authority {
+    certificate: CertificateDer<'static>,
+    validity: Validity,
+}
+
+// === impl Bundle ===
+
+impl Bundle {
+    /// Takes in the certificates of a bundle. `None` if one of them is none, or there is none.
+    pub fn new(certificates: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Option<Bundle> {
+        let authority = |certificate: CertificateDer<'static>| {
+            let validity = Validity::of(&certificate)?;
+            ParsedCertificate::try_from(&certificate).ok()?;
+            Some(Authority { certificate, validity })
+        };
+        let authorities = certificates.into_iter().map(authority).collect::<Option<Vec<_>>>()?;
+        (!authorities.is_empty()).then_some(Bundle { authorities, provider })
+    }
+
+    /// The certificates, in the order of the bundle.
+    pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.authorities.iter().map(|authority| &authority.certificate)
+    }
+}
+
+impl ServerCertVerifier for Bundle {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let presented = ParsedCertificate::try_from(end_entity)?;
+        match self.authorities.iter().find(|authority| authority.certificate.as_ref() == end_entity.as_ref()) {
+            Some(authority) => authority.validity.check(now).map_err(Error::InvalidCertificate)?,
+            None => {
+                let mut roots = RootCertStore::empty();
+                let valid = self.authorities.iter().filter(|authority| authority.validity.check(now).is_ok());
+                let (added, _) = roots.add_parsable_certificates(valid.map(|authority| authority.certificate.clone()));
+                if added == 0 {
+                    return Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
+                }
+                let algorithms = self.provider.signature_verification_algorithms.all;
+                verify_server_cert_signed_by_trust_anchor(&presented, &roots, intermediates, now, algorithms)?;
+            }
+        }
+        verify_server_name(&presented, server_name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

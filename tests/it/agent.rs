@@ -1,0 +1,7 @@
+//! The agent over real sockets: what its API server and its control plane see of it.
+
+mod admission;
+mod certificates;
+mod control_plane;
+mod http;
+mod stage;

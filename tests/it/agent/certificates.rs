@@ -1,0 +1,104 @@
+//! Certificates as a landscape has them: an authority whose own certificate its gateway serves, and leaves for runtimes.
+
+use std::{fs, path::Path};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+/// Where the control plane is.
+pub(crate) const HOST: &str = "localhost";
+/// Where the API server finds the agent.
+pub(crate) const SERVICE: &str = "skr-webhook.kyma-system.svc";
+/// Which runtime this is.
+pub(crate) const RUNTIME: &str = "6d2b3f58-9c55-4a53-8a3b-2f0c1f1f6c10";
+
+/// An authority. All have one subject, as after rotations.
+pub(crate) struct Authority {
+    pub(crate) pem: String,
+    pub(crate) key: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Authority {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![HOST.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.distinguished_name.push(DnType::CommonName, "klm-watcher-selfsigned-ca");
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { pem, key: key.serialize_pem(), issuer: Issuer::new(params, key) }
+    }
+
+    /// Its own certificate, as the gateway serves it.
+    pub(crate) fn itself(&self) -> Identity {
+        Identity { certificate: self.pem.clone(), key: self.key.clone() }
+    }
+
+    /// A server's certificate that is no authority's.
+    pub(crate) fn server(&self, host: &str) -> Identity {
+        self.issue(host, &[host], &KeyPair::generate().unwrap())
+    }
+
+    /// The certificate of a runtime: client of the control plane, server in the runtime.
+    pub(crate) fn runtime(&self) -> Identity {
+        self.issue(RUNTIME, &["c-1a2b3c4.kyma.example", SERVICE], &KeyPair::generate().unwrap())
+    }
+
+    /// The same with an RSA key of 4096 bits in PKCS#1, as cert-manager makes them.
+    pub(crate) fn runtime_rsa(&self) -> Identity {
+        let pem = rsa_key();
+        let key = KeyPair::from_pem_and_sign_algo(&pem, &rcgen::PKCS_RSA_SHA256).unwrap();
+        Identity { key: pem, ..self.issue(RUNTIME, &["c-1a2b3c4.kyma.example", SERVICE], &key) }
+    }
+
+    fn issue(&self, name: &str, hosts: &[&str], key: &KeyPair) -> Identity {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        let certificate = params.signed_by(key, &self.issuer).unwrap().pem();
+        Identity { certificate, key: key.serialize_pem() }
+    }
+}
+
+/// A key of 4096 bits, PKCS#1, for tests only.
+pub(crate) fn rsa_key() -> String {
+    let body = include_str!("rsa-4096.txt").trim();
+    format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\n")
+}
+
+/// A mounted Secret, as the kubelet makes it: files are links through `..data`, which is swapped as a whole.
+pub(crate) struct Mount(tempfile::TempDir);
+
+impl Mount {
+    pub(crate) fn new(identity: &Identity, bundle: &str) -> Mount {
+        let mount = Mount(tempfile::tempdir().unwrap());
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            std::os::unix::fs::symlink(format!("..data/{name}"), mount.path().join(name)).unwrap();
+        }
+        mount.replace(identity, bundle);
+        mount
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Swaps everything at once.
+    pub(crate) fn replace(&self, identity: &Identity, bundle: &str) {
+        let version = tempfile::Builder::new().prefix("..").tempdir_in(self.path()).unwrap().keep();
+        fs::write(version.join("tls.crt"), &identity.certificate).unwrap();
+        fs::write(version.join("tls.key"), &identity.key).unwrap();
+        fs::write(version.join("ca.crt"), bundle).unwrap();
+        let link = self.path().join("..data_tmp");
+        std::os::unix::fs::symlink(version.file_name().unwrap(), &link).unwrap();
+        fs::rename(link, self.path().join("..data")).unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! The control plane's end: TLS 1.3 with client certificates, and whatever a test wants it to answer.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+    version::TLS13,
+};
+use tidegate::tls::{self, Algorithms};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    certificates::{Authority, Identity},
+    http::{self, Message},
+};
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// A status, and more headers.
+    Status(u16, &'static str),
+    /// Nothing, ever.
+    Silence,
+    /// The connection is closed without an answer.
+    Close,
+}
+
+/// A request that came, and from whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) message: Message,
+    /// Which connection it came on, counted from 1.
+    pub(crate) connection: usize,
+    /// The certificate that the client showed.
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) at: Instant,
+}
+
+/// A control plane. Ends with its last handle.
+pub(crate) struct ControlPlane {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    task: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    received: Mutex<Vec<Received>>,
+    reply: Mutex<Reply>,
+    config: Mutex<Arc<ServerConfig>>,
+}
+
+/// TLS as the gateway has it.
+pub(crate) fn config(server: &Identity, clients: &[&Authority]) -> Arc<ServerConfig> {
+    let provider = tls::provider(Algorithms::All);
+    let mut roots = RootCertStore::empty();
+    for authority in clients {
+        roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(server.certificate.as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(server.key.as_bytes()).unwrap(),
+        );
+    Arc::new(config.unwrap())
+}
+
+impl ControlPlane {
+    pub(crate) async fn start(config: Arc<ServerConfig>) -> ControlPlane {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let shared = Arc::new(Shared {
+            received: Mutex::default(),
+            reply: Mutex::new(Reply::Status(200, "")),
+            config: Mutex::new(config),
+        });
+        let address = listener.local_addr().unwrap();
+        let task = Some(tokio::spawn(accept(listener, Arc::clone(&shared))));
+        ControlPlane { address, shared, task }
+    }
+
+    /// What is answered from now on.
+    pub(crate) fn reply(&self, reply: Reply) {
+        *self.shared.reply.lock().unwrap() = reply;
+    }
+
+    /// What new connections are secured with.
+    pub(crate) fn secure(&self, config: Arc<ServerConfig>) {
+        *self.shared.config.lock().unwrap() = config;
+    }
+
+    /// Goes away: connections are cut, new ones refused.
+    pub(crate) async fn stop(&mut self) {
+        let task = self.task.take().unwrap();
+        task.abort();
+        let _ = task.await;
+    }
+
+    /// Comes back.
+    pub(crate) async fn resume(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.task = Some(tokio::spawn(accept(listener, Arc::clone(&self.shared))));
+    }
+
+    /// All that came.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.shared.received.lock().unwrap().clone()
+    }
+
+    /// Bodies of all events that came.
+    pub(crate) fn events(&self) -> Vec<String> {
+        let posts = self.received().into_iter().filter(|received| received.message.first.starts_with("POST "));
+        posts.map(|received| String::from_utf8(received.message.body).unwrap()).collect()
+    }
+
+    /// Waits until so many events came.
+    pub(crate) async fn wait_for(&self, count: usize) -> Vec<String> {
+        let deadline = Instant::now() + http::PATIENCE;
+        loop {
+            let events = self.events();
+            if count <= events.len() {
+                return events;
+            }
+            assert!(Instant::now() < deadline, "{count} events were expected: {events:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    for number in 1.. {
+        let (stream, _) = listener.accept().await.unwrap();
+        connections.spawn(serve(stream, number, Arc::clone(&shared)));
+    }
+}
+
+async fn serve(stream: TcpStream, connection: usize, shared: Arc<Shared>) {
+    let config = Arc::clone(&shared.config.lock().unwrap());
+    let Ok(mut stream) = TlsAcceptor::from(config).accept(stream).await else { return };
+    let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    while let Ok(Some(message)) = http::read(&mut stream).await {
+        let at = Instant::now();
+        let is_probe = message.first.starts_with("GET ");
+        let received = Received { message, connection, certificate: certificate.clone(), at };
+        shared.received.lock().unwrap().push(received);
+        let reply = shared.reply.lock().unwrap().clone();
+        let (status, headers) = match reply {
+            // As a listener answers whoever does not post.
+            Reply::Status(200, headers) if is_probe => (405, headers),
+            Reply::Status(status, headers) => (status, headers),
+            Reply::Silence => std::future::pending().await,
+            Reply::Close => return,
+        };
+        let answer = format!("HTTP/1.1 {status} As Told\r\nContent-Length: 0\r\n{headers}\r\n");
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
