@@ -131,6 +131,7 @@ pub mod runtime;
 pub mod schema;
 #[cfg(feature = "daemon")]
 pub mod sim;
+#[cfg(feature = "daemon")]
 pub mod snapshot;
 #[cfg(feature = "daemon")]
 pub mod status;

@@ -45,6 +45,24 @@ fn the_daemon_has_the_agent_too() {
     assert!(all.contains("git2"));
 }
 
+#[test]
+fn what_the_agent_needs_not_is_not_compiled_for_it() {
+    const OF_THE_AGENT: [&str; 5] = ["period", "retry", "telemetry", "tls", "watch"];
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs")).unwrap();
+    let mut before = "";
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("pub mod ").and_then(|rest| rest.strip_suffix(';')) {
+            let expected = match name {
+                "cli" => "#[cfg(feature = \"agent\")]",
+                name if OF_THE_AGENT.contains(&name) => before,
+                _ => "#[cfg(feature = \"daemon\")]",
+            };
+            assert_eq!(before, expected, "src/lib.rs: `{name}`");
+        }
+        before = line;
+    }
+}
+
 /// Names of the crates that a build with these flags links, without what only runs while building.
 fn tree(flags: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
