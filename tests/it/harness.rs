@@ -29,6 +29,7 @@ static ASSETS: OnceCell<Assets> = OnceCell::const_new();
 static ETCD: OnceCell<Arc<Etcd>> = OnceCell::const_new();
 static KCP: OnceCell<ControlPlane> = OnceCell::const_new();
 static SKR: OnceCell<ControlPlane> = OnceCell::const_new();
+static API_SERVER: OnceCell<ControlPlane> = OnceCell::const_new();
 static SKR_WITH_NODE: OnceCell<ControlPlane> = OnceCell::const_new();
 
 /// A control plane of one test alone, on its own etcd. It ends with this value.
@@ -77,6 +78,11 @@ pub(crate) async fn kcp() -> &'static ControlPlane {
 /// A runtime cluster without nodes: Deployments are created and never become ready.
 pub(crate) async fn skr() -> &'static ControlPlane {
     shared(&SKR, "skr", Extent::Controllers).await
+}
+
+/// An API server alone: nothing in it changes but by requests.
+pub(crate) async fn api_server() -> &'static ControlPlane {
+    shared(&API_SERVER, "api-server", Extent::Server).await
 }
 
 /// A runtime cluster with one simulated node: Deployments become ready.

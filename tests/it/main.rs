@@ -25,6 +25,7 @@ mod pipelines;
 mod planted;
 mod removal;
 mod runtimes;
+mod sim;
 mod source;
 mod stage;
 mod telling;

@@ -1,5 +1,5 @@
-//! JSON patch, RFC 6902, with what the server's library adds: indices from the end, `replace` of a field that is absent,
-//! `copy` of a field that is absent, and its words for what does not fit.
+//! JSON patch, RFC 6902, with what the server's library adds: indices from the end, `replace` and `copy` of a field that
+//! is absent.
 
 use serde_json::{Map, Value};
 
@@ -7,11 +7,6 @@ use super::PatchError;
 
 /// More operations are refused, as the server does.
 pub const OPERATIONS_MAX: usize = 10_000;
-
-/// What cannot be done, in the library's words, which end with the name of the cause.
-const MISSING: &str = "missing value";
-const INVALID_INDEX: &str = "invalid index referenced";
-const TEST_FAILED: &str = "test failed";
 
 /// What `live` is after the operations of the patch, in their order.
 pub fn json_patch(live: &Value, patch: &Value) -> Result<Value, PatchError> {
@@ -92,116 +87,65 @@ pub(super) fn go_type(value: &Value) -> &'static str {
 
 impl Operation<'_> {
     fn enact(&self, document: &mut Value) -> Result<(), String> {
-        match self.text("op").unwrap_or("unknown") {
-            "add" => self.add(document),
-            "remove" => self.remove(document),
+        match self.text("op")? {
+            "add" => self.place(document, "path")?.add(self.value()),
+            "remove" => self.place(document, "path")?.remove().map(drop),
             "replace" => self.replace(document),
             "move" => self.relocate(document),
             "test" => self.test(document),
             "copy" => self.copy(document),
-            other => Err(format!("Unexpected kind: {other}")),
+            other => Err(format!("`{other}` is no operation")),
         }
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).and_then(Value::as_str)
+    fn text(&self, name: &str) -> Result<&str, String> {
+        self.0.get(name).and_then(Value::as_str).ok_or_else(|| format!("an operation has no `{name}`"))
     }
 
-    fn path(&self, operation: &str) -> Result<&str, String> {
-        self.text("path").ok_or_else(|| {
-            format!("{operation} operation failed to decode path: operation missing path field: {MISSING}")
-        })
-    }
-
-    fn from(&self, operation: &str) -> Result<&str, String> {
-        self.text("from").ok_or_else(|| {
-            format!("{operation} operation failed to decode from: operation, missing from field: {MISSING}")
-        })
+    /// The place that `path` or `from` names.
+    fn place<'a>(&self, document: &'a mut Value, name: &str) -> Result<Place<'a>, String> {
+        let pointer = self.text(name)?;
+        Place::of(document, pointer).ok_or_else(|| format!("there is nothing at `{pointer}`"))
     }
 
     fn value(&self) -> Value {
         self.0.get("value").cloned().unwrap_or_default()
     }
 
-    fn add(&self, document: &mut Value) -> Result<(), String> {
-        let path = self.text("path").ok_or_else(|| format!("add operation failed to decode path: {MISSING}"))?;
-        Place::of(document, path)
-            .ok_or_else(|| format!("add operation does not apply: doc is missing path: \"{path}\": {MISSING}"))?
-            .add(self.value())
-            .map_err(|error| format!("error in add for path: '{path}': {error}"))
-    }
-
-    fn remove(&self, document: &mut Value) -> Result<(), String> {
-        let path = self.text("path").ok_or_else(|| format!("remove operation failed to decode path: {MISSING}"))?;
-        Place::of(document, path)
-            .ok_or_else(|| format!("remove operation does not apply: doc is missing path: \"{path}\": {MISSING}"))?
-            .remove()
-            .map(drop)
-            .map_err(|error| format!("error in remove for path: '{path}': {error}"))
-    }
-
     fn replace(&self, document: &mut Value) -> Result<(), String> {
-        let path = self.path("replace")?;
-        if path.is_empty() {
+        if self.text("path")?.is_empty() {
             let value = self.value();
             if !value.is_object() && !value.is_array() {
-                return Err("replace operation value must be object or array: %!w(<nil>)".to_owned());
+                return Err("a whole document must be a mapping or a list".to_owned());
             }
             *document = value;
             return Ok(());
         }
-        let mut place = Place::of(document, path)
-            .ok_or_else(|| format!("replace operation does not apply: doc is missing path: {path}: {MISSING}"))?;
-        place.get().map_err(|_| format!("replace operation does not apply: doc is missing key: {path}: {MISSING}"))?;
+        let place = self.place(document, "path")?;
+        place.get()?;
         place.set(self.value());
         Ok(())
     }
 
     fn relocate(&self, document: &mut Value) -> Result<(), String> {
-        let from = self.from("move")?;
-        let mut place = Place::of(document, from)
-            .ok_or_else(|| format!("move operation does not apply: doc is missing from path: {from}: {MISSING}"))?;
-        let key = place.key().to_owned();
-        let in_move = |error: String| format!("error in move for path: '{key}': {error}");
-        place.get().map_err(in_move)?;
-        let value = place.remove().map_err(in_move)?;
-        let path = self.path("move")?;
-        Place::of(document, path)
-            .ok_or_else(|| {
-                format!("move operation does not apply: doc is missing destination path: {path}: {MISSING}")
-            })?
-            .add(value)
-            .map_err(|error| format!("error in move for path: '{path}': {error}"))
+        let value = self.place(document, "from")?.remove()?;
+        self.place(document, "path")?.add(value)
     }
 
     fn copy(&self, document: &mut Value) -> Result<(), String> {
-        let from = self.from("copy")?;
-        let value = Place::of(document, from)
-            .ok_or_else(|| format!("copy operation does not apply: doc is missing from path: {from}: {MISSING}"))?
-            .get()
-            .map_err(|error| format!("error in copy for from: '{from}': {error}"))?
-            .unwrap_or_default();
-        let path = self.text("path").ok_or_else(|| format!("copy operation failed to decode path: {MISSING}"))?;
-        Place::of(document, path)
-            .ok_or_else(|| {
-                format!("copy operation does not apply: doc is missing destination path: {path}: {MISSING}")
-            })?
-            .add(value)
-            .map_err(|error| format!("error while adding value during copy: {error}"))
+        let value = self.place(document, "from")?.get()?.cloned().unwrap_or_default();
+        self.place(document, "path")?.add(value)
     }
 
     fn test(&self, document: &mut Value) -> Result<(), String> {
-        let path = self.path("test")?;
-        let found = if path.is_empty() {
-            document.clone()
+        let path = self.text("path")?;
+        let value = self.value();
+        let is_equal = if path.is_empty() {
+            *document == value
         } else {
-            Place::of(document, path)
-                .ok_or_else(|| format!("test operation does not apply: is missing path: {path}: {MISSING}"))?
-                .get()
-                .map_err(|error| format!("error in test for path: '{path}': {error}"))?
-                .unwrap_or_default()
+            self.place(document, "path")?.get()?.unwrap_or(&Value::Null) == &value
         };
-        if found == self.value() { Ok(()) } else { Err(format!("testing value {path} failed: {TEST_FAILED}")) }
+        if is_equal { Ok(()) } else { Err(format!("`{path}` is not what the patch expects")) }
     }
 }
 
@@ -234,17 +178,11 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn key(&self) -> &str {
-        match self {
-            Place::Field(_, key) | Place::Item(_, key) => key,
-        }
-    }
-
     /// What stands there. A field may be absent, an item must not be.
-    fn get(&mut self) -> Result<Option<Value>, String> {
+    fn get(&self) -> Result<Option<&Value>, String> {
         match self {
-            Place::Field(fields, key) => Ok(fields.get(key.as_str()).cloned()),
-            Place::Item(items, key) => Ok(Some(items[existing(key, items.len())?].clone())),
+            Place::Field(fields, key) => Ok(fields.get(key.as_str())),
+            Place::Item(items, key) => Ok(Some(&items[existing(key, items.len())?])),
         }
     }
 
@@ -267,20 +205,15 @@ impl<'a> Place<'a> {
                 fields.insert(key, value);
             }
             Place::Item(items, key) if key == "-" => items.push(value),
-            Place::Item(items, key) => {
-                let index =
-                    number(&key).map_err(|error| format!("value was not a proper array index: '{key}': {error}"))?;
-                items.insert(within(index, items.len() + 1)?, value);
-            }
+            // One past the end is a place, too.
+            Place::Item(items, key) => items.insert(existing(&key, items.len() + 1)?, value),
         }
         Ok(())
     }
 
     fn remove(self) -> Result<Value, String> {
         match self {
-            Place::Field(fields, key) => {
-                fields.shift_remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: {MISSING}"))
-            }
+            Place::Field(fields, key) => fields.shift_remove(&key).ok_or_else(|| format!("there is no field `{key}`")),
             Place::Item(items, key) => {
                 let index = existing(&key, items.len())?;
                 Ok(items.remove(index))
@@ -289,22 +222,10 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The index of an item that exists.
+/// The position of an item in a list of this length, counted from the end if it is negative.
 fn existing(key: &str, count: usize) -> Result<usize, String> {
-    within(number(key)?, count)
-}
-
-fn number(key: &str) -> Result<i64, String> {
-    let digits = key.strip_prefix(['+', '-']).unwrap_or(key);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("strconv.Atoi: parsing {key:?}: invalid syntax"));
-    }
-    key.parse().map_err(|_| format!("strconv.Atoi: parsing {key:?}: value out of range"))
-}
-
-/// An index from the start, or from the end if it is negative.
-fn within(index: i64, count: usize) -> Result<usize, String> {
-    let invalid = || format!("Unable to access invalid index: {index}: {INVALID_INDEX}");
+    let invalid = || format!("`{key}` is no position in a list of {count}");
+    let index: i64 = key.parse().map_err(|_| invalid())?;
     let distance = usize::try_from(index.unsigned_abs()).map_err(|_| invalid())?;
     if 0 <= index {
         if distance < count { Ok(distance) } else { Err(invalid()) }

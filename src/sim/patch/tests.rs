@@ -1,7 +1,35 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{PatchError, json_patch, merge_patch, syntax_error};
+use super::{
+    ApplyError, PatchError, Schema, Write, apply, json_patch, keep_times, manager_from_agent, merge_patch, path::Step,
+    set::Set, syntax_error, tidy_metadata, track_update,
+};
+use crate::object::Gvk;
+
+const API_VERSION: &str = "a.b/v1";
+
+fn schema() -> Schema {
+    let props = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "text": {"type": "string"},
+        "number": {"type": "integer"},
+        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "parts": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}},
+        },
+    }}}});
+    Schema::custom(Gvk::from_api_version(API_VERSION, "C"), &props, true, &[API_VERSION.to_owned()])
+}
+
+fn object(spec: Value) -> Value {
+    json!({"apiVersion": API_VERSION, "kind": "C", "metadata": {"name": "d"}, "spec": spec})
+}
+
+fn write(manager: &str, second: i64) -> Write<'_> {
+    let now = jiff::Timestamp::from_second(second).unwrap();
+    Write { manager, subresource: None, api_version: API_VERSION, now, force: false }
+}
 
 #[track_caller]
 fn check_json(live: Value, patch: Value, expected: Result<Value, &str>) {
@@ -27,32 +55,18 @@ fn json_patch_adds_removes_replaces_moves_copies_and_tests() {
 fn json_patch_says_what_does_not_fit() {
     let live = json!({"a": [1], "b": "text"});
     let cases = [
-        (
-            json!([{"op": "add", "path": "/x/y"}]),
-            "add operation does not apply: doc is missing path: \"/x/y\": missing value",
-        ),
-        (json!([{"op": "add", "path": ""}]), "add operation does not apply: doc is missing path: \"\": missing value"),
-        (
-            json!([{"op": "add", "path": "/a/3"}]),
-            "error in add for path: '/a/3': Unable to access invalid index: 3: invalid index referenced",
-        ),
-        (
-            json!([{"op": "add", "path": "/a/x"}]),
-            "error in add for path: '/a/x': value was not a proper array index: 'x': \
-             strconv.Atoi: parsing \"x\": invalid syntax",
-        ),
-        (
-            json!([{"op": "remove", "path": "/x"}]),
-            "error in remove for path: '/x': Unable to remove nonexistent key: x: missing value",
-        ),
-        (
-            json!([{"op": "remove", "path": "/b/x"}]),
-            "remove operation does not apply: doc is missing path: \"/b/x\": missing value",
-        ),
-        (json!([{"op": "test", "path": "/a/0", "value": 2}]), "testing value /a/0 failed: test failed"),
-        (json!([{"op": "fly", "path": "/a"}]), "Unexpected kind: fly"),
-        (json!([{"path": "/a"}]), "Unexpected kind: unknown"),
-        (json!([null]), "Unexpected kind: unknown"),
+        (json!([{"op": "add", "path": "/x/y"}]), "there is nothing at `/x/y`"),
+        (json!([{"op": "add", "path": ""}]), "there is nothing at ``"),
+        (json!([{"op": "add", "path": "/a/3"}]), "`3` is no position in a list of 2"),
+        (json!([{"op": "add", "path": "/a/x"}]), "`x` is no position in a list of 2"),
+        (json!([{"op": "remove", "path": "/x"}]), "there is no field `x`"),
+        (json!([{"op": "remove", "path": "/a/-2"}]), "`-2` is no position in a list of 1"),
+        (json!([{"op": "remove", "path": "/b/x"}]), "there is nothing at `/b/x`"),
+        (json!([{"op": "test", "path": "/a/0", "value": 2}]), "`/a/0` is not what the patch expects"),
+        (json!([{"op": "fly", "path": "/a"}]), "`fly` is no operation"),
+        (json!([{"path": "/a"}]), "an operation has no `op`"),
+        (json!([{"op": "remove"}]), "an operation has no `path`"),
+        (json!([null]), "an operation has no `op`"),
     ];
     for (patch, message) in cases {
         assert_eq!(json_patch(&live, &patch), Err(PatchError::Unfitting(message.to_owned())), "{patch}");
@@ -128,5 +142,114 @@ proptest! {
     fn json_is_told_from_what_is_not_as_serde_json_does(text in r#"[\[\]{}:,"a0\-. tn]{0,12}"#) {
         let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
         prop_assert_eq!(syntax_error(text.as_bytes()).is_none(), is_json);
+    }
+}
+
+#[test]
+fn an_apply_that_changes_nothing_keeps_everything() {
+    let first = apply(&schema(), None, &object(json!({"text": "a"})), &write("one", 0)).unwrap();
+    assert_eq!(first["metadata"]["managedFields"][0]["time"], "1970-01-01T00:00:00Z");
+    let second = apply(&schema(), Some(&first), &object(json!({"text": "a"})), &write("one", 60)).unwrap();
+    assert_eq!(second, first);
+}
+
+#[test]
+fn a_conflict_names_the_manager_and_the_field() {
+    let live = apply(&schema(), None, &object(json!({"parts": [{"name": "p", "size": 1}]})), &write("one", 0)).unwrap();
+    let applied = object(json!({"parts": [{"name": "p", "size": 2}]}));
+    let Err(error) = apply(&schema(), Some(&live), &applied, &write("two", 1)) else { panic!("a conflict") };
+    let expected = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Conflict", "code": 409,
+        "message": "Apply failed with 1 conflict: conflict with \"one\": .spec.parts[name=\"p\"].size",
+        "details": {"causes": [{
+            "reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".spec.parts[name=\"p\"].size",
+        }]},
+    });
+    assert_eq!(error.status(), expected);
+    let forced = apply(&schema(), Some(&live), &applied, &Write { force: true, ..write("two", 1) }).unwrap();
+    assert_eq!(forced["spec"], applied["spec"]);
+}
+
+#[test]
+fn entries_come_by_operation_then_time_then_manager() {
+    let mut live = track_update(&schema(), None, object(json!({"text": "a"})), &write("creator", 100));
+    for (manager, second, spec) in
+        [("late", 30, json!({"number": 1})), ("b", 20, json!({"set": ["b"]})), ("a", 20, json!({"set": ["a"]}))]
+    {
+        live = apply(&schema(), Some(&live), &object(spec), &write(manager, second)).unwrap();
+    }
+    let entries = live["metadata"]["managedFields"].as_array().unwrap();
+    let managers: Vec<&Value> = entries.iter().map(|entry| &entry["manager"]).collect();
+    assert_eq!(managers, ["a", "b", "late", "creator"]);
+}
+
+#[test]
+fn a_write_that_changes_nothing_but_times_changes_nothing() {
+    let before = track_update(&schema(), None, object(json!({"text": "a"})), &write("one", 0));
+    let mut after = before.clone();
+    after["metadata"]["managedFields"][0]["time"] = json!("2020-01-01T00:00:00Z");
+    assert_eq!(keep_times(&before, after.clone()), before);
+    after["spec"]["text"] = json!("b");
+    assert_eq!(keep_times(&before, after.clone()), after);
+}
+
+#[test]
+fn managed_fields_that_nobody_could_write_stop_an_apply_and_no_update() {
+    for entries in [
+        json!("text"),
+        json!([1]),
+        json!([{"operation": "Apply"}]),
+        json!([{
+            "manager": "x", "operation": "Apply", "apiVersion": API_VERSION, "fieldsType": "FieldsV1",
+            "fieldsV1": {"k:{": {}},
+        }]),
+    ] {
+        let mut live = object(json!({"text": "a"}));
+        live["metadata"]["managedFields"] = entries;
+        let applied = apply(&schema(), Some(&live), &object(json!({})), &write("one", 0));
+        assert!(matches!(applied, Err(ApplyError::Failed(_))), "{applied:?}");
+        let updated = track_update(&schema(), Some(&live), live.clone(), &write("one", 0));
+        assert_eq!(updated, object(json!({"text": "a"})));
+    }
+}
+
+#[test]
+fn metadata_keeps_no_empty_and_no_unknown_field() {
+    let mut object = json!({"metadata": {
+        "name": "a", "labels": {}, "annotations": null, "finalizers": [], "generateName": "", "generation": 0, "x": 1,
+    }});
+    tidy_metadata(&mut object);
+    assert_eq!(object, json!({"metadata": {"name": "a", "generation": 0}}));
+}
+
+#[test]
+fn a_request_without_a_manager_is_its_agent_s() {
+    assert_eq!(manager_from_agent("kubectl/v1.36 (linux)"), "kubectl");
+    assert_eq!(manager_from_agent(""), "");
+    assert_eq!(manager_from_agent(&"ä".repeat(100)).len(), 128);
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let datum = prop_oneof![any::<i64>().prop_map(Value::from), "[a-z\"<&]{0,3}".prop_map(Value::from)];
+    let datum = datum.prop_map(super::path::Datum).boxed();
+    prop_oneof![
+        "[a-z.:]{1,3}".prop_map(|name| Step::field(&name)),
+        datum.clone().prop_map(Step::Value),
+        proptest::collection::btree_map("[a-z]{1,2}", datum, 1..3)
+            .prop_map(|keys| Step::Keys(keys.into_iter().map(|(name, value)| (name.into(), value)).collect())),
+        any::<i64>().prop_map(Step::Index),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_set_is_what_its_encoding_says(paths in proptest::collection::vec(proptest::collection::vec(steps(), 1..4), 0..8)) {
+        let mut set = Set::default();
+        paths.iter().for_each(|path| set.insert(path));
+        prop_assert_eq!(Set::decode(&set.encode()), Ok(set.clone()));
+        prop_assert_eq!(set.clone().union(&set), set.clone());
+        prop_assert_eq!(set.intersection(&set), set.clone());
+        prop_assert!(set.difference(&set).is_empty());
+        prop_assert!(paths.iter().all(|path| set.contains(path)));
     }
 }

@@ -1,0 +1,7 @@
+//! One conformance suite for the API in memory: the same requests go to a real kube-apiserver and to the simulator, and
+//! every answer must be the same but for what the servers make up (uids, versions, times).
+
+mod apply;
+mod random;
+mod sides;
+mod widget;
