@@ -18,11 +18,11 @@ use crate::{
     },
     cluster,
     controller::{Failure, Subject, sources::Loaded, stores::Origin},
-    definition::{self, Cache, Channels, Definition, Elsewhere, Kind, Options},
+    definition::{self, Cache, Channels, Definition, Elsewhere, Options},
     diagnostic::Diagnostics,
     git::{self, Credentials, Mirror, Reference, Remote},
     intake::{
-        Declared, Follow, Id, Terms,
+        self, Declared, Follow, Id, Terms,
         status::{self, Fetched, Withheld},
     },
     landscape::{self, SourceName},
@@ -406,22 +406,9 @@ impl Parse {
             digest,
             place: definition.place.clone(),
             adopt: definition.object.annotation(annotation::ADOPT) == Some("true"),
-            needs: needs(definition),
+            needs: intake::needs(definition),
         }
     }
-}
-
-/// The ModuleTemplates that a ModuleReleaseMeta names.
-fn needs(definition: &Definition) -> Vec<Id> {
-    if definition.kind != Kind::ModuleReleaseMeta {
-        return Vec::new();
-    }
-    let spec = &definition.object.value()["spec"];
-    let channels = spec["channels"].as_array().into_iter().flatten().map(|channel| &channel["version"]);
-    let versions = channels.chain([&spec["mandatory"]["version"]]).filter_map(serde_json::Value::as_str);
-    let (namespace, module) = (definition.key.namespace(), definition.key.name());
-    let id = |version: &str| (Kind::ModuleTemplate, Key::new(namespace, &format!("{module}-{version}")));
-    versions.map(id).collect()
 }
 
 fn overrides(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str, base: &Templates) -> Templates {
