@@ -25,6 +25,7 @@ use std::{
     sync::Arc,
 };
 
+pub(super) use self::leaves::leaves;
 use self::{
     found::{Found, Hit, Runtime},
     held::HeldBy,

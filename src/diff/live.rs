@@ -7,6 +7,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
+use super::compare::leaves;
 use crate::object::PathPart;
 
 /// Fields of `metadata` that only the API server writes.
@@ -136,31 +137,7 @@ fn overlay(after: &mut Value, desired: &Value) {
 
 /// The paths of the fields that differ, in the order of the new side.
 pub fn differing(old: &Value, new: &Value) -> Vec<Vec<PathPart>> {
-    let mut found = Vec::new();
-    collect(Some(old), Some(new), &mut Vec::new(), &mut found);
-    found
-}
-
-fn collect(old: Option<&Value>, new: Option<&Value>, path: &mut Vec<PathPart>, found: &mut Vec<Vec<PathPart>>) {
-    match (old, new) {
-        (old, new) if old == new => {}
-        (Some(Value::Object(old)), Some(Value::Object(new))) => {
-            let gone = old.keys().filter(|key| !new.contains_key(*key));
-            for key in new.keys().chain(gone) {
-                path.push(PathPart::Key(key.clone()));
-                collect(old.get(key), new.get(key), path, found);
-                path.pop();
-            }
-        }
-        (Some(Value::Array(old)), Some(Value::Array(new))) => {
-            for index in 0..old.len().max(new.len()) {
-                path.push(PathPart::Index(index));
-                collect(old.get(index), new.get(index), path, found);
-                path.pop();
-            }
-        }
-        (_, _) => found.push(path.clone()),
-    }
+    leaves(old, new).into_iter().map(|leaf| leaf.path).collect()
 }
 
 /// The keys below a path in a set of fields.

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::object::{Digest, PathPart};
 
 /// A field that differs. Fields of a mapping that stands on one side only are one difference.
-pub(super) struct Leaf<'a> {
-    pub(super) path: Vec<PathPart>,
+pub(in crate::diff) struct Leaf<'a> {
+    pub(in crate::diff) path: Vec<PathPart>,
     pub(super) old: Option<&'a Value>,
     pub(super) new: Option<&'a Value>,
 }
@@ -16,7 +16,7 @@ pub(super) struct Leaf<'a> {
 pub(super) struct Own(Vec<(String, &'static str)>);
 
 /// The fields that differ, in the order of the new side.
-pub(super) fn leaves<'a>(old: &'a Value, new: &'a Value) -> Vec<Leaf<'a>> {
+pub(in crate::diff) fn leaves<'a>(old: &'a Value, new: &'a Value) -> Vec<Leaf<'a>> {
     let mut found = Vec::new();
     collect(Some(old), Some(new), &mut Vec::new(), &mut found);
     found
