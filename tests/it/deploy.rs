@@ -232,7 +232,7 @@ async fn everything_that_is_deployed_is_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     let mut files = stage::files(2);
-    files.push(("watcher.yaml".to_owned(), WATCHER.to_owned()));
+    files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(2, &files).await;
     let base = objects("base");
@@ -319,20 +319,6 @@ async fn patch_source(stage: &Stage, patch: &Value) {
     let patch = kube::api::Patch::Merge(patch);
     api.patch("landscape", &kube::api::PatchParams::default(), &patch).await.unwrap();
 }
-
-const WATCHER: &str = r"apiVersion: operator.kyma-project.io/v1beta2
-kind: Watcher
-metadata:
-  name: watcher
-  namespace: kcp-system
-  labels: {operator.kyma-project.io/managed-by: lifecycle-manager}
-spec:
-  serviceInfo: {name: tidegate-events, namespace: kcp-system, port: 8082}
-  labelsToWatch: {operator.kyma-project.io/watched-by: kyma}
-  field: spec
-  resourceToWatch: {group: operator.kyma-project.io, version: '*', resource: kymas}
-  gateway: {selector: {matchLabels: {app: watcher-gateway}}}
-";
 
 fn gateway() -> Value {
     json!({

@@ -13,6 +13,8 @@ use std::{
 use serde_json::Value;
 use tidegate::testbed::Repository;
 
+use crate::harness;
+
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/landscape");
 const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/diff");
 
@@ -30,7 +32,7 @@ impl Stage {
     fn new() -> Stage {
         let folder = tempfile::tempdir().unwrap();
         let repository = Repository::init(&folder.path().join("repo")).unwrap();
-        copy(Path::new(EXAMPLE), repository.path());
+        harness::copy(Path::new(EXAMPLE), repository.path());
         repository.commit("the example").unwrap();
         Stage { folder, repository }
     }
@@ -101,19 +103,6 @@ impl Stage {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
-}
-
 fn without_commits(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -127,21 +116,7 @@ fn without_commits(text: &str) -> String {
 
 #[track_caller]
 fn check(name: &str, text: &str) {
-    let path = PathBuf::from(EXPECTED).join(format!("{name}.txt"));
-    if env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, text).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    let differs = expected.lines().zip(text.lines()).position(|(a, b)| a != b);
-    let line = differs.unwrap_or_else(|| expected.lines().count().min(text.lines().count()));
-    assert!(
-        expected == text,
-        "{} differs at line {}:\n  expected: {}\n  found:    {}",
-        path.display(),
-        line + 1,
-        expected.lines().nth(line).unwrap_or_default(),
-        text.lines().nth(line).unwrap_or_default(),
-    );
+    harness::check_recorded(&PathBuf::from(EXPECTED).join(format!("{name}.txt")), text);
 }
 
 /// What happens to which kinds of objects, and how often: `change ConfigMap ×2`.

@@ -12,6 +12,8 @@ use std::{
 use serde_json::{Value, json};
 use tidegate::testbed::Repository;
 
+use crate::harness;
+
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/landscape");
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden");
 
@@ -33,41 +35,14 @@ fn text(arguments: &[&str]) -> String {
 fn repository() -> (tempfile::TempDir, Repository) {
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::init(&folder.path().join("repo")).unwrap();
-    copy(Path::new(EXAMPLE), repository.path());
+    harness::copy(Path::new(EXAMPLE), repository.path());
     repository.commit("the example").unwrap();
     (folder, repository)
 }
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
-}
-
 #[track_caller]
 fn check_golden(name: &str, text: &str) {
-    let path = PathBuf::from(GOLDEN).join(name);
-    if env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, text).unwrap();
-    }
-    let recorded = fs::read_to_string(&path).unwrap_or_default();
-    let differs = recorded.lines().zip(text.lines()).position(|(a, b)| a != b);
-    let line = differs.unwrap_or_else(|| recorded.lines().count().min(text.lines().count()));
-    assert!(
-        recorded == text,
-        "{} differs at line {}:\n  recorded: {}\n  rendered: {}",
-        path.display(),
-        line + 1,
-        recorded.lines().nth(line).unwrap_or_default(),
-        text.lines().nth(line).unwrap_or_default(),
-    );
+    harness::check_recorded(&PathBuf::from(GOLDEN).join(name), text);
 }
 
 /// All documents of one landscape but the CRDs that are built in.

@@ -239,3 +239,36 @@ where
 {
     Api::namespaced(client.clone(), namespace)
 }
+
+/// Copies a folder with all that is in it.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let target = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, &target).expect("a file");
+        }
+    }
+}
+
+/// A text is as it was recorded; `UPDATE_GOLDEN=1` records it anew.
+#[track_caller]
+pub(crate) fn check_recorded(path: &Path, text: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, text).expect("a file");
+    }
+    let recorded = std::fs::read_to_string(path).unwrap_or_default();
+    let differs = recorded.lines().zip(text.lines()).position(|(a, b)| a != b);
+    let line = differs.unwrap_or_else(|| recorded.lines().count().min(text.lines().count()));
+    assert!(
+        recorded == text,
+        "{} differs at line {}:\n  recorded: {}\n  found:    {}",
+        path.display(),
+        line + 1,
+        recorded.lines().nth(line).unwrap_or_default(),
+        text.lines().nth(line).unwrap_or_default(),
+    );
+}

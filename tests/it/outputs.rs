@@ -5,6 +5,8 @@ use std::{fs, path::Path, process::Command};
 use serde_json::Value;
 use tidegate::testbed::Repository;
 
+use crate::harness;
+
 const KYMA: &str = "landscapes/dev/kyma.yaml";
 
 /// The example with a mistake in line 16 of one of its files, below a folder of a repository.
@@ -12,23 +14,10 @@ fn broken() -> (tempfile::TempDir, Repository) {
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::init(&folder.path().join("repo")).unwrap();
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape");
-    copy(&example, &repository.path().join("deep/landscape"));
+    harness::copy(&example, &repository.path().join("deep/landscape"));
     repository.replace(&format!("deep/landscape/{KYMA}"), "channel: fast", "channel: FAST").unwrap();
     repository.commit("the example").unwrap();
     (folder, repository)
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
 }
 
 /// Standard output, standard error and exit code of `tidegate validate`.
@@ -108,7 +97,7 @@ fn a_good_repository_has_nothing_to_say() {
 fn changed() -> (tempfile::TempDir, Repository) {
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::init(&folder.path().join("repo")).unwrap();
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape"), repository.path());
+    harness::copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape"), repository.path());
     repository.commit("the example").unwrap();
     repository.replace("modules/cache/module-release-meta.yaml", "version: 1.0.0", "version: 1.1.0").unwrap();
     (folder, repository)

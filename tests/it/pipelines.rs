@@ -10,6 +10,8 @@ use std::{
 use serde_json::Value;
 use tidegate::{testbed::Repository, yaml};
 
+use crate::harness;
+
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Where the pipelines look for rules: no folder that is read for definitions.
 const RULES: &str = ".tidegate/policies.yaml";
@@ -35,7 +37,7 @@ impl Change {
     fn with_rules(rules: &str, change: impl Fn(&Repository)) -> Change {
         let folder = tempfile::tempdir().unwrap();
         let repository = Repository::init(&folder.path().join("repo")).unwrap();
-        copy(&Path::new(ROOT).join("examples/landscape"), repository.path());
+        harness::copy(&Path::new(ROOT).join("examples/landscape"), repository.path());
         repository.write(RULES, rules).unwrap();
         repository.commit("the example").unwrap();
         let base = git(&repository, &["rev-parse", "HEAD"]);
@@ -74,19 +76,6 @@ fn parsed(name: &str) -> Value {
     let documents = yaml::parse(&example(name), &yaml::Limits::default()).unwrap();
     assert_eq!(documents.len(), 1);
     documents[0].to_json()
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
 }
 
 fn git(repository: &Repository, arguments: &[&str]) -> String {

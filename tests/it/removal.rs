@@ -67,20 +67,6 @@ fn requests(server: &tidegate::testbed::ControlPlane, mark: u64) -> Vec<Record> 
     records.into_iter().filter(|record| record.user == USER).collect()
 }
 
-const WATCHER: &str = r"apiVersion: operator.kyma-project.io/v1beta2
-kind: Watcher
-metadata:
-  name: watcher
-  namespace: kcp-system
-  labels: {operator.kyma-project.io/managed-by: lifecycle-manager}
-spec:
-  serviceInfo: {name: tidegate-events, namespace: kcp-system, port: 8082}
-  labelsToWatch: {operator.kyma-project.io/watched-by: kyma}
-  field: spec
-  resourceToWatch: {group: operator.kyma-project.io, version: '*', resource: kymas}
-  gateway: {selector: {matchLabels: {app: watcher-gateway}}}
-";
-
 /// Objects that hold users' data: what merely leaves a module must not take it along.
 const DATA: &str = r#"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -120,7 +106,7 @@ async fn stage_with_data() -> Stage {
     files.extend(stage::module("store", "1.1.0", "two"));
     files.push(("modules/store/1.0.0/objects/data.yaml".to_owned(), DATA.to_owned()));
     files.push(("modules/store/release.yaml".to_owned(), stage::release("store", &[("regular", "1.0.0")])));
-    files.push(("watcher.yaml".to_owned(), WATCHER.to_owned()));
+    files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     files.retain(|(path, _)| !path.starts_with("kymas/"));
     files.push(("kymas/one.yaml".to_owned(), stage::kyma("one", &["cache", "mailer", "store"])));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();

@@ -292,6 +292,21 @@ spec:
       schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 "#;
 
+/// A Watcher, whose selector matches no Gateway.
+pub(crate) const WATCHER: &str = r"apiVersion: operator.kyma-project.io/v1beta2
+kind: Watcher
+metadata:
+  name: watcher
+  namespace: kcp-system
+  labels: {operator.kyma-project.io/managed-by: lifecycle-manager}
+spec:
+  serviceInfo: {name: tidegate-events, namespace: kcp-system, port: 8082}
+  labelsToWatch: {operator.kyma-project.io/watched-by: kyma}
+  field: spec
+  resourceToWatch: {group: operator.kyma-project.io, version: '*', resource: kymas}
+  gateway: {selector: {matchLabels: {app: watcher-gateway}}}
+";
+
 /// The channels of a module.
 pub(crate) fn release(module: &str, channels: &[(&str, &str)]) -> String {
     let channels: Vec<String> =
