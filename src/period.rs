@@ -18,6 +18,9 @@ pub struct ParsePeriodError(String);
 /// Units, the largest first.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
+/// Read and not written: a day is 24 hours, which is said as such.
+const DAY: (&str, u64) = ("d", 86_400_000);
+
 impl FromStr for Period {
     type Err = ParsePeriodError;
 
@@ -33,7 +36,7 @@ impl FromStr for Period {
             let number: u64 = rest[..digits].parse().map_err(|_| error())?;
             rest = &rest[digits..];
             let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-            let (_, factor) = UNITS.iter().find(|(name, _)| *name == &rest[..unit]).ok_or_else(error)?;
+            let (_, factor) = UNITS.iter().chain([&DAY]).find(|(name, _)| *name == &rest[..unit]).ok_or_else(error)?;
             milliseconds =
                 number.checked_mul(*factor).and_then(|part| milliseconds.checked_add(part)).ok_or_else(error)?;
             rest = &rest[unit..];
