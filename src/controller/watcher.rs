@@ -7,7 +7,7 @@
 //! force, its routes would be lost, and the rest of it with the Watcher.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -20,7 +20,7 @@ use super::{Context, Failure, Pass, status_body};
 use crate::{
     api::{
         Watcher,
-        names::{FIELD_MANAGER, annotation, finalizer},
+        names::{annotation, finalizer},
         shared::{State, Time},
         watcher::WatcherStatus,
     },
@@ -42,10 +42,6 @@ pub struct Memories(Mutex<HashMap<Key, Digest>>);
 
 /// How often the VirtualService is looked at: nothing watches it, and few are there.
 const LOOK: Duration = Duration::from_secs(300);
-
-/// Field managers of VirtualServices that were made for Watchers. Those that Lifecycle Manager made are owned by their
-/// Watcher, whatever its client called itself.
-const MAKERS: [&str; 2] = [FIELD_MANAGER, "lifecycle-manager"];
 
 /// Type of the condition that says whether the VirtualService stands.
 const CONDITION: &str = "VirtualService";
@@ -155,27 +151,8 @@ impl Round<'_> {
 
     /// Why a VirtualService that is there cannot be applied over: nothing of it says that it was made for a Watcher.
     fn foreign(&self, live: &serde_json::Value) -> Option<String> {
-        let list = |path: &str| live.pointer(path).and_then(serde_json::Value::as_array).cloned().unwrap_or_default();
-        let uid = self.watcher.metadata.uid.as_deref().unwrap_or_default();
-        let entries = list("/metadata/managedFields");
-        let managers: BTreeSet<&str> = entries.iter().filter_map(|entry| entry["manager"].as_str()).collect();
-        let is_ours = list("/metadata/ownerReferences").iter().any(|owner| owner["uid"] == uid)
-            || managers.iter().any(|manager| MAKERS.contains(manager))
-            || live["metadata"]["annotations"][annotation::ADOPT] == "true";
-        if is_ours {
-            return None;
-        }
-        let whose = if managers.is_empty() {
-            "nobody says whose it is".to_owned()
-        } else {
-            format!("{} manages it", Vec::from_iter(managers).join(", "))
-        };
-        let (namespace, name) = (self.key.namespace(), self.key.name());
-        Some(format!(
-            "VirtualService {namespace}/{name} exists and is not ours: {whose}; delete it, rename the Watcher, or hand it \
-             over with `kubectl annotate virtualservice -n {namespace} {name} {}=true`",
-            annotation::ADOPT
-        ))
+        let managers = watch::strangers(self.watcher, live)?;
+        Some(watch::foreign(self.key, &managers))
     }
 
     async fn apply(&self, object: &Object, look: bool) -> Result<Outcome, Error> {

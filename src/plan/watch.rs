@@ -1,6 +1,6 @@
 //! What a Watcher means: which path in KCP takes its events, and which rule in a runtime sends them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -129,6 +129,37 @@ pub fn rival<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watcher>) 
             && watch(other).is_ok_and(|other| other.manager == manager)
     };
     all.into_iter().filter(is_rival).map(|other| landscape::key(&other.metadata)).min()
+}
+
+/// Field managers of VirtualServices that were made for Watchers. Those that Lifecycle Manager made are owned by their
+/// Watcher, whatever its client called itself.
+const MAKERS: [&str; 2] = [names::FIELD_MANAGER, "lifecycle-manager"];
+
+/// The managers of a VirtualService that is there and cannot be applied over: nothing of it says that it was made for a
+/// Watcher. `None` if it is ours.
+pub fn strangers(watcher: &Watcher, live: &Value) -> Option<Vec<String>> {
+    let list = |path: &str| live.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let uid = watcher.metadata.uid.as_deref().unwrap_or_default();
+    let managers: BTreeSet<&str> =
+        list("/metadata/managedFields").filter_map(|entry| entry["manager"].as_str()).collect();
+    let is_ours = list("/metadata/ownerReferences").any(|owner| owner["uid"] == uid)
+        || managers.iter().any(|manager| MAKERS.contains(manager))
+        || live["metadata"]["annotations"][names::annotation::ADOPT] == "true";
+    (!is_ours).then(|| managers.into_iter().map(str::to_owned).collect())
+}
+
+/// What is said of a VirtualService that is somebody else's.
+pub fn foreign(watcher: &Key, managers: &[String]) -> String {
+    let whose = match managers {
+        [] => "nobody says whose it is".to_owned(),
+        managers => format!("{} manages it", managers.join(", ")),
+    };
+    let (namespace, name) = (watcher.namespace(), watcher.name());
+    format!(
+        "VirtualService {namespace}/{name} exists and is not ours: {whose}; delete it, rename the Watcher, or hand it over \
+         with `kubectl annotate virtualservice -n {namespace} {name} {}=true`",
+        names::annotation::ADOPT
+    )
 }
 
 // === impl Error ===
