@@ -70,8 +70,8 @@ pub enum Error {
         /// The API server's words; for a Secret only reason and fields.
         message: String,
     },
-    /// The object sets a field that its schema does not declare.
-    #[error("{target} sets a field that its schema does not declare: {message}")]
+    /// The object sets a field that its schema does not declare, or a value of another type.
+    #[error("{target} does not fit its schema: {message}")]
     UndeclaredField {
         /// What was written.
         target: Target,
@@ -431,7 +431,8 @@ fn undeclared(target: &Target, message: &str) -> String {
     match target {
         // What follows the field may be a value.
         Target::Object(id) if is_secret(id) => tail.split(':').next().unwrap_or_default().trim().to_owned(),
-        _ => cut(tail),
+        // A list of errors comes with a line for each.
+        _ => cut(&tail.split_whitespace().collect::<Vec<_>>().join(" ")),
     }
 }
 

@@ -68,7 +68,7 @@ fn of_a_secret_only_reason_and_fields_are_said() {
     assert_eq!(error.to_string(), "Secret a/b is refused: BadRequest");
     let text = "failed to create typed patch object (a/b; /v1, Kind=Secret): .data.key: expected string, got s3cret";
     let error = read("Secret", 500, &status(text, "", &json!({})));
-    assert_eq!(error.to_string(), "Secret a/b sets a field that its schema does not declare: .data.key");
+    assert_eq!(error.to_string(), "Secret a/b does not fit its schema: .data.key");
 }
 
 #[test]
