@@ -158,6 +158,7 @@ fn comparison(criterion: &mut Criterion) {
         settings: &settings,
         mask: &mask,
         numbers: true,
+        suspended: false,
     };
     let run = |to| compare(request(to), Diagnostics::default(), Subject::default()).differences.len();
     assert!(run(new) > 0 && run(old) == 0);

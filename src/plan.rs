@@ -162,6 +162,11 @@ impl Default for Settings {
     }
 }
 
+/// Whether the downgrade guard can judge a version.
+pub fn is_version(text: &str) -> bool {
+    semver::Version::parse(text).is_ok()
+}
+
 /// Who decides a Kyma's modules: its annotation; without a known value git, where git declares the Kyma with modules.
 pub fn modules_from(kyma: &Kyma) -> ModulesFrom {
     match landscape::annotation(&kyma.metadata, names::annotation::MODULES_FROM) {

@@ -4,6 +4,7 @@ mod cache;
 mod live;
 
 use std::{
+    collections::BTreeMap,
     fs,
     ops::Range,
     panic::resume_unwind,
@@ -32,11 +33,12 @@ use crate::{
     },
     git,
     landscape::file::{KnownKyma, LandscapeFile},
-    plan::Settings,
+    name::Key,
+    plan::{self, Settings},
     render::offline::TargetName,
     snapshot::Snapshot,
     template::Library,
-    tls,
+    tls, yaml,
 };
 
 /// Shows what a revision changes, in the control plane and in each runtime, without touching anything.
@@ -94,6 +96,13 @@ pub(super) struct Arguments {
 /// Code of the warning about a landscape file that is older than `--max-age`.
 const CODE_LANDSCAPE_OLD: &str = "landscape-old";
 
+/// Code of the warning about a landscape file from the future.
+const CODE_LANDSCAPE_FUTURE: &str = "landscape-future";
+/// Code of the warning about installed versions that are none.
+const CODE_LANDSCAPE_VERSION: &str = "landscape-version";
+/// Clocks of two machines that are set right are no further apart.
+const CLOCKS_DIFFER_MAX: SignedDuration = SignedDuration::from_mins(5);
+
 /// Fewer runtimes than this are looked at faster than a thread is started.
 const RUNTIMES_A_THREAD_MIN: usize = 500;
 /// Fewer files than this are parsed faster than a thread is started.
@@ -121,8 +130,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let (landscape, mut warnings) = match &arguments.landscape {
         Some(path) => {
             let file = read_landscape(path)?;
-            let old = too_old(path, &file, arguments.max_age);
-            (Some(file), old.into_iter().collect::<Vec<Diagnostic>>())
+            let mut warnings: Vec<Diagnostic> = written(path, &file, arguments.max_age).into_iter().collect();
+            warnings.extend(no_versions(path, &file));
+            (Some(file), warnings)
         }
         None => (None, Vec::new()),
     };
@@ -151,6 +161,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         settings: &settings,
         mask: &mask,
         numbers: arguments.mask_key_file.is_none(),
+        suspended: to.loaded.suspended || landscape.as_ref().is_some_and(|file| file.is_suspended(source.key())),
     };
     let subject = Subject {
         from: from.loaded.snapshot.revision.to_string(),
@@ -292,9 +303,18 @@ fn read_landscape(path: &Path) -> anyhow::Result<LandscapeFile> {
     }
 }
 
-/// A warning, if the file was written longer ago than the user thinks right.
-fn too_old(path: &Path, file: &LandscapeFile, max_age: Period) -> Option<Diagnostic> {
+/// A warning, if the file was written longer ago than the user thinks right, or not yet.
+fn written(path: &Path, file: &LandscapeFile, max_age: Period) -> Option<Diagnostic> {
     let age = Timestamp::now().duration_since(file.written.0);
+    if age < -CLOCKS_DIFFER_MAX {
+        let message = format!(
+            "the landscape file {} says that it was written at {}, which is yet to come: nobody knows how old it is",
+            path.display(),
+            file.written.0,
+        );
+        let hint = "set the clocks right, or write it anew with `tidegate export --landscape FILE`";
+        return Some(Diagnostic::warning(CODE_LANDSCAPE_FUTURE, message).hint(hint));
+    }
     let max = SignedDuration::try_from(max_age.0).ok()?;
     if age <= max {
         return None;
@@ -306,4 +326,30 @@ fn too_old(path: &Path, file: &LandscapeFile, max_age: Period) -> Option<Diagnos
     );
     let hint = "write it anew with `tidegate export --landscape FILE`";
     Some(Diagnostic::warning(CODE_LANDSCAPE_OLD, message).hint(hint))
+}
+
+/// A warning about each distinct installed version that is none.
+fn no_versions(path: &Path, file: &LandscapeFile) -> Vec<Diagnostic> {
+    let mut bad: BTreeMap<(&str, &str), (Key, usize)> = BTreeMap::new();
+    for kyma in &file.kymas {
+        for module in &kyma.installed {
+            let version = module.version.as_deref().unwrap_or_default();
+            // None is said of a module whose installation has not begun.
+            if version.is_empty() || plan::is_version(version) {
+                continue;
+            }
+            bad.entry((&module.name, version)).or_insert_with(|| (kyma.key(), 0)).1 += 1;
+        }
+    }
+    let warning = |((module, version), (kyma, count)): ((&str, &str), (Key, usize))| {
+        let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+        let message = format!(
+            "the landscape file {} says that module {module} is installed in Kyma {kyma}{more} as `{}`, which is no version: \
+             the downgrade guard cannot judge it",
+            path.display(),
+            yaml::short(version),
+        );
+        Diagnostic::warning(CODE_LANDSCAPE_VERSION, message).hint("mend it, or write the file anew")
+    };
+    bad.into_iter().map(warning).collect()
 }

@@ -11,14 +11,17 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{Exit, control_plane};
 use crate::{
-    api::{Kyma, ModuleReleaseMeta, names::label, shared::Time},
-    landscape::file::{KnownKyma, LandscapeFile},
+    api::{GitSource, Kyma, ModuleReleaseMeta, names::label, shared::Time},
+    landscape::{
+        self,
+        file::{KnownKyma, LandscapeFile},
+    },
     plan, status,
 };
 
 /// Writes which runtimes there are, and what decides on their modules, for `tidegate diff --landscape`.
 ///
-/// Identities, module lists, channels and installed versions are written, and of the labels only those that decide:
+/// Identities, module lists, channels, installed versions and which GitSources are suspended are written, and of the labels only those that decide:
 /// `beta`, `internal`, which source declares the Kyma, and what selectors of ModuleReleaseMetas ask for. Customers'
 /// identifiers are no such labels. Secrets are neither written nor read, and runtimes are not asked: who decides on his
 /// modules himself has the ones that his Kyma's status shows.
@@ -43,11 +46,12 @@ const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILI
 /// Runs the command.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
-    let (mut kymas, mut releases) = (Vec::new(), Vec::new());
+    let (mut kymas, mut releases, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     for namespace in control_plane::namespaces(&arguments.namespaces) {
         let listed = async {
             kymas.extend(control_plane::list::<Kyma>(&client, &namespace).await?);
             releases.extend(control_plane::list::<ModuleReleaseMeta>(&client, &namespace).await?);
+            sources.extend(control_plane::list::<GitSource>(&client, &namespace).await?);
             anyhow::Ok(())
         };
         if let Err(error) = listed.await {
@@ -58,7 +62,8 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     let kept = kept(&releases, &arguments.labels);
     let known = kymas.iter().map(|kyma| known(kyma, &kept)).collect();
-    let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), known);
+    let suspended = sources.iter().filter(|source| source.spec.suspend).map(|source| landscape::key(&source.metadata));
+    let file = LandscapeFile::new(Time(status::seconds(Timestamp::now())), &suspended.collect(), known);
     write(&arguments.landscape, &file.to_text())?;
     Ok(Exit::Ok)
 }
@@ -142,7 +147,7 @@ mod tests {
             known.labels.keys().map(String::as_str).collect::<Vec<_>>(),
             [label::BETA, "region", "tier", "wave"]
         );
-        let text = LandscapeFile::new(Time(Timestamp::UNIX_EPOCH), vec![known]).to_text();
+        let text = LandscapeFile::new(Time(Timestamp::UNIX_EPOCH), &BTreeSet::new(), vec![known]).to_text();
         assert!(!text.contains("customer") && !text.contains("for nobody"), "{text}");
     }
 }

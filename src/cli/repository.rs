@@ -58,6 +58,8 @@ pub(super) struct Loaded {
     pub(super) source: SourceName,
     /// What the GitSource says about deleting.
     pub(super) policy: intake::Policy,
+    /// Whether the GitSource is suspended.
+    pub(super) suspended: bool,
     /// The folder or file that was named, where only a part of the repository was.
     pub(super) part: Option<String>,
     /// The folder of the checkout that paths are relative to; empty for its root.
@@ -119,7 +121,7 @@ impl Counting {
             None if own_root || place.below.is_empty() => Vec::new(),
             None => vec![place.below],
         };
-        let allow = spec.allow.unwrap_or_default();
+        let (allow, suspended) = (spec.allow.unwrap_or_default(), spec.suspend);
         let options = Options {
             paths,
             ignore: spec.ignore,
@@ -140,7 +142,7 @@ impl Counting {
         );
         let below = if own_root { below } else { String::new() };
         let root = place.root.join(&below);
-        Ok(Loaded { snapshot, options, source: SourceName::new(name), policy, part, below, root })
+        Ok(Loaded { snapshot, options, source: SourceName::new(name), policy, suspended, part, below, root })
     }
 }
 

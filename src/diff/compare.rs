@@ -13,6 +13,7 @@ mod found;
 mod held;
 mod leaves;
 mod modules;
+mod overlap;
 mod parts;
 mod places;
 mod recreate;
@@ -26,12 +27,13 @@ use std::{
 };
 
 pub(super) use self::leaves::leaves;
+pub use self::places::Lines;
 use self::{
     found::{Found, Hit, Runtime},
     held::HeldBy,
     leaves::Own,
     modules::{Bucket, Pair},
-    places::Lines,
+    overlap::Overlaps,
 };
 use super::{
     mask::MaskKey,
@@ -91,6 +93,8 @@ pub struct Request<'a> {
     pub mask: &'a MaskKey,
     /// Whether digests of secret values become numbers, since the key is another one in every run.
     pub numbers: bool,
+    /// Whether the GitSource is suspended, so that nothing of the new side comes about.
+    pub suspended: bool,
 }
 
 /// Both landscapes, from which a [`Comparison`] is made.
@@ -118,6 +122,7 @@ pub struct Comparison<'a> {
     touched: BTreeSet<Key>,
     /// By whether the Kyma is of the source.
     templates: [TemplateChanges; 2],
+    overlaps: Overlaps,
     diagnostics: Diagnostics,
 }
 
@@ -137,8 +142,11 @@ pub struct Seen {
     buckets: BTreeMap<Pair, Bucket>,
     classes: BTreeMap<(Option<u32>, Option<u32>, Effect), Vec<Runtime>>,
     held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,
-    /// Runtimes by module and channel.
-    on_channel: BTreeMap<(Key, String), usize>,
+    /// Runtimes that somebody stopped.
+    suspended: usize,
+    /// Runtimes by module and channel, where the module is installed: on the
+    /// old side and on the new.
+    on_channel: BTreeMap<(Key, String), (usize, usize)>,
     /// Runtimes whose own Kyma decides on modules, and nobody said how.
     deciding: Vec<Runtime>,
     /// What could not be compared: module and why, with the runtimes.
@@ -230,6 +238,7 @@ impl<'a> Comparison<'a> {
             total,
             touched: touched(&prepared.old, &prepared.new),
             templates: [changes(None), changes(Some(source))],
+            overlaps: Overlaps::of([from.definitions, &prepared.settled.definitions]),
             request,
             prepared,
             old,
@@ -269,7 +278,7 @@ impl<'a> Comparison<'a> {
         };
         let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, self.request);
         let (touched, variants) = count(self.keys.len(), found.iter().map(|(_, runtimes)| runtimes.as_slice()));
-        let (total, compared) = (self.total, self.keys.len());
+        let (total, compared) = (self.total, self.keys.len() - seen.suspended);
         let moves = self.moves(&seen);
         let differences: Vec<_> = found.into_iter().map(|(difference, _)| difference).collect();
         let unknown = unknown::all(&self, &seen, &differences, &shown);
@@ -336,6 +345,8 @@ impl<'a> Comparison<'a> {
             places: place.into_iter().collect(),
             maker: None,
             own: Own::new([(id.1.to_string(), "((key))"), (id.1.name().to_owned(), "((name))")]),
+            owner: None,
+            moves: false,
         }
     }
 
@@ -361,6 +372,8 @@ impl<'a> Comparison<'a> {
                     places: place.into_iter().collect(),
                     maker: Some(template.name()),
                     own: Own::default(),
+                    owner: None,
+                    moves: false,
                 },
                 &[],
             );
@@ -429,12 +442,13 @@ impl<'a> Comparison<'a> {
                 }
                 let side = if to.is_some() { &self.new } else { &self.old };
                 let release = side.definition(Kind::ModuleReleaseMeta, key);
+                let (before, after) = seen.on_channel.get(&(key.clone(), channel.clone())).copied().unwrap_or_default();
                 moves.push(Move {
                     module: key.clone(),
                     channel: channel.clone(),
                     from: from.cloned(),
                     to: to.cloned(),
-                    runtimes: seen.on_channel.get(&(key.clone(), channel.clone())).copied().unwrap_or_default(),
+                    runtimes: if to.is_some() { after } else { before },
                     place: release.and_then(|release| places::channel(release, channel)),
                 });
             }
@@ -461,6 +475,7 @@ impl<'a> Comparison<'a> {
             })
             .collect();
         held.extend(self.prepared.settled.held.iter().cloned());
+        held.extend(self.request.suspended.then(|| Held::source_suspended(self.request.source)));
         held.sort_by(|a, b| {
             (&*a.runtimes, &a.module, a.why, &a.message).cmp(&(&*b.runtimes, &b.module, b.why, &b.message))
         });
@@ -550,9 +565,11 @@ impl Seen {
             let known = self.held.entry(by).or_insert_with(|| (Vec::new(), place));
             known.0.extend(runtimes);
         }
-        for (key, count) in other.on_channel {
-            *self.on_channel.entry(key).or_default() += count;
+        for (key, (before, after)) in other.on_channel {
+            let count = self.on_channel.entry(key).or_default();
+            *count = (count.0 + before, count.1 + after);
         }
+        self.suspended += other.suspended;
         self.deciding.extend(other.deciding);
         for (what, runtimes) in other.unknown {
             self.unknown.entry(what).or_default().extend(runtimes);

@@ -192,6 +192,8 @@ enum Effect {
     Applies,
     /// Only after somebody confirms it.
     NeedsConfirmation,
+    /// Not while something else is in the way, which `held` names.
+    Held,
 }
 
 /// A run of lines that differ, with lines around them.
@@ -242,7 +244,7 @@ struct Move<'a> {
     from: Option<&'a str>,
     /// The version after; null for a channel that goes.
     to: Option<&'a str>,
-    /// How many runtimes have the module on this channel, as far as that is known.
+    /// In how many runtimes the module is installed from this channel afterwards; for a channel that goes, before.
     runtimes: usize,
     /// Where the version is named.
     place: Option<Place<'a>>,
@@ -280,6 +282,10 @@ enum Why {
     Withheld,
     /// It is declared no more and stays all the same.
     Kept,
+    /// An object of the module is somebody else's.
+    Conflict,
+    /// Somebody stopped the runtime or the GitSource.
+    Suspended,
 }
 
 /// A value that only a live cluster knows.
@@ -444,6 +450,7 @@ impl<'a> Difference<'a> {
             effect: match one.effect {
                 model::Effect::Applies => Effect::Applies,
                 model::Effect::NeedsConfirmation => Effect::NeedsConfirmation,
+                model::Effect::Held => Effect::Held,
             },
             objects: one.objects,
             runtimes: one.runtimes.iter().map(ToString::to_string).collect(),
@@ -505,6 +512,8 @@ impl<'a> Held<'a> {
                 model::Why::Refused => Why::Refused,
                 model::Why::Withheld => Why::Withheld,
                 model::Why::Kept => Why::Kept,
+                model::Why::Conflict => Why::Conflict,
+                model::Why::Suspended => Why::Suspended,
             },
             module: &one.module,
             runtimes: one.runtimes.iter().map(ToString::to_string).collect(),

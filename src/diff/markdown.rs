@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use self::page::Page;
 use super::{
     escape::{code, cut, fence, html, line},
-    model::{Count, Difference, Effect, Line, Report, Side},
+    model::{Count, Difference, Line, Report, Side},
     summary::{self, Summary},
     text,
     words::{self, counted, thousands},
@@ -200,11 +200,8 @@ fn title(one: &Difference) -> String {
 }
 
 fn whereabouts(one: &Difference) -> String {
-    let confirmation = match one.effect {
-        Effect::Applies => "",
-        Effect::NeedsConfirmation => ", needs confirmation",
-    };
-    format!("{}{confirmation}", words::whereabouts(one))
+    let waits = words::waits(one.effect).map(|waits| format!(", {waits}")).unwrap_or_default();
+    format!("{}{waits}", words::whereabouts(one))
 }
 
 /// A difference as a whole.

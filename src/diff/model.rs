@@ -9,7 +9,9 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    api::names::label,
     diagnostic::{Diagnostic, Place, Severity},
+    landscape::SourceName,
     name::Key,
     object::{Gvk, ObjectId},
     render::live::Unknown,
@@ -81,7 +83,8 @@ pub struct Runtimes {
     pub touched: usize,
     /// Distinct sets of differences among those that are touched.
     pub variants: usize,
-    /// Those that were looked at; equals `total` offline and without `--sample`.
+    /// Those that were looked at. Not among them are those that a sample leaves out or that nobody reaches, and those that
+    /// are suspended.
     pub compared: usize,
 }
 
@@ -148,6 +151,8 @@ pub enum Effect {
     Applies,
     /// Only after somebody confirms it: pruning what would uninstall things, see `tidegate.dev/confirm-prune`.
     NeedsConfirmation,
+    /// Not while something else is in the way, which [`Report::held`] names.
+    Held,
 }
 
 /// A run of lines that differ, with lines around them.
@@ -194,7 +199,8 @@ pub struct Move {
     pub from: Option<String>,
     /// The version after; `None` for a channel that goes.
     pub to: Option<String>,
-    /// How many runtimes have the module on this channel, as far as the module lists are known.
+    /// In how many runtimes the module is installed from this channel afterwards, as far as the module lists are known; for a
+    /// channel that goes, before.
     pub runtimes: usize,
     /// Where the new version is named; where the old one was, if there is no new one.
     pub place: Option<Place>,
@@ -230,6 +236,10 @@ pub enum Why {
     Withheld,
     /// It is declared no more and stays all the same: errors stand, or the data of users would go with it.
     Kept,
+    /// An object of the module is somebody else's: it is not sent, and nothing of the module is pruned.
+    Conflict,
+    /// Somebody stopped it: the runtime by a label of its Kyma, or the GitSource.
+    Suspended,
 }
 
 /// A value that could not be known.
@@ -400,6 +410,41 @@ impl Effect {
         match self {
             Effect::Applies => "applies",
             Effect::NeedsConfirmation => "needs-confirmation",
+            Effect::Held => "held",
+        }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// A runtime that a label of its Kyma stops; without the runtime.
+    pub fn runtime_suspended() -> Held {
+        Held {
+            why: Why::Suspended,
+            module: String::new(),
+            runtimes: Arc::default(),
+            message: format!(
+                "the Kyma is left alone by its label {}: nothing changes in its runtime, and it is not compared",
+                label::SKIP_RECONCILIATION
+            ),
+            hint: Some("`tidegate resume` lets it go on".to_owned()),
+            place: None,
+        }
+    }
+
+    /// A source that is suspended.
+    pub fn source_suspended(source: &SourceName) -> Held {
+        Held {
+            why: Why::Suspended,
+            module: String::new(),
+            runtimes: Arc::default(),
+            message: format!(
+                "the GitSource {source} is suspended: nothing of this revision is applied; what is edited in runtimes is \
+                 undone all the same"
+            ),
+            hint: Some("`tidegate resume` lets it go on".to_owned()),
+            place: None,
         }
     }
 }
@@ -408,7 +453,8 @@ impl Effect {
 
 impl Why {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Why; 5] = [Why::Downgrade, Why::DecidedByRuntime, Why::Refused, Why::Withheld, Why::Kept];
+    pub const ALL: [Why; 7] =
+        [Why::Downgrade, Why::Conflict, Why::DecidedByRuntime, Why::Refused, Why::Suspended, Why::Withheld, Why::Kept];
 
     /// As programs read it.
     pub fn as_str(self) -> &'static str {
@@ -418,6 +464,8 @@ impl Why {
             Why::Refused => "refused",
             Why::Withheld => "withheld",
             Why::Kept => "kept",
+            Why::Conflict => "conflict",
+            Why::Suspended => "suspended",
         }
     }
 }

@@ -77,8 +77,8 @@ fn judged(report: &Report) -> impl Iterator<Item = Remark> {
     });
     let held = report.held.iter().map(|one| {
         let level = match one.why {
-            Why::Downgrade | Why::Refused | Why::Withheld => Level::Warning,
-            Why::DecidedByRuntime | Why::Kept => Level::Note,
+            Why::Downgrade | Why::Conflict | Why::Refused | Why::Withheld => Level::Warning,
+            Why::DecidedByRuntime | Why::Suspended | Why::Kept => Level::Note,
         };
         let said = match one.runtimes.len() {
             0 => one.message.clone(),

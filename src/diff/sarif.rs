@@ -135,6 +135,8 @@ fn explain(code: &str) -> (&'static str, &'static str) {
         "held/decided-by-runtime" => ("a wish that the runtime itself decides", ""),
         "held/refused" => ("a module that is not installed", "see the message"),
         "held/withheld" => ("a definition that is not applied", "mend what it refers to"),
+        "held/conflict" => ("a module with an object that is somebody else's", "see the message"),
+        "held/suspended" => ("a runtime or a source that somebody stopped", "`tidegate resume` lets it go on"),
         "held/kept" => ("an object that is declared no more and stays", "see the message"),
         "not-known" => ("a value that only a live cluster knows", "compare with `--live`, or assume a value"),
         "not-reached" => ("a cluster that was not looked at", "see the message"),

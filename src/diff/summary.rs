@@ -31,12 +31,20 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Refused => "refused by the plan",
         Why::Withheld => "withheld",
         Why::Kept => "declared no more, and kept",
+        Why::Conflict => "held by a conflict",
+        Why::Suspended => "suspended",
     }
 }
 
 /// What is held, for whom: `module cache in 3 runtimes`.
 pub(super) fn held(held: &Held) -> String {
-    let what = if held.module.is_empty() { "the module list".to_owned() } else { format!("module {}", held.module) };
+    let what = match (held.module.as_str(), held.why, held.runtimes.len()) {
+        ("", Why::Suspended, 0) => "the GitSource".to_owned(),
+        ("", Why::Conflict, 0) => "the control plane".to_owned(),
+        ("", Why::Suspended | Why::Conflict, _) => "the Kyma".to_owned(),
+        ("", _, _) => "the module list".to_owned(),
+        (module, _, _) => format!("module {module}"),
+    };
     match held.runtimes.len() {
         0 => what,
         count => format!("{what} in {}", counted(count, "runtime")),
@@ -84,7 +92,12 @@ fn effects(report: &Report) -> Vec<(&'static str, String)> {
         report.differences.iter().filter(|one| one.effect == effect).map(|one| one.objects).sum()
     };
     let mut effects = Vec::new();
-    for (effect, label) in [(Effect::Applies, "takes effect"), (Effect::NeedsConfirmation, "needs confirmation")] {
+    const EFFECTS: [(Effect, &str); 3] = [
+        (Effect::Applies, "takes effect"),
+        (Effect::NeedsConfirmation, "needs confirmation"),
+        (Effect::Held, "does not come about yet"),
+    ];
+    for (effect, label) in EFFECTS {
         match objects(effect) {
             0 => {}
             count => effects.push((label, counted(count, "object"))),

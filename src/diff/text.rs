@@ -6,7 +6,7 @@
 
 use super::{
     escape::line,
-    model::{Action, Conflict, Count, Difference, Effect, Held, Hunk, Line, Move, NotKnown, Report, Side, Why},
+    model::{Action, Conflict, Count, Difference, Held, Hunk, Line, Move, NotKnown, Report, Side, Why},
     summary::{self, Summary},
     words::{self, counted, thousands},
 };
@@ -173,7 +173,7 @@ fn module_move(one: &Move) -> Row {
 
 fn held(one: &Held, shown_max: usize) -> Vec<Row> {
     let tone = match one.why {
-        Why::Downgrade | Why::Refused | Why::Withheld | Why::Kept => Tone::Warning,
+        Why::Downgrade | Why::Conflict | Why::Refused | Why::Suspended | Why::Withheld | Why::Kept => Tone::Warning,
         Why::DecidedByRuntime => Tone::Faint,
     };
     let mut rows = vec![
@@ -213,8 +213,8 @@ fn difference(one: &Difference, shown_max: usize) -> Vec<Row> {
             .with(Tone::Title, &format!(" {}", words::objects(one)))
             .with(Tone::Plain, &format!(" {}", words::whereabouts(one))),
     ];
-    if one.effect == Effect::NeedsConfirmation {
-        rows.push(Row::default().with(Tone::Warning, "needs confirmation").indented(2));
+    if let Some(waits) = words::waits(one.effect) {
+        rows.push(Row::default().with(Tone::Warning, waits).indented(2));
     }
     for place in &one.places {
         let made = one.maker.map(|maker| format!(" through {maker}")).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! How numbers, lists and differences are said: the same words in every output.
 
-use super::model::{Action, Difference, Side};
+use super::model::{Action, Difference, Effect, Side};
 use crate::name::Key;
 
 /// How many names of runtimes are shown before the rest is counted.
@@ -40,6 +40,15 @@ pub(super) fn whereabouts(difference: &Difference) -> String {
         (Side::ControlPlane, 0) => "in the control plane".to_owned(),
         (Side::ControlPlane, _) => format!("in the control plane, for {runtimes}"),
         (Side::Runtime, _) => format!("in {runtimes}"),
+    }
+}
+
+/// What stands between a difference and its taking effect; `None` if nothing does.
+pub(super) fn waits(effect: Effect) -> Option<&'static str> {
+    match effect {
+        Effect::Applies => None,
+        Effect::NeedsConfirmation => Some("needs confirmation"),
+        Effect::Held => Some("does not come about yet"),
     }
 }
 

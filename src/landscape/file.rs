@@ -44,6 +44,9 @@ pub struct LandscapeFile {
     /// When it was written.
     #[serde(deserialize_with = "time")]
     pub written: Time,
+    /// GitSources that are suspended, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    suspended: Vec<String>,
     /// The Kymas, by namespace and name.
     #[serde(deserialize_with = "kymas")]
     pub kymas: Vec<KnownKyma>,
@@ -169,9 +172,15 @@ fn kymas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<KnownKyma>, D
 
 impl LandscapeFile {
     /// Of Kymas at one time.
-    pub fn new(written: Time, mut kymas: Vec<KnownKyma>) -> LandscapeFile {
+    pub fn new(written: Time, suspended: &BTreeSet<Key>, mut kymas: Vec<KnownKyma>) -> LandscapeFile {
         kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        LandscapeFile { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), written, kymas }
+        let suspended = suspended.iter().map(Key::to_string).collect();
+        LandscapeFile { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), written, suspended, kymas }
+    }
+
+    /// Whether a GitSource was suspended.
+    pub fn is_suspended(&self, source: &Key) -> bool {
+        self.suspended.contains(&source.to_string())
     }
 
     /// Reads JSON or YAML.
@@ -191,10 +200,15 @@ impl LandscapeFile {
     /// JSON with one Kyma a line.
     pub fn to_text(&self) -> String {
         let mut text = format!(
-            "{{\n\"apiVersion\": {},\n\"kind\": {},\n\"written\": {},\n\"kymas\": [",
+            "{{\n\"apiVersion\": {},\n\"kind\": {},\n\"written\": {},\n{}\"kymas\": [",
             json(&self.api_version),
             json(&self.kind),
             json(&self.written),
+            if self.suspended.is_empty() {
+                String::new()
+            } else {
+                format!("\"suspended\": {},\n", json(&self.suspended))
+            },
         );
         for (index, kyma) in self.kymas.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };

@@ -316,9 +316,9 @@ const LANDSCAPE: &str = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Land
 fn a_landscape_file_brings_runtimes_that_git_does_not_declare() {
     let stage = Stage::new();
     stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
-    let written = "2999-01-01T00:00:00Z";
+    let written = "2020-01-01T00:00:00Z";
     let file = stage.beside("landscape.json", &LANDSCAPE.replace("WRITTEN", written));
-    let report = stage.json(&["--landscape", &file], 1);
+    let report = stage.json(&["--landscape", &file, "--max-age", "40000d"], 1);
     assert_eq!(report["summary"]["runtimesTotal"], 4);
     assert_eq!(report["moves"][0]["runtimes"], 2, "prod and customer-1");
     let manifests = report["differences"].as_array().unwrap().iter().find(|one| one["object"]["kind"] == "Manifest");
@@ -339,6 +339,35 @@ fn an_old_landscape_file_is_a_warning() {
     assert_eq!(report["subject"]["landscapeWritten"], "2020-01-01T00:00:00Z", "{report:#}");
     let output = stage.run(&["--landscape", &file, "--max-age", "1000000h", "-o", "json"]);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // From the future, nobody knows how old it is; and a version that is none is judged by nobody.
+    let text = LANDSCAPE.replace("WRITTEN", "2999-01-01T00:00:00Z").replace("\"1.0.0\"", "\"garbage\"");
+    let file = stage.beside("landscape.json", &text);
+    let output = stage.run(&["--landscape", &file, "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0), "warnings");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let codes: Vec<&str> =
+        report["diagnostics"].as_array().unwrap().iter().filter_map(|one| one["code"].as_str()).collect();
+    assert_eq!(codes, ["landscape-future", "landscape-version"]);
+    assert!(report["diagnostics"][1]["message"].as_str().unwrap().contains("module cache is installed in Kyma"));
+}
+
+#[test]
+fn a_suspended_source_is_said() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let text = LANDSCAPE.replace("\"kymas\"", "\"suspended\": [\"kcp-system/landscape\"], \"kymas\"");
+    let file = stage.beside("landscape.json", &text.replace("WRITTEN", "2020-01-01T00:00:00Z"));
+    let source = stage.beside(
+        "source.yaml",
+        "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n\
+         spec: {url: https://example.org/x.git, suspend: true}\n",
+    );
+    for arguments in [["--landscape", &file], ["--source-file", &source]] {
+        let report = stage.json(&arguments, 1);
+        assert_eq!(report["held"][0]["why"], "suspended", "{:#}", report["held"]);
+        let differences = report["differences"].as_array().unwrap();
+        assert!(differences.iter().all(|one| one["effect"] == "held"), "{differences:#?}");
+    }
 }
 
 #[test]

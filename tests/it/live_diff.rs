@@ -213,8 +213,22 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
     a_bump(&stage);
     drift(&stage).await;
     objects_come_and_go(&stage).await;
+    modules_share(&stage);
+    what_is_refused(&stage);
     secrets(&stage).await;
     assert_eq!(writes(&stage, &marks), ["skr-1 x"; 0], "the pipeline only reads, and tries out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_stopped_is_held_and_what_is_new_is_not_looked_at() {
+    let stage = reconciled(2).await;
+    what_is_suspended_is_held(&stage).await;
+    // A Kyma that is declared first has no access Secret yet.
+    write(&stage, "kymas/three.yaml", &stage::kyma("three", &["cache"]));
+    let report = diff(&stage, &[]).report(5);
+    assert_eq!(report["unreached"][0]["target"], "skr/kcp-system/three", "{:#}", report["unreached"]);
+    assert_eq!((&report["summary"]["runtimesCompared"], &report["summary"]["runtimesTotal"]), (&json!(2), &json!(3)));
+    assert!(lines(&report).contains(&"runtime create ConfigMap cache-config [three]".to_owned()));
 }
 
 #[test]
@@ -321,7 +335,8 @@ async fn objects_come_and_go(stage: &Stage) {
     for expected in [
         "runtime conflict ConfigMap newcomer [one]",
         "runtime create ConfigMap newcomer [two]",
-        "runtime delete ConfigMap mailer-config [one two]",
+        "runtime delete ConfigMap mailer-config [one]",
+        "runtime delete ConfigMap mailer-config [two]",
         "runtime create CustomResourceDefinition pieces.example.org [one two]",
         "runtime create Piece first [one two]",
         "runtime create Namespace newsroom [one two]",
@@ -336,6 +351,19 @@ async fn objects_come_and_go(stage: &Stage) {
     let managers: Vec<&str> =
         conflict["conflicts"].as_array().unwrap().iter().filter_map(|one| one["manager"].as_str()).collect();
     assert!(managers.contains(&"testbed"), "{conflict:#}");
+    // The daemon sends the rest of the module and prunes nothing of it meanwhile.
+    assert_eq!(conflict["effect"], "held");
+    let effects = |action: &str, runtime: &str| -> Vec<&Value> {
+        let all = report["differences"].as_array().unwrap().iter();
+        let of = |one: &&Value| one["action"] == action && one["target"] == "runtime" && one["runtimes"][0] == runtime;
+        all.filter(of).map(|one| &one["effect"]).collect()
+    };
+    assert_eq!(effects("delete", "kcp-system/one"), ["held"]);
+    assert_eq!(effects("delete", "kcp-system/two"), ["applies"]);
+    assert!(effects("create", "kcp-system/one").iter().all(|effect| **effect == "applies"), "{report:#}");
+    let held = held(&report, "conflict");
+    assert_eq!((&held["module"], &held["runtimes"]), (&json!("mailer"), &json!(["kcp-system/one"])));
+    assert!(held["message"].as_str().unwrap().contains("newcomer exists and is not ours"), "{held}");
     for (name, text) in [("config.yaml", config), ("crd.yaml", crd)] {
         write(stage, &format!("{folder}/{name}"), &text);
     }
@@ -354,11 +382,99 @@ metadata: {name: first, namespace: newsroom}
 spec: {size: 1}
 ";
 
+/// The wish of a report that is held for this reason.
+#[track_caller]
+fn held<'a>(report: &'a Value, why: &str) -> &'a Value {
+    let held = report["held"].as_array().expect("held");
+    held.iter().find(|held| held["why"] == why).unwrap_or_else(|| panic!("{report:#}"))
+}
+
+/// Of what several modules bring one has it, and what moves goes and comes again.
+fn modules_share(stage: &Stage) {
+    let (cache, mailer) = ("modules/cache/1.0.0/objects", "modules/mailer/2.4.0/objects");
+    let config = text(stage, &format!("{cache}/config.yaml"));
+    write(stage, &format!("{mailer}/theirs.yaml"), &config);
+    let news = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: both, namespace: kyma-system}\n";
+    for folder in [cache, mailer] {
+        write(stage, &format!("{folder}/both.yaml"), news);
+    }
+    let report = diff(stage, &["--runtime", "kcp-system/one"]).report(1);
+    let conflict = difference(&report, "ConfigMap", "cache-config");
+    assert_eq!((&conflict["action"], &conflict["effect"]), (&json!("conflict"), &json!("held")));
+    let manager = conflict["conflicts"][0]["manager"].as_str().unwrap_or_default();
+    assert!(manager.starts_with("Manifest one-cache-"), "{conflict:#}");
+    let found = lines(&report);
+    for expected in ["runtime create ConfigMap both [one]", "runtime conflict ConfigMap both [one]"] {
+        assert!(found.iter().any(|line| line == expected), "{expected} in {found:#?}");
+    }
+    // It moves.
+    std::fs::remove_file(stage.repository.path().join(cache).join("config.yaml")).expect("a file");
+    let report = diff(stage, &["--runtime", "kcp-system/one"]).report(1);
+    let moved = difference(&report, "ConfigMap", "cache-config");
+    assert_eq!((&moved["action"], &moved["effect"]), (&json!("recreate"), &json!("applies")), "{moved:#}");
+    assert_eq!(lines(&report).iter().filter(|line| line.contains("cache-config")).count(), 1);
+    write(stage, &format!("{cache}/config.yaml"), &config);
+    for file in [format!("{mailer}/theirs.yaml"), format!("{mailer}/both.yaml"), format!("{cache}/both.yaml")] {
+        std::fs::remove_file(stage.repository.path().join(file)).expect("a file");
+    }
+}
+
+/// What somebody stopped is not compared, and said.
+async fn what_is_suspended_is_held(stage: &Stage) {
+    let path = "modules/cache/1.0.0/objects/config.yaml";
+    let before = text(stage, path);
+    write(stage, path, &before.replace("256Mi", "512Mi"));
+    let mut kyma = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "two", "namespace": "kcp-system"}});
+    let stop = |value: Value| {
+        Patch::Merge(json!({"metadata": {"labels": {"operator.kyma-project.io/skip-reconciliation": value}}}))
+    };
+    edit(&stage.kcp, kyma.clone(), &PatchParams::default(), &stop(json!("true"))).await;
+    let report = diff(stage, &[]).report(1);
+    assert_eq!(difference(&report, "ConfigMap", "cache-config")["runtimes"], json!(["kcp-system/one"]));
+    assert_eq!(held(&report, "suspended")["runtimes"], json!(["kcp-system/two"]));
+    assert_eq!(report["summary"]["runtimesCompared"], 1);
+    // The line that causes it, as offline.
+    let place = &difference(&report, "ConfigMap", "cache-config")["places"][0];
+    assert_eq!((&place["path"], &place["line"]), (&json!(path), &json!(line_of(&before, "256Mi"))));
+    edit(&stage.kcp, kyma.take(), &PatchParams::default(), &stop(Value::Null)).await;
+
+    let source = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape", "namespace": "kcp-system"}});
+    let suspend = |value: bool| Patch::Merge(json!({"spec": {"suspend": value}}));
+    edit(&stage.kcp, source.clone(), &PatchParams::default(), &suspend(true)).await;
+    let report = diff(stage, &[]).report(1);
+    let effects: BTreeSet<&str> =
+        report["differences"].as_array().unwrap().iter().filter_map(|one| one["effect"].as_str()).collect();
+    assert_eq!(effects, BTreeSet::from(["held"]));
+    assert!(held(&report, "suspended")["message"].as_str().unwrap().contains("GitSource kcp-system/landscape"));
+    edit(&stage.kcp, source, &PatchParams::default(), &suspend(false)).await;
+    write(stage, path, &before);
+}
+
+fn line_of(text: &str, found: &str) -> usize {
+    text.lines().position(|line| line.contains(found)).expect("it stands there") + 1
+}
+
+/// What an API server does not take is an error at its line.
+fn what_is_refused(stage: &Stage) {
+    let path = "modules/mailer/2.4.0/objects/manager.yaml";
+    let before = text(stage, path);
+    write(stage, path, &before.replace("replicas: 1", "replicas: three"));
+    let report = diff(stage, &[]).report(3);
+    let refused = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "object-refused");
+    let refused = refused.unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(refused["place"]["path"], path);
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("mailer-manager") && !message.contains('\n'), "{message}");
+    assert_eq!(report["unreached"], json!([]));
+    write(stage, path, &before);
+}
+
 /// Secrets differ by digests: from git, and by hand.
 async fn secrets(stage: &Stage) {
     let path = "modules/vault/1.0.0/objects/secret.yaml";
     write(stage, path, &secret(PLANTED[1]));
-    let by_hand = Patch::Merge(json!({"stringData": {"key": PLANTED[2], "theirs": PLANTED[2]}}));
+    let copy = json!({"annotations": {"note": format!("it is {}", PLANTED[2])}});
+    let by_hand = Patch::Merge(json!({"stringData": {"key": PLANTED[2], "theirs": PLANTED[2]}, "metadata": copy}));
     edit(&stage.skrs[1], object("v1", "Secret", "vault-key"), &PatchParams::default(), &by_hand).await;
     let report = diff(stage, &[]).report(1);
     let of_secret: Vec<String> = lines(&report).into_iter().filter(|line| line.contains("vault-key")).collect();
@@ -375,7 +491,7 @@ async fn secrets(stage: &Stage) {
     std::fs::write(&key, "a key that two runs share").expect("a file");
     let with_key = || diff(stage, &["--mask-key-file", key.to_str().expect("UTF-8")]).text;
     assert_eq!(with_key(), with_key());
-    assert_ne!(diff(stage, &[]).text, diff(stage, &[]).text, "each run has a key of its own");
+    assert_eq!(diff(stage, &[]).text, diff(stage, &[]).text, "numbers, since each run has a key of its own");
     write(stage, path, &self::secret(PLANTED[0]));
     secrets_within(stage);
 }

@@ -25,19 +25,17 @@ use self::{
     world::{Trusted, World},
 };
 use crate::{
-    api::{
-        Kyma,
-        kyma::{KymaSpec, Module},
-    },
+    api::Kyma,
     cli::{control_plane, progress::Progress, repository::Loaded},
     cluster::{Cluster, ClusterName, Error, Limits, Pool},
     definition::{self, Definitions, Kind},
-    diagnostic::{Diagnostic, Diagnostics},
+    diagnostic::{Diagnostic, Diagnostics, Place},
     diff::{
+        compare::Lines,
         gather::{Found, Gatherer},
         hunk::hunks,
         mask::Masker,
-        model::{Effect, Held, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached},
+        model::{Effect, Held, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
         policy::Labels,
         sample::{Stratum, sample},
     },
@@ -47,6 +45,7 @@ use crate::{
     plan::{self, Class, Settings},
     render::{self, live as placeholder},
     revision::{Oid, Revision},
+    snapshot::Snapshot,
     template::{Library, Template},
 };
 
@@ -96,6 +95,7 @@ struct Inputs {
     library: Library,
     source: SourceName,
     settings: Settings,
+    snapshot: Snapshot,
     commit: Option<Oid>,
     /// What the GitSource says about deleting, where the control plane has none.
     policy: Policy,
@@ -103,6 +103,8 @@ struct Inputs {
     whole: bool,
     /// Whether an error stands, so that nothing is pruned.
     invalid: bool,
+    /// Whether the GitSource that was given as a file is suspended.
+    suspended: bool,
 }
 
 /// What was found in one cluster.
@@ -117,6 +119,8 @@ struct Outcome {
     partial: bool,
 }
 
+/// Code of the error about an object that an API server refuses.
+const CODE_REFUSED: &str = "object-refused";
 /// A request of a comparison may take this long: a pipeline waits.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// Objects of the control plane are tried out by as many requests at once.
@@ -161,7 +165,8 @@ pub(super) async fn compare(
     let site = Site { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
     progress.of("looking at runtimes", chosen.len());
     let looked = look_at_all(arguments, &site, &chosen, limits(RUNTIME_REQUESTS), progress).await;
-    let report = Summing { subject, diagnostics, outcome, specs: BTreeMap::new(), compared: 0 };
+    let suspended = inputs.suspended || world.is_suspended(&inputs.source);
+    let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
     Ok((report.finish(&site, looked), intent.labels()))
 }
 
@@ -196,8 +201,10 @@ fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &
         library,
         source: loaded.source,
         settings: Settings::default(),
+        snapshot: loaded.snapshot,
         commit,
         policy: loaded.policy,
+        suspended: loaded.suspended,
         whole: loaded.part.is_none(),
     };
     (inputs, diagnostics)
@@ -251,16 +258,27 @@ async fn virtual_services(
             Some(kind) => world.kcp.get(&kind, key).await?,
             None => None,
         };
-        let differs = match live {
-            Some(live) => comparer.existing(&wish, &live).await,
-            None => Ok(Some(Arc::new(comparer.created(&wish)))),
-        };
-        match differs {
-            Ok(differs) => {
-                outcome.found.extend(differs.map(|differs| comparer.found(&wish, &differs, Effect::Applies)));
+        let whose = live.as_ref().and_then(|live| plan::watch::strangers(watcher, live.value()));
+        let differs = match (&live, &whose) {
+            (Some(live), Some(managers)) => {
+                comparer.stranger(&wish, live, managers).await.map(|differs| Some(Arc::new(differs)))
             }
+            (Some(live), None) => comparer.existing(&wish, live).await,
+            (None, _) => Ok(Some(Arc::new(comparer.created(&wish)))),
+        };
+        let effect = if whose.is_some() { Effect::Held } else { Effect::Applies };
+        outcome.held.extend(whose.map(|managers| Held {
+            why: Why::Conflict,
+            module: String::new(),
+            runtimes: Arc::default(),
+            message: comparer.shared.scrub(&plan::watch::foreign(key, &managers)),
+            hint: None,
+            place: place.clone(),
+        }));
+        match differs {
+            Ok(differs) => outcome.found.extend(differs.map(|differs| comparer.found(&wish, &differs, effect))),
             Err(error) if concerns_all(&error) => return Err(error),
-            Err(error) => outcome.problem("kcp", &error, comparer),
+            Err(error) => outcome.problem("kcp", place.as_ref(), &error, comparer),
         }
     }
     Ok(())
@@ -322,7 +340,13 @@ async fn look(site: &Site<'_>, pool: &Pool, key: &Key) -> Result<Looked, String>
         Some([]) | None if !site.intent.before.kymas.contains_key(key) => None,
         Some([]) | None => return Err("there is no access Secret for it".to_owned()),
     };
-    runtime::look(site, key, cluster.as_deref()).await.map_err(|error| error.to_string())
+    let mut looked = runtime::look(site, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
+    if cluster.is_none() && !looked.suspended {
+        looked.unseen = true;
+        let message = "there is no access Secret for it yet: all that it is to hold is shown as new".to_owned();
+        looked.outcome.problems.push(Unreached { target: format!("skr/{key}"), message });
+    }
+    Ok(looked)
 }
 
 /// A report in the making.
@@ -330,8 +354,9 @@ struct Summing {
     subject: Subject,
     diagnostics: Diagnostics,
     outcome: Outcome,
-    /// The module lists that count.
-    specs: BTreeMap<Key, KymaSpec>,
+    /// In how many runtimes modules are installed from channels.
+    installed: BTreeMap<(Key, String), usize>,
+    suspended: bool,
     compared: usize,
 }
 
@@ -342,19 +367,32 @@ impl Summing {
         for (key, result) in looked {
             match result {
                 Ok(looked) => {
-                    self.compared += 1;
-                    self.specs.insert(key, looked.spec);
+                    self.compared += usize::from(!looked.suspended && !looked.unseen);
+                    for on in looked.installed {
+                        *self.installed.entry(on).or_default() += 1;
+                    }
                     self.outcome.append(looked.outcome);
                 }
                 Err(message) => self.outcome.problems.push(Unreached { target: format!("skr/{key}"), message }),
             }
         }
-        let Outcome { found, held, unknown, diagnostics: more, problems, .. } = self.outcome;
+        let Outcome { found, mut held, unknown, diagnostics: more, problems, .. } = self.outcome;
+        held.extend(self.suspended.then(|| Held::source_suspended(&site.inputs.source)));
         self.diagnostics.extend(more);
         let mut gatherer = Gatherer::default();
-        found.into_iter().for_each(|found| gatherer.add(found));
+        let mut lines = Lines::new(&site.inputs.snapshot);
+        for mut one in found {
+            let (old, new) = (one.old.as_deref(), one.new.as_deref());
+            if let (Some(old), Some(new), Some(place)) = (old, new, one.places.last_mut()) {
+                *place = lines.of_written(place, old, new);
+            }
+            gatherer.add(one);
+        }
         let mut differences = gatherer.finish();
         for difference in &mut differences {
+            if self.suspended {
+                difference.effect = Effect::Held;
+            }
             difference.hunks = hunks(difference.old.as_deref(), difference.new.as_deref());
         }
         let mut unknown = together(unknown);
@@ -369,7 +407,7 @@ impl Summing {
             subject: self.subject,
             differences,
             runtimes: Runtimes { total, compared: self.compared, ..Runtimes::default() },
-            moves: moves(site, &self.specs),
+            moves: moves(site, &self.installed),
             held: held_together(held),
             unknown,
             diagnostics: self.diagnostics.sorted(),
@@ -427,7 +465,7 @@ fn held_together(held: Vec<Held>) -> Vec<Held> {
 }
 
 /// Channels whose version is another one afterwards.
-fn moves(site: &Site<'_>, specs: &BTreeMap<Key, KymaSpec>) -> Vec<Move> {
+fn moves(site: &Site<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Move> {
     let Intent { before, after, .. } = site.intent;
     let versions = |landscape: &Landscape| -> BTreeMap<(Key, String), String> {
         let releases = landscape.releases.iter();
@@ -438,14 +476,6 @@ fn moves(site: &Site<'_>, specs: &BTreeMap<Key, KymaSpec>) -> Vec<Move> {
         channels.collect()
     };
     let (old, new) = (versions(before), versions(after));
-    let on_channel = |module: &Key, channel: &str| {
-        let uses = |(key, spec): &(&Key, &KymaSpec)| {
-            let of = |wanted: &Module| wanted.channel.as_ref().unwrap_or(&spec.channel) == channel;
-            key.namespace() == module.namespace()
-                && spec.modules.iter().any(|wanted| wanted.name == module.name() && of(wanted))
-        };
-        specs.iter().filter(uses).count()
-    };
     let keys: BTreeSet<&(Key, String)> = old.keys().chain(new.keys()).collect();
     let moved = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
     moved
@@ -454,7 +484,7 @@ fn moves(site: &Site<'_>, specs: &BTreeMap<Key, KymaSpec>) -> Vec<Move> {
             channel: key.1.clone(),
             from: old.get(key).cloned(),
             to: new.get(key).cloned(),
-            runtimes: on_channel(&key.0, &key.1),
+            runtimes: installed.get(key).copied().unwrap_or_default(),
             place: site.inputs.channel_place(&key.0, &key.1),
         })
         .collect()
@@ -463,10 +493,18 @@ fn moves(site: &Site<'_>, specs: &BTreeMap<Key, KymaSpec>) -> Vec<Move> {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Notes that something could not be looked at.
-    fn problem(&mut self, target: &str, error: &Error, comparer: &Comparer<'_>) {
+    /// Notes that something could not be looked at, or that an object is refused.
+    fn problem(&mut self, target: &str, place: Option<&Place>, error: &Error, comparer: &Comparer<'_>) {
         let message = comparer.shared.scrub(&error.to_string());
-        self.problems.push(Unreached { target: target.to_owned(), message });
+        if !matches!(error, Error::Invalid { .. } | Error::UndeclaredField { .. }) {
+            self.problems.push(Unreached { target: target.to_owned(), message });
+            return;
+        }
+        let diagnostic = Diagnostic::error(CODE_REFUSED, format!("{target} does not take it: {message}"));
+        self.diagnostics.push(match place {
+            Some(place) => diagnostic.at(place.clone()),
+            None => diagnostic,
+        });
     }
 
     fn append(&mut self, other: Outcome) {

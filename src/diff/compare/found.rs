@@ -18,7 +18,7 @@ use crate::{
     diff::{
         hunk,
         mask::{MaskKey, Numbers, masked},
-        model::{Action, Difference, Effect, Side},
+        model::{Action, Conflict, Difference, Effect, Side},
     },
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
@@ -36,6 +36,10 @@ pub(super) struct Hit {
     pub(super) places: Vec<Place>,
     pub(super) maker: Option<&'static str>,
     pub(super) own: Own,
+    /// Whose it is, where it is in conflict.
+    pub(super) owner: Option<String>,
+    /// Whether another module gives it away, so that it goes and comes again.
+    pub(super) moves: bool,
 }
 
 /// All differences.
@@ -63,6 +67,7 @@ struct Entry {
     maker: Option<&'static str>,
     runtimes: Vec<Runtime>,
     objects: usize,
+    owner: Option<String>,
 }
 
 // === impl Hit ===
@@ -73,6 +78,8 @@ impl Hit {
             (None, None) => None,
             (None, Some(_)) => Some(Action::Create),
             (Some(_), None) => Some(Action::Delete),
+            (Some(_), Some(_)) if self.owner.is_some() => Some(Action::Conflict),
+            (Some(_), Some(_)) if self.moves => Some(Action::Recreate),
             (Some(old), Some(new)) if old == new => None,
             (Some(old), Some(new)) => match recreate::immutable(&new.gvk(), old.value(), new.value()) {
                 Some(_) => Some(Action::Recreate),
@@ -90,6 +97,10 @@ impl Found {
         let Some(action) = hit.action() else { return };
         let Some(id) = hit.new.as_ref().or(hit.old.as_ref()).map(Object::id) else { return };
         let digest = alike(hit.old.as_ref().map(Object::value), hit.new.as_ref().map(Object::value), &hit.own);
+        let digest = match &hit.owner {
+            Some(owner) => Digest::all(&[digest, Digest::of_bytes(owner.as_bytes())]),
+            None => digest,
+        };
         let objects = runtimes.len().max(1);
         let key = Alike {
             side: hit.side,
@@ -108,6 +119,7 @@ impl Found {
             maker: hit.maker,
             runtimes: runtimes.to_vec(),
             objects,
+            owner: hit.owner,
         };
         self.take(key, entry);
     }
@@ -142,7 +154,7 @@ impl Found {
         self,
         keys: &[Key],
         side: Option<Side>,
-        Request { mask, numbers: are_numbers, .. }: Request<'_>,
+        Request { mask, numbers: are_numbers, suspended, .. }: Request<'_>,
     ) -> Vec<(Difference, Vec<Runtime>)> {
         let mut names: HashMap<Vec<Runtime>, Arc<[Key]>> = HashMap::new();
         let mut differences: Vec<(Digest, Difference, Vec<Runtime>)> = self
@@ -150,7 +162,8 @@ impl Found {
             .into_iter()
             .filter(|(alike, _)| side.is_none_or(|side| side == alike.side))
             .filter_map(|(alike, entry)| {
-                let (digest, effect, side) = (alike.digest, alike.effect, alike.side);
+                let (digest, side) = (alike.digest, alike.side);
+                let effect = if suspended { Effect::Held } else { alike.effect };
                 let (difference, runtimes) = entry.difference(side, effect, mask, |runtimes| {
                     let known = names.entry(runtimes.to_vec());
                     let name = |index: &Runtime| keys.get(*index as usize).cloned();
@@ -216,7 +229,7 @@ impl Entry {
             hunks: Vec::new(),
             places: self.places,
             maker: self.maker,
-            conflicts: Vec::new(),
+            conflicts: self.owner.into_iter().map(|manager| Conflict { field: String::new(), manager }).collect(),
         };
         Some((difference, self.runtimes))
     }

@@ -1,7 +1,12 @@
 //! Wishes that do not come about, told once for all runtimes that have them.
 
 use super::{Comparison, Runtime, Seen};
-use crate::{diagnostic::Place, diff::model::Why, plan::Refusal};
+use crate::{
+    diagnostic::Place,
+    diff::model::{Held, Why},
+    object::ObjectId,
+    plan::Refusal,
+};
 
 /// What is said, whoever it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,15 +43,20 @@ impl HeldBy {
     }
 
     /// A runtime that is left alone.
-    pub(super) fn left_alone() -> HeldBy {
+    pub(super) fn suspended() -> HeldBy {
+        let Held { why, module, message, hint, .. } = Held::runtime_suspended();
+        HeldBy { module, why, message, hint }
+    }
+
+    /// An object that another module has.
+    pub(super) fn conflict(module: &str, id: &ObjectId, other: &str) -> HeldBy {
         HeldBy {
-            module: String::new(),
-            why: Why::Refused,
+            module: module.to_owned(),
+            why: Why::Conflict,
             message: format!(
-                "the Kyma is left alone by its label {}, so nothing changes in its runtime",
-                crate::api::names::label::SKIP_RECONCILIATION
+                "{id} belongs to module {other}: it is not sent, and nothing of {module} is pruned meanwhile"
             ),
-            hint: Some("`tidegate resume` lets it go on".to_owned()),
+            hint: Some("remove it from one of the two modules".to_owned()),
         }
     }
 }

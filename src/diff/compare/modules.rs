@@ -8,6 +8,7 @@ use std::{
 use super::{
     Comparison, Hit, Lines, Own, Runtime, Seen, TemplateChanges,
     held::HeldBy,
+    overlap::{Clash, Fate, Other},
     places::{self, PLACES_MAX},
     runtime::Half,
 };
@@ -32,6 +33,8 @@ pub(super) struct Pair {
     old: Option<Wish>,
     new: Option<Wish>,
     effect: Effect,
+    /// Objects that other modules of the runtime bring as well.
+    clashes: Vec<Clash>,
     is_unmanaged: bool,
     /// Where a template may write something else for each runtime, the runtime.
     alone: Option<Runtime>,
@@ -54,6 +57,15 @@ pub(super) struct Bucket {
     runtimes: Vec<Runtime>,
     /// Lines in Kymas that cause it.
     wishes: Vec<Place>,
+    /// The Manifests of modules that share objects with this one, in the first of the runtimes.
+    manifests: BTreeMap<String, Key>,
+}
+
+/// What a module shares with others of its runtime.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shared<'a> {
+    pub(super) clashes: Vec<Clash>,
+    pub(super) manifests: Option<&'a BTreeMap<String, Key>>,
 }
 
 /// An installation of a runtime on one side.
@@ -81,10 +93,10 @@ pub(super) fn record(
     seen: &mut Seen,
     runtime: Runtime,
     (old, new): (Option<Has>, Option<Has>),
-    effect: Effect,
+    (effect, shared): (Effect, Shared<'_>),
     wish: Option<Place>,
 ) {
-    note(comparison, seen, runtime, (old, new), (effect, false), wish);
+    note(comparison, seen, runtime, (old, new), (effect, false, shared), wish);
 }
 
 /// Takes note that a runtime takes care of a module itself from now on.
@@ -95,7 +107,7 @@ pub(super) fn unmanage(
     old: Option<Has>,
     wish: Option<Place>,
 ) {
-    note(comparison, seen, runtime, (old, None), (Effect::Applies, true), wish);
+    note(comparison, seen, runtime, (old, None), (Effect::Applies, true, Shared::default()), wish);
 }
 
 fn note(
@@ -103,7 +115,7 @@ fn note(
     seen: &mut Seen,
     runtime: Runtime,
     (old, new): (Option<Has>, Option<Has>),
-    (effect, is_unmanaged): (Effect, bool),
+    (effect, is_unmanaged, shared): (Effect, bool, Shared<'_>),
     wish: Option<Place>,
 ) {
     let alone = [&old, &new].into_iter().flatten().any(|has| has.is_individual(comparison));
@@ -111,11 +123,18 @@ fn note(
         old: old.as_ref().map(Has::wish),
         new: new.as_ref().map(Has::wish),
         effect,
+        clashes: shared.clashes,
         is_unmanaged,
         alone: alone.then_some(runtime),
     };
-    let bucket =
-        seen.buckets.entry(pair).or_insert_with(|| Bucket { old, new, runtimes: Vec::new(), wishes: Vec::new() });
+    let manifests = || shared.manifests.cloned().unwrap_or_default();
+    let bucket = seen.buckets.entry(pair).or_insert_with(|| Bucket {
+        old,
+        new,
+        runtimes: Vec::new(),
+        wishes: Vec::new(),
+        manifests: manifests(),
+    });
     bucket.runtimes.push(runtime);
     if bucket.wishes.len() < PLACES_MAX {
         bucket.wishes.extend(wish);
@@ -137,6 +156,7 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
         work.manifest(of_manifest);
         if !pair.is_unmanaged {
             work.objects(&differing, &causes);
+            work.clashes(&differing, &causes);
             work.default_resource(causes);
         }
     }
@@ -186,7 +206,18 @@ impl Work<'_, '_, '_> {
         places: Vec<Place>,
         maker: Option<Template>,
     ) {
-        let hit = Hit {
+        let hit = self.one(side, (old, new), places, maker);
+        self.seen.found.add(hit, &self.bucket.runtimes);
+    }
+
+    fn one(
+        &self,
+        side: Side,
+        (old, new): (Option<Object>, Option<Object>),
+        places: Vec<Place>,
+        maker: Option<Template>,
+    ) -> Hit {
+        Hit {
             side,
             effect: self.pair.effect,
             old,
@@ -194,8 +225,9 @@ impl Work<'_, '_, '_> {
             places,
             maker: maker.map(Template::name),
             own: self.bucket.own(),
-        };
-        self.seen.found.add(hit, &self.bucket.runtimes);
+            owner: None,
+            moves: false,
+        }
     }
 
     fn manifest(&mut self, places: Vec<Place>) {
@@ -239,8 +271,12 @@ impl Work<'_, '_, '_> {
 
     fn objects(&mut self, differing: &Differing, causes: &[Place]) {
         let gone = self.gone(differing);
+        let is_blocked = self.pair.clashes.iter().any(|clash| matches!(clash.fate, Fate::Theirs(_)));
         for pair in differing.iter() {
             let (old, new) = pair;
+            if self.clash(old, new).is_some() {
+                continue;
+            }
             if let (Some(old), None) = (old, new)
                 && !gone.contains(&old.id)
             {
@@ -252,8 +288,53 @@ impl Work<'_, '_, '_> {
             let objects = (object(old, &self.bucket.old), object(new, &self.bucket.new));
             let mut places = causes.to_vec();
             places.extend(self.line(pair));
-            self.hit(Side::Runtime, objects.0, objects.1, places, None);
+            let mut hit = self.one(Side::Runtime, objects, places, None);
+            // While an object is in conflict, nothing of its module is pruned.
+            if is_blocked && hit.new.is_none() {
+                hit.effect = Effect::Held;
+            }
+            self.seen.found.add(hit, &self.bucket.runtimes);
         }
+    }
+
+    fn clash(&self, old: &Option<SharedObject>, new: &Option<SharedObject>) -> Option<&Clash> {
+        let id = &new.as_ref().or(old.as_ref())?.id;
+        self.pair.clashes.iter().find(|clash| clash.id == *id)
+    }
+
+    /// Objects that other modules have or give away.
+    fn clashes(&mut self, differing: &Differing, causes: &[Place]) {
+        let Some(has) = self.bucket.new.as_ref() else { return };
+        let Some(mine) = self.comparison.new.module(has.tree()) else { return };
+        for clash in &self.pair.clashes {
+            let (Fate::Theirs(other) | Fate::Comes(other)) = &clash.fate else { continue };
+            let is_edited = differing.iter().any(|(old, new)| self.clash(old, new) == Some(clash));
+            let Some(wanted) = mine.objects.iter().find(|object| object.id == clash.id) else { continue };
+            if !clash.is_news && !is_edited {
+                continue;
+            }
+            let mut places = causes.to_vec();
+            places.extend(self.comparison.new.module_source(has.tree(), wanted).map(|source| source.place.clone()));
+            let objects = (self.of_other(other, &clash.id), Some(wanted.object(&has.manifest())));
+            let mut hit = self.one(Side::Runtime, objects, places, None);
+            if let Fate::Theirs(other) = &clash.fate {
+                hit.owner = Some(format!("module {}", other.module));
+                hit.effect = Effect::Held;
+                let by = HeldBy::conflict(&has.installation.module, &clash.id, &other.module);
+                let place = hit.places.last().cloned();
+                self.seen.hold(by, &self.bucket.runtimes, || place);
+            } else {
+                hit.moves = true;
+            }
+            self.seen.found.add(hit, &self.bucket.runtimes);
+        }
+    }
+
+    /// An object as another module of the runtime has it.
+    fn of_other(&self, other: &Other, id: &ObjectId) -> Option<Object> {
+        let outline = if other.is_new { &self.comparison.new } else { &self.comparison.old };
+        let object = outline.module(other.tree)?.objects.into_iter().find(|object| object.id == *id)?;
+        Some(object.object(self.bucket.manifests.get(&other.module)?))
     }
 
     /// What really goes of that which the new side does not have; what stays is said.
@@ -273,6 +354,9 @@ impl Work<'_, '_, '_> {
         let owner = self.bucket.old.as_ref().map(Has::manifest);
         let mut gone = BTreeSet::new();
         for prune in Changes::between(&desired, &owned).prune {
+            if self.pair.clashes.iter().any(|clash| clash.id == prune.id && clash.fate == Fate::Goes) {
+                continue;
+            }
             let found = differing.iter().filter_map(|(old, _)| old.as_ref()).find(|old| old.id == prune.id);
             let (Some(old), Some(owner)) = (found, &owner) else { continue };
             let object = old.object(owner);
@@ -391,7 +475,10 @@ impl Bucket {
                 (kyma.name().to_owned(), "((kyma name))"),
             ]
         });
-        Own::new(texts)
+        let others = self.manifests.values();
+        let others =
+            others.flat_map(|key| [(key.to_string(), "((manifest key))"), (key.name().to_owned(), "((manifest))")]);
+        Own::new(texts.chain(others))
     }
 }
 

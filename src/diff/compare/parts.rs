@@ -67,6 +67,8 @@ fn compare(
             places: causes(comparison, definition.as_ref(), part, old.is_none() || new.is_none()),
             maker: Some(part.maker),
             own: Own::new([(owner.to_string(), "((key))"), (owner.name().to_owned(), "((name))")]),
+            owner: None,
+            moves: false,
         };
         seen.found.add(hit, runtimes);
     }

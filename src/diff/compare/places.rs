@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde_json::Value;
+
 use super::leaves::{Leaf, leaves};
 use crate::{
     definition::Definition,
@@ -15,7 +17,7 @@ use crate::{
 pub(super) const PLACES_MAX: usize = 10;
 
 /// Finds lines in the files of a snapshot, each of which is parsed once.
-pub(super) struct Lines<'a> {
+pub struct Lines<'a> {
     snapshot: &'a Snapshot,
     files: HashMap<Arc<str>, Vec<Node>>,
 }
@@ -54,23 +56,38 @@ pub(super) fn channel(release: &Definition, channel: &str) -> Option<Place> {
 // === impl Lines ===
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot) -> Lines<'a> {
+    /// Of the files of a snapshot.
+    pub fn new(snapshot: &'a Snapshot) -> Lines<'a> {
         Lines { snapshot, files: HashMap::new() }
     }
 
     /// The first line of an object that says something else than before; `place` is where the object begins.
     pub(super) fn of_object(&mut self, place: &Place, old: &Object, new: &Object) -> Place {
         let leaves = leaves(old.value(), new.value());
+        let Some(node) = self.document(place) else { return place.clone() };
+        at(place, first(&leaves, |path| node.position(path)))
+    }
+
+    /// The same where the old side is no revision: only what is written counts. A place where no document begins stays.
+    pub fn of_written(&mut self, place: &Place, old: &Value, new: &Value) -> Place {
+        let leaves: Vec<Leaf<'_>> = leaves(old, new);
+        let Some(node) = self.document(place) else { return place.clone() };
+        let written = leaves.iter().filter(|leaf| node.at(&leaf.path).is_some()).map(|leaf| node.position(&leaf.path));
+        at(place, written.min())
+    }
+
+    /// The document that begins at a place.
+    fn document(&mut self, place: &Place) -> Option<&Node> {
         let snapshot = self.snapshot;
         let documents = self.files.entry(Arc::clone(&place.path)).or_insert_with(|| {
             let text = snapshot.text(&place.path).and_then(|bytes| yaml::decode(bytes).ok());
             let parsed = text.map(|text| yaml::parse_each(text, &yaml::Limits::default())).unwrap_or_default();
             parsed.into_iter().flatten().collect()
         });
-        let Some(node) = documents.iter().find(|node| (node.line, node.column) == (place.line, place.column)) else {
-            return place.clone();
-        };
-        first(&leaves, |path| node.position(path))
-            .map_or_else(|| place.clone(), |(line, column)| Place::at(&place.path, line, column))
+        documents.iter().find(|node| (node.line, node.column) == (place.line, place.column))
     }
+}
+
+fn at(place: &Place, found: Option<(u32, u32)>) -> Place {
+    found.map_or_else(|| place.clone(), |(line, column)| Place::at(&place.path, line, column))
 }

@@ -5,7 +5,8 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use super::{
     Comparison, Found, Hit, Own, Runtime, Seen,
     held::HeldBy,
-    modules::{self, Installed},
+    modules::{self, Installed, Shared},
+    overlap::{Clash, Clashes, Outcomes},
 };
 use crate::{
     api::{
@@ -39,15 +40,12 @@ pub(super) struct Half<'a> {
 pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, seen: &mut Seen) {
     let old = Half::old(comparison, key);
     let new = Half::new(comparison, key, old.as_ref());
-    let shown = new.as_ref().or(old.as_ref());
-    let is_left_alone = shown.and_then(|half| landscape::label(&half.kyma.metadata, label::SKIP_RECONCILIATION));
-    let is_left_alone = is_left_alone.is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let same = is_same(comparison, old.as_ref(), new.as_ref());
     let place = || comparison.place_of(&(Kind::Kyma, key.clone()));
-    if is_left_alone {
-        if !same || !comparison.touched.is_empty() {
-            seen.hold(HeldBy::left_alone(), &[runtime], place);
-        }
+    // One that goes is removed all the same.
+    if new.as_ref().is_some_and(|new| is_suspended(comparison, key, old.as_ref(), new)) {
+        seen.hold(HeldBy::suspended(), &[runtime], place);
+        seen.suspended += 1;
         return;
     }
     if let (Some(old), Some(new)) = (&old, &new)
@@ -58,13 +56,29 @@ pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, see
         seen.hold(HeldBy::decided_by_runtime(), &[runtime], place);
     }
     if let Some(new) = &new {
-        count(comparison, key, new, runtime, seen);
+        let decides = new.is_declared && plan::modules_from(new.kyma) != ModulesFrom::Git;
+        if decides && !comparison.prepared.known.contains_key(key) {
+            seen.deciding.push(runtime);
+        }
     }
     let effect = comparison.effect(&(Kind::Kyma, key.clone()));
     let number = |half: &Option<Half<'_>>| half.as_ref().map(|half| half.class_number);
     seen.classes.entry((number(&old), number(&new), effect)).or_default().push(runtime);
     counterpart(comparison, key, runtime, (old.as_ref(), new.as_ref()), effect, seen);
     modules(comparison, key, runtime, (old.as_ref(), new.as_ref(), same), effect, seen);
+}
+
+/// Whether a runtime is stopped by a label: one in git, or one that `tidegate suspend` set beside what git says.
+fn is_suspended(comparison: &Comparison<'_>, key: &Key, old: Option<&Half<'_>>, new: &Half<'_>) -> bool {
+    let written =
+        |half: &Half<'_>| landscape::label(&half.kyma.metadata, label::SKIP_RECONCILIATION).map(str::to_owned);
+    let value = written(new).or_else(|| {
+        // What git said before goes with it.
+        let was_written = old.and_then(written).is_some();
+        let known = comparison.prepared.known.get(key).filter(|_| !was_written)?;
+        known.labels.get(label::SKIP_RECONCILIATION).cloned()
+    });
+    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// Whether everything that decides on modules is the same, but for releases and versions.
@@ -74,24 +88,6 @@ fn is_same(comparison: &Comparison<'_>, old: Option<&Half<'_>>, new: Option<&Hal
     kyma && old.spec == new.spec
         && old.class == new.class
         && comparison.templates[usize::from(new.is_declared)].manifest.is_none()
-}
-
-/// How many runtimes are on a channel, and how many decide by themselves.
-fn count(comparison: &Comparison<'_>, key: &Key, new: &Half<'_>, runtime: Runtime, seen: &mut Seen) {
-    let decides = new.is_declared && plan::modules_from(new.kyma) != ModulesFrom::Git;
-    if decides && !comparison.prepared.known.contains_key(key) {
-        seen.deciding.push(runtime);
-    }
-    if comparison.touched.is_empty() {
-        return;
-    }
-    for module in new.spec.modules.iter().filter(|module| module.managed) {
-        let release = Key::new(key.namespace(), &module.name);
-        if comparison.touched.contains(&release) {
-            let channel = channel(comparison, &new.spec, module);
-            *seen.on_channel.entry((release, channel.to_owned())).or_default() += 1;
-        }
-    }
 }
 
 /// The channel that counts for a module.
@@ -141,6 +137,8 @@ fn counterpart(
         places: place.or(template).into_iter().collect(),
         maker: Some(Template::Kyma.name()),
         own: Own::new(own),
+        owner: None,
+        moves: false,
     };
     Found::add(&mut seen.found, hit, &[runtime]);
 }
@@ -159,6 +157,7 @@ fn modules(
     if !some {
         return;
     }
+    let wanted = |name: &str| wanted(name) || comparison.overlaps.concern(&Key::new(key.namespace(), name));
     let old_kyma = old.map(|half| with_installed(comparison, key, half));
     let old_plan = match (old, &old_kyma) {
         (Some(half), Some(kyma)) => Some(half.outline.plan(kyma, &half.only(&wanted))),
@@ -170,18 +169,38 @@ fn modules(
         let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
         half.outline.plan(&kyma, &half.only(&wanted))
     });
-    let outcomes = |plan: &Option<RuntimePlan>| -> BTreeMap<String, ModuleOutcome> {
+    let outcomes = |plan: &Option<RuntimePlan>| -> Outcomes {
         let modules = plan.iter().flat_map(|plan| &plan.modules);
         modules.map(|module| (module.name.clone(), module.outcome.clone())).collect()
     };
     let (mut before, mut after) = (outcomes(&old_plan), outcomes(&new_plan));
+    let mut clashes = comparison.overlaps.clashes(&before, &after, &|tree, id| {
+        let objects = comparison.old.module(*tree)?.objects;
+        objects.into_iter().find(|object| object.id == *id).map(|object| object.object(key))
+    });
+    let manifests = manifests(key, [&before, &after], &clashes);
     let names: Vec<String> =
         before.keys().chain(after.keys().filter(|name| !before.contains_key(*name))).cloned().collect();
     for name in names {
         let outcomes = (before.remove(&name), after.remove(&name));
-        let module = One { comparison, key, runtime, name: &name, old, new, effect };
+        let clashes = clashes.remove(&name).unwrap_or_default();
+        let module = One { comparison, key, runtime, name: &name, old, new, effect, clashes, manifests: &manifests };
         module.look(outcomes, old_kyma.as_deref(), seen);
     }
+}
+
+/// The names of Manifests of modules that share objects, by module.
+fn manifests(key: &Key, sides: [&Outcomes; 2], clashes: &Clashes) -> BTreeMap<String, Key> {
+    let mut manifests = BTreeMap::new();
+    if clashes.is_empty() {
+        return manifests;
+    }
+    for (name, outcome) in sides.into_iter().flatten() {
+        if let ModuleOutcome::Install(installation) = outcome {
+            manifests.insert(name.clone(), Key::new(key.namespace(), &installation.manifest_name));
+        }
+    }
+    manifests
 }
 
 /// The Kyma of the old side with what the landscape file says of it.
@@ -219,6 +238,10 @@ struct One<'c, 'a> {
     old: Option<&'c Half<'c>>,
     new: Option<&'c Half<'c>>,
     effect: Effect,
+    /// Objects that other modules bring as well.
+    clashes: Vec<Clash>,
+    /// The Manifests of these.
+    manifests: &'c BTreeMap<String, Key>,
 }
 
 // === impl One ===
@@ -231,10 +254,14 @@ impl One<'_, '_> {
         seen: &mut Seen,
     ) {
         use ModuleOutcome::{Install, Refuse, Unmanage};
+        let is_touched = self.comparison.touched.contains(&self.release());
         if let Some(Refuse(refusal)) = &after
-            && !matches!(&before, Some(Refuse(before)) if Comparison::refuse_alike(before, refusal))
+            && (is_touched || !matches!(&before, Some(Refuse(before)) if Comparison::refuse_alike(before, refusal)))
         {
             seen.hold(HeldBy::refused(self.name, refusal), &[self.runtime], || self.place());
+        }
+        if is_touched {
+            self.count(&before, &after, seen);
         }
         if matches!(&after, Some(Refuse(refusal)) if refusal.reason == plan::reason::SOURCE_UNAVAILABLE) {
             self.unknown(seen, "objects that are not in git, of");
@@ -247,11 +274,12 @@ impl One<'_, '_> {
                 Some(Installed { half: half?, installation: installation? }.owned())
             };
             let pair = (installed(self.old, old), installed(self.new, new));
-            modules::record(self.comparison, seen, self.runtime, pair, self.effect, self.wishes());
+            let shared = Shared { clashes: self.clashes.clone(), manifests: Some(self.manifests) };
+            modules::record(self.comparison, seen, self.runtime, pair, (self.effect, shared), self.wishes());
         };
         match (before, after) {
             (Some(Install(old)), Some(Install(new))) => {
-                if *old != *new || self.is_rendered_anew() {
+                if *old != *new || self.is_rendered_anew() || self.clashes.iter().any(|clash| clash.is_news) {
                     record(seen, Some(&*old), Some(&*new));
                 }
             }
@@ -269,6 +297,24 @@ impl One<'_, '_> {
             (Some(Install(old)), Some(Refuse(_)) | None) => record(seen, Some(&*old), None),
             (Some(Unmanage), None) => self.unknown(seen, "what is installed of the unmanaged"),
             (Some(Refuse(_) | Unmanage) | None, Some(Refuse(_) | Unmanage) | None) => {}
+        }
+    }
+
+    fn release(&self) -> Key {
+        Key::new(self.key.namespace(), self.name)
+    }
+
+    /// Counts on which channels the module is installed.
+    fn count(&self, before: &Option<ModuleOutcome>, after: &Option<ModuleOutcome>, seen: &mut Seen) {
+        let channel = |outcome: &Option<ModuleOutcome>| match outcome {
+            Some(ModuleOutcome::Install(installation)) => Some((self.release(), installation.channel.clone())),
+            Some(ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage) | None => None,
+        };
+        if let Some(on) = channel(before) {
+            seen.on_channel.entry(on).or_default().0 += 1;
+        }
+        if let Some(on) = channel(after) {
+            seen.on_channel.entry(on).or_default().1 += 1;
         }
     }
 
@@ -317,7 +363,7 @@ impl One<'_, '_> {
             return Some(place);
         }
         let half = self.new?;
-        let release = (Kind::ModuleReleaseMeta, Key::new(self.key.namespace(), self.name));
+        let release = (Kind::ModuleReleaseMeta, self.release());
         let module = half.spec.modules.iter().find(|module| module.name == self.name)?;
         let changed = self.comparison.place_of(&release);
         let definition = half.outline.definition(release.0, &release.1);

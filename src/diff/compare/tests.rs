@@ -16,13 +16,14 @@ struct World {
     files: BTreeMap<String, String>,
     templates: Vec<(&'static str, &'static str)>,
     known: Option<&'static str>,
+    suspended: bool,
 }
 
 const RELEASE: &str = "modules/cache/release.yaml";
 const MODULE: &str = "modules/cache/1.1.0/objects/a.yaml";
 
 fn world() -> World {
-    let mut world = World { files: BTreeMap::new(), templates: Vec::new(), known: None };
+    let mut world = World { files: BTreeMap::new(), templates: Vec::new(), known: None, suspended: false };
     for version in ["1.0.0", "1.1.0"] {
         world = world
             .file(
@@ -78,6 +79,25 @@ impl World {
                  annotations: {marks}\n  labels: {marks}\nspec:\n  {spec}\n"
             ),
         )
+    }
+
+    /// A module `mailer` in one version, with an object of this name.
+    fn mailer(self, object: &str) -> World {
+        self.file(
+            "modules/mailer/template.yaml",
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: mailer-2.0.0\n  \
+             namespace: kcp-system\n  annotations: {tidegate.dev/module-path: modules/mailer/objects}\n\
+             spec: {moduleName: mailer, version: 2.0.0}\n",
+        )
+        .file(
+            "modules/mailer/release.yaml",
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {name: mailer, namespace: kcp-system}\n\
+             spec:\n  moduleName: mailer\n  ocmComponentName: example.org/module/mailer\n  channels:\n    \
+             - channel: regular\n      version: 2.0.0\n",
+        )
+        .file("modules/mailer/objects/a.yaml", &config("mailer", "2.0.0"))
+        .file("modules/mailer/objects/b.yaml", &config(object, "of mailer"))
+        .kyma("one", "channel: regular\n  modules: [{name: cache}, {name: mailer}]")
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -143,6 +163,7 @@ fn report(old: &World, new: &World) -> Report {
         settings: &Settings::default(),
         mask: &MaskKey::new([7; 32]),
         numbers: true,
+        suspended: new.suspended,
     };
     let report = compare(request, to.3.clone(), Subject::default());
     let prepared = Prepared::new(&request);
@@ -158,7 +179,11 @@ fn report(old: &World, new: &World) -> Report {
 fn script(report: &Report) -> Vec<String> {
     let line = |one: &crate::diff::model::Difference| {
         let side = if one.target == Side::ControlPlane { "kcp" } else { "skr" };
-        let waits = if one.effect == Effect::NeedsConfirmation { "?" } else { "" };
+        let waits = match one.effect {
+            Effect::Applies => "",
+            Effect::NeedsConfirmation => "?",
+            Effect::Held => "!",
+        };
         let place = one.places.first().map(|place| format!("{}:{}", place.path, place.line)).unwrap_or_default();
         format!("{side} {}{waits} {} ×{} {place}", one.action, one.id.kind, one.objects)
     };
@@ -260,9 +285,85 @@ fn what_is_installed_decides_where_a_landscape_file_says_it() {
         {"namespace": "kcp-system", "name": "one", "channel": "regular", "installed": [{"name": "cache", "version": "2.0.0", "channel": "fast"}]}]}"#;
     let old = World { known: Some(known), ..world() };
     let new = old.clone().release("1.1.0", "1.1.0");
-    // Both sides are below what is installed: nothing changes, and nobody is told again of what was refused before.
+    // Both sides are below what is installed: nothing changes, which is said although it was refused before.
     let found = report(&old, &new);
     assert!(!script(&found).iter().any(|line| line.contains("Manifest")), "{:?}", script(&found));
+    check_held(&found, &[(Why::Downgrade, "cache", 1)]);
+    assert_eq!(found.moves[0].runtimes, 0, "it moves in none");
+    // Of what the change does not touch, nothing is said.
+    check_held(&report(&old, &old.clone().kyma("two", "channel: regular")), &[]);
+}
+
+#[test]
+fn an_object_that_two_modules_bring_is_in_conflict() {
+    let old = world().mailer("other");
+    let new = old.clone().mailer("cache");
+    let found = report(&old, &new);
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    // What cache had before it keeps, and while that stands nothing of mailer is pruned.
+    assert_eq!(
+        in_runtime,
+        [
+            "skr conflict! ConfigMap ×1 modules/mailer/objects/b.yaml:1",
+            "skr delete! ConfigMap ×1 modules/mailer/objects/b.yaml:1"
+        ]
+    );
+    let conflict = &found.differences.iter().find(|one| one.action == Action::Conflict).unwrap();
+    assert_eq!(conflict.conflicts[0].manager, "module cache");
+    assert_eq!(conflict.old.as_ref().unwrap()["data"]["version"], "1.0.0");
+    assert_eq!(conflict.new.as_ref().unwrap()["data"]["version"], "of mailer");
+    check_held(&found, &[(Why::Conflict, "mailer", 1)]);
+    // It was so before: nothing is new.
+    assert!(report(&new, &new).held.is_empty());
+    // A runtime without cache has no conflict.
+    let alone = |world: World| world.kyma("one", "channel: regular\n  modules: [{name: mailer}]");
+    let found = report(&alone(old), &alone(new));
+    assert!(!script(&found).iter().any(|line| line.contains("conflict")), "{:?}", script(&found));
+}
+
+#[test]
+fn an_object_that_moves_to_another_module_is_one_that_goes_and_comes_again() {
+    let path = "modules/cache/1.0.0/objects/moved.yaml";
+    let old = world().mailer("other").file(path, &config("moved", "of cache"));
+    let new = old.clone().without(path).file("modules/mailer/objects/c.yaml", &config("moved", "of mailer"));
+    let found = report(&old, &new);
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    assert_eq!(in_runtime, ["skr recreate ConfigMap ×1 modules/mailer/objects/c.yaml:1"]);
+    check_held(&found, &[]);
+    // It stays with the module that had it, if that may not prune it.
+    let kept = "metadata: {annotations: {tidegate.dev/prune: disabled}, ";
+    let old = old.file(path, &config("moved", "of cache").replace("metadata: {", kept));
+    let found =
+        report(&old, &old.clone().without(path).file("modules/mailer/objects/c.yaml", &config("moved", "of mailer")));
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    assert_eq!(in_runtime, ["skr conflict! ConfigMap ×1 modules/mailer/objects/c.yaml:1"]);
+    check_held(&found, &[(Why::Kept, "cache", 1), (Why::Conflict, "mailer", 1)]);
+}
+
+#[test]
+fn what_waited_for_an_object_gets_it() {
+    let old = world().mailer("cache");
+    let new = old
+        .clone()
+        .without("modules/cache/1.0.0/objects/a.yaml")
+        .file("modules/cache/1.0.0/objects/z.yaml", &config("other", "1.0.0"));
+    let found = report(&old, &new);
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    assert_eq!(
+        in_runtime,
+        [
+            "skr recreate ConfigMap ×1 modules/mailer/objects/b.yaml:1",
+            "skr create ConfigMap ×1 modules/cache/1.0.0/objects/z.yaml:1"
+        ]
+    );
+}
+
+#[test]
+fn while_the_source_is_suspended_nothing_comes_about() {
+    let new = World { suspended: true, ..world().release("1.1.0", "1.1.0") };
+    let found = report(&world(), &new);
+    assert!(found.differences.iter().all(|one| one.effect == Effect::Held), "{:?}", script(&found));
+    check_held(&found, &[(Why::Suspended, "", 0)]);
 }
 
 #[test]
@@ -355,7 +456,18 @@ fn a_runtime_that_is_left_alone_changes_in_nothing() {
     let old = world().kyma_with("one", marks, "channel: regular\n  modules: [{name: cache}]");
     let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
     assert!(found.differences.iter().all(|one| one.target == Side::ControlPlane), "{:?}", script(&found));
-    check_held(&found, &[(Why::Refused, "", 1)]);
+    check_held(&found, &[(Why::Suspended, "", 1)]);
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "it counts as looked at nowhere");
+    assert_eq!(found.moves[0].runtimes, 0);
+    // So does one that somebody suspended beside what git says, until git takes the label away.
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "one", "channel": "regular", "labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}]}"#;
+    let suspended = World { known: Some(known), ..world().release("1.1.0", "1.1.0") };
+    check_held(&report(&world(), &suspended), &[(Why::Suspended, "", 1)]);
+    check_held(&report(&old, &suspended), &[]);
+    // One that goes is removed all the same.
+    let gone = report(&old, &old.clone().without("kymas/one.yaml"));
+    assert!(script(&gone).iter().any(|line| line.starts_with("skr delete? ConfigMap")), "{:?}", script(&gone));
 }
 
 #[test]

@@ -161,6 +161,18 @@ impl<'a> Comparer<'a> {
         Ok(Differs { action: Action::Conflict, old: Some(old), new: Some(new), conflicts })
     }
 
+    /// An object that another module deletes before it is made anew.
+    pub(super) fn moved(&self, wish: &Wish, live: &Object) -> Differs {
+        let new = overlaid(live.value(), wish.object.value());
+        Differs { action: Action::Recreate, ..self.differs(&stripped(live.value()), &new, Vec::new()) }
+    }
+
+    /// An object that another Manifest brings as well, and has.
+    pub(super) fn brought(&self, wish: &Wish, other: &Object, manifest: &str) -> Differs {
+        let conflicts = vec![Conflict { field: String::new(), manager: manifest.to_owned() }];
+        Differs { action: Action::Conflict, ..self.differs(other.value(), wish.object.value(), conflicts) }
+    }
+
     /// What a report is made of.
     pub(super) fn found(&self, wish: &Wish, differs: &Differs, effect: Effect) -> Found {
         Found {

@@ -99,7 +99,10 @@ pub(super) async fn intend(
             }
             Ok(None) => {}
             Err(error) if concerns_all(&error) => return Err(error),
-            Err(error) => outcome.problem("kcp", &error, comparer),
+            Err(error) => {
+                let place = inputs.definitions.good.get(id).map(|definition| &definition.place);
+                outcome.problem("kcp", place, &error, comparer);
+            }
         }
     }
     outcome.held.extend(inputs.definitions.withheld.iter().map(|withheld| Held {
@@ -316,9 +319,19 @@ async fn refused(
         }
         let wish = wish(definition, &inputs.source);
         match comparer.stranger(&wish, live, &managers(live)).await {
-            Ok(differs) => outcome.found.push(found(comparer, id, &wish, &differs)),
+            Ok(differs) => {
+                outcome.found.push(Found { effect: Effect::Held, ..found(comparer, id, &wish, &differs) });
+                outcome.held.push(Held {
+                    why: Why::Conflict,
+                    module: if id.0 == Kind::Kyma { String::new() } else { id.1.name().to_owned() },
+                    runtimes: id_runtimes(id).into(),
+                    message: comparer.shared.scrub(&held.message),
+                    hint: None,
+                    place: Some(held.place.clone()),
+                });
+            }
             Err(error) if concerns_all(&error) => return Err(error),
-            Err(error) => outcome.problem("kcp", &error, comparer),
+            Err(error) => outcome.problem("kcp", wish.places.first(), &error, comparer),
         }
     }
     Ok(())

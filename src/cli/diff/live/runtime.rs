@@ -22,7 +22,6 @@ use super::{
 use crate::{
     api::{
         Kyma, Manifest,
-        kyma::KymaSpec,
         names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
         shared::CustomResourcePolicy,
     },
@@ -55,10 +54,15 @@ pub(super) struct Site<'a> {
 }
 
 /// What is known of a runtime after it was looked at.
+#[derive(Default)]
 pub(super) struct Looked {
     pub(super) outcome: Outcome,
-    /// The module list that counts.
-    pub(super) spec: KymaSpec,
+    /// In which modules and channels versions are installed.
+    pub(super) installed: Vec<(Key, String)>,
+    /// Whether somebody stopped it, so that nothing was compared.
+    pub(super) suspended: bool,
+    /// Whether nobody could look, since it is only being made.
+    pub(super) unseen: bool,
 }
 
 /// Lists under way in one runtime.
@@ -96,10 +100,16 @@ struct Module {
 /// Compares one runtime. `cluster` is `None` for one that is only being made.
 pub(super) async fn look(site: &Site<'_>, key: &Key, cluster: Option<&Cluster>) -> Result<Looked, Error> {
     let Some(kyma) = site.intent.after.kymas.get(key).or_else(|| site.intent.before.kymas.get(key)) else {
-        return Ok(Looked { outcome: Outcome::default(), spec: KymaSpec::default() });
+        return Ok(Looked::default());
     };
-    if kyma.metadata.deletion_timestamp.is_some() || is_skipped(kyma) {
-        return Ok(Looked { outcome: Outcome::default(), spec: plan::reported(kyma) });
+    if kyma.metadata.deletion_timestamp.is_some() {
+        return Ok(Looked::default());
+    }
+    if is_skipped(kyma) && !site.intent.gone.contains(key) {
+        let place = site.inputs.place(crate::definition::Kind::Kyma, key);
+        let held = Held { runtimes: [key.clone()].into(), place, ..Held::runtime_suspended() };
+        let outcome = Outcome { held: vec![held], ..Outcome::default() };
+        return Ok(Looked { outcome, suspended: true, ..Looked::default() });
     }
     let counterpart = match cluster {
         Some(cluster) => cluster.get(&Kind::namespaced::<Kyma>(), &Key::new(SKR_NAMESPACE, SKR_KYMA)).await?,
@@ -120,14 +130,21 @@ pub(super) async fn look(site: &Site<'_>, key: &Key, cluster: Option<&Cluster>) 
         let plan = RuntimePlan { modules: Vec::new(), ..plan };
         let modules = look.modules(&plan).await?;
         look.compare(Vec::new(), &modules).await?;
-        return Ok(Looked { outcome: look.outcome, spec });
+        return Ok(Looked { outcome: look.outcome, ..Looked::default() });
     }
+    let installed = plan.modules.iter().filter_map(|module| match &module.outcome {
+        ModuleOutcome::Install(installation) => {
+            Some((Key::new(key.namespace(), &module.name), installation.channel.clone()))
+        }
+        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
+    });
+    let installed = installed.collect();
     look.decided_by_runtime(in_runtime.as_ref());
     look.counterpart(counterpart.as_ref(), in_runtime.as_ref());
     let base = look.base(&plan);
     let modules = look.modules(&plan).await?;
     look.compare(base, &modules).await?;
-    Ok(Looked { outcome: look.outcome, spec })
+    Ok(Looked { outcome: look.outcome, installed, ..Looked::default() })
 }
 
 fn is_skipped(kyma: &Kyma) -> bool {
@@ -290,6 +307,8 @@ impl<'a> Look<'a> {
             }
         };
         let manifest = key(&desired);
+        let cause = self.moved(installation, live);
+        let place = cause.clone().or(place);
         let wish = Wish {
             gvk: desired.gvk(),
             object: desired,
@@ -305,12 +324,12 @@ impl<'a> Look<'a> {
                     self.outcome.found.extend(found);
                 }
                 Err(error) if concerns_all(&error) => return Err(error),
-                Err(error) => self.outcome.problem("kcp", &error, &comparer),
+                Err(error) => self.outcome.problem("kcp", wish.places.first(), &error, &comparer),
             },
             None => self.outcome.found.push(comparer.found(&wish, &comparer.created(&wish), Effect::Applies)),
         }
         let (owned, has_resource) = recorded(live);
-        let wishes = self.objects(installation, &manifest, live);
+        let wishes = self.objects(installation, &manifest, live, cause.as_ref());
         let creates = installation.policy == CustomResourcePolicy::CreateAndDelete && !has_resource;
         let resource =
             installation.default_resource.clone().filter(|_| creates).and_then(|value| Object::new(value).ok());
@@ -323,12 +342,23 @@ impl<'a> Look<'a> {
         }))
     }
 
+    /// The line that gives the channel another version than the one that is installed.
+    fn moved(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
+        let before = live?.value().pointer("/spec/version").and_then(Value::as_str);
+        let release = Key::new(self.key.namespace(), &installation.module);
+        let was = self.site.intent.before.releases.get(&release)?.spec.channels.iter();
+        let was = was.filter(|entry| entry.channel == installation.channel).map(|entry| entry.version.as_str()).next();
+        let moves = before != Some(installation.version.as_str()) && was != Some(installation.version.as_str());
+        self.site.inputs.channel_place(&release, &installation.channel).filter(|_| moves)
+    }
+
     /// The objects of a module; `None` if they are not known here.
     fn objects(
         &mut self,
         installation: &Installation,
         manifest: &Key,
         live: Option<&Object>,
+        cause: Option<&Place>,
     ) -> Option<Vec<(Wish, bool)>> {
         let InstallSource::Git { source, path, tree } = &installation.source;
         let inputs = self.site.inputs;
@@ -357,7 +387,7 @@ impl<'a> Look<'a> {
             let wish = Wish {
                 gvk: one.gvk.clone(),
                 object: one.object(manifest),
-                places: place.into_iter().collect(),
+                places: cause.cloned().into_iter().chain(place).collect(),
                 maker: None,
             };
             (wish, one.adopt)
@@ -392,7 +422,6 @@ impl<'a> Look<'a> {
         self.prune_catalog(&live, &desired);
         for module in modules {
             self.resource(module).await?;
-            self.prune(module, &live, &desired);
         }
         let wishes = base.into_iter().map(|wish| (wish, Whose::Platform));
         let of_module = modules.iter().flat_map(|module| {
@@ -405,58 +434,108 @@ impl<'a> Look<'a> {
         });
         let wishes: Vec<(Wish, Whose)> = wishes.chain(of_module).collect();
         let strangers = self.look_up(&wishes, &live).await?;
+        let blocked = self.sort_out(wishes, modules, (&live, &strangers));
+        for module in modules {
+            self.prune(module, &live, &desired, blocked.modules.contains(&module.manifest));
+        }
         let comparer = self.skr();
-        let (live, strangers, this) = (&live, &strangers, &*self);
-        let results: Vec<_> = stream::iter(wishes)
-            .map(|(wish, whose)| {
-                let comparer = &comparer;
-                async move {
-                    let id = wish.object.id();
-                    let found = live.get(&id).or_else(|| strangers.get(&id));
-                    let result = this.one(comparer, &wish, &whose, found).await;
-                    (id, result)
-                }
-            })
+        let results: Vec<_> = stream::iter(&blocked.standing)
+            .map(|(wish, standing)| async { one(&comparer, wish, standing).await })
             .buffered(OBJECTS_AT_ONCE)
             .collect()
             .await;
-        for (_, result) in results {
+        for ((wish, _), result) in blocked.standing.iter().zip(results) {
             match result {
                 Ok(found) => self.outcome.found.extend(found),
                 Err(error) if concerns_all(&error) => return Err(error),
-                Err(error) => self.outcome.problem(&format!("skr/{}", self.key), &error, &comparer),
+                Err(error) => {
+                    self.outcome.problem(&format!("skr/{}", self.key), wish.places.first(), &error, &comparer);
+                }
             }
         }
         Ok(())
     }
 
-    async fn one(
-        &self,
-        comparer: &Comparer<'_>,
-        wish: &Wish,
-        whose: &Whose,
-        live: Option<&Object>,
-    ) -> Result<Option<Found>, Error> {
-        let Some(live) = live else {
-            return Ok(Some(comparer.found(wish, &comparer.created(wish), Effect::Applies)));
+    /// How each desired object stands, and which modules have one that is somebody else's, which is said here.
+    fn sort_out<'l>(
+        &mut self,
+        wishes: Vec<(Wish, Whose)>,
+        modules: &[Module],
+        (live, strangers): (&'l BTreeMap<ObjectId, Object>, &'l BTreeMap<ObjectId, Object>),
+    ) -> SortedOut<'l> {
+        let mut sorted = SortedOut::default();
+        let mut first: BTreeMap<ObjectId, (Key, Object)> = BTreeMap::new();
+        for (wish, whose) in wishes {
+            let id = wish.object.id();
+            let object = live.get(&id).or_else(|| strangers.get(&id));
+            let standing = match (&whose, object) {
+                (Whose::Platform | Whose::Ours, Some(object)) => Standing::There(object),
+                (Whose::Platform | Whose::Ours, None) => Standing::Absent,
+                (Whose::Manifest(manifest), Some(object)) => self.standing(manifest, modules, object),
+                // Of two Manifests that bring one object, the first has it.
+                (Whose::Manifest(_), None) => match first.get(&id) {
+                    Some((other, object)) => Standing::Brought(object.clone(), format!("Manifest {}", other.name())),
+                    None => Standing::Absent,
+                },
+            };
+            if let Whose::Manifest(manifest) = whose {
+                if let Some(managers) = standing.strangers() {
+                    self.hold(modules, &manifest, &wish, &managers);
+                    sorted.modules.insert(manifest);
+                } else {
+                    first.entry(id).or_insert_with(|| (manifest, wish.object.clone()));
+                }
+            }
+            sorted.standing.push((wish, standing));
+        }
+        sorted
+    }
+
+    /// How an object stands that nobody recorded for this Manifest.
+    fn standing<'l>(&self, manifest: &Key, modules: &[Module], object: &'l Object) -> Standing<'l> {
+        let Some(managers) = self.stranger(manifest, object) else { return Standing::There(object) };
+        let id = object.id();
+        // Another module that does not want it any more deletes it first.
+        let owner = object.annotation(annotation::OWNED_BY).and_then(|owner| owner.parse::<Key>().ok());
+        let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
+        match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
+            Some(giver) if giver.verdict(&id, object, true) == Some(Verdict::Delete) => Standing::Moves(object),
+            _ => Standing::Stranger(object, managers),
+        }
+    }
+
+    /// Says that a module has an object that is somebody else's.
+    fn hold(&mut self, modules: &[Module], manifest: &Key, wish: &Wish, managers: &[String]) {
+        let module = modules.iter().find(|module| module.manifest == *manifest);
+        let whose = match managers {
+            [] => "it has no field manager".to_owned(),
+            managers => format!("it is {}", managers.join(", ")),
         };
-        let stranger = match whose {
-            Whose::Platform | Whose::Ours => None,
-            Whose::Manifest(manifest) => self.stranger(manifest, live),
-        };
-        let differs = match stranger {
-            Some(managers) => Some(Arc::new(comparer.stranger(wish, live, &managers).await?)),
-            None => comparer.existing(wish, live).await?,
-        };
-        Ok(differs.map(|differs| comparer.found(wish, &differs, Effect::Applies)))
+        self.outcome.held.push(Held {
+            why: Why::Conflict,
+            module: module.map(|module| module.name.clone()).unwrap_or_default(),
+            runtimes: [self.key.clone()].into(),
+            message: self.site.shared.scrub(&format!(
+                "{} exists and is not ours: {whose}'s; it is not sent, and nothing of the module is pruned meanwhile",
+                wish.object.id()
+            )),
+            hint: Some(format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)),
+            place: wish.places.first().cloned(),
+        });
     }
 
     /// The managers of an object that is not this Manifest's; `None` if it is.
     fn stranger(&self, manifest: &Key, live: &Object) -> Option<Vec<String>> {
+        let owner = live.annotation(annotation::OWNED_BY);
         if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
-            return Some(managers(live).to_vec());
+            let managers = managers(live);
+            // It lost its mark by our own hand, when its module was handed to the user, who now hands it back.
+            let was_unmanaged = live.label(label::MANAGED_BY).is_none()
+                && owner == Some(manifest.to_string().as_str())
+                && managers.iter().any(|manager| manager == FIELD_MANAGER);
+            return (!was_unmanaged).then(|| managers.to_vec());
         }
-        let owner = live.annotation(annotation::OWNED_BY)?;
+        let owner = owner?;
         let other = (owner != manifest.to_string()).then(|| owner.parse::<Key>().ok()).flatten()?;
         self.site.world.manifests.contains_key(&other).then(|| vec![format!("Manifest {}", other.name())])
     }
@@ -512,24 +591,19 @@ impl<'a> Look<'a> {
     }
 
     /// What a module no longer has, by the rules of the daemon.
-    fn prune(&mut self, module: &Module, live: &BTreeMap<ObjectId, Object>, desired: &BTreeSet<ObjectId>) {
-        let wanted = match &module.wishes {
-            Some(wishes) => {
-                let ids = wishes.iter().map(|(wish, _)| (wish.object.id(), Arc::clone(&wish.gvk.version)));
-                Desired::complete(ids.collect())
-            }
-            None => Desired::nothing(),
-        };
+    fn prune(
+        &mut self,
+        module: &Module,
+        live: &BTreeMap<ObjectId, Object>,
+        desired: &BTreeSet<ObjectId>,
+        is_blocked: bool,
+    ) {
         let comparer = self.skr();
-        for prune in Changes::between(&wanted, &module.owned).prune {
+        let effect = if is_blocked { Effect::Held } else { Effect::Applies };
+        for prune in module.changes().prune {
             let Some(object) = live.get(&prune.id).filter(|_| !desired.contains(&prune.id)) else { continue };
-            let seen = Live {
-                marked: self.stranger(&module.manifest, object).is_none(),
-                deleting: object.value().pointer("/metadata/deletionTimestamp").is_some(),
-                prune: prune_annotation(object.value()),
-            };
-            match prune.verdict(Some(&seen)) {
-                Verdict::Delete => self.outcome.found.push(comparer.found_gone(object, Effect::Applies)),
+            match prune.verdict(Some(&seen(object, self.stranger(&module.manifest, object).is_none()))) {
+                Verdict::Delete => self.outcome.found.push(comparer.found_gone(object, effect)),
                 verdict @ (Verdict::Disabled | Verdict::Guarded) => {
                     let reason = match verdict {
                         Verdict::Disabled => "it is annotated `tidegate.dev/prune: disabled`",
@@ -569,6 +643,85 @@ impl<'a> Look<'a> {
                 self.outcome.found.push(comparer.found_gone(object, Effect::Applies));
             }
         }
+    }
+}
+
+/// Compares one object.
+async fn one(comparer: &Comparer<'_>, wish: &Wish, standing: &Standing<'_>) -> Result<Option<Found>, Error> {
+    let (differs, effect) = match standing {
+        Standing::Absent => (Some(Arc::new(comparer.created(wish))), Effect::Applies),
+        Standing::There(live) => (comparer.existing(wish, live).await?, Effect::Applies),
+        Standing::Moves(live) => (Some(Arc::new(comparer.moved(wish, live))), Effect::Applies),
+        Standing::Stranger(live, managers) => {
+            (Some(Arc::new(comparer.stranger(wish, live, managers).await?)), Effect::Held)
+        }
+        Standing::Brought(other, manifest) => (Some(Arc::new(comparer.brought(wish, other, manifest))), Effect::Held),
+    };
+    Ok(differs.map(|differs| comparer.found(wish, &differs, effect)))
+}
+
+/// What a live object says to whoever wants to prune it.
+fn seen(object: &Object, marked: bool) -> Live<'_> {
+    Live {
+        marked,
+        deleting: object.value().pointer("/metadata/deletionTimestamp").is_some(),
+        prune: prune_annotation(object.value()),
+    }
+}
+
+/// How desired objects stand.
+#[derive(Default)]
+struct SortedOut<'l> {
+    standing: Vec<(Wish, Standing<'l>)>,
+    /// Manifests with an object that is somebody else's.
+    modules: BTreeSet<Key>,
+}
+
+/// How a desired object stands.
+enum Standing<'l> {
+    Absent,
+    /// It is ours, or may be taken.
+    There(&'l Object),
+    /// Another module of the runtime deletes it first.
+    Moves(&'l Object),
+    /// It is somebody else's: its managers, or its Manifest.
+    Stranger(&'l Object, Vec<String>),
+    /// It is absent, and a Manifest that comes before brings it as well.
+    Brought(Object, String),
+}
+
+impl Standing<'_> {
+    /// Whose it is, if it is in conflict.
+    fn strangers(&self) -> Option<Vec<String>> {
+        match self {
+            Standing::Absent | Standing::There(_) | Standing::Moves(_) => None,
+            Standing::Stranger(_, managers) => Some(managers.clone()),
+            Standing::Brought(_, manifest) => Some(vec![manifest.clone()]),
+        }
+    }
+}
+
+impl Module {
+    /// What of that which is recorded goes.
+    fn changes(&self) -> Changes {
+        let wanted = match &self.wishes {
+            Some(wishes) => {
+                let ids = wishes.iter().map(|(wish, _)| (wish.object.id(), Arc::clone(&wish.gvk.version)));
+                Desired::complete(ids.collect())
+            }
+            None => Desired::nothing(),
+        };
+        Changes::between(&wanted, &self.owned)
+    }
+
+    fn wants(&self, id: &ObjectId) -> bool {
+        self.wishes.iter().flatten().any(|(wish, _)| wish.object.id() == *id)
+    }
+
+    /// What becomes of a recorded object.
+    fn verdict(&self, id: &ObjectId, object: &Object, marked: bool) -> Option<Verdict> {
+        let prune = self.changes().prune.into_iter().find(|prune| prune.id == *id)?;
+        Some(prune.verdict(Some(&seen(object, marked))))
     }
 }
 

@@ -108,6 +108,12 @@ impl World {
         })
     }
 
+    /// Whether a GitSource is suspended.
+    pub(super) fn is_suspended(&self, source: &landscape::SourceName) -> bool {
+        let own = self.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
+        own.is_some_and(|own| own.spec.suspend)
+    }
+
     /// The Gateways that a Watcher selects.
     pub(super) fn gateways(&self, watcher: &Watcher) -> Result<watch::Gateways, watch::Error> {
         let matched =
