@@ -6,6 +6,7 @@
 //!
 //! Nothing here reads a cluster or a repository, and nothing here decides what is desired: `plan` and `render` do.
 
+pub mod clean;
 pub mod compare;
 mod escape;
 pub mod gather;

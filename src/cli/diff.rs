@@ -189,7 +189,13 @@ async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) ->
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let (snapshot, below) = (loaded.snapshot.clone(), loaded.below.clone());
-    let given = live::Given { loaded, library, diagnostics, masker: Masker::new(mask) };
+    let given = live::Given {
+        loaded,
+        library,
+        diagnostics,
+        masker: Masker::new(mask),
+        numbers: arguments.mask_key_file.is_none(),
+    };
     let (mut report, labels) = live::compare(&arguments.clusters, given, &progress).await?;
     rules.judge(&mut report, &labels);
     drop(progress);

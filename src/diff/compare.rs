@@ -36,7 +36,8 @@ use self::{
     overlap::Overlaps,
 };
 use super::{
-    mask::MaskKey,
+    clean,
+    mask::{MaskKey, Masker},
     model::{Effect, Held, Move, Report, Runtimes, Side, Subject},
     policy::Labels,
 };
@@ -276,13 +277,16 @@ impl<'a> Comparison<'a> {
             Some(TargetName::Kcp) => Some(Side::ControlPlane),
             Some(TargetName::Runtime(_)) | None => None,
         };
-        let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, self.request);
+        let mut masker = Masker::new(self.request.mask.clone());
+        clean::meet(&mut masker, &[self.request.from.definitions, self.request.to.definitions]);
+        self.keys.iter().for_each(|key| masker.is_name(key.name()));
+        let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, &mut masker, self.request);
         let (touched, variants) = count(self.keys.len(), found.iter().map(|(_, runtimes)| runtimes.as_slice()));
         let (total, compared) = (self.total, self.keys.len() - seen.suspended);
         let moves = self.moves(&seen);
         let differences: Vec<_> = found.into_iter().map(|(difference, _)| difference).collect();
         let unknown = unknown::all(&self, &seen, &differences, &shown);
-        Report {
+        let mut report = Report {
             subject,
             runtimes: Runtimes { total, touched, variants, compared },
             moves,
@@ -293,7 +297,9 @@ impl<'a> Comparison<'a> {
             checked: Vec::new(),
             findings: Vec::new(),
             differences,
-        }
+        };
+        clean::clean(&mut report, &masker, self.request.numbers);
+        report
     }
 
     /// What stands in the control plane whatever the runtimes are: definitions and VirtualServices. Returns the latter.

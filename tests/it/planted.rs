@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use tidegate::testbed::Repository;
 
+use crate::harness;
+
 /// What stands in the repository; each value names its place.
 const PLANTED: &[&str] = &[
     "hunter2-string-data-old",
@@ -30,24 +32,11 @@ const PLANTED: &[&str] = &[
 const OBJECTS: &str = "modules/cache/1.1.0/objects";
 const TEMPLATE: &str = "modules/cache/1.1.0/module-template.yaml";
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
-}
-
 /// The example with Secrets in it, committed, and other values on top of that.
 fn repository() -> (tempfile::TempDir, Repository) {
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::init(&folder.path().join("repo")).unwrap();
-    copy(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/landscape")), repository.path());
+    harness::copy(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/landscape")), repository.path());
     let template = repository.read(TEMPLATE).unwrap();
     let start = template.find("  data:\n").unwrap();
     repository.write(TEMPLATE, &format!("{}{}", &template[..start], default_resource("old"))).unwrap();
@@ -74,6 +63,13 @@ fn default_resource(age: &str) -> String {
     )
 }
 
+/// A Secret in JSON.
+const SECRET: &str = r#"{"kind":"Secret","metadata":{"name":"x"},"stringData":{"password":"VALUE"}}"#;
+
+fn base64_of(text: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
 /// Secrets whose values are different in each age, and an object that holds one in an annotation.
 fn secrets(repository: &Repository, age: &str) {
     let write = |name: &str, text: &str| repository.write(&format!("{OBJECTS}/{name}.yaml"), text).unwrap();
@@ -82,6 +78,28 @@ fn secrets(repository: &Repository, age: &str) {
     write("encoded", &secret("encoded", &encoded).replace("stringData", "data"));
     let applied = format!(
         r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"x"}},"stringData":{{"password":"hunter2-last-applied-{age}"}}}}"#
+    );
+    // What repeats a value is not left in clear, in whatever form.
+    let value = format!("hunter2-string-data-{age}");
+    let plain = secret("plain", &value).replace(
+        "metadata:\n",
+        &format!(
+            "metadata:\n  annotations:\n    note: a copy of {value}\n    login: {}\n",
+            base64_of(&format!("a:{value}"))
+        ),
+    );
+    write("plain", &plain);
+    let applied_by = format!("base: &b {{stringData: {{k: {value}}}}}\nmade:\n  kind:\n    !!str Secret\n  <<: *b\n");
+    write(
+        "copies",
+        &format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: copies, namespace: kyma-system}}\ndata:\n  copy: {value}\n  \
+             encoded: {}\n  {value}: a key\n  quoted: {}\n  made: {}\nbinaryData:\n  made: {}\n",
+            base64_of(&value),
+            serde_json::Value::from(serde_json::Value::from(SECRET.replace("VALUE", &value)).to_string()),
+            serde_json::Value::from(applied_by),
+            base64_of(&SECRET.replace("VALUE", &value)),
+        ),
     );
     write(
         "annotated",
@@ -254,6 +272,7 @@ fn no_error_of_a_template_quotes_a_secret() {
         "{{ resource.stringData.password|int }}",
         "{{ resource.stringData.password.absent.more }}",
         "{{ resource.stringData.password }}: [",
+        "{% include resource.stringData.password %}",
     ];
     let (folder, repository) = repository();
     let source = repository.read(".tidegate/dev.yaml").unwrap() + "  templates: templates\n";
@@ -278,6 +297,31 @@ fn no_error_of_a_template_quotes_a_secret() {
         );
         repository.remove(&format!("templates/{file}")).unwrap();
     }
+}
+
+/// A template may put a value where it does not belong.
+#[test]
+fn no_template_carries_a_secret_into_the_open() {
+    let (folder, repository) = repository();
+    let source = repository.read(".tidegate/dev.yaml").unwrap() + "  templates: templates\n";
+    let path = folder.path().join("source.yaml");
+    fs::write(&path, source).unwrap();
+    let text = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\nmetadata:\n  annotations:\n    \
+        example.org/a: {{ resource.stringData.password|tojson }}\n    \
+        example.org/b: {{ resource.stringData.password|upper|tojson }}\n\
+        spec: {install: {{ install|tojson }}, version: {{ module.version|tojson }}}\n";
+    repository.write("templates/kcp/manifest.yaml", text).unwrap();
+    let all = outputs(&repository, "diff", &["--source-file", path.to_str().unwrap()]);
+    for (format, text) in &all {
+        nothing_leaks(text, format);
+        assert!(!text.contains("HUNTER2"), "{format}: {text}");
+    }
+    assert!(all["json"].contains("example.org/b"), "{}", all["json"]);
+    assert_eq!(
+        outputs(&repository, "diff", &["--source-file", path.to_str().unwrap()]),
+        all,
+        "two runs print the same"
+    );
 }
 
 #[test]

@@ -31,9 +31,9 @@ use crate::{
     definition::{self, Definitions, Kind},
     diagnostic::{Diagnostic, Diagnostics, Place},
     diff::{
+        clean,
         compare::Lines,
         gather::{Found, Gatherer},
-        hunk::hunks,
         mask::Masker,
         model::{Effect, Held, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
         policy::Labels,
@@ -87,6 +87,8 @@ pub(super) struct Given {
     /// What is wrong with its templates.
     pub(super) diagnostics: Diagnostics,
     pub(super) masker: Masker,
+    /// Whether digests become numbers, since the key is another one in every run.
+    pub(super) numbers: bool,
 }
 
 /// What everything is compared with.
@@ -105,6 +107,8 @@ struct Inputs {
     invalid: bool,
     /// Whether the GitSource that was given as a file is suspended.
     suspended: bool,
+    /// Whether digests become numbers, since the key is another one in every run.
+    numbers: bool,
 }
 
 /// What was found in one cluster.
@@ -150,7 +154,9 @@ pub(super) async fn compare(
         Ok(world) => world,
         Err(error) => return Ok((unreachable(subject, &shared, &error), Labels::default())),
     };
-    let (inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &world);
+    let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &world);
+    inputs.numbers = given.numbers;
+    shared.meet(&inputs.definitions);
     subject.files = inputs.definitions.files;
     let mut outcome = Outcome { partial: !inputs.whole, ..Outcome::default() };
     let comparer = Comparer::new(&shared, &kcp, Side::ControlPlane, Arc::default(), Vec::new());
@@ -205,6 +211,7 @@ fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &
         commit,
         policy: loaded.policy,
         suspended: loaded.suspended,
+        numbers: false,
         whole: loaded.part.is_none(),
     };
     (inputs, diagnostics)
@@ -393,7 +400,6 @@ impl Summing {
             if self.suspended {
                 difference.effect = Effect::Held;
             }
-            difference.hunks = hunks(difference.old.as_deref(), difference.new.as_deref());
         }
         let mut unknown = together(unknown);
         if matches!(site.world.trusted, Trusted::NotKnown) {
@@ -415,6 +421,15 @@ impl Summing {
             ..Report::default()
         };
         report.count_runtimes();
+        let mut masker = site.shared.met();
+        for key in site.intent.runtimes() {
+            masker.is_name(key.name());
+        }
+        for difference in &report.differences {
+            masker.is_name(&difference.id.namespace);
+            masker.is_name(&difference.id.name);
+        }
+        clean::clean(&mut report, &masker, site.inputs.numbers);
         report
     }
 }

@@ -16,8 +16,7 @@ use super::{
 use crate::{
     diagnostic::Place,
     diff::{
-        hunk,
-        mask::{MaskKey, Numbers, masked},
+        mask::Masker,
         model::{Action, Conflict, Difference, Effect, Side},
     },
     name::Key,
@@ -146,15 +145,13 @@ impl Found {
         known.places.extend(entry.places);
     }
 
-    /// Masks, sorts and words them, those of one side or all. `keys` are the runtimes.
-    ///
-    /// Digests of secret values are numbers afterwards, if so asked: equal values still look equal, and two runs print
-    /// the same.
+    /// Masks and sorts them, those of one side or all. `keys` are the runtimes. Their hunks are not made here.
     pub(super) fn into_differences(
         self,
         keys: &[Key],
         side: Option<Side>,
-        Request { mask, numbers: are_numbers, suspended, .. }: Request<'_>,
+        masker: &mut Masker,
+        Request { suspended, .. }: Request<'_>,
     ) -> Vec<(Difference, Vec<Runtime>)> {
         let mut names: HashMap<Vec<Runtime>, Arc<[Key]>> = HashMap::new();
         let mut differences: Vec<(Digest, Difference, Vec<Runtime>)> = self
@@ -164,7 +161,7 @@ impl Found {
             .filter_map(|(alike, entry)| {
                 let (digest, side) = (alike.digest, alike.side);
                 let effect = if suspended { Effect::Held } else { alike.effect };
-                let (difference, runtimes) = entry.difference(side, effect, mask, |runtimes| {
+                let (difference, runtimes) = entry.difference(side, effect, masker, |runtimes| {
                     let known = names.entry(runtimes.to_vec());
                     let name = |index: &Runtime| keys.get(*index as usize).cloned();
                     Arc::clone(known.or_insert_with(|| runtimes.iter().filter_map(name).collect()))
@@ -176,17 +173,7 @@ impl Found {
             let rest = |difference: &Difference| (difference.places.clone(), difference.effect);
             a.order().cmp(&b.order()).then_with(|| rest(a).cmp(&rest(b))).then_with(|| a_digest.cmp(b_digest))
         });
-        let mut numbers = Numbers::default();
-        differences
-            .into_iter()
-            .map(|(_, mut difference, runtimes)| {
-                for value in [&mut difference.old, &mut difference.new].into_iter().flatten().filter(|_| are_numbers) {
-                    numbers.put(Arc::make_mut(value));
-                }
-                difference.hunks = hunk::hunks(difference.old.as_deref(), difference.new.as_deref());
-                (difference, runtimes)
-            })
-            .collect()
+        differences.into_iter().map(|(_, difference, runtimes)| (difference, runtimes)).collect()
     }
 }
 
@@ -198,7 +185,7 @@ impl Entry {
         mut self,
         target: Side,
         effect: Effect,
-        mask: &MaskKey,
+        masker: &mut Masker,
         names: impl FnOnce(&[Runtime]) -> Arc<[Key]>,
     ) -> Option<(Difference, Vec<Runtime>)> {
         self.runtimes.sort_unstable();
@@ -209,8 +196,10 @@ impl Entry {
         self.places.truncate(PLACES_MAX);
         let shown = self.new.as_ref().or(self.old.as_ref())?;
         let (id, gvk): (ObjectId, Gvk) = (shown.id(), shown.gvk());
-        let value = |object: Option<Object>| -> Option<Arc<Value>> {
-            object.map(|object| Arc::new(masked(object.value(), mask)))
+        let mut value = |object: Option<Object>| -> Option<Arc<Value>> {
+            let mut value = object?.into_value();
+            masker.mask(&mut value);
+            Some(Arc::new(value))
         };
         let (old, new) = (value(self.old), value(self.new));
         if old == new {

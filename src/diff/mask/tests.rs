@@ -1,3 +1,7 @@
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD},
+};
 use serde_json::json;
 
 use super::*;
@@ -135,7 +139,9 @@ fn texts_of_others_are_scrubbed_of_what_was_met() {
 
 #[test]
 fn words_that_name_a_secret_outside_of_a_mapping_are_one_value() {
-    for text in ["see kind:Secret", "export X='{\"kind\":\"Secret\"}'", "kind:Secret/name:foo"] {
+    // Too short to hold a value.
+    assert_eq!(masked(&json!({"a": "see kind:Secret"}), &key())["a"], "see kind:Secret");
+    for text in ["an object such as kind:Secret/name:foo", "export X='{\"kind\":\"Secret\"}'"] {
         let masked = masked(&json!({"data": {"a": text}}), &key());
         assert_eq!(masked["data"]["a"], key().mask(text.as_bytes()), "{text}");
     }
@@ -147,4 +153,78 @@ fn what_is_masked_twice_looks_as_what_is_masked_once() {
         json!({"apiVersion": "v1", "kind": "Secret", "data": {"one": "aHVudGVyMg=="}, "stringData": {"two": "x"}});
     let once = masked(&secret, &key());
     assert_eq!(masked(&once, &key()), once);
+}
+
+/// Every way in which YAML, JSON and base64 can say it.
+#[test]
+fn no_spelling_hides_a_secret() {
+    let json = r#"{"kind":"Secret","stringData":{"k":"hunter2-a-long-one"}}"#;
+    let quoted = Value::from(json).to_string();
+    let texts = [
+        "kind:\n  Secret\nstringData:\n  k: hunter2-a-long-one\n".to_owned(),
+        "kind: !!str Secret\nstringData:\n  k: hunter2-a-long-one\n".to_owned(),
+        "kind: &k Secret\nstringData:\n  k: hunter2-a-long-one\n".to_owned(),
+        "kind: >-\n  Secret\nstringData:\n  k: hunter2-a-long-one\n".to_owned(),
+        "\"kind\": \"Sec\\x72et\"\nstringData:\n  k: hunter2-a-long-one\n".to_owned(),
+        "\"k\\u0069nd\": \"\\u0053ecret\"\nstringData:\n  k: hunter2-a-long-one\n".to_owned(),
+        "{\"k\\u0069nd\": \"\\u0053ecret\", \"stringData\": {\"k\": \"hunter2-a-long-one\"}}".to_owned(),
+        "base: &b\n  stringData: {k: hunter2-a-long-one}\nmade:\n  kind: Secret\n  <<: *b\n".to_owned(),
+        "values: &v {k: hunter2-a-long-one}\nkind: Secret\nstringData: *v\n".to_owned(),
+        quoted.clone(),
+        Value::from(quoted.as_str()).to_string(),
+        STANDARD.encode(json),
+        STANDARD.encode(STANDARD.encode("kind: Secret\nstringData:\n  k: hunter2-a-long-one\n")),
+        // What cannot be read.
+        "kubectl apply -f - <<E\nkind:\n  Secret\nstringData: {k: hunter2-a-long-one\nE".to_owned(),
+        "apply: \"\"\"\nkind: 'Sec\\x72et' \"hunter2-a-long-one".to_owned(),
+        "a: b: c\nkind: !!str Secret\nk: hunter2-a-long-one".to_owned(),
+    ];
+    for text in texts {
+        let value = json!({"kind": "ConfigMap", "data": {"a": text}});
+        let printed = masked(&value, &key()).to_string();
+        let all = [
+            "hunter2".to_owned(),
+            STANDARD_NO_PAD.encode("hunter2-a-long-one"),
+            STANDARD_NO_PAD.encode(json),
+            STANDARD_NO_PAD.encode("stringData"),
+        ];
+        for clear in all {
+            assert!(!printed.contains(&clear), "{clear} in {printed}\nof {text}");
+        }
+        assert!(super::find::may_hold(&value), "{text}");
+    }
+    // However deep, it ends.
+    let deep = (0..20).fold(json.to_owned(), |text, _| Value::from(text).to_string());
+    let short = (0..8).fold(json.to_owned(), |text, _| STANDARD.encode(text));
+    for text in [&deep[..deep.len().min(100_000)], &short] {
+        masked(&json!({"a": text}), &key());
+    }
+}
+
+#[test]
+fn copies_of_values_are_scrubbed_from_objects_and_names_are_not() {
+    let mut masker = Masker::new(key());
+    masker.meet(&json!({"kind": "Secret", "stringData": {
+        "password": "correct horse", "namespace": "kyma-system", "short": "admin", "user": "Some-User"}}));
+    masker.is_name("kyma-system");
+    let copies = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "correct horse", "namespace": "kyma-system", "annotations": {"note": "a copy of correct horse"}},
+        "data": {"copy": "correct horse", "encoded": STANDARD.encode("correct horse"),
+            "login": STANDARD.encode("admin:correct horse"), "loud": "CORRECT HORSE", "correct horse": "as a key",
+            "user": "some-user and SOME-USER", "role": "admin", "where": "in kyma-system"}});
+    let mut scrubbed = copies.clone();
+    masker.scrub_object(&mut scrubbed);
+    let text = scrubbed["data"].to_string() + &scrubbed["metadata"]["annotations"].to_string();
+    for clear in ["correct", "CORRECT", "some-user", "SOME-USER", "Y29ycmVjdCBob3Jz"] {
+        assert!(!text.contains(clear), "{clear} in {text}");
+    }
+    assert!(!text.contains(&STANDARD.encode("admin:correct horse")[8..20]), "{text}");
+    assert_eq!(scrubbed["data"]["copy"], key().mask(b"correct horse"));
+    assert_eq!(scrubbed["data"]["role"], "admin", "too short to be told from any word");
+    assert_eq!(scrubbed["data"]["where"], "in kyma-system");
+    assert_eq!(scrubbed["metadata"]["name"], "correct horse", "what identifies an object stays");
+    // Numbers stand for digests in keys as well.
+    let mut numbers = Numbers::default();
+    numbers.put(&mut scrubbed);
+    assert!(scrubbed["data"].get("(masked: Secret 1)").is_some(), "{scrubbed}");
 }

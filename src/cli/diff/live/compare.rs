@@ -18,8 +18,10 @@ use crate::{
     api::names::{FIELD_MANAGER, annotation},
     changes::covers,
     cluster::{Cluster, ClusterName, DryRun, Error, FieldConflict, OnConflict},
+    definition::Definitions,
     diagnostic::Place,
     diff::{
+        clean,
         gather::{Found, Names},
         live::{drops, overlaid, secret_after, stripped},
         mask::Masker,
@@ -78,6 +80,17 @@ impl Shared {
     /// A text that somebody else wrote, without any value that was met.
     pub(super) fn scrub(&self, text: &str) -> String {
         self.masker.lock().unwrap_or_else(PoisonError::into_inner).scrub(text)
+    }
+
+    /// Meets the Secrets of the revision.
+    pub(super) fn meet(&self, definitions: &Definitions) {
+        let mut masker = self.masker.lock().unwrap_or_else(PoisonError::into_inner);
+        clean::meet(&mut masker, &[definitions]);
+    }
+
+    /// All that was met.
+    pub(super) fn met(&self) -> Masker {
+        self.masker.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn mask(&self, value: &mut Value) -> bool {
