@@ -81,7 +81,9 @@ impl Access {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
             Some(path) => {
+                // What it says of itself has its cause in it already.
                 let kubeconfig = Kubeconfig::read_from(path)
+                    .map_err(|error| anyhow::anyhow!("{error}"))
                     .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
                 kube::Config::from_custom_kubeconfig(kubeconfig, &options).await
             }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     definition,
     diagnostic::{Diagnostic, Diagnostics, Severity},
-    diff::{github, gitlab, junit, model::Report, sarif},
+    diff::{github, gitlab, json, junit, model::Report, sarif},
     snapshot::{is_below, is_definition_name},
 };
 
@@ -91,7 +91,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         sink.write(&mut |out| {
             let text = match sink.format {
                 Output::Text => return report::write_text(out, &report.diagnostics, &mut excerpts, files),
-                Output::Json => format!("{:#}\n", report::to_json(&report.diagnostics)),
+                Output::Json => json::for_stream(&report::to_json(&report.diagnostics)),
                 Output::Sarif => sarif::sarif(&report, &loaded.below),
                 Output::Github => github::github(&report, &loaded.below),
                 Output::Gitlab => gitlab::gitlab(&report, &loaded.below),

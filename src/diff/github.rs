@@ -38,7 +38,7 @@ pub fn github(report: &Report, below: &str) -> String {
 fn command(name: &str, remark: &Remark) -> String {
     let mut properties: Vec<(&str, String)> = Vec::new();
     if let Some(place) = &remark.place {
-        properties.push(("file", escape::property(&place.path)));
+        properties.push(("file", escape::property(&escape::line(&place.path))));
         // A file as a whole is shown at its first line.
         properties.push(("line", place.line.max(1).to_string()));
         if place.column > 0 {

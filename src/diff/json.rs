@@ -364,6 +364,11 @@ pub fn json(report: &Report) -> String {
     escape::json(&root)
 }
 
+/// Any JSON for a stream that somebody may look at: nothing in it steers a terminal or a runner.
+pub fn for_stream(value: &Value) -> String {
+    escape::json(value)
+}
+
 /// The schema of what [`json`] gives, as it is published.
 pub fn schema() -> Value {
     let schema = schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator();

@@ -131,7 +131,7 @@ pub fn read_work_tree_after(
     let broken = |what: &str| Error::Repository { path: place.root.clone(), what: what.to_owned() };
     let repository = Repository::open(&place.root).map_err(|_| broken("it was there a moment ago"))?;
     if repository.is_bare() {
-        return Err(broken("it is bare and has no work tree; name a revision with --rev"));
+        return Err(broken("it is bare and has no work tree; name a revision: `--rev`, or `--to` of `tidegate diff`"));
     }
     work_tree::read_repository(&repository, &place.root, previous, filter, limits)
 }

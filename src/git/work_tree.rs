@@ -130,7 +130,7 @@ impl<'r> Index<'r> {
         for entry in index.iter() {
             let flags = git2::IndexEntryExtendedFlag::from_bits_truncate(entry.flags_extended);
             if flags.is_skip_worktree() {
-                return Err(broken("its checkout is sparse; name a revision with --rev"));
+                return Err(broken("its checkout is sparse; name a revision: `--rev`, or `--to` of `tidegate diff`"));
             }
             entries.insert(entry.path.clone(), entry);
         }
