@@ -52,7 +52,7 @@ use crate::{
 /// 3 comes first, then 5, 4 and 1.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A repository, or a folder or file in it.
+    /// A repository, or a folder or file in it; all of the repository is compared, whatever is named in it.
     #[arg(value_name = "PATH", default_value = ".")]
     path: PathBuf,
     /// Branch, tag or commit of the old side.
@@ -186,6 +186,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
 async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) -> anyhow::Result<Exit> {
     let progress = Progress::start("reading the repository");
     let mut loaded = arguments.counting.load(&arguments.path, arguments.to.as_deref(), None)?;
+    loaded.widen();
     let mut diagnostics = Diagnostics::default();
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let (snapshot, below) = (loaded.snapshot.clone(), loaded.below.clone());
@@ -270,6 +271,7 @@ impl Arguments {
 
     fn read(&self, rev: Option<&str>, previous: Option<&Snapshot>, cache: &mut cache::Cache) -> anyhow::Result<Half> {
         let mut loaded = self.counting.load(&self.path, rev, previous)?;
+        loaded.widen();
         let mut diagnostics = Diagnostics::default();
         let library = loaded.library(&mut diagnostics, self.templates.as_deref())?;
         let mut known = cache.begin(&loaded.options);

@@ -149,6 +149,13 @@ impl Counting {
 // === impl Loaded ===
 
 impl Loaded {
+    /// Lets the whole repository count where a part of it was named: a part refers to the rest.
+    pub(super) fn widen(&mut self) {
+        if self.part.take().is_some() {
+            self.options.paths.clear();
+        }
+    }
+
     /// The templates: embedded, then those of `folder`, then those of the repository. What is wrong with them is among
     /// the diagnostics. A folder within the repository is not read for definitions afterwards.
     pub(super) fn library(&mut self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {

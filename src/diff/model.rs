@@ -59,6 +59,9 @@ pub enum Verdict {
     Same,
 }
 
+/// The old side where it is what clusters hold.
+pub const LIVE: &str = "live";
+
 /// What was compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {

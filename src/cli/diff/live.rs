@@ -35,7 +35,7 @@ use crate::{
         compare::Lines,
         gather::{Found, Gatherer},
         mask::Masker,
-        model::{Effect, Held, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
+        model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
         policy::Labels,
         sample::{Stratum, sample},
     },
@@ -101,8 +101,6 @@ struct Inputs {
     commit: Option<Oid>,
     /// What the GitSource says about deleting, where the control plane has none.
     policy: Policy,
-    /// Whether the whole repository counts, so that what is not declared is known to be gone.
-    whole: bool,
     /// Whether an error stands, so that nothing is pruned.
     invalid: bool,
     /// Whether the GitSource that was given as a file is suspended.
@@ -119,8 +117,6 @@ struct Outcome {
     unknown: Vec<NotKnown>,
     diagnostics: Vec<Diagnostic>,
     problems: Vec<Unreached>,
-    /// Only a part of the repository counts.
-    partial: bool,
 }
 
 /// Code of the error about an object that an API server refuses.
@@ -158,7 +154,7 @@ pub(super) async fn compare(
     inputs.numbers = given.numbers;
     shared.meet(&inputs.definitions);
     subject.files = inputs.definitions.files;
-    let mut outcome = Outcome { partial: !inputs.whole, ..Outcome::default() };
+    let mut outcome = Outcome::default();
     let comparer = Comparer::new(&shared, &kcp, Side::ControlPlane, Arc::default(), Vec::new());
     let intent = match intent::intend(&inputs, &world, &comparer, &mut outcome).await {
         Ok(intent) => intent,
@@ -178,7 +174,7 @@ pub(super) async fn compare(
 
 fn subject(loaded: &Loaded) -> Subject {
     Subject {
-        from: "live".to_owned(),
+        from: LIVE.to_owned(),
         to: loaded.snapshot.revision.to_string(),
         source: loaded.source.to_string(),
         landscape_written: None,
@@ -212,7 +208,6 @@ fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &
         policy: loaded.policy,
         suspended: loaded.suspended,
         numbers: false,
-        whole: loaded.part.is_none(),
     };
     (inputs, diagnostics)
 }

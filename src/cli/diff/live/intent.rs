@@ -148,9 +148,7 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
     }
     let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
     let terms = own.and_then(|source| Terms::of(source).ok());
-    let mut policy = terms.map_or_else(|| inputs.policy.clone(), |terms| terms.policy);
-    // Of a part of a repository nobody knows what the rest declares.
-    policy.prune &= inputs.whole;
+    let policy = terms.map_or_else(|| inputs.policy.clone(), |terms| terms.policy);
     let situation = Situation {
         source: source.key(),
         label: &label,
@@ -364,8 +362,6 @@ fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &m
                 continue;
             }
             Wait::Terminating => continue,
-            // Said once, where the repository is read.
-            Wait::Off if outcome.partial => continue,
             Wait::Off => kept("its GitSource says `prune: false`"),
             Wait::Errors => kept("nothing is pruned while there are errors"),
             Wait::Unread(_) => kept("another GitSource has not been read"),
