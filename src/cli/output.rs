@@ -62,6 +62,9 @@ pub(super) struct Outputs {
     /// Longest comment, in characters.
     #[arg(long, value_name = "CHARACTERS", default_value_t = markdown::BUDGET)]
     budget: usize,
+    /// Where the whole report is, for a comment that must be cut: `artifact tidegate of this run`.
+    #[arg(long, value_name = "WHERE")]
+    elsewhere: Option<String>,
     /// Name all runtimes in the text, not only the first few.
     #[arg(long)]
     all_runtimes: bool,
@@ -86,8 +89,8 @@ impl Outputs {
                 let text = match sink.format {
                     Format::Text => return self.write_text(out, report, excerpts),
                     Format::Markdown => {
-                        let marker = self.marker.clone();
-                        markdown::markdown(report, &markdown::Options { marker, budget: self.budget })
+                        let (marker, elsewhere) = (self.marker.clone(), self.elsewhere.clone());
+                        markdown::markdown(report, &markdown::Options { marker, budget: self.budget, elsewhere })
                     }
                     Format::Json => json::json(report),
                     Format::Sarif => sarif::sarif(report, below),

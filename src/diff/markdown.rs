@@ -26,6 +26,8 @@ pub struct Options {
     pub marker: Marker,
     /// Characters at most; less than [`BUDGET_MIN`] is that much.
     pub budget: usize,
+    /// Where the whole report is, for a comment that must be cut.
+    pub elsewhere: Option<String>,
 }
 
 /// A name that a comment begins with, as `<!-- name -->`.
@@ -48,6 +50,8 @@ const TEXT_MAX: usize = 300;
 const TAIL_LEN: usize = 1_600;
 /// What is kept for one line each of what does not fit as a whole, as a share of the budget: one part in so many.
 const LINES_SHARE: usize = 8;
+/// The longest name of an object, in a code span.
+const NAME_MAX: usize = 260;
 /// How many kinds are named where objects are only counted.
 const KINDS_MAX: usize = 10;
 
@@ -56,7 +60,7 @@ pub fn markdown(report: &Report, options: &Options) -> String {
     let mut page = Page::new(options.budget.max(BUDGET_MIN) - TAIL_LEN);
     page.push(&head(report, &options.marker));
     lists(&mut page, report);
-    let left = differences(&mut page, report);
+    let left = Left { elsewhere: options.elsewhere.clone(), ..differences(&mut page, report) };
     page.finish(&left)
 }
 
@@ -116,11 +120,11 @@ fn lists(page: &mut Page, report: &Report) {
     });
     page.list("Module versions", items, end);
     let items = report.unknown.iter().map(|one| {
-        let hides = if one.may_hide { "**may hide a change**" } else { "the same on both sides" };
+        let hides = if one.may_hide { "**may hide a change**" } else { "hides no change" };
         let place = short(&format!("{} {} {}", one.first.target, one.first.object, one.first.path));
         format!("{} in {place}, {}; {hides}", short(&one.value), counted(one.occurrences, "place"))
     });
-    page.list("Not known offline", items, end);
+    page.list(summary::not_known(report), items, end);
 }
 
 fn severity(severity: Severity) -> &'static str {
@@ -145,6 +149,8 @@ struct Left {
     shortened: usize,
     /// Differences that are only counted: by action and kind.
     counted: BTreeMap<(u8, &'static str, String), usize>,
+    /// Where the whole report is.
+    elsewhere: Option<String>,
 }
 
 fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
@@ -156,10 +162,13 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
     let mut left = Left::default();
     let blocks: Vec<String> = must.iter().map(|one| block(one)).collect();
     let needed: usize = blocks.iter().map(|block| block.chars().count()).sum();
+    let rows: usize = must.iter().map(|one| line_of(one).chars().count()).sum();
     if needed <= page.left() {
         blocks.iter().for_each(|block| page.push(block));
-    } else {
+    } else if rows < page.left() {
         one_line_each(page, &mut left, &must);
+    } else {
+        names_only(page, &mut left, &must);
     }
     // The rest as it comes, as long as room for a line each of what follows is likely to stay.
     let reserve = page.left() / LINES_SHARE;
@@ -179,12 +188,52 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
 fn one_line_each(page: &mut Page, left: &mut Left, differences: &[&Difference]) {
     page.push("\n");
     for one in differences {
-        let row = format!("- {}{}\n", row(one), at(one.places.first()));
-        if page.try_push(&row, 0) {
+        if page.try_push(&line_of(one), 0) {
             left.shortened += 1;
         } else {
-            *left.counted.entry((one.action.weight(), one.action.as_str(), one.id.kind.to_string())).or_default() += 1;
+            left.count(one);
         }
+    }
+}
+
+fn line_of(one: &Difference) -> String {
+    format!("- {}{}\n", row(one), at(one.places.first()))
+}
+
+/// Differences that must be named and of which there are thousands: those that have all but their names in common stand
+/// together.
+fn names_only(page: &mut Page, left: &mut Left, differences: &[&Difference]) {
+    let mut groups: BTreeMap<(u8, String, String), Vec<&Difference>> = BTreeMap::new();
+    for one in differences {
+        let what = format!("**{}** {}", one.action, short(&one.id.kind));
+        let namespace = match &*one.id.namespace {
+            "" => String::new(),
+            namespace => format!(" of namespace {}", short(namespace)),
+        };
+        let key = (one.action.weight(), what, format!("{namespace} {}", whereabouts(one)));
+        groups.entry(key).or_default().push(one);
+    }
+    page.push("\n");
+    for ((_, what, whereabouts), all) in groups {
+        let title = format!("- {what}{whereabouts}, {}: ", counted(all.len(), "difference"));
+        if !page.try_push(&title, NAME_MAX) {
+            all.into_iter().for_each(|one| left.count(one));
+            continue;
+        }
+        // In one code span: no name has a blank in it.
+        let (mut names, mut room) = (Vec::new(), page.left().saturating_sub(NAME_MAX));
+        for one in all {
+            let name = cut(&line(&one.id.name), TEXT_MAX);
+            match room.checked_sub(name.chars().count() + 1) {
+                Some(rest) => {
+                    room = rest;
+                    names.push(name);
+                    left.shortened += 1;
+                }
+                None => left.count(one),
+            }
+        }
+        page.push(&format!("{}\n", code(&names.join(" "))));
     }
 }
 
@@ -245,6 +294,10 @@ fn hunks(one: &Difference) -> String {
 // === impl Left ===
 
 impl Left {
+    fn count(&mut self, one: &Difference) {
+        *self.counted.entry((one.action.weight(), one.action.as_str(), one.id.kind.to_string())).or_default() += 1;
+    }
+
     /// What is left out, and how to see it.
     fn say(&self) -> String {
         let mut said = Vec::new();
@@ -269,10 +322,11 @@ impl Left {
         if said.is_empty() {
             return String::new();
         }
-        format!(
-            "\n> **This comment is cut**: {}. The output of `tidegate diff` as `text` or `json` has all of it.\n",
-            said.join("; ")
-        )
+        let whole = match &self.elsewhere {
+            Some(elsewhere) => format!("All of it is in {}", short(elsewhere)),
+            None => "The output of `tidegate diff` as `text` or `json` has all of it".to_owned(),
+        };
+        format!("\n> **This comment is cut**: {}. {whole}.\n", said.join("; "))
     }
 }
 
@@ -307,7 +361,7 @@ impl fmt::Display for Marker {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { marker: Marker::default(), budget: BUDGET }
+        Options { marker: Marker::default(), budget: BUDGET, elsewhere: None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a reader must know before any detail: how much changes, where, and what of it comes about.
 
 use super::{
-    model::{Effect, Held, Report, Side, Why},
+    model::{Effect, Held, LIVE, Report, Side, Why},
     words::{counted, thousands},
 };
 
@@ -34,6 +34,11 @@ pub(super) fn label(why: Why) -> &'static str {
         Why::Conflict => "held by a conflict",
         Why::Suspended => "suspended",
     }
+}
+
+/// What the list of values that nobody knows is called.
+pub(super) fn not_known(report: &Report) -> &'static str {
+    if report.subject.from == LIVE { "Not known" } else { "Not known offline" }
 }
 
 /// What is held, for whom: `module cache in 3 runtimes`.

@@ -89,7 +89,7 @@ pub fn summary(report: &Report, options: Options) -> Vec<Row> {
     });
     section(&mut rows, "Module versions", report.moves.iter(), |one| vec![module_move(one)]);
     section(&mut rows, "Held", report.held.iter(), |one| held(one, shown_max));
-    section(&mut rows, "Not known offline", report.unknown.iter(), |one| vec![not_known(one)]);
+    section(&mut rows, summary::not_known(report), report.unknown.iter(), |one| vec![not_known(one)]);
     rows
 }
 
@@ -194,7 +194,7 @@ fn not_known(one: &NotKnown) -> Row {
         count => format!(" and in {}", counted(count - 1, "other place")),
     };
     let (tone, hides) =
-        if one.may_hide { (Tone::Warning, "; may hide a change") } else { (Tone::Plain, "; the same on both sides") };
+        if one.may_hide { (Tone::Warning, "; may hide a change") } else { (Tone::Plain, "; hides no change") };
     Row::one(tone, &one.value)
         .with(Tone::Plain, &format!(": {} {} {}{more}", first.target, first.object, first.path))
         .with(Tone::Faint, hides)
@@ -220,6 +220,8 @@ fn difference(one: &Difference, shown_max: usize) -> Vec<Row> {
         let made = one.maker.map(|maker| format!(" through {maker}")).unwrap_or_default();
         rows.push(Row::default().with(Tone::Faint, &format!("--> {place}{made}")).indented(2));
     }
+    // What goes or clashes is told in full.
+    let shown_max = if one.action.is_never_truncated() { usize::MAX } else { shown_max };
     rows.extend(runtimes(&one.runtimes, shown_max).map(|row| row.indented(2)));
     rows.extend(one.conflicts.iter().map(|conflict| owner(conflict).indented(2)));
     rows.extend(one.hunks.iter().flat_map(hunk).map(|row| row.indented(2)));

@@ -79,10 +79,18 @@ fn deletions_that_are_too_many_are_one_line_each() {
     let text = of(&many(Action::Delete, 300));
     assert_eq!(text.matches("- **delete** `Deployment.apps kyma-system/object-").count(), 300);
     assert!(text.contains("300 differences without their lines"), "{text}");
-    let text = of(&many(Action::Delete, 5_000));
-    let shown = text.matches("- **delete**").count();
-    let rest = thousands(5_000 - shown);
+    // Of thousands, the names.
+    let text = of(&many(Action::Delete, 3_000));
+    assert_eq!(text.matches("object-").count(), 3_000, "{text}");
+    assert!(text.contains("- **delete** `Deployment` of namespace `kyma-system` in "), "{text}");
+    assert!(text.chars().count() <= BUDGET);
+    // What no platform takes is counted, and said to stand elsewhere.
+    let elsewhere = Some("artifact tidegate of this run".to_owned());
+    let text = markdown(&many(Action::Delete, 9_000), &Options { elsewhere, ..Options::default() });
+    let rest = thousands(9_000 - text.matches("object-").count());
     assert!(text.contains(&format!("{rest} differences not shown at all (delete `Deployment`: {rest})")), "{text}");
+    assert!(text.contains("All of it is in `artifact tidegate of this run`."), "{text}");
+    assert!(text.chars().count() <= BUDGET);
 }
 
 #[test]
