@@ -283,11 +283,11 @@ impl Cluster {
         let again = body.clone();
         let answer = self.patch_raw(cause, kind, id, None, Patch::Apply(on_conflict), body).await?;
         let metadata = self.metadata(kind, id, &answer.body)?;
-        let metadata = match (&self.name, on_conflict) {
-            (ClusterName::Runtime(_), OnConflict::Force) if take_over::is_due(&metadata) => {
+        let metadata = match on_conflict {
+            OnConflict::Force if take_over::is_due(&self.name, &metadata) => {
                 self.take_over(cause, kind, id, &answer.body, again).await?
             }
-            _ => metadata,
+            OnConflict::Force | OnConflict::Report => metadata,
         };
         Ok((metadata, answer.status == StatusCode::CREATED))
     }

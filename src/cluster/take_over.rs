@@ -1,4 +1,5 @@
-//! Taking objects in runtimes over from Lifecycle Manager, so that what only it declared goes.
+//! Taking objects over from Lifecycle Manager, so that what only it declared goes: all of its objects in runtimes, and
+//! certificates in the control plane.
 //!
 //! Server-side apply removes a field only if nobody else claims it. An object that Lifecycle Manager applied before us
 //! would keep every field that a later version of its module drops, since the old manager goes on claiming it. So the
@@ -8,23 +9,31 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{Cause, Cluster, Error, Kind, Metadata, OnConflict, Patch, position};
+use super::{Cause, Cluster, ClusterName, Error, Kind, Metadata, OnConflict, Patch, position};
 use crate::{api::names::FIELD_MANAGER, object::ObjectId};
 
 /// Names under which Lifecycle Manager applies objects in runtimes.
 const FORMER: [&str; 4] =
     ["declarative.kyma-project.io/applier", "lifecycle-manager", "catalog-sync", "kyma-sync-context"];
 
-/// Whether an object may have claims to take over.
-pub(super) fn is_due(metadata: &Metadata) -> bool {
-    metadata.managers.iter().any(|manager| FORMER.contains(&manager.as_str()))
+/// The name under which it applies certificates in the control plane.
+const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager";
+
+/// Whether an object of a cluster may have claims to take over.
+pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
+    let is_former = |manager: &String| match cluster {
+        ClusterName::Runtime(_) => FORMER.contains(&manager.as_str()),
+        ClusterName::Kcp => manager == FORMER_OF_CERTIFICATES && &*metadata.id.kind == "Certificate",
+    };
+    metadata.managers.iter().any(is_former)
 }
 
 /// `managedFields` with the claims of Lifecycle Manager made ours, and whether it claimed more than we do; `None` if it
 /// claims nothing.
 fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
     let applied = |entry: &Value| entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|s| s == "");
-    let former = |entry: &Value| applied(entry) && entry["manager"].as_str().is_some_and(|name| FORMER.contains(&name));
+    let is_former = |name: &str| FORMER.contains(&name) || name == FORMER_OF_CERTIFICATES;
+    let former = |entry: &Value| applied(entry) && entry["manager"].as_str().is_some_and(is_former);
     let ours = entries.iter().find(|entry| applied(entry) && entry["manager"] == FIELD_MANAGER)?;
     let claims: Vec<&Map<String, Value>> =
         entries.iter().filter(|entry| former(entry)).filter_map(|entry| entry["fieldsV1"].as_object()).collect();

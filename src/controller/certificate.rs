@@ -231,8 +231,9 @@ async fn asked(
             validity,
         }),
         _ => {
-            let said = live.as_ref().and_then(|live| live.problem.clone());
-            let because = said.or_else(|| context.certificates.problem());
+            // Without an authority, what its issuer says is a consequence.
+            let said = || live.as_ref().and_then(|live| live.problem.clone());
+            let because = context.certificates.problem().or_else(said);
             let because = because.map(|because| format!(": {because}")).unwrap_or_default();
             Standing::Pending(format!("{} has not issued certificate {} yet{because}", backend.name(), certificate.key))
         }

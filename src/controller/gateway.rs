@@ -41,10 +41,9 @@ use crate::{
 
 /// How often the Secrets are looked at unasked.
 const LOOK: Duration = Duration::from_secs(300);
-/// An authority of ours signs for so many lives of a runtime's certificate, …
+/// An authority of ours lasts for so many lives of a runtime's certificate. It is replaced one before its end, so that it
+/// outlives everything that it signed.
 const LIVES: u32 = 6;
-/// … and is replaced so many before its end, so that it outlives everything that it signed.
-const LIVES_LEFT: u32 = 2;
 /// Clocks of runtimes may be behind by so much.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
@@ -206,7 +205,7 @@ impl Round<'_> {
     /// Makes the successor of an authority of ours that nears its end.
     async fn succeed(&self, found: &Found, standing: Option<&Standing>) -> Result<Option<Found>, Stop> {
         let is_bundled = standing.is_some_and(|standing| standing.held.bundle.contains(&found.authority));
-        let is_due = certificate::ends_soon(&found.authority.validity, self.life() * LIVES_LEFT, self.now);
+        let is_due = certificate::ends_soon(&found.authority.validity, self.life() + self.rules.switch_grace, self.now);
         let has_ended = found.authority.validity.not_after <= self.now;
         if self.backend != Backend::Builtin || !is_due || !(is_bundled || has_ended) {
             return Ok(None);

@@ -54,6 +54,11 @@ fn patched(object: &mut Value, step: &Value) {
             let list = object.pointer_mut(list).and_then(Value::as_array_mut).expect("a list");
             list.push(step["value"].clone());
         }
+        ("add", None) => {
+            let (parent, key) = path.rsplit_once('/').expect("a path");
+            let parent = object.pointer_mut(parent).and_then(Value::as_object_mut).expect("a mapping");
+            parent.insert(key.replace("~1", "/").replace("~0", "~"), step["value"].clone());
+        }
         (other, _) => panic!("{other} at {path} is not rendered here"),
     }
 }

@@ -4,6 +4,7 @@
 
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod agent;
+mod certificates;
 mod cluster;
 mod confine;
 mod conformance;

@@ -1,0 +1,398 @@
+//! Certificates on a real control plane, issued by the real cert-manager or by us: from the first one to the last, and
+//! through every change of the authority.
+//!
+//! The daemon of a test is the watches, the queue and the gateway's controller that the real one has. In the place of a
+//! runtime stands what it would hold: its certificate, and whom it trusts.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tidegate::{
+    api::{Kyma, names},
+    cluster::{Cause, Cluster, ClusterName, Limits, Pool, access},
+    controller::{
+        Context, Queue, Subject,
+        certificate::{self, Certificates},
+        events, gateway,
+        sources::SourceRegistry,
+        stores::{AccessSecret, Stores, feed},
+    },
+    git, landscape,
+    metrics::Metrics,
+    name::Key,
+    object::Digest,
+    plan::{
+        self,
+        certificate::{Backend, Rules, Standing},
+        watch::ListenerSettings,
+    },
+    queue::{self, Finish, Trigger},
+    template::{Library, Templates},
+    testbed::{ControlPlane, Folder, Guarded},
+};
+use tokio::{sync::OnceCell, task::JoinSet};
+
+use crate::{
+    deploy,
+    harness::{self, SOON, eventually, holds},
+};
+
+mod handshake;
+mod rotation;
+mod runtimes;
+
+/// A control plane's part in which one test has everything: Kymas, certificates, the gateway's Secret.
+struct World {
+    server: &'static ControlPlane,
+    client: Client,
+    namespace: String,
+    rules: Rules,
+    user: String,
+    folder: Folder,
+    daemon: Option<Daemon>,
+    issuer: Mutex<Option<Guarded>>,
+}
+
+/// What works in it.
+struct Daemon {
+    context: Arc<Context>,
+    /// What stands in the place of the runtimes, by Kyma.
+    runtimes: Runtimes,
+    tasks: JoinSet<()>,
+}
+
+type Runtimes = Arc<Mutex<BTreeMap<String, Runtime>>>;
+
+/// What a runtime holds.
+#[derive(Clone, Default)]
+struct Runtime {
+    /// How its certificate stood at the last pass.
+    standing: Option<Standing>,
+    /// Its certificate and key.
+    leaf: Option<(Vec<u8>, Vec<u8>)>,
+    /// Whom it trusts.
+    bundle: Vec<u8>,
+    /// Whether it cannot be reached: nothing that it holds changes.
+    sleeps: bool,
+}
+
+static CERT_MANAGER: OnceCell<PathBuf> = OnceCell::const_new();
+static CRDS: OnceCell<()> = OnceCell::const_new();
+
+/// cert-manager, built on first use.
+async fn cert_manager() -> &'static PathBuf {
+    const FILES: [(&str, &str); 3] = [
+        ("go.mod", include_str!("../cert-manager/go.mod")),
+        ("go.sum", include_str!("../cert-manager/go.sum")),
+        ("main.go", include_str!("../cert-manager/main.go")),
+    ];
+    CERT_MANAGER
+        .get_or_init(|| async {
+            let progress = |line: &str| eprintln!("testbed: {line}");
+            harness::assets().await.program_of("cert-manager", &FILES, &progress).await.expect("cert-manager is built")
+        })
+        .await
+}
+
+impl World {
+    /// Short times: an authority's change takes seconds.
+    async fn new(name: &str, backend: Option<Backend>) -> World {
+        let server = harness::kcp().await;
+        let client = server.client().expect("a client");
+        CRDS.get_or_init(|| async {
+            harness::install_own_crds(&client).await;
+            harness::install_istio_crds(&client).await;
+            harness::install_crds_from(&client, "cert-manager-crds.yaml", &[]).await;
+        })
+        .await;
+        let namespace = harness::namespace(&client, name).await;
+        let rules = Rules {
+            backend,
+            namespace: namespace.clone(),
+            renew_buffer: Duration::from_secs(1),
+            switch_grace: Duration::from_secs(2),
+            ..Rules::default()
+        };
+        let folder = harness::folder();
+        let user = format!("certificates-{namespace}");
+        World { server, client, namespace, rules, user, folder, daemon: None, issuer: Mutex::default() }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        harness::namespaced(&self.client, &self.namespace)
+    }
+
+    /// `Certificate`s of cert-manager.
+    async fn certificates(&self) -> Api<DynamicObject> {
+        let sample = json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"namespace": self.namespace}});
+        harness::api_of(&self.client, &sample).await.expect("it is served")
+    }
+
+    // --- cert-manager ---
+
+    /// Applies the authority and its issuers as they are shipped, in this world's namespace.
+    async fn install_issuers(&self) {
+        for mut object in deploy::objects("overlays/istio-cert-manager") {
+            if object["apiVersion"] == "cert-manager.io/v1" {
+                object["metadata"]["namespace"] = self.namespace.clone().into();
+                harness::apply(&self.client, &object).await;
+            }
+        }
+    }
+
+    async fn start_cert_manager(&self) {
+        let kubeconfig = self.folder.path().join("cert-manager.kubeconfig");
+        let access = self.server.kubeconfig_of("cert-manager", Some("system:masters")).expect("a kubeconfig");
+        std::fs::write(&kubeconfig, access.text()).expect("a file");
+        let log = self.folder.path().join("cert-manager.log");
+        let arguments = [format!("--kubeconfig={}", kubeconfig.display()), format!("--namespace={}", self.namespace)];
+        let issuer = Guarded::start(cert_manager().await, arguments, self.folder.path(), &log);
+        *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(issuer.expect("cert-manager starts"));
+    }
+
+    fn stop_cert_manager(&self) {
+        self.issuer.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Has cert-manager issue the authority anew.
+    async fn replace_authority(&self) {
+        let condition = json!({
+            "type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by a test",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let patch = json!({
+            "apiVersion": "cert-manager.io/v1", "kind": "Certificate", "status": {"conditions": [condition]},
+        });
+        let parameters = PatchParams::apply("a-test").force();
+        let certificates = self.certificates().await;
+        certificates
+            .patch_status("klm-watcher-serving", &parameters, &Patch::Apply(&patch))
+            .await
+            .expect("it is asked");
+    }
+
+    // --- Kymas ---
+
+    async fn kyma(&self, name: &str, domain: Option<&str>) {
+        let annotations = domain.map_or(json!({}), |domain| json!({names::annotation::SKR_DOMAIN: domain}));
+        let kyma = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {
+                "name": name, "namespace": self.namespace, "annotations": annotations,
+                "labels": {names::label::RUNTIME_ID: format!("id-{name}")},
+            },
+            "spec": {"channel": "regular", "modules": []},
+        });
+        harness::apply(&self.client, &kyma).await;
+    }
+
+    // --- the daemon ---
+
+    async fn start(&mut self) {
+        let kubeconfig = self.server.kubeconfig_of(&self.user, Some("system:masters")).expect("a kubeconfig");
+        let config = access::parse(kubeconfig.text().as_bytes()).expect("it parses").config().expect("it is one");
+        let kcp = Arc::new(Cluster::new(ClusterName::Kcp, &config, Limits::default()).expect("a client"));
+        let limits = queue::Limits { running_max: 8, subjects_max: 1000, interval: Duration::from_secs(60) };
+        let queue = Queue::new(Subject::lane, limits);
+        let stores = Stores::new(queue.clone());
+        let listener = ListenerSettings {
+            gateway: Key::new(&self.namespace, "klm-watcher"),
+            port_overwrite: None,
+            address: Some("listener.example.com:443".parse().expect("an address")),
+        };
+        let (recorder, writer) = events::recorder("test");
+        let namespaces = BTreeSet::from([self.namespace.clone()]);
+        let state = eventually("the former daemon lets go of its state", SOON, async || {
+            git::State::open(&self.folder.path().join("state")).map_err(|error| error.to_string())
+        })
+        .await;
+        let context = Arc::new(Context {
+            pool: Pool::new(Arc::clone(&kcp), Limits::default(), None),
+            kcp: Arc::clone(&kcp),
+            stores: stores.clone(),
+            queue: queue.clone(),
+            settings: plan::Settings::default(),
+            metrics: Metrics::default(),
+            events: recorder,
+            namespaces: namespaces.clone(),
+            allow_local_sources: false,
+            resync: Duration::from_secs(3600),
+            library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
+            sources: SourceRegistry::new(state),
+            runtimes: Default::default(),
+            bases: Default::default(),
+            modules: Default::default(),
+            watchers: Default::default(),
+            certificates: Arc::new(Certificates::new(self.rules.clone(), true, listener)),
+        });
+        let runtimes = Runtimes::default();
+        let mut tasks = JoinSet::new();
+        for watch in feed::feed(&kcp, &stores, &namespaces, &self.namespace, &context.certificates) {
+            tasks.spawn(watch);
+        }
+        tasks.spawn(writer.run(kcp));
+        stores.complete().await;
+        stores.start();
+        for _ in 0..4 {
+            let (context, runtimes) = (Arc::clone(&context), Arc::clone(&runtimes));
+            tasks.spawn(async move {
+                while let Some(work) = context.queue.next().await {
+                    let pass = match work.subject().clone() {
+                        Subject::Gateway(key) => gateway::reconcile(&context, &key, work.triggers()).await,
+                        Subject::Runtime(key) => Ok(pass(&context, &key, &runtimes).await),
+                        Subject::Source(_) | Subject::Watcher(_) => Ok(Finish::Done),
+                    };
+                    context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
+                }
+            });
+        }
+        self.daemon = Some(Daemon { context, runtimes, tasks });
+    }
+
+    async fn stop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.tasks.shutdown().await;
+        }
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("a daemon runs")
+    }
+
+    // --- what there is ---
+
+    async fn secret(&self, name: &str) -> Option<Secret> {
+        self.api::<Secret>().get_opt(name).await.expect("an answer")
+    }
+
+    /// One key of a Secret; empty if it is not there.
+    async fn data(&self, name: &str, key: &str) -> Vec<u8> {
+        let data = self.secret(name).await.and_then(|secret| secret.data);
+        data.and_then(|mut data| data.remove(key)).map(|bytes| bytes.0).unwrap_or_default()
+    }
+
+    async fn gateway(&self, key: &str) -> Vec<u8> {
+        self.data(names::GATEWAY_SECRET, key).await
+    }
+
+    /// Waits until a runtime has a certificate that its own bundle and the gateway's vouch for.
+    async fn issued(&self, kyma: &str) -> Runtime {
+        eventually("the runtime has a certificate", SOON, async || {
+            let runtime = self.daemon().runtime(kyma);
+            match (&runtime.standing, &runtime.leaf) {
+                (Some(Standing::Issued(_)), Some(_)) if !runtime.bundle.is_empty() => Ok(runtime),
+                (standing, _) => Err(format!("{standing:?}, {:?}", self.daemon().context.certificates.problem())),
+            }
+        })
+        .await
+    }
+
+    /// What the daemon wrote since a mark of the audit log, sorted.
+    fn writes(&self, mark: u64) -> Vec<String> {
+        let records = self.server.audit().expect("audited").since(mark).expect("an audit log");
+        let is_write = |verb: &str| !["get", "list", "watch"].contains(&verb);
+        let mut writes: Vec<String> = records
+            .iter()
+            .filter(|record| record.user == self.user && is_write(&record.verb))
+            .filter(|record| !record.resource.starts_with("events"))
+            .map(|record| format!("{} {} {}", record.verb, record.resource, record.name))
+            .collect();
+        writes.sort();
+        writes
+    }
+
+    fn mark(&self) -> u64 {
+        self.server.audit().expect("audited").mark()
+    }
+}
+
+impl Daemon {
+    fn runtime(&self, kyma: &str) -> Runtime {
+        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner).get(kyma).cloned().unwrap_or_default()
+    }
+
+    /// Sends a runtime to sleep, or wakes it.
+    fn sleeps(&self, kyma: &str, sleeps: bool) {
+        let mut runtimes = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
+        runtimes.entry(kyma.to_owned()).or_default().sleeps = sleeps;
+        drop(runtimes);
+        self.look();
+    }
+
+    /// Looks at everything now.
+    fn look(&self) {
+        for kyma in self.context.stores.kymas() {
+            self.context.queue.push(Subject::Runtime(landscape::key(&kyma.metadata)), Trigger::Event);
+        }
+        let key = Key::new(&self.context.certificates.rules.namespace, names::GATEWAY_SECRET);
+        self.context.queue.push(Subject::Gateway(key), Trigger::Event);
+    }
+
+    fn overdue(&self) -> Vec<String> {
+        gateway::overdue(&self.context, Timestamp::now())
+    }
+}
+
+/// What a pass over a runtime does about its certificate.
+async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
+    let cause = Cause::trigger("test");
+    let Some(kyma) = context.stores.kyma(key) else {
+        certificate::remove(context, &cause, key).await.expect("it is removed");
+        return Finish::Gone;
+    };
+    let known = runtimes.lock().unwrap_or_else(PoisonError::into_inner).get(key.name()).cloned().unwrap_or_default();
+    if known.sleeps {
+        return Finish::Done;
+    }
+    let standing = match certificate::ensure(context, &cause, &kyma, Timestamp::now()).await {
+        Ok(standing) => standing,
+        Err(error) => return Finish::Failed(error.class()),
+    };
+    let bundle = context.stores.ca_bundle();
+    let mut runtime = Runtime { standing: Some(standing.clone()), ..known };
+    if let (Standing::Issued(issued), Some(bundle)) = (&standing, &bundle) {
+        match certificate::load(context, issued).await {
+            Ok(Some(leaf)) => {
+                runtime.leaf = Some((leaf.certificate, leaf.key));
+                runtime.bundle = bundle.to_vec();
+            }
+            Ok(None) => {}
+            Err(error) => return Finish::Failed(error.class()),
+        }
+    }
+    let is_up = runtime.leaf.is_some();
+    runtimes.lock().unwrap_or_else(PoisonError::into_inner).insert(key.name().to_owned(), runtime);
+    if let Some(bundle) = bundle.filter(|_| is_up) {
+        context.certificates.trusts(key, Digest::of_bytes(&bundle), &context.queue);
+    }
+    Finish::Done
+}
+
+/// Makes a runtime count among those that the gateway waits for.
+fn open(daemon: &Daemon, namespace: &str, kyma: &str) {
+    let access = AccessSecret { kyma: Key::new(namespace, kyma), resource_version: "1".to_owned() };
+    daemon.context.stores.set_access(&Key::new(namespace, &format!("access-{kyma}")), Some(access));
+}
+
+/// Data of a Secret.
+fn data(entries: &[(&str, &str)]) -> Value {
+    entries
+        .iter()
+        .map(|(key, text)| ((*key).to_owned(), Value::from(STANDARD.encode(text))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
