@@ -3,5 +3,9 @@
 mod admission;
 mod certificates;
 mod control_plane;
+mod credentials;
+mod delivery;
+mod hostile;
 mod http;
+mod process;
 mod stage;

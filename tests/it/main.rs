@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail by panic, and say what they wait for")]
 #![allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 
-#[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod agent;
 mod certificates;
 mod cluster;

@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
 /// Where the control plane is.
@@ -53,8 +54,8 @@ impl Authority {
 
     /// The same with an RSA key of 4096 bits in PKCS#1, as cert-manager makes them.
     pub(crate) fn runtime_rsa(&self) -> Identity {
-        let pem = rsa_key();
-        let key = KeyPair::from_pem_and_sign_algo(&pem, &rcgen::PKCS_RSA_SHA256).unwrap();
+        let (pem, pkcs8) = rsa_key();
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8.into(), &rcgen::PKCS_RSA_SHA256).unwrap();
         Identity { key: pem, ..self.issue(RUNTIME, &["c-1a2b3c4.kyma.example", SERVICE], &key) }
     }
 
@@ -68,10 +69,20 @@ impl Authority {
     }
 }
 
-/// A key of 4096 bits, PKCS#1, for tests only.
-pub(crate) fn rsa_key() -> String {
+/// A key of 4096 bits, for tests only: PKCS#1 in PEM, and PKCS#8 in DER.
+pub(crate) fn rsa_key() -> (String, Vec<u8>) {
     let body = include_str!("rsa-4096.txt").trim();
-    format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\n")
+    let pkcs1 = STANDARD.decode(body.replace('\n', "")).unwrap();
+    // Version 0, the algorithm rsaEncryption, and the key as octets: lengths take two bytes each.
+    let length = |length: usize| u16::try_from(length).unwrap().to_be_bytes();
+    let algorithm = [2, 1, 0, 0x30, 13, 6, 9, 0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 1, 1, 5, 0];
+    let mut pkcs8 = vec![0x30, 0x82];
+    pkcs8.extend(length(algorithm.len() + 4 + pkcs1.len()));
+    pkcs8.extend(algorithm);
+    pkcs8.extend([4, 0x82]);
+    pkcs8.extend(length(pkcs1.len()));
+    pkcs8.extend(pkcs1);
+    (format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\n"), pkcs8)
 }
 
 /// A mounted Secret, as the kubelet makes it: files are links through `..data`, which is swapped as a whole.
