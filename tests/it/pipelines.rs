@@ -147,6 +147,8 @@ fn github(change: &Change) -> Vec<(String, Ended)> {
 fn a_workflow_trusts_no_fork() {
     let text = example("github.yaml");
     let code: String = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n");
+    assert!(!code.contains("vars."), "a fork's pull request sees no variables of the repository");
+    assert!(!example("gitlab.yaml").contains("image: $"), "nor does a fork's pipeline");
     assert!(!code.contains("pull_request_target"), "a fork's code would run with the rights of the repository");
     let workflow = parsed("github.yaml");
     assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}));
