@@ -2,7 +2,8 @@
 //!
 //! A generated repository, of which one commit bumps one channel of the module that every runtime has. Each run is a
 //! process of its own, so that memory is that of one run. The yardstick, in the same run and on the same machine, is what
-//! one would do without the command: write all objects of both revisions to files, and run `diff -r`.
+//! one would do without the command: write all objects of both revisions to files, and run `diff -r`. For thousands of
+//! runtimes that takes many minutes and gigabytes, so it is done for fewer, and the comparison beside it for as many.
 
 use std::{
     fs::{self, File},
@@ -41,7 +42,10 @@ pub(super) struct Arguments {
     /// Runs of each kind; the one in the middle counts
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Leave out `diff -r` of everything rendered, which takes minutes and gigabytes
+    /// Runtimes of the repository that is rendered to files for `diff -r`
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    yardstick_runtimes: usize,
+    /// Leave out `diff -r` of what is rendered
     #[arg(long)]
     no_yardstick: bool,
     /// How the numbers are printed
@@ -72,7 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         objects: arguments.objects,
     };
     let folder = Folder::temporary("tidegate-diff-offline")?;
-    let repository = generate(&size, &folder)?;
+    let repository = generate(&size, &folder.path().join("repo"))?;
     let path = repository.path().to_str().context("the temporary folder's name is no text")?;
     let cache = folder.path().join("cache");
     let cached = cache.to_str().context("the temporary folder's name is no text")?;
@@ -89,6 +93,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         ("diff, warm", middle(arguments.runs, || diff(&with_cache, &folder))?),
     ];
     if !arguments.no_yardstick {
+        let size = Size { runtimes: arguments.yardstick_runtimes.min(size.runtimes), ..size };
+        let repository = generate(&size, &folder.path().join("part"))?;
+        let path = repository.path().to_str().context("the temporary folder's name is no text")?;
+        let plain = ["diff", path, "--from", "HEAD~1", "--to", "HEAD", "--exit-zero"];
+        rows.push(("a part: diff, cold", middle(arguments.runs, || diff(&plain, &folder))?));
         rows.extend(yardstick(path, &folder)?);
     }
     print(arguments, &rows);
@@ -96,9 +105,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 /// The repository: everything, then one bump.
-fn generate(size: &Size, folder: &Folder) -> anyhow::Result<Repository> {
+fn generate(size: &Size, path: &Path) -> anyhow::Result<Repository> {
     anyhow::ensure!(size.modules > 0, "a runtime needs a module");
-    let repository = Repository::init(&folder.path().join("repo"))?;
+    let repository = Repository::init(path)?;
     let files = size.files();
     anstream::eprintln!("writing {} files", files.len());
     for (path, text) in files {
@@ -160,7 +169,7 @@ fn yardstick(path: &str, folder: &Folder) -> anyhow::Result<Vec<(&'static str, U
         cpu: rendering.cpu + comparing.cpu,
         peak: rendering.peak.max(comparing.peak),
     };
-    Ok(vec![("diff -r of files", comparing), ("rendering both, and diff -r", all)])
+    Ok(vec![("a part: rendering, and diff -r", all), ("a part: diff -r alone", comparing)])
 }
 
 /// Writes rendered objects to one file a target.
@@ -225,6 +234,9 @@ fn print(arguments: &Arguments, rows: &[(&str, Usage)]) {
                 "{runtimes} runtimes × {modules} modules × {objects} objects, {templates} ModuleTemplates, one channel bumped\n"
             );
             anstream::println!("{:<30} {:>10} {:>10} {:>10}", "", "wall", "processor", "peak");
+            if !arguments.no_yardstick {
+                anstream::println!("A part: {} runtimes.", arguments.yardstick_runtimes.min(*runtimes));
+            }
             for (name, usage) in rows {
                 let peak = format!("{} MiB", usage.peak >> 20);
                 anstream::println!("{name:<30} {:>10} {:>10} {peak:>10}", seconds(usage.wall), seconds(usage.cpu));
