@@ -351,6 +351,39 @@ fn an_old_landscape_file_is_a_warning() {
     assert!(report["diagnostics"][1]["message"].as_str().unwrap().contains("module cache is installed in Kyma"));
 }
 
+/// What a change brings is checked against the CustomResourceDefinitions that the same change brings.
+#[test]
+fn a_kind_and_an_object_of_one_commit_are_checked_together() {
+    let stage = Stage::new();
+    let folder = "modules/cache/1.1.0/objects";
+    let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foos.example.org}\n\
+               spec:\n  group: example.org\n  scope: Namespaced\n  names: {kind: Foo, plural: foos, listKind: FooList, singular: foo}\n  \
+               versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n        \
+               type: object\n        properties: {count: {type: integer, minimum: 3}}\n";
+    let object = "---\napiVersion: example.org/v1\nkind: Foo\nmetadata: {name: a, namespace: kyma-system}\ncount: 1\n";
+    stage.repository.write(&format!("{folder}/foo.yaml"), &format!("{crd}{object}")).unwrap();
+    let report = stage.json(&[], 3);
+    let found = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "module-object").unwrap();
+    assert!(found["message"].as_str().unwrap().contains("1 must be at least 3"), "{found}");
+    stage.repository.remove(&format!("{folder}/foo.yaml")).unwrap();
+    stage.replace("modules/cache/1.1.0/module-template.yaml", "memory: 256Mi", "memory: much");
+    let report = stage.json(&[], 3);
+    let found = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "module-object").unwrap();
+    assert!(found["message"].as_str().unwrap().contains("default resource: `spec.memory`"), "{found}");
+}
+
+/// A folder or file stands for its repository, since a part refers to the rest.
+#[test]
+fn a_part_that_is_named_stands_for_the_whole() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let whole = stage.json(&[], 1);
+    for part in ["landscapes", CACHE] {
+        let path = stage.repository.path().join(part);
+        assert_eq!(stage.json(&[path.to_str().unwrap()], 1)["differences"], whole["differences"], "{part}");
+    }
+}
+
 #[test]
 fn a_suspended_source_is_said() {
     let stage = Stage::new();
