@@ -14,6 +14,7 @@ mod diagnostics;
 mod diff;
 mod fake;
 mod features;
+mod fuzz;
 mod git;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]

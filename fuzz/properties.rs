@@ -1,0 +1,41 @@
+//! What holds for any bytes. The fuzz targets run these, and so does `cargo test` over the seeds.
+#![allow(dead_code, reason = "each target runs one of them")]
+
+use tidegate::watch::{
+    agent::{decide, manager::Manager, review::Review},
+    event::Event,
+};
+
+/// Whatever a body is, reading it ends; and an event that was read is written so that it reads the same.
+pub(crate) fn event(bytes: &[u8]) {
+    if let Ok(event) = Event::parse(bytes) {
+        assert_eq!(Event::parse(event.to_body().as_bytes()), Ok(event));
+    }
+}
+
+/// Whatever a body is, it is decided about; the answer is JSON that says yes, and an event is short and can be read.
+pub(crate) fn admission_review(bytes: &[u8]) {
+    let Ok(review) = Review::parse(bytes) else { return };
+    let decision = decide::decide(&review.request);
+    let answer: serde_json::Value = serde_json::from_slice(&review.answer(&decision.message)).unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
+    assert_eq!(answer["response"]["uid"], review.request.uid.as_str());
+    assert!(decision.event.is_none() || decision.wrong.is_none());
+    if let Some(event) = decision.event {
+        assert!(!event.watched.name.is_empty());
+        let body = event.to_body();
+        assert!(body.len() < 16 << 10, "{} bytes", body.len());
+        assert_eq!(Event::parse(body.as_bytes()), Ok(event));
+    }
+}
+
+/// Whatever a path is, a manager is one more path that is the same for whoever tidies it.
+pub(crate) fn manager(bytes: &[u8]) {
+    let Ok(path) = std::str::from_utf8(bytes) else { return };
+    let Some(manager) = Manager::of_path(path) else { return };
+    let sent = manager.event_path("v2");
+    assert!(sent.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'"' | b'<' | b'>')));
+    assert!(!sent.split('/').skip(1).any(|segment| matches!(segment, "" | "." | "..")), "{sent}");
+    let name = sent.strip_prefix("/v2/").and_then(|rest| rest.strip_suffix("/event")).unwrap();
+    assert_eq!(Manager::of_path(&format!("/validate/{name}")), Some(manager));
+}
