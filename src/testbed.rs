@@ -11,6 +11,7 @@ mod audit;
 mod build;
 mod certificates;
 mod egress;
+mod gateway;
 mod guard;
 mod kubeconfig;
 pub mod landscape;
@@ -26,6 +27,7 @@ pub use audit::{Audit, Record, Tally};
 pub use build::{Assets, MODULE_FILES, Program};
 pub use certificates::{Authority, Identity};
 pub use egress::Egress;
+pub use gateway::{Caller, Gateway};
 pub use guard::{Folder, Guarded};
 pub use kubeconfig::{Credentials, Kubeconfig};
 pub use objects::{api_of, apply, install_crds, read_crds};
@@ -102,6 +104,12 @@ pub enum Error {
         last: String,
         /// The end of its log.
         log: String,
+    },
+    /// An exchange over TLS failed.
+    #[error("an exchange on this machine failed")]
+    Network {
+        /// Why.
+        source: io::Error,
     },
     /// A certificate could not be made.
     #[error("cannot make a certificate for {subject}")]

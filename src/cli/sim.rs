@@ -1,11 +1,12 @@
 //! `tidegate sim bench`: what a landscape costs, on real API servers, beside what it would cost a bare client; and
-//! `tidegate sim diff`: what comparing a repository with it costs.
+//! `tidegate sim diff`: what comparing a repository with it costs; and `tidegate sim agent`: what a review costs.
 //!
 //! One KCP and some runtimes on one etcd, modules in a git repository, the daemon as a process of its own. Requests are
 //! counted by the API servers' audit logs, for one user; processor time and memory are those of the daemon alone. The
 //! *limit* is a bare client that applies the same final objects once, over sixteen connections, to fresh servers on the
 //! same etcd in the same run: both share one machine, so the ratio is what counts.
 
+mod agent;
 mod diff;
 mod fleet;
 mod limit;
@@ -39,6 +40,7 @@ pub(super) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Agent(agent::Arguments),
     Bench(Bench),
     Diff(diff::Diff),
     DiffOffline(offline::Arguments),
@@ -73,6 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
     match &arguments.command {
+        Command::Agent(arguments) => runtime.block_on(agent::measure(arguments)),
         Command::Bench(bench) => runtime.block_on(measure(bench)),
         Command::Diff(diff) => runtime.block_on(diff::measure(diff)),
         Command::DiffOffline(arguments) => offline::run(arguments),

@@ -46,12 +46,17 @@ impl Authority {
 
     /// A server's certificate for these DNS names and IP addresses.
     pub fn server(&self, name: &str, addresses: &[&str]) -> Result<Identity, Error> {
-        self.issue(name, None, addresses, ExtendedKeyUsagePurpose::ServerAuth)
+        self.issue(name, None, addresses, vec![ExtendedKeyUsagePurpose::ServerAuth])
     }
 
     /// A client's certificate: the common name is the user, the organisation the group.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, Error> {
-        self.issue(user, group, &[], ExtendedKeyUsagePurpose::ClientAuth)
+        self.issue(user, group, &[], vec![ExtendedKeyUsagePurpose::ClientAuth])
+    }
+
+    /// A certificate for both ends, as runtimes have it: it names no usage.
+    pub fn runtime(&self, name: &str, addresses: &[&str]) -> Result<Identity, Error> {
+        self.issue(name, None, addresses, Vec::new())
     }
 
     /// A key pair without a certificate, public and private, as PEM.
@@ -65,7 +70,7 @@ impl Authority {
         name: &str,
         group: Option<&str>,
         addresses: &[&str],
-        usage: ExtendedKeyUsagePurpose,
+        usages: Vec<ExtendedKeyUsagePurpose>,
     ) -> Result<Identity, Error> {
         let failed = |source| Error::Certificate { subject: name.to_owned(), source };
         let key = KeyPair::generate().map_err(failed)?;
@@ -75,7 +80,7 @@ impl Authority {
         if let Some(group) = group {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
-        params.extended_key_usages = vec![usage];
+        params.extended_key_usages = usages;
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, self.issuer.as_ref()).map_err(failed)?.pem();
         Ok(Identity { certificate, key: key.serialize_pem() })

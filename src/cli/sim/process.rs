@@ -71,12 +71,21 @@ impl Daemon {
 
     /// What it has used so far.
     pub(super) fn usage(&self) -> anyhow::Result<Usage> {
-        let pid = self.guarded.program_pid().context("the daemon has ended; its log says why")?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("cannot read what the daemon uses")?;
+        Usage::of(&self.guarded)
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    /// What a program has used so far.
+    pub(super) fn of(program: &Guarded) -> anyhow::Result<Usage> {
+        let pid = program.program_pid().with_context(|| format!("it has ended: {}", program.log_tail()))?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("cannot read what a program uses")?;
         // The second field is the name in parentheses, which may hold blanks; the 14th and 15th are ticks.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read what the daemon uses")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read what a program uses")?;
         let kilobytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|line| line.split_whitespace().next())

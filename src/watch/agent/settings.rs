@@ -188,8 +188,8 @@ impl Fips {
     /// What `GODEBUG` says: the last `fips140=` counts, and what Go does not know is off. Where it says nothing, approved
     /// algorithms only are used: every control plane and every API server has them.
     pub fn of_godebug(text: Option<&str>) -> Fips {
-        let settings = text.unwrap_or_default().split(',').filter_map(|setting| setting.split_once('='));
-        let last = settings.filter(|(name, _)| name.trim() == "fips140").last();
+        let mut settings = text.unwrap_or_default().split(',').filter_map(|setting| setting.split_once('='));
+        let last = settings.rfind(|(name, _)| name.trim() == "fips140");
         match last.map(|(_, value)| value.trim()) {
             None | Some("only") => Fips::Only,
             Some("on" | "debug") => Fips::On,
