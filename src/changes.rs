@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod cover;
+mod quantity;
 
 pub use cover::covers;
 

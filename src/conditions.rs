@@ -90,6 +90,10 @@ pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
 pub const RECONCILE_REQUESTED_REASON: &str = "Handled";
 /// Condition that says who decides the module list, and what was reverted.
 pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
+/// Condition of a Kyma that says whether changes in its runtime are heard of, and which piece is missing.
+pub const WATCH: &str = "tidegate.dev/Watch";
+/// Condition of a Kyma whose message is the digest of what was applied to hear of changes in its runtime.
+pub const WATCH_APPLIED: &str = "tidegate.dev/WatchApplied";
 /// Condition that says whether the runtime can be reached, and why not.
 pub const REACHABLE: &str = "tidegate.dev/Reachable";
 
@@ -110,6 +114,30 @@ impl From<bool> for Status {
     fn from(holds: bool) -> Status {
         if holds { Status::True } else { Status::False }
     }
+}
+
+/// Reasons of [`WATCH`].
+pub mod watch {
+    /// No agent is to be installed.
+    pub const NOT_CONFIGURED: &str = "NotConfigured";
+    /// Nobody knows where agents send to.
+    pub const NO_ADDRESS: &str = "NoListenerAddress";
+    /// The runtime has no certificate.
+    pub const NO_CERTIFICATE: &str = "NoCertificate";
+    /// There is no CA bundle.
+    pub const NO_AUTHORITY: &str = "NoCertificateAuthority";
+    /// Something could not be applied.
+    pub const NOT_APPLIED: &str = "NotApplied";
+    /// The agent does not run.
+    pub const NOT_READY: &str = "AgentNotReady";
+    /// The agent runs and has not been heard of yet.
+    pub const AWAITED: &str = "Awaited";
+    /// The agent runs and is heard of.
+    pub const HEARD: &str = "Heard";
+    /// The agent runs, and is heard of only when something changes.
+    pub const INSTALLED: &str = "Installed";
+    /// The agent runs and is not heard of.
+    pub const SILENT: &str = "Silent";
 }
 
 /// Conditions of a Kyma.

@@ -6,6 +6,7 @@
 //! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
 
 pub mod certificate;
+pub mod contacts;
 pub mod dispatch;
 pub mod events;
 pub mod gateway;
@@ -36,7 +37,7 @@ use crate::{
     landscape::{self, SourceName},
     metrics::Metrics,
     name::Key,
-    plan::Settings,
+    plan::{Settings, watch::Agent},
     queue::{self, Finish, Trigger, Triggers},
     retry::Class,
     template::{Library, Templates},
@@ -70,8 +71,14 @@ pub struct Context {
     pub sources: SourceRegistry,
     /// What this process remembers of each runtime.
     pub runtimes: runtime::Memories,
+    /// When each runtime was last heard of.
+    pub contacts: contacts::Contacts,
+    /// The agent in runtimes; `None` if none is installed.
+    pub agent: Option<Agent>,
     /// What every runtime has, rendered once a class.
     pub bases: runtime::Bases,
+    /// What reports changes in runtimes, rendered once for all that have the same kinds of objects.
+    pub reports: runtime::Reports,
     /// Objects of modules, marked and serialised once.
     pub modules: manifest::Modules,
     /// What this process remembers of each Watcher.

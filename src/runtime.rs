@@ -145,7 +145,10 @@ impl Daemon {
             library: RwLock::new(Arc::new(Library::new(templates))),
             sources: SourceRegistry::new(state),
             runtimes: crate::controller::runtime::Memories::default(),
+            contacts: crate::controller::contacts::Contacts::default(),
+            agent: config.agent.clone(),
             bases: crate::controller::runtime::Bases::default(),
+            reports: crate::controller::runtime::Reports::default(),
             modules: crate::controller::manifest::Modules::default(),
             watchers: crate::controller::watcher::Memories::default(),
             certificates: Arc::new(Certificates::new(

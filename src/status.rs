@@ -66,8 +66,36 @@ pub enum Part {
     Unknown,
     /// As desired.
     Done,
+    /// Not as desired yet, and what is waited for.
+    Waiting(String),
     /// Not as desired, and why.
     Failed(String),
+}
+
+/// Whether changes in a runtime are heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchFact {
+    /// Whether they are.
+    pub status: Status,
+    /// One word.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+}
+
+// === impl WatchFact ===
+
+impl WatchFact {
+    /// No agent is to be installed.
+    pub fn not_configured() -> WatchFact {
+        WatchFact {
+            status: Status::False,
+            reason: conditions::watch::NOT_CONFIGURED,
+            message:
+                "no agent is installed: give --skr-watcher-image-tag to have changes in the runtime heard of at once"
+                    .to_owned(),
+        }
+    }
 }
 
 /// What a pass found out about a runtime.
@@ -83,6 +111,10 @@ pub struct Facts {
     pub webhook: Part,
     /// Digest of namespace, CRDs, catalog and webhook, once all of them are applied.
     pub applied: Option<Digest>,
+    /// Whether changes in the runtime are heard of.
+    pub watch: Option<WatchFact>,
+    /// Digest of what was applied for that, once all of it is.
+    pub watch_applied: Option<Digest>,
     /// The channel in force.
     pub channel: String,
     /// Value of the annotation that asked for this pass.
@@ -157,7 +189,7 @@ fn kyma_conditions(
     {
         let status = match part {
             Part::Done => Status::True,
-            Part::Failed(_) => Status::False,
+            Part::Waiting(_) | Part::Failed(_) => Status::False,
             // What an earlier pass found out still holds as far as anyone knows.
             Part::Unknown if conditions::find(&all, type_.as_str()).is_some() => continue,
             Part::Unknown => Status::Unknown,
@@ -170,6 +202,9 @@ fn kyma_conditions(
     if let Some(digest) = &facts.applied {
         set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
     }
+    if let Some(digest) = &facts.watch_applied {
+        set(conditions::WATCH_APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
+    }
     if let Some(requested) = &facts.requested {
         set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
     }
@@ -180,6 +215,9 @@ fn kyma_conditions(
         Some(failure) if failure.access => set(conditions::REACHABLE, false, failure.reason, &failure.message),
         Some(_) => {}
         None => set(conditions::REACHABLE, true, "Reached", "the runtime can be reached"),
+    }
+    if let Some(WatchFact { status, reason, message }) = &facts.watch {
+        conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
     }
     all
 }
@@ -196,7 +234,7 @@ fn summary(facts: &Facts, modules: &[ModuleStatus], conditions: &[Condition]) ->
         .into_iter()
         .filter_map(|part| match part {
             Part::Failed(message) => Some(message.as_str()),
-            Part::Unknown | Part::Done => None,
+            Part::Unknown | Part::Done | Part::Waiting(_) => None,
         })
         .collect();
     if !failed.is_empty() {

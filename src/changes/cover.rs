@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::quantity;
+
 /// Lists that the API server merges item by item: the field that holds the list, and the fields that identify an item.
 /// A live list may hold more items than ours, put there by others. Every other list belongs to one writer as a whole.
 const MERGED: [(&str, &[&str]); 19] = [
@@ -41,6 +43,12 @@ pub fn covers(desired: &Value, live: &Value) -> bool {
 
 fn covers_field(field: &str, desired: &Value, live: &Value) -> bool {
     match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) if quantity::are_in(field) => {
+            desired.iter().all(|(key, value)| match live.get(key) {
+                Some(live) => quantity::same(value, live) || covers_field(key, value, live),
+                None => is_void(value),
+            })
+        }
         (Value::Object(desired), Value::Object(live)) => covers_map(desired, live),
         (Value::Array(desired), Value::Array(live)) => covers_list(field, desired, live),
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),

@@ -175,6 +175,32 @@ fn live_covers_what_it_says_already() {
     }
 }
 
+#[test]
+fn quantities_are_compared_as_amounts() {
+    let limits = |value: serde_json::Value| json!({"resources": {"limits": {"cpu": value}}});
+    for (one, other) in [
+        (json!("0.1"), json!("100m")),
+        (json!("1000m"), json!("1")),
+        (json!(1), json!("1")),
+        (json!(0.5), json!("500m")),
+        (json!("1Gi"), json!("1024Mi")),
+        (json!("1.5k"), json!("1500")),
+        (json!("100u"), json!("0.1m")),
+    ] {
+        assert!(covers(&limits(one.clone()), &limits(other.clone())), "{one} {other}");
+    }
+    for (one, other) in [
+        (json!("0.1"), json!("200m")),
+        (json!("1G"), json!("1Gi")),
+        (json!("much"), json!("100m")),
+        (json!(null), json!("1")),
+        (json!("9999999999999999999999999999999999999999"), json!("1")),
+    ] {
+        assert!(!covers(&limits(one.clone()), &limits(other.clone())), "{one} {other}");
+    }
+    assert!(!covers(&json!({"data": {"cpu": "0.1"}}), &json!({"data": {"cpu": "100m"}})), "elsewhere it is a text");
+}
+
 fn ids() -> impl Strategy<Value = Vec<&'static str>> {
     prop::collection::vec(prop::sample::select(&ALL[..]), 0..8)
 }

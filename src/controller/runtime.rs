@@ -47,8 +47,10 @@ mod counterpart;
 mod manifests;
 mod outcome;
 mod remove;
+mod watch;
 
 pub use base::Bases;
+pub use watch::Reports;
 
 /// What a process remembers of all runtimes between passes.
 #[derive(Debug, Default)]
@@ -58,6 +60,7 @@ pub struct Memories(Mutex<HashMap<Key, Memory>>);
 #[derive(Debug, Default)]
 struct Memory {
     base: base::Memory,
+    watch: watch::Memory,
     /// The Kyma in the runtime, as it was last read or written.
     counterpart: Option<Arc<Kyma>>,
     /// Its specification as the last pass left it.
@@ -125,8 +128,9 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     // What was asked for while the Kyma was to be skipped was asked for all the same.
     let triggers = triggers.union(std::mem::take(&mut memory.owed));
-    let look = looks(triggers, &kyma, &manifests);
-    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look, read: rereads(triggers) };
+    let look = looks(triggers, memory.watch.is_due(context, key), &kyma, &manifests);
+    let resync = triggers.contains(Trigger::Resync);
+    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look, resync, read: rereads(triggers) };
     if kyma.metadata.deletion_timestamp.is_some() {
         return remove::reconcile(&round, manifests, memory).await;
     }
@@ -159,6 +163,8 @@ struct Round<'a> {
     now: Timestamp,
     /// Whether the runtime itself is looked at, beyond what this process and the statuses remember.
     look: bool,
+    /// Whether it is time to look at what nobody reports.
+    resync: bool,
     /// Whether its Kyma is read again at least.
     read: bool,
 }
@@ -179,12 +185,13 @@ impl Round<'_> {
         self.take_charge().await?;
         let landscape = self.context.stores.landscape();
         let mode = plan::modules_from(self.kyma);
-        if self.look || self.read || memory.counterpart.is_none() {
+        let look = self.look || (self.resync && memory.watch.webhooks_moved(&cluster).await?);
+        if look || self.read || memory.counterpart.is_none() {
             memory.counterpart = counterpart::read(&cluster).await?;
         }
         let spec = plan::effective(self.kyma, memory.counterpart.as_ref().map(|kyma| &kyma.spec));
         let plan = plan::runtime(&landscape, self.kyma, &spec, &self.context.settings);
-        let live = if self.look { Some(self.survey(&cluster, manifests).await?) } else { None };
+        let live = if look { Some(self.survey(&cluster, manifests).await?) } else { None };
         let base = base::bring(self, &cluster, &landscape, &plan, live.as_ref(), &mut memory.base).await?;
         let counterpart::Brought { reverted, again: counterpart_again } =
             counterpart::bring(self, &cluster, &mut memory.counterpart, &mut memory.left).await?;
@@ -194,19 +201,26 @@ impl Round<'_> {
         }
         let modules = manifests::bring(self, &plan, manifests).await?;
         let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), memory).await?;
+        let watch = watch::bring(self, &cluster, &landscape, &passed, live.as_ref(), &mut memory.watch).await?;
         let facts = Facts {
             modules: modules.facts(&passed),
             crds: base.crds,
             catalog: base.catalog,
-            webhook: base.webhook,
+            webhook: watch.webhook,
             applied: base.applied,
+            watch: Some(watch.watch),
+            watch_applied: watch.applied,
             channel: spec.channel.clone(),
             requested: self.requested(),
             modules_from: Some(self.modules_from(mode, &reverted)),
             failure: modules.failure(),
             deleting: None,
         };
-        Ok(Installed { cluster, facts, again: soonest(soonest(again, base.again), counterpart_again) })
+        Ok(Installed {
+            cluster,
+            facts,
+            again: [again, base.again, watch.again, counterpart_again].into_iter().fold(None, soonest),
+        })
     }
 
     /// The client for the runtime.
@@ -260,6 +274,7 @@ impl Round<'_> {
         manifests: &[Arc<Manifest>],
     ) -> Result<BTreeMap<ObjectId, Metadata>, Error> {
         let mut kinds: Vec<Gvk> = base::kinds();
+        kinds.extend(watch::kinds(self.context.agent.is_some()));
         for synced in manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced)
         {
             kinds.push(Gvk::new(&synced.group, &synced.version, &synced.kind));
@@ -311,7 +326,8 @@ impl Round<'_> {
 }
 
 /// Whether the runtime itself must be looked at: somebody may have changed it, or asks.
-fn looks(triggers: Triggers, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
+/// `is_due` is whether a resync is a reason.
+fn looks(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
     let requested = landscape::annotation(&kyma.metadata, annotation::RECONCILE_REQUESTED_AT);
     let handled = kyma
         .status
@@ -320,7 +336,8 @@ fn looks(triggers: Triggers, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
     requested.is_some_and(|requested| Some(requested) != handled)
         || manifests.iter().any(|manifest| manifest::is_asked_for(manifest))
         || triggers.iter().any(|trigger| match trigger {
-            Trigger::Drift | Trigger::Resync => true,
+            Trigger::Drift => true,
+            Trigger::Resync => is_due,
             Trigger::Watch | Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => false,
         })
 }

@@ -90,17 +90,17 @@ pub fn webhook(templates: &Templates, reporting: &Reporting<'_>) -> Result<Objec
 /// The webhook that reports edits and deletions.
 fn drift(drift: &Drift) -> Value {
     let rule = |(group, resources): (&str, Vec<&str>)| json!({ "group": group, "resources": resources, "operations": ["UPDATE", "DELETE"] });
-    part(DRIFT, &[NOT_OURS, NOT_NOTES], drift.rules().map(rule).collect())
+    part(DRIFT, &[NOT_OURS, NOT_NOTES], &drift.rules().map(rule).collect::<Vec<_>>())
 }
 
 /// The webhook that reports what was scaled.
 fn scale(drift: &Drift) -> Option<Value> {
     let scaled = drift.scaled();
     let rule = || json!({ "group": "apps", "resources": scaled, "operations": ["UPDATE"] });
-    (!scaled.is_empty()).then(|| part(SCALE, &[SCALED], vec![rule()]))
+    (!scaled.is_empty()).then(|| part(SCALE, &[SCALED], &[rule()]))
 }
 
-fn part(name: &str, conditions: &[(&str, &str)], rules: Vec<Value>) -> Value {
+fn part(name: &str, conditions: &[(&str, &str)], rules: &[Value]) -> Value {
     let conditions: Vec<Value> =
         conditions.iter().map(|(name, expression)| json!({ "name": name, "expression": expression })).collect();
     json!({

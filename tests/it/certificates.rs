@@ -236,6 +236,9 @@ impl World {
             runtimes: Default::default(),
             bases: Default::default(),
             modules: Default::default(),
+            contacts: Default::default(),
+            agent: None,
+            reports: Default::default(),
             watchers: Default::default(),
             certificates: Arc::new(Certificates::new(self.rules.clone(), true, listener)),
         });

@@ -33,4 +33,5 @@ mod telling;
 mod testbed;
 mod tidy;
 mod validate;
+mod watch_path;
 mod watchers;

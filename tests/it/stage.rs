@@ -20,6 +20,8 @@ pub(crate) struct Stage {
     pub(crate) repository: Repository,
     pub(crate) landscape: Landscape,
     daemon: Mutex<Option<Guarded>>,
+    /// What the daemon is told beside what all tests tell it.
+    more: Vec<String>,
     folder: tidegate::testbed::Folder,
 }
 
@@ -31,7 +33,12 @@ pub(crate) const KYMAS: [&str; 2] = ["one", "two"];
 impl Stage {
     /// Starts the servers, prepares KCP, commits `files` and declares the repository. The daemon is not started yet.
     pub(crate) async fn new(skrs: usize, files: &[(&str, String)]) -> Stage {
-        let landscape = harness::dedicated_landscape(skrs, Extent::Controllers).await;
+        Stage::with(skrs, Extent::Controllers, files, &[]).await
+    }
+
+    /// As [`Stage::new`], with runtimes of some extent and more arguments for the daemon.
+    pub(crate) async fn with(skrs: usize, extent: Extent, files: &[(&str, String)], more: &[&str]) -> Stage {
+        let landscape = harness::dedicated_landscape(skrs, extent).await;
         let kcp = landscape.kcp.client().expect("a client");
         let skr_clients: Vec<Client> = landscape.skrs.iter().map(|skr| skr.client().expect("a client")).collect();
         install_own_crds(&kcp).await;
@@ -47,7 +54,8 @@ impl Stage {
         }
         repository.commit("first").expect("a commit");
         apply(&kcp, &source(&repository.url())).await;
-        Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), folder }
+        let more = more.iter().map(|argument| (*argument).to_owned()).collect();
+        Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), more, folder }
     }
 
     /// Starts the daemon, as an administrator of its own: the audit log tells its requests from those of the test.
@@ -80,6 +88,7 @@ impl Stage {
             "--lease-renew-deadline=2s",
             "--lease-retry-period=200ms",
         ];
+        let arguments = arguments.into_iter().chain(self.more.iter().map(String::as_str));
         let daemon =
             Guarded::start(Path::new(env!("CARGO_BIN_EXE_tidegate")), arguments, self.folder.path(), &self.log())
                 .expect("the daemon starts");
@@ -219,6 +228,8 @@ pub(crate) async fn read(client: &Client, kind: &str, namespace: &str, name: &st
         "VirtualService" | "Gateway" => "networking.istio.io/v1beta1",
         "Thing" => "example.org/v1",
         "Deployment" => "apps/v1",
+        "NetworkPolicy" => "networking.k8s.io/v1",
+        "PriorityClass" => "scheduling.k8s.io/v1",
         _ => "v1",
     };
     let sample = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});

@@ -51,6 +51,15 @@ pub(crate) enum Sight {
     Changed,
 }
 
+// === impl Seen ===
+
+impl Seen {
+    /// Whether a live object is known to be as desired.
+    pub(crate) fn is_at(self, live: Option<&Metadata>) -> bool {
+        self != Seen::Missing && sight(self, live) == Sight::Same
+    }
+}
+
 // === impl Version ===
 
 impl Version {

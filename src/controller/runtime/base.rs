@@ -1,4 +1,4 @@
-//! What every runtime has, whatever its modules: the system namespace, the CRDs, the catalog and the webhook configuration.
+//! What every runtime has, whatever its modules: the system namespace, the CRDs and the catalog.
 //!
 //! Rendered and serialised once for all runtimes of a class. Their names are reserved by the platform, so they are applied
 //! without a look at who else may have made them, as Lifecycle Manager does.
@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{Round, delay};
@@ -27,7 +26,7 @@ use crate::{
     landscape::{self, Landscape, SourceName},
     object::{Digest, Gvk, ObjectId},
     plan::{self, Class, RuntimePlan},
-    render::{self, Mark, Reporting, SharedObjects},
+    render::{self, Mark, SharedObjects},
     status::Part,
     template::Library,
 };
@@ -65,15 +64,12 @@ pub struct Bases(Mutex<HashMap<Kin, (Inputs, Arc<Base>)>>);
 struct Inputs {
     landscape: Arc<Landscape>,
     library: Arc<Library>,
-    /// Digest of what runtimes trust.
-    trusted: Option<Digest>,
 }
 
 /// How the parts fare after a pass.
 pub(super) struct Brought {
     pub(super) crds: Part,
     pub(super) catalog: Part,
-    pub(super) webhook: Part,
     /// Digest of all of it, once all of it is applied.
     pub(super) applied: Option<Digest>,
     pub(super) again: Option<Duration>,
@@ -87,7 +83,6 @@ pub(super) fn kinds() -> Vec<Gvk> {
     vec![
         Gvk::new("", "v1", "Namespace"),
         Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
-        Gvk::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"),
         template_kind(),
         release_kind(),
     ]
@@ -138,7 +133,6 @@ pub(super) async fn bring(
     Ok(Brought {
         crds: part(&failed, &[], |id| matches!(&*id.kind, "Namespace" | "CustomResourceDefinition")),
         catalog: part(&failed, &base.problems, |id| matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")),
-        webhook: part(&failed, &[], |id| &*id.kind == "ValidatingWebhookConfiguration"),
         applied: complete.then_some(digest),
         again,
     })
@@ -171,12 +165,7 @@ impl Bases {
     /// The objects for a runtime of a class.
     fn of(&self, round: &Round<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
         let context = round.context;
-        let bundle = context.stores.ca_bundle();
-        let inputs = Inputs {
-            landscape: Arc::clone(landscape),
-            library: context.library(),
-            trusted: bundle.as_deref().map(Digest::of_bytes),
-        };
+        let inputs = Inputs { landscape: Arc::clone(landscape), library: context.library() };
         let overriding = inputs.library.overriding(&round.kyma.metadata);
         let kin = Kin { class: class.clone(), overriding };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +174,7 @@ impl Bases {
         {
             return Arc::clone(base);
         }
-        let base = Arc::new(render_base(context, &inputs, &kin, bundle.as_deref()));
+        let base = Arc::new(render_base(context, &inputs, &kin));
         // Classes are few (beta, internal, restricted modules), and those of an older landscape are of no use.
         known.retain(|_, (of, _)| Arc::ptr_eq(&of.landscape, landscape));
         known.insert(kin, (inputs, Arc::clone(&base)));
@@ -197,33 +186,18 @@ impl Bases {
 
 impl Inputs {
     fn are(&self, other: &Inputs) -> bool {
-        Arc::ptr_eq(&self.landscape, &other.landscape)
-            && Arc::ptr_eq(&self.library, &other.library)
-            && self.trusted == other.trusted
+        Arc::ptr_eq(&self.landscape, &other.landscape) && Arc::ptr_eq(&self.library, &other.library)
     }
 }
 
-fn render_base(context: &Context, inputs: &Inputs, kin: &Kin, bundle: Option<&[u8]>) -> Base {
+fn render_base(context: &Context, inputs: &Inputs, kin: &Kin) -> Base {
     let Inputs { landscape, library, .. } = inputs;
     let catalog = plan::catalog(landscape, &kin.class, &context.settings);
     let (mut objects, errors) = render::catalog(library, landscape, &catalog);
     let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
-    for error in unusable {
-        tracing::warn!(error = %error, "watcher is left out of the webhook configurations");
-    }
-    let bundle = bundle.map(|bundle| STANDARD.encode(bundle));
-    let of_kymas = library.of_source(kin.overriding.as_ref());
-    // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
-    let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
-    for rendered in [
-        render::runtime_namespace(of_kymas),
-        render::webhook(of_watchers, &Reporting::of_watchers(&watches, bundle.as_deref())),
-    ] {
-        match rendered {
-            Ok(object) => objects.push(object),
-            Err(error) => problems.push(error.to_string()),
-        }
+    match render::runtime_namespace(library.of_source(kin.overriding.as_ref())) {
+        Ok(object) => objects.push(object),
+        Err(error) => problems.push(error.to_string()),
     }
     objects.extend(render::runtime_crds());
     // The catalog's kinds are namespaced: their CRDs are among the objects.
@@ -232,7 +206,7 @@ fn render_base(context: &Context, inputs: &Inputs, kin: &Kin, bundle: Option<&[u
     Base { objects, digest, problems }
 }
 
-/// Digest of which states the definitions behind a catalog, and the Watchers, are in.
+/// Digest of which states the definitions behind a catalog are in.
 fn states(landscape: &Landscape, catalog: &plan::Catalog) -> Digest {
     let templates = catalog.templates.iter().filter_map(|key| landscape.templates.get(key));
     let releases = catalog.releases.iter().filter_map(|release| landscape.releases.get(&release.key));
@@ -240,7 +214,6 @@ fn states(landscape: &Landscape, catalog: &plan::Catalog) -> Digest {
     let states: Vec<Value> = templates
         .map(|template| state(&template.metadata))
         .chain(releases.map(|release| state(&release.metadata)))
-        .chain(landscape.watchers.values().map(|watcher| state(&watcher.metadata)))
         .collect();
     Digest::of(&Value::from(states))
 }

@@ -1,6 +1,6 @@
 //! The end of a runtime: what the Kyma brought goes in Lifecycle Manager's order, then its finalizer.
 //!
-//! Manifests are asked to go, then webhook configuration, catalog and the Kyma in the runtime with their CRDs; the Kyma in
+//! Manifests are asked to go, then what reports changes and its certificate, catalog and the Kyma in the runtime with their CRDs; the Kyma in
 //! KCP waits for its Manifests. A runtime that cannot be reached keeps its Kyma `Deleting` until its access Secret is
 //! gone; then nobody can reach it any more, and the finalizers are dropped.
 
@@ -13,15 +13,16 @@ use serde_json::json;
 use super::{
     Memory, Round, manifests,
     outcome::{self, FailedKind},
+    watch,
 };
 use crate::{
     api::{
         KYMA_GROUP, Kyma, Manifest,
-        names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, SKR_WEBHOOK, finalizer, label},
+        names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, finalizer, label},
         shared::State,
     },
     cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation},
-    controller::{Context, Failure, Pass, events::Severity, manifest},
+    controller::{Context, Failure, Pass, certificate, events::Severity, manifest},
     name::Key,
     object::Gvk,
     queue::{Finish, Trigger},
@@ -46,7 +47,7 @@ pub(super) async fn reconcile(round: &Round<'_>, manifests: Vec<Arc<Manifest>>, 
             Err(failed) => unreachable(round, &failed, &manifests, memory).await,
         },
         Err(failed) if failed.kind == FailedKind::NoAccess => {
-            abandon(round, &manifests).await.map_err(|error| Failure::new(error.class(), error.reason(), error))
+            abandon(round, &manifests, memory).await.map_err(|error| Failure::new(error.class(), error.reason(), error))
         }
         Err(failed) => unreachable(round, &failed, &manifests, memory).await,
     }
@@ -91,6 +92,7 @@ async fn through(
     drop_finalizer(round).await?;
     step(round, "DropKymaFinalizer", "everything that the Kyma brought is gone");
     round.context.pool.forget(round.key);
+    round.context.contacts.forget(round.key);
     Ok(Finish::Gone)
 }
 
@@ -133,8 +135,13 @@ fn said(failure: Failure) -> outcome::Failed {
 
 /// Deletes what every runtime has. Returns what is waited for, or nothing once all of it is gone.
 async fn remove_base(round: &Round<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
-    let webhook = Gvk::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
-    remove(round, cluster, "DeleteSkrWebhookResources", &webhook, &Key::new("", SKR_WEBHOOK)).await?;
+    if watch::remove(round, cluster).await? != 0 {
+        step(round, "DeleteSkrWebhookResources", "what reported changes is deleted in the runtime");
+    }
+    // Nothing in the runtime needs it any more.
+    if !certificate::remove(round.context, round.cause, round.key).await? {
+        return Ok(Some("waiting for the certificate of the runtime to be deleted".to_owned()));
+    }
     for (plural, reason) in CATALOG_CRDS {
         if !remove(round, cluster, reason, &crd(), &Key::new("", &format!("{plural}.{KYMA_GROUP}"))).await? {
             return Ok(Some(format!("waiting for the {plural} in the runtime to be deleted")));
@@ -207,7 +214,7 @@ async fn unreachable(
 }
 
 /// Without access Secret: nobody can reach the runtime any more.
-async fn abandon(round: &Round<'_>, manifests: &[Arc<Manifest>]) -> Result<Finish, Error> {
+async fn abandon(round: &Round<'_>, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Result<Finish, Error> {
     for manifest in manifests {
         let kind = Kind::namespaced::<Manifest>();
         let id = kind.id(&crate::landscape::key(&manifest.metadata));
@@ -217,7 +224,11 @@ async fn abandon(round: &Round<'_>, manifests: &[Arc<Manifest>]) -> Result<Finis
         latest.metadata.resource_version = None;
         manifest::abandon(&round.context.kcp, round.cause, &latest).await?;
     }
+    if !certificate::remove(round.context, round.cause, round.key).await? {
+        return Ok(memory.look_again("certificate"));
+    }
     drop_finalizer(round).await?;
+    round.context.contacts.forget(round.key);
     Ok(Finish::Gone)
 }
 
@@ -254,11 +265,15 @@ pub(super) async fn orphans(
 ) -> Pass {
     let deleting: Vec<Arc<Manifest>> =
         manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some()).cloned().collect();
+    let failure = |error: Error| Failure::new(error.class(), error.reason(), error);
+    if !certificate::remove(context, cause, key).await.map_err(failure)? {
+        return Ok(memory.look_again("certificate"));
+    }
     if deleting.is_empty() {
         context.pool.forget(key);
+        context.contacts.forget(key);
         return Ok(Finish::Gone);
     }
-    let failure = |error: Error| Failure::new(error.class(), error.reason(), error);
     match outcome::access(context, key).await {
         Ok(cluster) => {
             let site = manifest::Site { context, cluster: &cluster, cause, now, live: None, manifests: &deleting };

@@ -12,7 +12,7 @@ fn kyma(requested: Option<&str>, handled: Option<&str>) -> Kyma {
 
 #[track_caller]
 fn check(trigger: Trigger, kyma: &Kyma, expected: bool) {
-    assert_eq!(looks(Triggers::from(trigger), kyma, &[]), expected, "{}", trigger.name());
+    assert_eq!(looks(Triggers::from(trigger), true, kyma, &[]), expected, "{}", trigger.name());
 }
 
 #[test]
@@ -27,6 +27,13 @@ fn a_runtime_is_looked_at_only_for_a_reason() {
     ] {
         check(trigger, &kyma(None, None), expected);
     }
+}
+
+#[test]
+fn a_resync_looks_only_where_nobody_reports() {
+    assert!(!looks(Trigger::Resync.into(), false, &kyma(None, None), &[]));
+    assert!(looks(Trigger::Drift.into(), false, &kyma(None, None), &[]));
+    assert!(looks(Trigger::Resync.into(), false, &kyma(Some("1"), None), &[]));
 }
 
 #[test]
@@ -62,6 +69,6 @@ fn a_request_on_a_manifest_is_one_for_its_runtime() {
         [Arc::new(manifest)]
     };
     let triggers = Triggers::from(Trigger::Requested);
-    assert!(looks(triggers, &kyma(None, None), &manifest(Some("now"))));
-    assert!(!looks(triggers, &kyma(None, None), &manifest(None)));
+    assert!(looks(triggers, true, &kyma(None, None), &manifest(Some("now"))));
+    assert!(!looks(triggers, true, &kyma(None, None), &manifest(None)));
 }

@@ -182,7 +182,7 @@ impl std::str::FromStr for Address {
         let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
         let port: u16 = port.parse().ok().filter(|port| *port != 0).ok_or_else(error)?;
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let is_v6 = bracketed.is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok());
+        let is_v6 = bracketed.is_some_and(|host| host.parse::<core::net::Ipv6Addr>().is_ok());
         let is_name = host.split('.').all(|label| {
             !label.is_empty()
                 && !label.starts_with('-')

@@ -62,7 +62,7 @@ fn base(site: &Site<'_>, class: &Class) -> Base {
     match &site.world.trusted {
         Trusted::Nobody => rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, None))),
         Trusted::Bundle(bundle) => {
-            rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, Some(bundle))))
+            rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, Some(bundle))));
         }
         // It is said once that nothing is known of it.
         Trusted::NotKnown => {}

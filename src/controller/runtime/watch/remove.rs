@@ -1,0 +1,53 @@
+//! What reports changes goes with its Kyma: first the webhook configuration, then what it asks, then the certificate.
+//!
+//! Only what bears our mark is deleted, which is Lifecycle Manager's as well.
+
+use super::{super::Round, kinds};
+use crate::{
+    api::names::{
+        MANAGED_BY_SKR, SKR_NAMESPACE, SKR_WEBHOOK, SKR_WEBHOOK_METRICS, SKR_WEBHOOK_POLICIES, SKR_WEBHOOK_SECRET,
+        label,
+    },
+    cluster::{Cluster, Error, Propagation},
+    name::Key,
+    object::{Gvk, ObjectId},
+    plan::watch::PRIORITY_CLASS,
+};
+
+/// Deletes it in the runtime. Returns how many objects that took.
+pub(in super::super) async fn remove(round: &Round<'_>, cluster: &Cluster) -> Result<usize, Error> {
+    let names = names();
+    let found = cluster.survey(names.iter().map(|(gvk, id)| (gvk, id))).await?;
+    let mut deleted = 0;
+    for (gvk, id) in &names {
+        let Some(metadata) = found.get(id) else { continue };
+        if metadata.deleting || metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
+            continue;
+        }
+        let Some(kind) = cluster.kind(gvk).await? else { continue };
+        cluster.delete(round.cause, &kind, metadata, Propagation::Background).await?;
+        deleted += 1;
+    }
+    Ok(deleted)
+}
+
+/// Everything that there may be, in the order in which it goes.
+fn names() -> Vec<(Gvk, ObjectId)> {
+    let gvk = |kind: &str| kinds(true).into_iter().find(|gvk| &*gvk.kind == kind).expect("it is one of ours");
+    let mut keys = vec![
+        ("ValidatingWebhookConfiguration", Key::new("", SKR_WEBHOOK)),
+        ("Deployment", Key::new(SKR_NAMESPACE, SKR_WEBHOOK)),
+        ("Service", Key::new(SKR_NAMESPACE, SKR_WEBHOOK)),
+        ("Service", Key::new(SKR_NAMESPACE, SKR_WEBHOOK_METRICS)),
+        ("PriorityClass", Key::new("", PRIORITY_CLASS)),
+        ("Secret", Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET)),
+    ];
+    keys.extend(SKR_WEBHOOK_POLICIES.map(|name| ("NetworkPolicy", Key::new(SKR_NAMESPACE, name))));
+    keys.into_iter()
+        .map(|(kind, key)| {
+            let gvk = gvk(kind);
+            let id = ObjectId::new(&gvk.group, &gvk.kind, key.namespace(), key.name());
+            (gvk, id)
+        })
+        .collect()
+}

@@ -1,0 +1,205 @@
+//! The objects in runtimes: Lifecycle Manager's tests of them (its 6.4, I22, I23, E39), and rows W75 to W88.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tidegate::testbed::Extent;
+
+use super::world::{
+    AGENT, OBJECTS, condition, delete, gateway, merge, present, stage, until_watch, watch_of, watcher, webhooks,
+};
+use crate::{
+    harness::{self, SOON, eventually},
+    stage::{QUIET, Stage, read},
+};
+
+fn env(deployment: &Value, name: &str) -> Value {
+    let all = deployment.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array).unwrap().clone();
+    all.iter().find(|entry| entry["name"] == name).map(|entry| entry["value"].clone()).unwrap_or_default()
+}
+
+fn sample(kind: &str, namespace: &str, name: &str) -> Value {
+    let api_version = match kind {
+        "Deployment" => "apps/v1",
+        "NetworkPolicy" => "networking.k8s.io/v1",
+        "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
+        "Kyma" | "Watcher" => super::world::KYMA,
+        _ => "v1",
+    };
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}})
+}
+
+async fn there(stage: &Stage, what: &str, kind: &str, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let namespace = if kind == "ValidatingWebhookConfiguration" { "" } else { "kyma-system" };
+    stage.until(what, &stage.skrs[0], kind, namespace, name, holds).await
+}
+
+/// The daemon's writes since `marks`, in KCP and in runtimes.
+fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
+    let mut requests = stage.requests_since(marks);
+    requests.retain(|request| !["get", "list", "watch"].iter().any(|verb| request.contains(&format!(" {verb} "))));
+    requests
+}
+
+/// W75, W76, W81, W86, W87, E39, I23: installed once every piece is there, made again where it is deleted, following what
+/// it is made from; and a pass over an unchanged world sends nothing, also of a new process.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
+    let arguments = [&AGENT[..], &["--resync=10s"]].concat();
+    let stage = stage(1, Extent::Node, &[], &arguments).await;
+    let skr = &stage.skrs[0];
+    stage.start();
+
+    // Nothing before everything.
+    let kyma = until_watch(&stage, "one", "False NoListenerAddress: no agent is installed: there is no Gateway").await;
+    assert_eq!(condition(&kyma, "SKRWebhook"), "False");
+    assert_eq!(kyma["status"]["state"], "Processing");
+    assert_eq!(present(skr).await, Vec::<String>::new());
+    harness::apply(&stage.kcp, &gateway(443)).await;
+    let kyma = stage.kyma_in("one", "Ready").await;
+    assert_eq!(condition(&kyma, "SKRWebhook"), "True");
+    assert!(watch_of(&kyma).starts_with("Unknown Awaited: "), "{}", watch_of(&kyma));
+    assert_eq!(present(skr).await.len(), OBJECTS.len());
+
+    let secret = there(&stage, "the Secret is there", "Secret", "skr-webhook-tls", |_| true).await;
+    let pem = |key: &str| {
+        let bytes = STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert!(pem("tls.crt").contains("BEGIN CERTIFICATE") && pem("ca.crt").contains("BEGIN CERTIFICATE"));
+    assert!(pem("tls.key").contains("PRIVATE KEY"));
+    let hooks = webhooks(skr).await;
+    let names: Vec<&str> = hooks.iter().filter_map(|hook| hook["name"].as_str()).collect();
+    assert_eq!(names, ["drift.tidegate.dev", "scale.tidegate.dev"]);
+    assert!(hooks.iter().all(|hook| hook["clientConfig"]["caBundle"] == secret["data"]["ca.crt"]));
+    let deployment = there(&stage, "the agent is there", "Deployment", "skr-webhook", |_| true).await;
+    assert_eq!(env(&deployment, "KCP_ADDR"), "listener.kcp.example.org:443");
+
+    // An unchanged world.
+    let marks = stage.marks();
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(writes(&stage, &marks), Vec::<String>::new());
+
+    // What is deleted or edited is as it was.
+    for (kind, name) in [
+        ("Deployment", "skr-webhook"),
+        ("Secret", "skr-webhook-tls"),
+        ("NetworkPolicy", "kyma-project.io--watcher-to-dns"),
+    ] {
+        let uid = there(&stage, "it is there", kind, name, |_| true).await["metadata"]["uid"].clone();
+        delete(skr, &sample(kind, "kyma-system", name)).await;
+        there(&stage, &format!("{kind} {name} is made again"), kind, name, |object| object["metadata"]["uid"] != uid)
+            .await;
+    }
+    let configuration = sample("ValidatingWebhookConfiguration", "", "skr-webhook");
+    merge(skr, &configuration, json!({"webhooks": []})).await;
+    there(&stage, "webhooks are back", "ValidatingWebhookConfiguration", "skr-webhook", |object| {
+        object["webhooks"].as_array().is_some_and(|hooks| hooks.len() == 2)
+    })
+    .await;
+    let edited = sample("Secret", "kyma-system", "skr-webhook-tls");
+    merge(skr, &edited, json!({"data": {"tls.key": "bWluZQ=="}})).await;
+    there(&stage, "the key is back", "Secret", "skr-webhook-tls", |object| {
+        object["data"]["tls.key"] == secret["data"]["tls.key"]
+    })
+    .await;
+
+    // What it is made from changes: the Gateway, the certificate.
+    harness::apply(&stage.kcp, &gateway(9443)).await;
+    there(&stage, "the agent sends elsewhere", "Deployment", "skr-webhook", |object| {
+        env(object, "KCP_ADDR") == "listener.kcp.example.org:9443"
+    })
+    .await;
+    there(&stage, "and may", "NetworkPolicy", "kyma-project.io--watcher-to-apiserver", |object| {
+        object["spec"]["egress"][0]["ports"][0]["port"] == 9443
+    })
+    .await;
+    delete(&stage.kcp, &sample("Secret", "istio-system", "one-webhook-tls")).await;
+    there(&stage, "another certificate arrives", "Secret", "skr-webhook-tls", |object| {
+        object["data"]["tls.crt"] != secret["data"]["tls.crt"]
+    })
+    .await;
+    stage.kyma_in("one", "Ready").await;
+
+    // A new process, of one that has said in the runtime all that it had to say.
+    eventually("the runtime shows the status", SOON, async || {
+        let kcp = read(&stage.kcp, "Kyma", "kcp-system", "one").await.unwrap_or_default();
+        let shown = read(skr, "Kyma", "kyma-system", "default").await.unwrap_or_default();
+        let (kcp, shown) = (&kcp["status"]["conditions"], &shown["status"]["conditions"]);
+        if kcp == shown { Ok(()) } else { Err(format!("{kcp}\n{shown}")) }
+    })
+    .await;
+    stage.kill();
+    let marks = stage.marks();
+    stage.start();
+    harness::holds("nothing is written", QUIET + QUIET, async || {
+        let writes = writes(&stage, &marks);
+        if writes.is_empty() { Ok(()) } else { Err(writes.join("\n")) }
+    })
+    .await;
+}
+
+/// I22, W82, W85: one webhook a Watcher, in every runtime, at once; W88: all of it goes with the Kyma, and the certificate.
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
+    let stage = stage(2, Extent::Node, &[], &AGENT).await;
+    harness::apply(&stage.kcp, &gateway(443)).await;
+    harness::apply(&stage.kcp, &watcher("first", "lifecycle-manager", "spec")).await;
+    stage.start();
+    for name in ["one", "two"] {
+        stage.kyma_in(name, "Ready").await;
+    }
+    let until_hooks = async |what: &str, holds: &dyn Fn(&[Value]) -> bool| {
+        for skr in &stage.skrs {
+            let what = format!("{what}: webhooks follow");
+            stage
+                .until(&what, skr, "ValidatingWebhookConfiguration", "", "skr-webhook", |object| {
+                    holds(object["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default())
+                })
+                .await;
+        }
+    };
+    let names = |hooks: &[Value]| -> Vec<String> {
+        hooks.iter().filter_map(|hook| hook["name"].as_str()).map(str::to_owned).collect()
+    };
+    let (first, second) = ("kcp-system.first.operator.kyma-project.io", "kcp-system.second.operator.kyma-project.io");
+    let ours = ["drift.tidegate.dev", "scale.tidegate.dev"];
+    until_hooks("a Watcher", &|hooks| names(hooks) == [first, ours[0], ours[1]]).await;
+    harness::apply(&stage.kcp, &watcher("second", "inspector", "status")).await;
+    until_hooks("a second", &|hooks| names(hooks) == [first, second, ours[0], ours[1]]).await;
+    let hook = &webhooks(&stage.skrs[1]).await[1];
+    assert_eq!(hook["rules"][0]["resources"], json!(["kymas/status"]));
+    assert_eq!(hook["clientConfig"]["service"]["path"], "/validate/inspector");
+    assert_eq!((&hook["timeoutSeconds"], &hook["failurePolicy"]), (&json!(5), &json!("Ignore")));
+    let labels = json!({"spec": {"labelsToWatch": {"operator.kyma-project.io/watched-by": "another"}}});
+    merge(&stage.kcp, &sample("Watcher", "kcp-system", "second"), labels).await;
+    until_hooks("other labels", &|hooks| hooks[1]["objectSelector"].to_string().contains("another")).await;
+    delete(&stage.kcp, &sample("Watcher", "kcp-system", "second")).await;
+    until_hooks("one less", &|hooks| names(hooks) == [first, ours[0], ours[1]]).await;
+
+    // The end.
+    let mark = stage.landscape.skrs[0].audit().unwrap().mark();
+    delete(
+        &stage.kcp,
+        &json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": {"name": "landscape", "namespace": "kcp-system"},
+        }),
+    )
+    .await;
+    delete(&stage.kcp, &sample("Kyma", "kcp-system", "one")).await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
+    assert_eq!(present(&stage.skrs[0]).await, Vec::<String>::new());
+    assert!(read(&stage.kcp, "Secret", "istio-system", "one-webhook-tls").await.is_none(), "the certificate is gone");
+    assert!(read(&stage.kcp, "Secret", "istio-system", "two-webhook-tls").await.is_some(), "that of another is not");
+    assert_eq!(present(&stage.skrs[1]).await.len(), OBJECTS.len());
+    // Nobody is asked by a webhook whose agent is gone.
+    let records = stage.landscape.skrs[0].audit().unwrap().since(mark).unwrap();
+    let deleted = |resource: &str, name: &str| {
+        records
+            .iter()
+            .position(|record| record.verb == "delete" && record.resource.starts_with(resource) && record.name == name)
+    };
+    let configuration = deleted("validatingwebhookconfigurations", "skr-webhook").expect("it was deleted");
+    assert!(configuration < deleted("deployments", "skr-webhook").expect("it was deleted"));
+    assert!(configuration < deleted("secrets", "skr-webhook-tls").expect("it was deleted"));
+}
