@@ -364,6 +364,11 @@ impl Certificates {
         state.is_awaited = is_awaited;
     }
 
+    /// Whether an authority is the one that we sign with.
+    pub(super) fn signs_with(&self, authority: &certificate::Authority) -> bool {
+        self.state().root.as_ref().is_some_and(|root| root.certificate().der == authority.der)
+    }
+
     /// Takes the authority that we sign with, and wakes whoever waits for it.
     pub(super) fn sign_with(&self, root: Option<Arc<pki::Root>>, queue: &Queue) {
         let waiting = {

@@ -156,6 +156,12 @@ impl Round<'_> {
         let held = standing.as_ref().map(|standing| &standing.held);
         let plan = certificate::gateway(held, &found.authority, observed, self.rules, self.now)
             .map_err(|refusal| self.refused(refusal))?;
+        // From here on the former authority signs no more, and the present one not before the bundle has it. A runtime that
+        // is woken by the new bundle waits in between.
+        let certificates = &self.context.certificates;
+        if !certificates.signs_with(&found.authority) {
+            certificates.sign_with(None, &self.context.queue);
+        }
         if plan.is_new || plan.switch == Switch::Now {
             self.write(standing.as_ref(), &plan, &found, root.as_deref()).await?;
             tracing::info!(
@@ -164,8 +170,7 @@ impl Round<'_> {
                 "the gateway's Secret is written"
             );
         }
-        // Nobody gets a certificate of an authority before the bundle has it.
-        self.context.certificates.sign_with(root, &self.context.queue);
+        certificates.sign_with(root, &self.context.queue);
         Ok(plan.switch)
     }
 

@@ -49,6 +49,7 @@ use crate::{
 };
 
 mod handshake;
+mod rights;
 mod rotation;
 mod runtimes;
 
@@ -60,6 +61,8 @@ struct World {
     rules: Rules,
     user: String,
     folder: Folder,
+    /// As whom the daemon acts, if not as an administrator.
+    access: Option<tidegate::testbed::Kubeconfig>,
     daemon: Option<Daemon>,
     issuer: Mutex<Option<Guarded>>,
 }
@@ -126,7 +129,7 @@ impl World {
         };
         let folder = harness::folder();
         let user = format!("certificates-{namespace}");
-        World { server, client, namespace, rules, user, folder, daemon: None, issuer: Mutex::default() }
+        World { server, client, namespace, rules, user, folder, access: None, daemon: None, issuer: Mutex::default() }
     }
 
     fn api<K>(&self) -> Api<K>
@@ -203,7 +206,10 @@ impl World {
     // --- the daemon ---
 
     async fn start(&mut self) {
-        let kubeconfig = self.server.kubeconfig_of(&self.user, Some("system:masters")).expect("a kubeconfig");
+        let kubeconfig = match &self.access {
+            Some(access) => access.clone(),
+            None => self.server.kubeconfig_of(&self.user, Some("system:masters")).expect("a kubeconfig"),
+        };
         let config = access::parse(kubeconfig.text().as_bytes()).expect("it parses").config().expect("it is one");
         let kcp = Arc::new(Cluster::new(ClusterName::Kcp, &config, Limits::default()).expect("a client"));
         let limits = queue::Limits { running_max: 8, subjects_max: 1000, interval: Duration::from_secs(60) };

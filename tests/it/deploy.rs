@@ -110,6 +110,14 @@ pub(crate) fn rules(objects: &[Value], account: &str) -> BTreeSet<Rule> {
     rules
 }
 
+/// The rules of one Role, as if it stood in `namespace`.
+pub(crate) fn rules_of(objects: &[Value], role: &str, namespace: &str) -> BTreeSet<Rule> {
+    let is_it = |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == role;
+    let role = objects.iter().find(is_it).unwrap_or_else(|| panic!("no Role {role}"));
+    let place = Some(namespace.to_owned());
+    role["rules"].as_array().expect("rules").iter().flat_map(|rule| expanded(rule, &place)).collect()
+}
+
 fn expanded(rule: &Value, namespace: &Option<String>) -> Vec<Rule> {
     let texts = |field: &str| -> Vec<String> {
         rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -224,10 +232,86 @@ fn mirrors_may_live_on_a_volume() {
     assert_eq!(all.iter().filter(claim).count(), 1);
 }
 
+/// The arguments and container ports of the Deployment in a folder.
+fn container(folder: &str) -> (Vec<String>, Vec<u64>) {
+    let all = objects(folder);
+    let deployment = all.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let args = container["args"].as_array().expect("arguments").iter().filter_map(Value::as_str).map(str::to_owned);
+    let ports = container["ports"].as_array().expect("ports").iter().filter_map(|port| port["containerPort"].as_u64());
+    (args.collect(), ports.collect())
+}
+
+#[test]
+fn way_of_events_is_deployed_whole() {
+    for (folder, port) in [("overlays/istio-cert-manager", 8082), ("overlays/direct-mtls", 8443)] {
+        let all = objects(folder);
+        let (args, ports) = container(folder);
+        assert!(ports.contains(&port), "{folder}: {ports:?}");
+        // The options that it sets are options that there are.
+        let arguments = args.iter().skip(1).map(String::as_str);
+        let outcome = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["run", "--print-config"])
+            .args(arguments)
+            .output()
+            .expect("it runs");
+        assert!(outcome.status.success(), "{folder}: {}", String::from_utf8_lossy(&outcome.stderr));
+        let watcher = all.iter().find(|object| object["kind"] == "Watcher").expect("a Watcher");
+        assert_eq!(watcher["spec"]["manager"], "lifecycle-manager", "as upstream's shipped Watcher has it (I26)");
+        let service = &watcher["spec"]["serviceInfo"];
+        let is_it = |object: &&Value| object["kind"] == "Service" && object["metadata"]["name"] == service["name"];
+        let found = all.iter().find(is_it).expect("the Service that the Watcher names");
+        assert_eq!(found["spec"]["ports"][0]["port"], service["port"], "{folder}");
+        let name = found["spec"]["ports"][0]["targetPort"].as_str().expect("a name");
+        let deployment = all.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
+        let named = deployment["spec"]["template"]["spec"]["containers"][0]["ports"].to_string();
+        assert!(named.contains(&format!(r#""name":"{name}""#)), "{folder}: {named}");
+    }
+}
+
+#[test]
+fn objects_of_the_event_path_bear_lifecycle_managers_names() {
+    let all = objects("overlays/istio-cert-manager");
+    let has = |kind: &str, namespace: &str, name: &str| {
+        all.iter().any(|object| {
+            object["kind"] == kind && object["metadata"]["name"] == name && object["metadata"]["namespace"] == namespace
+        })
+    };
+    for (kind, namespace, name) in [
+        ("Issuer", "istio-system", "klm-watcher-root"),
+        ("Certificate", "istio-system", "klm-watcher-serving"),
+        ("Issuer", "istio-system", "klm-watcher-selfsigned"),
+        ("Gateway", "kcp-system", "klm-watcher"),
+        ("Service", "kcp-system", "klm-controller-manager-events"),
+        ("Watcher", "kcp-system", "klm-watcher"),
+    ] {
+        assert!(has(kind, namespace, name), "{kind} {namespace}/{name}");
+    }
+    let find = |kind: &str| all.iter().find(|object| object["kind"] == kind).expect("it is there");
+    let certificate = find("Certificate");
+    assert_eq!(certificate["spec"]["secretName"], "klm-watcher");
+    let gateway = find("Gateway");
+    let tls = &gateway["spec"]["servers"][0]["tls"];
+    assert_eq!((&tls["mode"], &tls["credentialName"]), (&json!("MUTUAL"), &json!("klm-istio-gateway")));
+    assert_eq!(gateway["metadata"]["labels"]["operator.kyma-project.io/watcher-gateway"], "default");
+    // Whoever asks for events must be a gateway; an upstream's policy lets anybody.
+    let rules = &find("AuthorizationPolicy")["spec"]["rules"];
+    let events = rules.as_array().expect("rules").iter().filter(|rule| rule.to_string().contains("/v2/"));
+    assert!(events.clone().count() == 1 && events.clone().all(|rule| rule["from"].is_array()), "{rules}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_deployed_is_accepted() {
     let client = harness::kcp().await.client().unwrap();
-    for folder in ["base", "overlays/namespaces", "overlays/persistent", "pipelines"] {
+    // What must be there already.
+    let istio = ["gateways.networking.istio.io", "authorizationpolicies.security.istio.io"];
+    harness::install_crds_from(&client, "istio-crds.yaml", &istio).await;
+    harness::install_crds_from(&client, "cert-manager-crds.yaml", &[]).await;
+    harness::apply(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}))
+        .await;
+    let overlays =
+        ["overlays/namespaces", "overlays/persistent", "overlays/istio-cert-manager", "overlays/direct-mtls"];
+    for folder in ["base"].into_iter().chain(overlays).chain(["pipelines"]) {
         for object in objects(folder) {
             harness::apply(&client, &object).await;
         }
