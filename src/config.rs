@@ -4,6 +4,9 @@
 //! `leaseDuration`). A flag wins over the file, the file over the default. A key that does not exist is an error with its
 //! line: an option that is misspelt would otherwise be an option that silently does nothing.
 
+mod listen;
+mod peers;
+
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
@@ -22,6 +25,11 @@ use crate::{
         watch::{Address, Agent, ListenerSettings, PRIORITY_CLASS, Program},
     },
     yaml,
+};
+
+pub use self::{
+    listen::{Listen, ParseListenError},
+    peers::{ParseNetworkError, Peers},
 };
 
 /// Options as given: what is absent takes its default.
@@ -64,6 +72,33 @@ pub struct Options {
     #[arg(long, value_name = "IP:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_address: Option<SocketAddr>,
+    /// Address where events of runtimes come in behind a gateway, without TLS; `off` for none [default: 0.0.0.0:8082]
+    #[arg(long, value_name = "IP:PORT", visible_alias = "kyma-skr-listener-bind-address")]
+    #[serde(alias = "kymaSkrListenerBindAddress", skip_serializing_if = "Option::is_none")]
+    pub events_address: Option<Listen>,
+    /// Address where they come in over TLS of our own; `off` for none [default: 0.0.0.0:8443]
+    #[arg(long, value_name = "IP:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events_tls_address: Option<Listen>,
+    /// Networks of the gateway, or of the proxy beside us, whose X-Forwarded-Client-Cert counts, separated by commas
+    /// [default: 127.0.0.0/8,::1]
+    #[arg(long, value_name = "NETWORKS", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub xfcc_trusted_peers: Vec<String>,
+    /// What the proxy beside us says of the gateway, such as `spiffe://cluster.local/ns/istio-system/sa/…`; without it
+    /// there must be no such proxy
+    #[arg(long, value_name = "URI")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xfcc_gateway_identity: Option<String>,
+    /// What becomes of an event whose certificate does not name the `skr-domain` of its Kyma: `enforce`, `warn` or `off`
+    /// [default: enforce]
+    #[arg(long, value_name = "MODE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain_name_pinning: Option<Pinning>,
+    /// How long a change is left to be stored when its sender does not wait for that [default: 300ms]
+    #[arg(long, value_name = "DURATION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_settle: Option<Period>,
     /// Sources, runtimes and Watchers worked on at once [default: 64]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -249,6 +284,19 @@ pub enum Pki {
     Builtin,
 }
 
+/// How strictly the names in a certificate are held against the domain of its runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Pinning {
+    /// An event from elsewhere is refused.
+    #[default]
+    Enforce,
+    /// It is taken, counted and told of.
+    Warn,
+    /// Nobody looks.
+    Off,
+}
+
 /// How logs look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -293,6 +341,8 @@ pub struct Config {
     pub metrics_address: SocketAddr,
     /// Address of `/healthz` and `/readyz`.
     pub health_address: SocketAddr,
+    /// Where and how events of runtimes come in.
+    pub events: Events,
     /// Subjects worked on at once.
     pub workers: usize,
     /// Requests to KCP at once.
@@ -327,6 +377,23 @@ pub struct Config {
     pub log: String,
     /// How it looks.
     pub log_format: LogFormat,
+}
+
+/// Where and how events of runtimes come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    /// Behind a gateway; `None` if nowhere.
+    pub address: Option<SocketAddr>,
+    /// Over TLS of our own; `None` if nowhere.
+    pub tls_address: Option<SocketAddr>,
+    /// Who may forward certificates.
+    pub trusted_peers: Peers,
+    /// What the proxy beside us says of the gateway.
+    pub gateway_identity: Option<String>,
+    /// Whether certificates must name the domain of their runtime.
+    pub pinning: Pinning,
+    /// How long a change is left to be stored.
+    pub settle: Duration,
 }
 
 /// Leader election.
@@ -419,6 +486,12 @@ impl Options {
             templates: self.templates.or(base.templates),
             metrics_address: self.metrics_address.or(base.metrics_address),
             health_address: self.health_address.or(base.health_address),
+            events_address: self.events_address.or(base.events_address),
+            events_tls_address: self.events_tls_address.or(base.events_tls_address),
+            xfcc_trusted_peers: list(self.xfcc_trusted_peers, base.xfcc_trusted_peers),
+            xfcc_gateway_identity: self.xfcc_gateway_identity.or(base.xfcc_gateway_identity),
+            domain_name_pinning: self.domain_name_pinning.or(base.domain_name_pinning),
+            event_settle: self.event_settle.or(base.event_settle),
             workers: self.workers.or(base.workers),
             control_plane_requests: self.control_plane_requests.or(base.control_plane_requests),
             runtime_requests: self.runtime_requests.or(base.runtime_requests),
@@ -483,6 +556,12 @@ impl Options {
             templates: None,
             metrics_address: Some(SocketAddr::from(([0, 0, 0, 0], 8080))),
             health_address: Some(SocketAddr::from(([0, 0, 0, 0], 8081))),
+            events_address: Some(Listen::everywhere(8082)),
+            events_tls_address: Some(Listen::everywhere(8443)),
+            xfcc_trusted_peers: vec!["127.0.0.0/8".to_owned(), "::1".to_owned()],
+            xfcc_gateway_identity: None,
+            domain_name_pinning: Some(Pinning::Enforce),
+            event_settle: Some(Period(Duration::from_millis(300))),
             workers: Some(64),
             control_plane_requests: Some(64),
             runtime_requests: Some(16),
@@ -579,6 +658,7 @@ impl TryFrom<Options> for Config {
             return Err(Error::Value { option: "resync", message });
         }
         let certificates = certificates(&options)?;
+        let events = events(&options)?;
         let listener = listener(&options)?;
         let agent = agent(&options, listener.clone())?;
         Ok(Config {
@@ -591,6 +671,7 @@ impl TryFrom<Options> for Config {
             templates: options.templates,
             metrics_address: options.metrics_address.expect("has a default"),
             health_address: options.health_address.expect("has a default"),
+            events,
             workers: count("workers", options.workers)?,
             control_plane_requests: count("controlPlaneRequests", options.control_plane_requests)?,
             runtime_requests: count("runtimeRequests", options.runtime_requests)?,
@@ -654,6 +735,32 @@ fn certificates(options: &Options) -> Result<Rules, Error> {
         return Err(wrong("selfSignedCertRenewBefore", message));
     }
     Ok(rules)
+}
+
+/// Longer than this nobody would call it an event.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+
+fn events(options: &Options) -> Result<Events, Error> {
+    let wrong = |option, message| Error::Value { option, message };
+    let peers = Peers::parse(options.xfcc_trusted_peers.iter().map(String::as_str))
+        .map_err(|error| wrong("xfccTrustedPeers", error.to_string()))?;
+    let identity = options.xfcc_gateway_identity.clone();
+    if identity.as_ref().is_some_and(|identity| !identity.starts_with("spiffe://")) {
+        return Err(wrong("xfccGatewayIdentity", "it must begin with `spiffe://`".to_owned()));
+    }
+    let settle = duration(options.event_settle);
+    if SETTLE_MAX < settle {
+        let message = format!("{} is longer than {}", Period(settle), Period(SETTLE_MAX));
+        return Err(wrong("eventSettle", message));
+    }
+    Ok(Events {
+        address: options.events_address.and_then(Listen::address),
+        tls_address: options.events_tls_address.and_then(Listen::address),
+        trusted_peers: peers,
+        gateway_identity: identity,
+        pinning: options.domain_name_pinning.unwrap_or_default(),
+        settle,
+    })
 }
 
 fn lease(options: &Options) -> Result<Lease, Error> {

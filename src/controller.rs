@@ -10,6 +10,7 @@ pub mod contacts;
 pub mod dispatch;
 pub mod events;
 pub mod gateway;
+pub mod inbox;
 pub mod manifest;
 mod objects;
 pub mod runtime;
@@ -75,6 +76,8 @@ pub struct Context {
     pub contacts: contacts::Contacts,
     /// The agent in runtimes; `None` if none is installed.
     pub agent: Option<Agent>,
+    /// Events of runtimes, on their way to the queue.
+    pub inbox: inbox::Inbox,
     /// What every runtime has, rendered once a class.
     pub bases: runtime::Bases,
     /// What reports changes in runtimes, rendered once for all that have the same kinds of objects.

@@ -18,6 +18,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use self::listener::ListenerMetrics;
 use crate::api::shared::State;
 
 /// What is counted while it happens. A handle; clones share it.
@@ -125,6 +126,7 @@ struct Counted {
     waits: Histograms<KindLabels>,
     commits: Histograms<ArrivalLabels>,
     requeues: Family<RequeueLabels, Counter>,
+    listener: ListenerMetrics,
     seen: Mutex<Seen>,
 }
 
@@ -278,10 +280,16 @@ impl Metrics {
         self.lock().runtimes.remove(runtime);
     }
 
+    /// What is counted where events of runtimes come in.
+    pub fn listener(&self) -> &ListenerMetrics {
+        &self.0.listener
+    }
+
     /// Everything in OpenMetrics text. `observed` is the state of now.
     pub fn render(&self, observed: &Observed) -> String {
         let mut registry = Registry::default();
         self.register_counted(&mut registry);
+        self.0.listener.register(&mut registry);
         register_kymas(&mut registry, observed);
         register_sources(&mut registry, &observed.sources);
         register_daemon(&mut registry, observed);
@@ -490,6 +498,7 @@ impl Default for Counted {
             waits: Family::new_with_constructor(pass_buckets),
             commits: Family::new_with_constructor(arrival_buckets),
             requeues: Family::default(),
+            listener: ListenerMetrics::default(),
             seen: Mutex::default(),
         }
     }

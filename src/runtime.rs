@@ -4,10 +4,11 @@
 //! leads and has seen the whole control plane, works off the queue, and ends when it is told to. All tasks live in one
 //! set; one that ends although it should not ends the process, which is then started anew by whoever started it.
 //!
-//! The end, in order: no new work; work under way gets a while; the Lease is given back; the servers stop. Whatever is
+//! The end, in order: no new events, no new work; work under way gets a while; the Lease is given back; the servers stop. Whatever is
 //! cut off on the way is done again by the next process, since nothing that was acknowledged is only in memory.
 
 mod identity;
+mod inlet;
 mod observe;
 mod once;
 mod ready;
@@ -24,7 +25,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::{observe::Observer, ready::Readiness};
+use self::{inlet::Inlet, observe::Observer, ready::Readiness};
 use crate::{
     api::names,
     cluster::{Cluster, ClusterName, Leadership, Limits, Pool, lease},
@@ -34,6 +35,7 @@ use crate::{
         certificate::Certificates,
         dispatch,
         events::{self, Writer},
+        inbox::Inbox,
         sources::SourceRegistry,
         stores::{Source, Stores, feed},
     },
@@ -61,6 +63,7 @@ pub struct Daemon {
     writer: Writer,
     metrics: Bound,
     health: Bound,
+    inlet: Inlet,
     readiness: Arc<Readiness>,
 }
 
@@ -103,6 +106,7 @@ impl Daemon {
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
+        let inlet = Inlet::bind(&config.events)?;
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
         let templates = templates(config.templates.as_deref())?;
         let sources = sources::load(&config)?;
@@ -122,6 +126,9 @@ impl Daemon {
         let runtime_limits = Limits { concurrency: config.runtime_requests, ..limits };
         let pool = Pool::new(Arc::clone(&kcp), runtime_limits, Some(leadership.clone()));
 
+        // Beside the Lease, since one writer has both.
+        let journal = config.lease.as_ref().map_or(names::KCP_NAMESPACE, |lease| lease.namespace.as_str());
+        let inbox = Inbox::new(journal, leadership.clone(), config.events.pinning, config.events.settle);
         let queue = queue(&config);
         let stores = Stores::new(queue.clone());
         for source in sources {
@@ -147,6 +154,7 @@ impl Daemon {
             runtimes: crate::controller::runtime::Memories::default(),
             contacts: crate::controller::contacts::Contacts::default(),
             agent: config.agent.clone(),
+            inbox,
             bases: crate::controller::runtime::Bases::default(),
             reports: crate::controller::runtime::Reports::default(),
             modules: crate::controller::manifest::Modules::default(),
@@ -159,13 +167,14 @@ impl Daemon {
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
         let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
-        Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, readiness })
+        Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness })
     }
 
     /// Runs until `stop` is done, this process no longer leads, or `mode` says so.
     pub async fn run(self, mode: Mode, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
-        let Daemon { config, context, leadership, elector, election, writer, metrics, health, readiness } = self;
+        let Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness } = self;
         let (served, given_back, halt) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let deaf = CancellationToken::new();
         let mut services = JoinSet::new();
         if let Some(elector) = elector {
             services.spawn(elector.run(given_back.clone().cancelled_owned()));
@@ -174,6 +183,8 @@ impl Daemon {
             Observer { context: Arc::clone(&context), leadership: leadership.clone(), election, paused: config.paused };
         services.spawn(metrics.serve(http::metrics::router(observer.render()), halt.clone().cancelled_owned()));
         services.spawn(health.serve(http::health::router(readiness.missing()), halt.clone().cancelled_owned()));
+        let mut inlets = JoinSet::new();
+        inlet.serve(&context, &mut inlets, &deaf);
         let mut background = background(&config, &context, writer, &served);
         let mut workers = Workers(JoinSet::new());
 
@@ -188,9 +199,12 @@ impl Daemon {
             never = work(&context, &leadership, &readiness, &served, &mut workers) => match never {},
         };
 
+        // What comes in from now on goes to another replica; what is under way is still written down.
+        deaf.cancel();
         context.stores.stop();
         context.queue.close();
-        workers.finish(config.shutdown_timeout).await;
+        // The journal is written in the background, for the last requests too.
+        tokio::join!(workers.finish(config.shutdown_timeout), end(inlets));
         drop(background);
         given_back.cancel();
         halt.cancel();
@@ -294,6 +308,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
         });
     }
     tasks.spawn(writer.run(Arc::clone(&context.kcp)));
+    tasks.spawn(inlet::run(Arc::clone(context)));
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
     let shared = Arc::clone(context);
@@ -328,6 +343,7 @@ async fn work(
     served.cancel();
     context.stores.complete().await;
     leadership.acquired().await;
+    context.inbox.open(context).await;
     if readiness.is_paused() {
         tracing::warn!("paused by the configuration: nothing is fetched, applied or pruned");
         std::future::pending::<()>().await;

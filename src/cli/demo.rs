@@ -180,6 +180,8 @@ fn arguments(folder: &Path, world: &World) -> anyhow::Result<Vec<String>> {
         format!("--state={}", state.display()),
         format!("--metrics-address=127.0.0.1:{}", testbed::free_port()),
         format!("--health-address=127.0.0.1:{}", testbed::free_port()),
+        format!("--events-address=127.0.0.1:{}", testbed::free_port()),
+        format!("--events-tls-address=127.0.0.1:{}", testbed::free_port()),
         // The same after a restart, so that the Lease is its own again at once, as a pod's would be.
         "--identity=demo".to_owned(),
         "--allow-local-sources".to_owned(),

@@ -52,7 +52,11 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
         return Ok(Exit::Ok);
     }
-    let config = Config::try_from(options)?;
+    let mut config = Config::try_from(options)?;
+    if arguments.once {
+        // One pass takes no events, and may be made beside a daemon.
+        (config.events.address, config.events.tls_address) = (None, None);
+    }
     let format = match config.log_format {
         LogFormat::Auto => telemetry::Format::Auto,
         LogFormat::Json => telemetry::Format::Json,

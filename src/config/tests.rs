@@ -95,6 +95,7 @@ fn every_option_has_a_key_in_the_file_and_a_flag_of_the_same_name() {
         restricted_default_modules: vec!["m".to_owned()],
         additional_dns_names: vec!["n".to_owned()],
         identity: Some("i".to_owned()),
+        xfcc_gateway_identity: Some("spiffe://g".to_owned()),
         listener_port_overwrite: Some(1),
         listener_address: Some("a:1".to_owned()),
         skr_watcher_image_tag: Some("t".to_owned()),

@@ -19,6 +19,7 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
     let span = tracing::info_span!("pass", %subject, trigger = %work.triggers(), attempt = work.attempt());
     context.metrics.waited(subject.kind(), work.waited());
     let started = Instant::now();
+    let began = tokio::time::Instant::now();
     let result = reconcile(context, work).instrument(span.clone()).await;
     let duration = started.elapsed();
     let ended = match &result {
@@ -31,6 +32,9 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
     };
     context.metrics.pass(subject.kind(), ended, duration);
     arrival(context, work, &result);
+    if let (Subject::Runtime(key), Ok(finish)) = (subject, &result) {
+        context.inbox.passed(context, key, began, work.triggers(), *finish);
+    }
     span.in_scope(|| match result {
         Ok(finish) => {
             if ended == Ended::Waiting {

@@ -63,6 +63,10 @@ pub mod reason {
     pub const RUNTIME_FAILED: &str = "RuntimeFailed";
     /// An object exists that is not ours.
     pub const CONFLICT: &str = "Conflict";
+    /// Several Kymas claim one runtime.
+    pub const RUNTIME_ID_AMBIGUOUS: &str = "RuntimeIdAmbiguous";
+    /// An event came with a certificate that does not belong to the runtime.
+    pub const CERTIFICATE_NAME: &str = "CertificateName";
     /// Objects that left a module stay, since data of users would go with them, or since somebody said so.
     pub const KEPT: &str = "Kept";
 }

@@ -46,6 +46,8 @@ struct Shared {
     missing: watch::Sender<BTreeSet<(Table, String)>>,
     /// A catalog changed: see [`Stores::spread`].
     catalog_changed: Notify,
+    /// The Secret that the gateway serves with changed.
+    gateway_changed: Notify,
 }
 
 /// The kinds that are watched.
@@ -84,6 +86,7 @@ pub struct Tables {
     sources: BTreeMap<Key, Arc<GitSource>>,
     local_sources: BTreeMap<Key, Arc<GitSource>>,
     kymas: BTreeMap<Key, Arc<Kyma>>,
+    kymas_by_runtime: BTreeMap<String, BTreeSet<Key>>,
     manifests: BTreeMap<Key, Arc<Manifest>>,
     manifests_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
     /// ModuleTemplates, ModuleReleaseMetas and Watchers. Its Kymas stay empty: they change with every status, and each
@@ -149,6 +152,17 @@ pub enum Access {
     },
 }
 
+/// Which Kyma has the id of a runtime.
+#[derive(Clone, Debug)]
+pub enum Runtime {
+    /// None.
+    Unknown,
+    /// One.
+    One(Arc<Kyma>),
+    /// Several, which is an error.
+    Ambiguous(Vec<Arc<Kyma>>),
+}
+
 /// An Istio Gateway, as far as Watchers need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayEntry {
@@ -194,7 +208,13 @@ impl Stores {
     /// Empty stores that wake subjects in `queue`.
     pub fn new(queue: Queue) -> Stores {
         let (missing, _) = watch::channel(BTreeSet::new());
-        Stores(Arc::new(Shared { tables: Mutex::default(), queue, missing, catalog_changed: Notify::new() }))
+        Stores(Arc::new(Shared {
+            tables: Mutex::default(),
+            queue,
+            missing,
+            catalog_changed: Notify::new(),
+            gateway_changed: Notify::new(),
+        }))
     }
 
     // --- what stands in KCP ---
@@ -207,6 +227,21 @@ impl Stores {
     /// All Kymas, by key.
     pub fn kymas(&self) -> Vec<Arc<Kyma>> {
         self.tables().kymas.values().cloned().collect()
+    }
+
+    /// The Kyma whose label names the runtime with this id.
+    pub fn runtime(&self, id: &str) -> Runtime {
+        let tables = self.tables();
+        let keys = tables.kymas_by_runtime.get(id).into_iter().flatten();
+        let mut kymas: Vec<Arc<Kyma>> = keys.filter_map(|key| tables.kymas.get(key)).cloned().collect();
+        match (kymas.pop(), kymas.is_empty()) {
+            (None, _) => Runtime::Unknown,
+            (Some(kyma), true) => Runtime::One(kyma),
+            (Some(kyma), false) => {
+                kymas.push(kyma);
+                Runtime::Ambiguous(kymas)
+            }
+        }
     }
 
     /// A Manifest.
@@ -342,6 +377,7 @@ impl Stores {
         let is_new = tables.gateway_secret != secret;
         tables.gateway_secret = secret;
         if is_new {
+            self.0.gateway_changed.notify_one();
             self.wake(&mut tables, &Change::Gateway);
         }
         if is_new_trust {
@@ -448,6 +484,11 @@ impl Stores {
     /// Returns once a catalog has changed.
     pub async fn catalog_changed(&self) {
         self.0.catalog_changed.notified().await;
+    }
+
+    /// Returns once the Secret that the gateway serves with has changed. For one task.
+    pub async fn gateway_changed(&self) {
+        self.0.gateway_changed.notified().await;
     }
 
     /// Wakes the runtimes that see the catalogs that changed, and the sources that may refer to them. Called a moment after [`Stores::catalog_changed`], so
@@ -581,7 +622,7 @@ where
 }
 
 /// Keeps an index from owners to owned in step.
-fn reindex(index: &mut BTreeMap<Key, BTreeSet<Key>>, owned: &Key, before: Option<Key>, after: Option<Key>) {
+fn reindex<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Key>>, owned: &Key, before: Option<K>, after: Option<K>) {
     if before == after {
         return;
     }
@@ -623,10 +664,29 @@ macro_rules! stored {
 }
 
 stored!(GitSource, Sources, |tables| &mut tables.sources);
-stored!(Kyma, Kymas, |tables| &mut tables.kymas);
 stored!(ModuleTemplate, Templates, |tables| &mut Arc::make_mut(&mut tables.landscape).templates);
 stored!(ModuleReleaseMeta, Releases, |tables| &mut Arc::make_mut(&mut tables.landscape).releases);
 stored!(Watcher, Watchers, |tables| &mut Arc::make_mut(&mut tables.landscape).watchers);
+
+impl Stored for Kyma {
+    const TABLE: Table = Table::Kymas;
+
+    fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        // An empty id is none: no certificate names it.
+        let id = |kyma: &Arc<Kyma>| {
+            let id = landscape::label(&kyma.metadata, names::label::RUNTIME_ID)?;
+            (!id.is_empty()).then(|| id.to_owned())
+        };
+        let after = object.as_ref().and_then(id);
+        let before = put(&mut tables.kymas, key, object);
+        reindex(&mut tables.kymas_by_runtime, key, before.as_ref().and_then(id), after);
+        before
+    }
+
+    fn change(edit: Edit<Self>) -> Change {
+        Change::Kyma(edit)
+    }
+}
 
 impl Stored for Manifest {
     const TABLE: Table = Table::Manifests;

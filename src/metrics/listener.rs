@@ -120,18 +120,20 @@ impl ListenerMetrics {
     /// The counters in OpenMetrics text, for whoever has no other metrics.
     pub fn render(&self) -> String {
         let mut registry = Registry::default();
-        self.register(&mut registry, "/");
+        self.register(&mut registry);
         let mut text = String::new();
         text::encode(&mut text, &registry).expect("writing to a String cannot fail");
         text
     }
 
-    /// Puts the counters among others. The path is named from the start, so that its series can be seen to be zero.
-    pub(super) fn register(&self, registry: &mut Registry, path: &str) {
+    /// From now on the path has a series, so that it can be seen to be zero.
+    pub fn serves(&self, path: &str) {
+        drop(self.0.failed_verifications.get_or_create(&PathLabels { request_uri_label: path.to_owned() }));
+    }
+
+    /// Puts the counters among others.
+    pub(super) fn register(&self, registry: &mut Registry) {
         let counted = &*self.0;
-        if path != "/" {
-            drop(counted.failed_verifications.get_or_create(&PathLabels { request_uri_label: path.to_owned() }));
-        }
         let upstream = registry.sub_registry_with_label(("server_name".into(), SERVER.into()));
         upstream.register(
             "watcher_listener_request_duration",

@@ -70,6 +70,8 @@ impl Readiness {
                 Some(holder) => format!("not leading: {holder} holds the Lease"),
                 None => "not leading: the Lease has not been taken yet".to_owned(),
             });
+        } else if !self.context.inbox.is_open() {
+            lines.push("events: the journal of an earlier process has not been read yet".to_owned());
         } else if self.paused {
             // Paused on purpose is ready: the process does what it was told.
         } else {

@@ -20,11 +20,8 @@ use x509_parser::{
     extensions::GeneralName,
 };
 
-pub use self::{
-    authorities::Authorities,
-    known::Known,
-    xfcc::{ParseNetworkError, Peers, Xfcc},
-};
+pub use self::{authorities::Authorities, known::Known, xfcc::Xfcc};
+pub use crate::config::{ParseNetworkError, Peers};
 
 /// What a certificate says of whoever presents it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,18 +30,6 @@ pub struct Identity {
     names: Vec<String>,
     dns_names: Vec<String>,
     valid: Validity,
-}
-
-/// How strictly the names in a certificate are held against the domain of its runtime.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Pinning {
-    /// An event from elsewhere is refused.
-    #[default]
-    Enforce,
-    /// It is taken, counted and logged.
-    Warn,
-    /// Nobody looks.
-    Off,
 }
 
 /// Why a request names nobody that we believe.

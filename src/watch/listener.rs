@@ -260,8 +260,10 @@ impl Builder {
         self,
         receive: impl Fn(Received) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
     ) -> Listener {
+        let path = event::path(event::CONTRACT, &self.component);
+        self.metrics.serves(&path);
         Listener(Arc::new(Shared {
-            path: event::path(event::CONTRACT, &self.component),
+            path,
             xfcc: self.xfcc,
             limits: self.limits,
             metrics: self.metrics,

@@ -25,19 +25,19 @@ const LEASE: &str = "893110f7.kyma-project.io";
 
 /// A namespace of one test in the shared KCP, with a user of its own, so that the audit log tells whose requests are
 /// whose.
-struct Place {
-    client: kube::Client,
-    namespace: String,
+pub(crate) struct Place {
+    pub(crate) client: kube::Client,
+    pub(crate) namespace: String,
     user: String,
     folder: tidegate::testbed::Folder,
 }
 
-struct Daemon {
-    process: Guarded,
+pub(crate) struct Daemon {
+    pub(crate) process: Guarded,
 }
 
 impl Place {
-    async fn new() -> Place {
+    pub(crate) async fn new() -> Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let server = harness::kcp().await;
         let client = server.client().unwrap();
@@ -64,13 +64,15 @@ impl Place {
             format!("--identity={identity}"),
             "--metrics-address=127.0.0.1:0".to_owned(),
             "--health-address=127.0.0.1:0".to_owned(),
+            "--events-address=127.0.0.1:0".to_owned(),
+            "--events-tls-address=127.0.0.1:0".to_owned(),
             "--lease-retry-period=200ms".to_owned(),
             "--log-format=json".to_owned(),
         ]
         .into()
     }
 
-    fn start(&self, identity: &str, more: &[&str]) -> Daemon {
+    pub(crate) fn start(&self, identity: &str, more: &[&str]) -> Daemon {
         let mut arguments = vec!["run".to_owned()];
         arguments.extend(self.arguments(identity));
         arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
@@ -125,7 +127,7 @@ impl Place {
 
 impl Daemon {
     /// What `/readyz` or `/metrics` answers: status and body.
-    async fn ask(&self, purpose: &str, path: &str) -> Result<(u16, String), String> {
+    pub(crate) async fn ask(&self, purpose: &str, path: &str) -> Result<(u16, String), String> {
         let address = self.address(purpose).ok_or_else(|| format!("not listening yet\n{}", self.process.log_tail()))?;
         let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -138,7 +140,7 @@ impl Daemon {
     }
 
     /// The address that the log names.
-    fn address(&self, purpose: &str) -> Option<SocketAddr> {
+    pub(crate) fn address(&self, purpose: &str) -> Option<SocketAddr> {
         let log = std::fs::read_to_string(self.process.log()).ok()?;
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut listening =
@@ -146,7 +148,7 @@ impl Daemon {
         listening.next()?["context"]["address"].as_str()?.parse().ok()
     }
 
-    async fn until_ready(&self) {
+    pub(crate) async fn until_ready(&self) {
         eventually("the daemon is ready", SOON, async || match self.ask("health", "/readyz").await? {
             (200, _) => Ok(()),
             (_, body) => Err(format!("{body}\n{}", self.process.log_tail())),
@@ -154,7 +156,7 @@ impl Daemon {
         .await;
     }
 
-    async fn until_ended(&mut self) -> Option<i32> {
+    pub(crate) async fn until_ended(&mut self) -> Option<i32> {
         let process = &mut self.process;
         eventually("the daemon ends", SOON, async || process.ended().ok_or_else(|| "it runs".to_owned())).await.code()
     }

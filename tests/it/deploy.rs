@@ -10,7 +10,7 @@ use tidegate::{
 };
 
 use crate::{
-    harness,
+    events, harness,
     stage::{self, Stage},
 };
 
@@ -320,7 +320,7 @@ async fn everything_that_is_deployed_is_accepted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
-    let mut files = stage::files(2);
+    let mut files = events::files(2);
     files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = Stage::new(2, &files).await;
@@ -333,7 +333,17 @@ async fn a_tour_needs_every_rule_of_the_service_account_and_no_other() {
     }
     harness::apply(&stage.kcp, &gateway()).await;
     let kubeconfig = stage.landscape.kcp.kubeconfig_of_service_account("kcp-system", "tidegate").await.unwrap();
+    let certificates = events::Certificates::new();
+    certificates.install(&stage.kcp, "istio-system").await;
     stage.start_as(&kubeconfig);
+    for kyma in stage::KYMAS {
+        stage.kyma_in(kyma, "Ready").await;
+    }
+    // What is written down of the first event is the journal's first key, of the second only one more.
+    for kyma in stage::KYMAS {
+        let event = events::event("", "v1", "ConfigMap", "mailer-a");
+        events::tell(&stage, &certificates.header(kyma), &event).await;
+    }
     tour(&stage).await;
 
     let records = stage.landscape.kcp.audit().unwrap().all().unwrap();

@@ -12,6 +12,7 @@ mod demo;
 mod deploy;
 mod diagnostics;
 mod diff;
+mod events;
 mod fake;
 mod features;
 mod fuzz;

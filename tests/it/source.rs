@@ -22,7 +22,9 @@ use tidegate::{
     controller::{
         Context, Queue, Subject,
         certificate::Certificates,
-        events, source,
+        events,
+        inbox::Inbox,
+        source,
         sources::SourceRegistry,
         stores::{Stores, feed},
         watcher,
@@ -1018,6 +1020,7 @@ impl Daemon {
             library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
             sources: SourceRegistry::new(open),
             runtimes: Default::default(),
+            inbox: Inbox::closed(),
             bases: Default::default(),
             contacts: Default::default(),
             agent: None,

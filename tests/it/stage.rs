@@ -68,12 +68,29 @@ impl Stage {
         std::fs::remove_dir_all(self.folder.path().join("state")).expect("it had a state");
     }
 
+    /// Starts the daemon with further options.
+    pub(crate) fn start_with(&self, more: &[&str]) {
+        let access = self.landscape.kcp.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig");
+        *self.lock() = Some(self.process("state", &access, more));
+    }
+
     /// Starts the daemon as somebody.
     pub(crate) fn start_as(&self, access: &Kubeconfig) {
+        *self.lock() = Some(self.process("state", access, &[]));
+    }
+
+    /// Starts one more daemon, with a state of its own.
+    pub(crate) fn beside(&self, name: &str, more: &[&str]) -> Guarded {
+        let access = self.landscape.kcp.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig");
+        self.process(name, &access, more)
+    }
+
+    fn process(&self, state: &str, access: &Kubeconfig, more: &[&str]) -> Guarded {
+        let log = if state == "state" { self.log() } else { self.folder.path().join(format!("{state}.log")) };
         let kubeconfig = self.folder.path().join("kcp.kubeconfig");
         std::fs::write(&kubeconfig, access.text()).expect("a file");
-        let state = self.folder.path().join("state");
-        let arguments = [
+        let state = self.folder.path().join(state);
+        let mut arguments = vec![
             "run",
             "--kubeconfig",
             path(&kubeconfig),
@@ -82,22 +99,30 @@ impl Stage {
             "--allow-local-sources",
             "--metrics-address=127.0.0.1:0",
             "--health-address=127.0.0.1:0",
+            "--events-address=127.0.0.1:0",
+            "--events-tls-address=127.0.0.1:0",
             "--log-format=json",
             // A test that kills the daemon does not wait for the whole Lease.
             "--lease-duration=3s",
             "--lease-renew-deadline=2s",
             "--lease-retry-period=200ms",
         ];
-        let arguments = arguments.into_iter().chain(self.more.iter().map(String::as_str));
-        let daemon =
-            Guarded::start(Path::new(env!("CARGO_BIN_EXE_tidegate")), arguments, self.folder.path(), &self.log())
-                .expect("the daemon starts");
-        *self.lock() = Some(daemon);
+        arguments.extend(self.more.iter().map(String::as_str));
+        arguments.extend(more);
+        Guarded::start(Path::new(env!("CARGO_BIN_EXE_tidegate")), arguments, self.folder.path(), &log)
+            .expect("the daemon starts")
     }
 
     /// Kills the daemon without a warning.
     pub(crate) fn kill(&self) {
         self.lock().take();
+    }
+
+    /// Passes a signal on to the daemon.
+    pub(crate) fn signal(&self, signal: &str) {
+        if let Some(daemon) = self.lock().as_mut() {
+            daemon.signal(signal);
+        }
     }
 
     /// The daemon's log.

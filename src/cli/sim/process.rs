@@ -47,6 +47,8 @@ impl Daemon {
             "--allow-local-sources".as_ref(),
             "--metrics-address=127.0.0.1:0".as_ref(),
             "--health-address=127.0.0.1:0".as_ref(),
+            "--events-address=127.0.0.1:0".as_ref(),
+            "--events-tls-address=127.0.0.1:0".as_ref(),
             "--log-format=json".as_ref(),
         ];
         let guarded = Guarded::start(&program, arguments, folder, &log)?;

@@ -4,11 +4,12 @@
 //! its own client after a comma. So the last element is from whoever is nearest to us, and what stands before the gateway's
 //! own may be from anybody.
 
-use std::{borrow::Cow, fmt, net::IpAddr, str::FromStr};
+use std::{borrow::Cow, net::IpAddr};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::Error;
+use crate::config::Peers;
 
 /// Whose header counts, and which part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,21 +20,6 @@ pub struct Xfcc {
     /// it is the gateway's. Without it there must be one element only.
     pub gateway: Option<String>,
 }
-
-/// Addresses of peers, as networks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peers(Vec<Network>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
-    address: IpAddr,
-    bits: u8,
-}
-
-/// A text is no network.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no network; write for example `127.0.0.0/8` or `10.1.2.3`")]
-pub struct ParseNetworkError(String);
 
 /// Longest header, in bytes: a certificate with an RSA key of 4096 bits takes 3,000.
 const HEADER_MAX: usize = 32_768;
@@ -186,73 +172,4 @@ fn content(text: &[u8]) -> Option<Vec<u8>> {
     let lines = body[..end].split(|byte| *byte == b'\n').filter(|line| !line.contains(&b':'));
     let base64: Vec<u8> = lines.flatten().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     STANDARD.decode(base64).ok()
-}
-
-// === impl Peers ===
-
-impl Peers {
-    /// Networks, each as an address or as `ADDRESS/BITS`.
-    pub fn parse<'a>(networks: impl IntoIterator<Item = &'a str>) -> Result<Peers, ParseNetworkError> {
-        networks.into_iter().map(str::parse).collect::<Result<_, _>>().map(Peers)
-    }
-
-    /// This machine only: the proxy beside us.
-    pub fn loopback() -> Peers {
-        Peers(vec![
-            Network { address: IpAddr::from([127, 0, 0, 0]), bits: 8 },
-            Network { address: IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), bits: 128 },
-        ])
-    }
-
-    /// Whether a peer is among them. An IPv4 address counts as such also where it comes wrapped in IPv6.
-    pub fn contain(&self, peer: IpAddr) -> bool {
-        let peer = peer.to_canonical();
-        self.0.iter().any(|network| network.contains(peer))
-    }
-}
-
-impl Default for Peers {
-    fn default() -> Peers {
-        Peers::loopback()
-    }
-}
-
-// === impl Network ===
-
-impl Network {
-    fn contains(&self, peer: IpAddr) -> bool {
-        match (self.address, peer) {
-            (IpAddr::V4(network), IpAddr::V4(peer)) => {
-                let differ = u32::from(network) ^ u32::from(peer);
-                differ.checked_shr(32 - u32::from(self.bits)).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(network), IpAddr::V6(peer)) => {
-                let differ = u128::from(network) ^ u128::from(peer);
-                differ.checked_shr(128 - u32::from(self.bits)).unwrap_or(0) == 0
-            }
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
-    }
-}
-
-impl FromStr for Network {
-    type Err = ParseNetworkError;
-
-    fn from_str(text: &str) -> Result<Network, ParseNetworkError> {
-        let error = || ParseNetworkError(text.to_owned());
-        let (address, bits) = match text.trim().split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text.trim(), None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| error())?;
-        let all = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(all), |bits| bits.parse().map_err(|_| error()))?;
-        if all < bits { Err(error()) } else { Ok(Network { address, bits }) }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
-    }
 }

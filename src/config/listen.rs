@@ -1,0 +1,72 @@
+//! Where a server listens, if it does.
+
+use std::{fmt, net::SocketAddr, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An address to listen on, or none: `IP:PORT`, `:PORT` for all addresses of the machine, or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// On this address.
+    On(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+/// A text is no such address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address; write for example `0.0.0.0:8082`, `:8082` or `off`")]
+pub struct ParseListenError(String);
+
+// === impl Listen ===
+
+impl Listen {
+    /// On a port of all addresses of the machine.
+    pub const fn everywhere(port: u16) -> Listen {
+        Listen::On(SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), port))
+    }
+
+    /// The address, if there is one.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Listen::On(address) => Some(address),
+            Listen::Off => None,
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = ParseListenError;
+
+    fn from_str(text: &str) -> Result<Listen, ParseListenError> {
+        if text == "off" {
+            return Ok(Listen::Off);
+        }
+        let error = || ParseListenError(text.to_owned());
+        match text.strip_prefix(':') {
+            Some(port) => port.parse().map(Listen::everywhere).map_err(|_| error()),
+            None => text.parse().map(Listen::On).map_err(|_| error()),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::On(address) => address.fmt(f),
+            Listen::Off => f.write_str("off"),
+        }
+    }
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Listen, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,379 @@
+//! Which runtimes stand in the journal, and why: a value that is told the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::name::Key;
+
+/// The journal as this process knows it.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    entries: BTreeMap<Key, Entry>,
+    /// Keys that stand in the journal and are not needed any more.
+    leaving: BTreeSet<String>,
+    /// Whether the one key for everything stands there.
+    all_stored: bool,
+    /// Whether the journal of the former process was read.
+    open: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// A look that began before this does not cover what was told.
+    told: Instant,
+    /// Whether a look that began later went through.
+    looked: bool,
+    waiting: Vec<oneshot::Sender<bool>>,
+}
+
+/// Where it is written that a runtime must be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    /// It is being written.
+    Under,
+    /// Under a key of its own.
+    Own,
+    /// Under the key for everything.
+    All,
+}
+
+/// What to write.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) add: BTreeSet<Key>,
+    pub(super) add_all: bool,
+    pub(super) remove: BTreeSet<String>,
+}
+
+/// Runtimes with a key of their own; beyond them one key stands for everything. Twenty times less than what fits into a
+/// ConfigMap.
+pub(super) const OWN_MAX: usize = 1000;
+/// The key for everything. No runtime is called so: theirs have an underscore.
+pub(super) const ALL: &str = "all";
+/// Longest key of a ConfigMap.
+const KEY_LEN_MAX: usize = 253;
+
+/// The key of a runtime; neither namespace nor name can hold an underscore.
+pub(super) fn key_of(runtime: &Key) -> String {
+    format!("{}_{}", runtime.namespace(), runtime.name())
+}
+
+/// The runtime of a key.
+pub(super) fn runtime_of(key: &str) -> Option<Key> {
+    key.split_once('_').map(|(namespace, name)| Key::new(namespace, name))
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Takes over what the former process left. `all` are the runtimes that exist, for the key that means them.
+    pub(super) fn open(&mut self, keys: &[String], all: &[Key], now: Instant) -> Vec<Key> {
+        self.open = true;
+        self.all_stored = keys.iter().any(|key| key == ALL);
+        let mut left = BTreeSet::new();
+        for key in keys.iter().filter(|key| *key != ALL) {
+            match runtime_of(key) {
+                Some(runtime) => {
+                    self.entries.insert(runtime.clone(), Entry::stored(Place::Own, now));
+                    left.insert(runtime);
+                }
+                None => {
+                    self.leaving.insert(key.clone());
+                }
+            }
+        }
+        for runtime in all.iter().filter(|_| self.all_stored) {
+            if left.insert(runtime.clone()) {
+                self.entries.insert(runtime.clone(), Entry::stored(Place::All, now));
+            }
+        }
+        left.into_iter().collect()
+    }
+
+    /// A runtime must be looked at by a pass that begins at `told` or later. Returns what to wait for, if that is not
+    /// written yet.
+    pub(super) fn tell(&mut self, runtime: &Key, told: Instant) -> Option<oneshot::Receiver<bool>> {
+        let entry = self.entries.entry(runtime.clone()).or_insert_with(|| Entry {
+            place: Place::Nowhere,
+            told,
+            looked: false,
+            waiting: Vec::new(),
+        });
+        entry.told = entry.told.max(told);
+        entry.looked = false;
+        match entry.place {
+            Place::Own | Place::All => None,
+            Place::Nowhere | Place::Under => {
+                let (sender, receiver) = oneshot::channel();
+                entry.waiting.push(sender);
+                Some(receiver)
+            }
+        }
+    }
+
+    /// A pass over a runtime went through. `looks` says whether it looked at all objects, `ends` whether nothing was left
+    /// to do. Returns whether there is something to write now.
+    pub(super) fn passed(&mut self, runtime: &Key, began: Instant, looks: bool, ends: bool) -> bool {
+        let Some(entry) = self.entries.get_mut(runtime) else { return false };
+        entry.looked = entry.looked || (looks && entry.told <= began);
+        if !(entry.looked && ends) {
+            return false;
+        }
+        match entry.place {
+            Place::Own => {
+                self.entries.remove(runtime);
+                self.leaving.insert(key_of(runtime));
+                true
+            }
+            Place::All => {
+                self.entries.remove(runtime);
+                let last = !self.entries.values().any(|entry| entry.place == Place::All);
+                if last && self.all_stored {
+                    self.all_stored = false;
+                    self.leaving.insert(ALL.to_owned());
+                }
+                last
+            }
+            // Whoever waits for it to be written gets his answer first.
+            Place::Nowhere | Place::Under => false,
+        }
+    }
+
+    /// What is to be written now, if anything. The outcome goes to [`State::written`] before the next is asked for.
+    pub(super) fn batch(&mut self) -> Option<Batch> {
+        let own = self.entries.values().filter(|entry| matches!(entry.place, Place::Own | Place::Under)).count();
+        let mut batch = Batch { remove: std::mem::take(&mut self.leaving), ..Batch::default() };
+        for (runtime, entry) in &mut self.entries {
+            if entry.place != Place::Nowhere {
+                continue;
+            }
+            entry.place = Place::Under;
+            let key = key_of(runtime);
+            if own + batch.add.len() < OWN_MAX && key.len() <= KEY_LEN_MAX {
+                // A key that was to leave stays.
+                batch.remove.remove(&key);
+                batch.add.insert(runtime.clone());
+            } else if self.all_stored {
+                entry.settle(Place::All);
+            } else {
+                batch.add_all = true;
+            }
+        }
+        if batch.add_all {
+            batch.remove.remove(ALL);
+        }
+        let is_empty = batch.add.is_empty() && !batch.add_all && batch.remove.is_empty();
+        (!is_empty).then_some(batch)
+    }
+
+    /// A batch was written, or was not.
+    pub(super) fn written(&mut self, batch: Batch, done: bool) {
+        if done {
+            self.all_stored |= batch.add_all;
+        } else {
+            // It may have been written all the same: what should not be there leaves later.
+            self.leaving.extend(batch.remove);
+            self.leaving.extend(batch.add.iter().map(key_of));
+            if batch.add_all {
+                self.leaving.insert(ALL.to_owned());
+            }
+        }
+        let mut failed = Vec::new();
+        for (runtime, entry) in &mut self.entries {
+            if entry.place != Place::Under {
+                continue;
+            }
+            if done {
+                entry.settle(if batch.add.contains(runtime) { Place::Own } else { Place::All });
+            } else {
+                entry.answer(false);
+                failed.push(runtime.clone());
+            }
+        }
+        for runtime in failed {
+            self.entries.remove(&runtime);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn stored(place: Place, told: Instant) -> Entry {
+        Entry { place, told, looked: false, waiting: Vec::new() }
+    }
+
+    fn settle(&mut self, place: Place) {
+        self.place = place;
+        self.answer(true);
+    }
+
+    fn answer(&mut self, done: bool) {
+        for waiting in self.waiting.drain(..) {
+            // Whoever gave up does not care.
+            let _ = waiting.send(done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn runtime(name: &str) -> Key {
+        Key::new("kcp-system", name)
+    }
+
+    fn batch(add: &[&str], remove: &[&str]) -> Batch {
+        Batch {
+            add: add.iter().map(|name| runtime(name)).collect(),
+            add_all: false,
+            remove: remove.iter().map(|name| key_of(&runtime(name))).collect(),
+        }
+    }
+
+    fn answer(receiver: Option<oneshot::Receiver<bool>>) -> Option<bool> {
+        receiver.and_then(|mut receiver| receiver.try_recv().ok())
+    }
+
+    #[test]
+    fn many_events_are_one_write_and_an_event_about_what_is_written_needs_none() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let waiting: Vec<_> = ["one", "two", "one"].iter().map(|name| state.tell(&runtime(name), now)).collect();
+        let first = state.batch().unwrap();
+        assert_eq!(first, batch(&["one", "two"], &[]));
+        state.written(first, true);
+        assert!(waiting.into_iter().all(|waiting| answer(waiting) == Some(true)));
+        assert!(state.tell(&runtime("one"), now).is_none());
+        assert_eq!(state.batch(), None);
+    }
+
+    #[test]
+    fn only_a_look_that_began_after_the_event_lets_it_leave() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let (later, latest) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
+        let one = runtime("one");
+        state.tell(&one, later);
+        let first = state.batch().unwrap();
+        state.written(first, true);
+        assert!(!state.passed(&one, now, true, true), "it began before");
+        assert!(!state.passed(&one, latest, false, true), "it did not look");
+        assert!(!state.passed(&one, latest, true, false), "something is left to do");
+        assert!(state.passed(&one, latest, false, true), "and now nothing is");
+        assert_eq!(state.batch(), Some(batch(&[], &["one"])));
+    }
+
+    #[test]
+    fn an_event_during_a_pass_is_not_covered_by_it() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let one = runtime("one");
+        state.tell(&one, now);
+        let first = state.batch().unwrap();
+        state.written(first, true);
+        state.tell(&one, now + Duration::from_millis(5));
+        assert!(!state.passed(&one, now + Duration::from_millis(1), true, true));
+        assert!(state.passed(&one, now + Duration::from_millis(6), true, true));
+    }
+
+    #[test]
+    fn an_event_while_its_key_leaves_is_written_again() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let one = runtime("one");
+        state.tell(&one, now);
+        let first = state.batch().unwrap();
+        state.written(first, true);
+        state.passed(&one, now, true, true);
+        let waiting = state.tell(&one, now);
+        let again = state.batch().unwrap();
+        assert_eq!(again, batch(&["one"], &[]), "it stays, and is written to be sure");
+        state.written(again, true);
+        assert_eq!(answer(waiting), Some(true));
+
+        state.passed(&one, now, true, true);
+        let removal = state.batch().unwrap();
+        let waiting = state.tell(&one, now);
+        state.written(removal, true);
+        assert_eq!(answer(waiting), None, "not before it is written");
+        assert_eq!(state.batch(), Some(batch(&["one"], &[])));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_not_acknowledged_and_leaves_no_trace() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let waiting = state.tell(&runtime("one"), now);
+        let first = state.batch().unwrap();
+        state.written(first, false);
+        assert_eq!(answer(waiting), Some(false));
+        assert_eq!(state.len(), 0);
+        assert_eq!(state.batch(), Some(batch(&[], &["one"])), "it may have been written all the same");
+    }
+
+    #[test]
+    fn a_pass_does_not_take_away_what_is_only_being_written() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let waiting = state.tell(&runtime("one"), now);
+        let first = state.batch().unwrap();
+        assert!(!state.passed(&runtime("one"), now, true, true));
+        state.written(first, true);
+        assert_eq!(answer(waiting), Some(true));
+        assert!(state.passed(&runtime("one"), now, false, true), "the next pass does");
+    }
+
+    #[test]
+    fn beyond_a_thousand_runtimes_one_key_stands_for_everything() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let names: Vec<String> = (0..=OWN_MAX + 1).map(|index| format!("r{index:05}")).collect();
+        let mut waiting: Vec<_> = names.iter().map(|name| state.tell(&runtime(name), now)).collect();
+        let first = state.batch().unwrap();
+        assert_eq!((first.add.len(), first.add_all), (OWN_MAX, true));
+        state.written(first, true);
+        assert_eq!(answer(waiting.pop().unwrap()), Some(true));
+        let late = state.tell(&runtime("zz"), now);
+        assert_eq!(state.batch(), None, "the key is there already");
+        assert_eq!(answer(late), Some(true));
+        for name in names.iter().skip(OWN_MAX).map(String::as_str).chain(["zz"]) {
+            state.passed(&runtime(name), now, true, true);
+        }
+        let last = state.batch().unwrap();
+        assert_eq!(last.remove, [ALL.to_owned()].into());
+    }
+
+    #[test]
+    fn a_new_process_takes_over_what_stands_there() {
+        let now = Instant::now();
+        let (one, two) = (runtime("one"), runtime("two"));
+        let all = [one.clone(), two.clone()];
+        let mut state = State::default();
+        assert_eq!(state.open(&[key_of(&one), "odd".to_owned()], &all, now), [one.clone()]);
+        assert_eq!(state.batch().unwrap().remove, ["odd".to_owned()].into());
+        assert!(state.tell(&one, now).is_none(), "it is written already");
+
+        let mut state = State::default();
+        assert_eq!(state.open(&[ALL.to_owned(), key_of(&two)], &all, now), [one.clone(), two.clone()]);
+        state.passed(&one, now, true, true);
+        state.passed(&two, now, true, true);
+        assert_eq!(state.batch().unwrap().remove, [ALL.to_owned(), key_of(&two)].into());
+    }
+
+    #[test]
+    fn keys_are_those_of_a_config_map() {
+        let key = key_of(&Key::new("kcp-system", "a.b-c"));
+        assert_eq!(key, "kcp-system_a.b-c");
+        assert_eq!(runtime_of(&key), Some(Key::new("kcp-system", "a.b-c")));
+        assert_eq!(runtime_of(ALL), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! Where events of runtimes come in: the sockets, the listener behind them, and whom it believes.
+//!
+//! Every replica listens, whether it leads or not: one that does not says 503, and the sender tries again.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use anyhow::Context as _;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use crate::{
+    config::Events,
+    controller::{inbox::Inbox, stores::secret::GatewaySecret},
+    watch::{
+        event,
+        identity::{Authorities, Xfcc},
+        listener::{self, Listener, Tls},
+    },
+};
+
+/// The sockets, bound and not yet served.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    forwarded: Option<TcpListener>,
+    tls: Option<TcpListener>,
+    xfcc: Xfcc,
+}
+
+impl Inlet {
+    /// Binds what the configuration names.
+    pub(super) fn bind(events: &Events) -> anyhow::Result<Inlet> {
+        let bind = |address: Option<SocketAddr>, purpose: &'static str| -> anyhow::Result<Option<TcpListener>> {
+            let Some(address) = address else { return Ok(None) };
+            let bound = || -> io::Result<TcpListener> {
+                let socket = listener::bind(address)?;
+                // With port 0 this is how anybody learns where we are.
+                tracing::info!(address = %socket.local_addr()?, purpose, "listening");
+                Ok(socket)
+            };
+            bound().map(Some).with_context(|| format!("cannot listen on {address} for {purpose}"))
+        };
+        Ok(Inlet {
+            forwarded: bind(events.address, "events")?,
+            tls: bind(events.tls_address, "events over TLS")?,
+            xfcc: Xfcc { peers: events.trusted_peers.clone(), gateway: events.gateway_identity.clone() },
+        })
+    }
+
+    /// Serves until `stop`; then requests under way are answered.
+    pub(super) fn serve(self, context: &Arc<Context>, services: &mut JoinSet<()>, stop: &CancellationToken) {
+        if self.forwarded.is_none() && self.tls.is_none() {
+            return;
+        }
+        let shared = Arc::clone(context);
+        let listener = Listener::builder(event::MANAGER)
+            .forwarded(self.xfcc)
+            .metrics(context.metrics.listener().clone())
+            .receiver(move |received| {
+                let context = Arc::clone(&shared);
+                Box::pin(async move { context.inbox.receive(&context, &received).await })
+            });
+        let (tls_sender, tls) = watch::channel(None);
+        if let Some(socket) = self.forwarded {
+            let (listener, stop) = (listener.clone(), stop.clone());
+            services.spawn(async move { listener.serve_forwarded(socket, stop.cancelled_owned()).await });
+        }
+        if let Some(socket) = self.tls {
+            let (listener, stop) = (listener.clone(), stop.clone());
+            services.spawn(async move { listener.serve_tls(socket, tls, stop.cancelled_owned()).await });
+        }
+        let (context, stop) = (Arc::clone(context), stop.clone());
+        services.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = follow(&context, &listener, &tls_sender) => {}
+            }
+        });
+    }
+}
+
+/// Believes whom the gateway's Secret names, and serves with its certificate, at every change of it.
+async fn follow(context: &Context, listener: &Listener, tls: &watch::Sender<Option<Tls>>) {
+    loop {
+        let secret = context.stores.gateway_secret();
+        let bundle = secret.as_ref().and_then(|secret| secret.bundle.clone());
+        let authorities = bundle.map(|bundle| Authorities::parse(&bundle, listener::now())).transpose();
+        listener.set_authorities(authorities.unwrap_or_else(|error| {
+            tracing::error!(%error, "the gateway's Secret names no authority that counts; no event of a runtime is believed");
+            None
+        }));
+        tls.send_replace(secret.and_then(|secret| served(&secret)));
+        context.stores.gateway_changed().await;
+    }
+}
+
+/// What we end TLS with; none if the Secret does not hold it.
+fn served(secret: &GatewaySecret) -> Option<Tls> {
+    let bundle = secret.bundle.as_ref().filter(|_| !secret.certificate.is_empty())?;
+    match Tls::from_pem(&secret.certificate, &secret.key, bundle, listener::now()) {
+        Ok(tls) => Some(tls),
+        Err(error) => {
+            let error = crate::controller::chain(&error);
+            tracing::error!(error, "the gateway's Secret cannot be served with");
+            None
+        }
+    }
+}
+
+/// Works off what has come in. Never ends.
+pub(super) async fn run(context: Arc<Context>) {
+    let inbox: &Inbox = &context.inbox;
+    inbox.run(&context).await;
+}

@@ -1,0 +1,126 @@
+//! Whatever ends, and whenever: what was acknowledged is worked off.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use serde_json::json;
+
+use super::{delete, edit, event, journal, kyma_event, listening, ready, sender, until_restored, until_reverted};
+use crate::{
+    harness::{SOON, eventually},
+    listener::client,
+    stage::read,
+};
+
+/// Work on an event begins so late that the process is killed before, for sure.
+const NEVER: &str = "--event-settle=60s";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_killed_between_acknowledgement_and_work_loses_nothing() {
+    let (stage, certificates) = ready(1, &[NEVER]).await;
+    let header = certificates.header("one");
+    let address = listening(&stage.log(), "events").expect("it listens");
+    edit(&stage.skrs[0], "Kyma", "default", json!({"spec": {"channel": "fast"}})).await;
+    assert_eq!(client::post(address, &header, &kyma_event()).await.status, 200);
+    delete(&stage.skrs[0], "mailer-b").await;
+    assert_eq!(client::post(address, &header, &event("", "v1", "ConfigMap", "mailer-b")).await.status, 200);
+    stage.kill();
+    assert_eq!(journal(&stage.kcp).await, ["kcp-system_one"]);
+    let kyma = read(&stage.skrs[0], "Kyma", "kyma-system", "default").await.unwrap();
+    assert_eq!(kyma["spec"]["channel"], "fast", "nothing was done before the end");
+    assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "mailer-b").await.is_none());
+
+    stage.start_with(&[]);
+    until_reverted(&stage, 0).await;
+    until_restored(&stage, 0, "mailer-b").await;
+    eventually("the key leaves", SOON, async || match journal(&stage.kcp).await {
+        keys if keys.is_empty() => Ok(()),
+        keys => Err(format!("{keys:?}")),
+    })
+    .await;
+}
+
+/// Two processes, one of which leads; an agent of upstream for each object that is deleted again and again. The one that
+/// leads is killed in the middle. In the end everything whose deletion was acknowledged is there again, and no event was
+/// lost although nobody led for seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn leader_change_under_load_every_acknowledged_event_is_worked_off() {
+    let (stage, certificates) = ready(1, &[]).await;
+    let second = stage.beside("second", &[]);
+    eventually("the second listens", SOON, async || {
+        listening(second.log(), "events over TLS").map(drop).ok_or_else(|| second.log_tail())
+    })
+    .await;
+    let sender = sender::Upstream::new(&certificates.authority, &certificates.of("one"));
+    // As the endpoints of a Service: whoever was asked last is not asked next.
+    let turn = AtomicUsize::new(0);
+    let logs = [stage.log(), second.log().to_owned()];
+    let address = || {
+        let log = &logs[turn.fetch_add(1, Ordering::Relaxed) % logs.len()];
+        listening(log, "events over TLS").expect("it has listened")
+    };
+    let (killed, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let load = async |name: &str| {
+        let mut after = 0;
+        while after < 3 {
+            let deleted = read(&stage.skrs[0], "ConfigMap", "kyma-system", name).await.is_some();
+            if deleted {
+                delete(&stage.skrs[0], name).await;
+                after += usize::from(killed.load(Ordering::Relaxed));
+                match sender.send(&address, &event("", "v1", "ConfigMap", name)).await {
+                    Ok(_) => acknowledged.fetch_add(1, Ordering::Relaxed),
+                    // Nobody led for longer than such an agent tries. It was not acknowledged, so it may be lost; the
+                    // next one tells of the same runtime.
+                    Err(sender::Lost::GaveUp) => 0,
+                    Err(lost) => panic!("{lost:?}"),
+                };
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let kill = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        stage.kill();
+        killed.store(true, Ordering::Relaxed);
+    };
+    let all = async { tokio::join!(load("cache-a"), load("cache-b"), load("mailer-a"), load("mailer-b"), kill) };
+    tokio::time::timeout(SOON * 3, all).await.expect("the load ends");
+    assert!(acknowledged.load(Ordering::Relaxed) >= 8, "{acknowledged:?}");
+    for name in ["cache-a", "cache-b", "mailer-a", "mailer-b"] {
+        until_restored(&stage, 0, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_ends_what_is_under_way_and_what_was_acknowledged_is_there_after_the_restart() {
+    let (stage, certificates) = ready(1, &[NEVER]).await;
+    let header = certificates.header("one");
+    let address = listening(&stage.log(), "events").expect("it listens");
+    delete(&stage.skrs[0], "cache-b").await;
+    let body = event("", "v1", "ConfigMap", "cache-b");
+    let mut slow = client::Raw::connect(address).await;
+    slow.send(
+        format!(
+            "POST /v2/lifecycle-manager/event HTTP/1.1\r\nhost: a\r\n{header}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        )
+        .as_bytes(),
+    )
+    .await;
+    let mut probe = client::Raw::connect(address).await;
+    probe.send(b"GET /v2/lifecycle-manager/event HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(probe.reply().await.status, 405);
+    stage.signal("TERM");
+    assert!(probe.is_closed().await, "connections without a request end");
+    slow.send(body.as_bytes()).await;
+    assert_eq!(slow.reply().await.status, 200);
+    stage.kill();
+    assert!(
+        read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-b").await.is_none(),
+        "it was not worked off before"
+    );
+    stage.start_with(&[]);
+    until_restored(&stage, 0, "cache-b").await;
+}
