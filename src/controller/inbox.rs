@@ -67,11 +67,6 @@ impl Inbox {
         }
     }
 
-    /// An inbox that takes nothing, for a process that does not listen.
-    pub fn closed() -> Inbox {
-        Inbox::new(names::KCP_NAMESPACE, Leadership::unconditional(), Pinning::Enforce, Duration::ZERO)
-    }
-
     /// Reads the journal. From now on events are taken, and what the former process acknowledged is due. Called once, by
     /// a process that leads and knows the whole landscape.
     pub async fn open(&self, context: &Context) {
@@ -220,6 +215,13 @@ impl Inbox {
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Inbox {
+    /// For a process that does not listen: nothing is taken before the journal is read.
+    fn default() -> Inbox {
+        Inbox::new(names::KCP_NAMESPACE, Leadership::unconditional(), Pinning::Enforce, Duration::ZERO)
     }
 }
 

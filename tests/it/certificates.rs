@@ -240,6 +240,7 @@ impl World {
             library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
             sources: SourceRegistry::new(state),
             runtimes: Default::default(),
+            inbox: Default::default(),
             bases: Default::default(),
             modules: Default::default(),
             contacts: Default::default(),

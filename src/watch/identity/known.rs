@@ -50,7 +50,7 @@ impl Known {
     }
 
     /// Whose certificate stands in an element of the header.
-    pub(crate) fn by_element(&self, element: &[u8], now: UnixTime) -> Result<Arc<Identity>, Error> {
+    pub fn by_element(&self, element: &[u8], now: UnixTime) -> Result<Arc<Identity>, Error> {
         let token = xfcc::token(element)?;
         self.answer(token, now, || xfcc::der(token), &[])
     }

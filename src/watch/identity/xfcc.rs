@@ -28,11 +28,7 @@ const HEADER_MAX: usize = 32_768;
 
 impl Xfcc {
     /// The element that the gateway wrote, from all lines of the header.
-    pub(crate) fn element<'a>(
-        &self,
-        peer: IpAddr,
-        mut lines: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<Cow<'a, [u8]>, Error> {
+    pub fn element<'a>(&self, peer: IpAddr, mut lines: impl Iterator<Item = &'a [u8]>) -> Result<Cow<'a, [u8]>, Error> {
         if !self.peers.contain(peer) {
             return Err(Error::PeerNotTrusted);
         }
