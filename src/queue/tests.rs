@@ -83,8 +83,10 @@ fn the_more_urgent_goes_first() {
         ("event", "event", 1),
         ("git", "git", 1),
         ("drift", "drift", 1),
-        ("resync", "resync", 1),
     ]);
+    // There was no place for a fifth.
+    bench.finish("watch", Finish::Done);
+    bench.expect(&[("resync", "resync", 1)]);
 }
 
 #[test]
