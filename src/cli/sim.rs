@@ -10,6 +10,7 @@ mod agent;
 mod diff;
 mod fleet;
 mod limit;
+mod listener;
 mod offline;
 mod process;
 mod report;
@@ -44,6 +45,7 @@ enum Command {
     Bench(Bench),
     Diff(diff::Diff),
     DiffOffline(offline::Arguments),
+    Listener(listener::Arguments),
 }
 
 /// Measure rollout, idle, a bump, drift and a restart of a landscape on real API servers
@@ -79,6 +81,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Bench(bench) => runtime.block_on(measure(bench)),
         Command::Diff(diff) => runtime.block_on(diff::measure(diff)),
         Command::DiffOffline(arguments) => offline::run(arguments),
+        Command::Listener(arguments) => runtime.block_on(listener::measure(arguments)),
     }
 }
 

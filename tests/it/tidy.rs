@@ -181,10 +181,13 @@ const MODULES: &[(&str, u8, &[&str])] = &[
             "k8s_openapi",
             "kube",
             "owo_colors",
+            // `rustls`, `tokio_rustls`: the senders of `sim listener` end TLS themselves.
+            "rustls",
             "serde",
             "serde_json",
             "tempfile",
             "tokio",
+            "tokio_rustls",
             "tracing",
         ],
     ),
