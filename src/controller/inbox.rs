@@ -137,8 +137,16 @@ impl Inbox {
         }
         let noted = self.pace().note(&key, pace::triggers(about_kyma), received.settled, Instant::now());
         self.wake.notify_one();
+        context.contacts.event(&key, std::time::Instant::now());
         log(&key, noted, received);
         Answer::Taken
+    }
+
+    /// Takes note that an agent looked whether its way to us is open.
+    pub fn probed(&self, context: &Context, identity: &Identity) {
+        if let Runtime::One(kyma) = context.stores.runtime(identity.common_name()) {
+            context.contacts.probe(&landscape::key(&kyma.metadata), std::time::Instant::now());
+        }
     }
 
     /// A pass over a runtime that began at some moment has ended.

@@ -78,12 +78,7 @@ fn the_more_urgent_goes_first() {
         bench.push(subject, trigger);
         bench.pass(Duration::from_millis(100));
     }
-    bench.expect(&[
-        ("watch", "watch", 1),
-        ("event", "event", 1),
-        ("git", "git", 1),
-        ("drift", "drift", 1),
-    ]);
+    bench.expect(&[("watch", "watch", 1), ("event", "event", 1), ("git", "git", 1), ("drift", "drift", 1)]);
     // There was no place for a fifth.
     bench.finish("watch", Finish::Done);
     bench.expect(&[("resync", "resync", 1)]);

@@ -52,9 +52,10 @@ impl Inlet {
         if self.forwarded.is_none() && self.tls.is_none() {
             return;
         }
-        let shared = Arc::clone(context);
+        let (shared, prober) = (Arc::clone(context), Arc::clone(context));
         let listener = Listener::builder(event::MANAGER)
             .forwarded(self.xfcc)
+            .probed(move |identity| prober.inbox.probed(&prober, identity))
             .metrics(context.metrics.listener().clone())
             .receiver(move |received| {
                 let context = Arc::clone(&shared);
