@@ -357,6 +357,12 @@ impl Stores {
         self.wake(&mut tables, &Change::Access { before, after: access });
     }
 
+    /// Takes note that a VirtualService is another than it was, or gone.
+    pub fn virtual_service_changed(&self, key: &Key) {
+        let mut tables = self.tables();
+        self.wake(&mut tables, &Change::VirtualService(key.clone()));
+    }
+
     /// Takes a Gateway as it stands now, or takes note that it is gone.
     pub fn set_gateway(&self, key: &Key, gateway: Option<Arc<GatewayEntry>>) {
         let mut tables = self.tables();

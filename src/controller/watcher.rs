@@ -1,7 +1,10 @@
 //! One pass over a Watcher: its VirtualService in KCP, its finalizer, its status.
 //!
 //! The webhook in the runtimes follows with the next pass over each (see [`super::runtime`]). Without a Gateway that its
-//! selector matches a Watcher waits: the Gateway's arrival wakes it.
+//! selector matches a Watcher waits: the Gateway's arrival wakes it. So does whoever edits or deletes its VirtualService.
+//!
+//! Of two Watchers with one manager whose events are to go to different services, the older one has the path, and the
+//! other says so: two routes for one path would leave it to chance who is told.
 //!
 //! A VirtualService of that name that somebody else made is left alone, and the status says whose it is: applied by
 //! force, its routes would be lost, and the rest of it with the Watcher.
@@ -40,7 +43,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Memories(Mutex<HashMap<Key, Digest>>);
 
-/// How often the VirtualService is looked at: nothing watches it, and few are there.
+/// How often the VirtualService is looked at, beside what its watch says: few are there.
 const LOOK: Duration = Duration::from_secs(300);
 
 /// Type of the condition that says whether the VirtualService stands.
@@ -88,6 +91,8 @@ enum Outcome {
     Done(Digest),
     /// It cannot be made: one sentence.
     Not(String),
+    /// It must not be: one sentence.
+    Rival(String),
 }
 
 // === impl Round ===
@@ -95,6 +100,12 @@ enum Outcome {
 impl Round<'_> {
     async fn bring(&self, look: bool) -> Result<Finish, Error> {
         self.take_charge().await?;
+        if let Some(message) = self.rival() {
+            self.remove_route().await?;
+            self.context.watchers.forget(self.key);
+            self.write_status(&Outcome::Rival(message)).await?;
+            return Ok(Finish::Failed(Class::Stalled));
+        }
         let outcome = match self.desired() {
             Ok(object) => {
                 let digest = object.digest();
@@ -109,8 +120,18 @@ impl Round<'_> {
                 Finish::After(LOOK, Trigger::Resync)
             }
             // A Gateway, or another edit of the Watcher, wakes it.
-            Outcome::Not(_) => Finish::Failed(Class::Stalled),
+            Outcome::Not(_) | Outcome::Rival(_) => Finish::Failed(Class::Stalled),
         })
+    }
+
+    /// Why another Watcher has the path, if one has.
+    fn rival(&self) -> Option<String> {
+        let landscape = self.context.stores.landscape();
+        let rival = watch::rival(self.watcher, landscape.watchers.values().map(|watcher| &**watcher))?;
+        Some(format!(
+            "Watcher {rival} has the same manager and leads its events to another service; give this one another manager, or \
+             delete one of the two"
+        ))
     }
 
     /// The VirtualService as it should be, or why it cannot be.
@@ -181,13 +202,9 @@ impl Round<'_> {
         }
     }
 
-    /// Deletes the VirtualService, then drops the finalizer.
-    async fn remove(&self) -> Result<Finish, Error> {
+    /// Deletes the VirtualService, if it was made for this very Watcher.
+    async fn remove_route(&self) -> Result<(), Error> {
         let kcp = &self.context.kcp;
-        let finalizers = self.watcher.metadata.finalizers.clone().unwrap_or_default();
-        if !finalizers.iter().any(|name| name == finalizer::WATCHER) {
-            return Ok(Finish::Gone);
-        }
         let gvk = Gvk::new("networking.istio.io", "v1beta1", "VirtualService");
         if let Some(kind) = kcp.kind(&gvk).await?
             && let Some(live) = kcp.get(&kind, self.key).await?
@@ -206,6 +223,16 @@ impl Round<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Deletes the VirtualService, then drops the finalizer.
+    async fn remove(&self) -> Result<Finish, Error> {
+        let finalizers = self.watcher.metadata.finalizers.clone().unwrap_or_default();
+        if !finalizers.iter().any(|name| name == finalizer::WATCHER) {
+            return Ok(Finish::Gone);
+        }
+        self.remove_route().await?;
         let rest: Vec<&String> = finalizers.iter().filter(|name| *name != finalizer::WATCHER).collect();
         self.patch_metadata(&json!({ "finalizers": rest })).await?;
         self.context.watchers.forget(self.key);
@@ -241,8 +268,14 @@ impl Round<'_> {
         let mut all = before.conditions.clone();
         let (state, message) = match outcome {
             Outcome::Done(_) => (State::Ready, "VirtualService is configured".to_owned()),
-            Outcome::Not(message) => (State::Error, format!("VirtualService is not configured: {message}")),
+            Outcome::Not(message) | Outcome::Rival(message) => {
+                (State::Error, format!("VirtualService is not configured: {message}"))
+            }
         };
+        if let Outcome::Rival(_) = outcome {
+            // What an earlier pass applied does not stand any more.
+            conditions::remove(&mut all, conditions::APPLIED);
+        }
         let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
             conditions::set(&mut all, type_, holds.into(), reason, message, generation, &now);
         };

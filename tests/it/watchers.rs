@@ -53,6 +53,77 @@ async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_
     assert_eq!(hosts("theirs").await, json!(["watcher.example.org"]));
 }
 
+/// I24: the route follows its Watcher, the Gateway, and whoever edits or deletes it; of two Watchers that want one path, the
+/// older has it until it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
+    let mut world = World::new("routes").await;
+    let (client, namespace) = (world.client.clone(), world.namespace.clone());
+    harness::install_istio_crds(&client).await;
+    harness::apply(&client, &gateway(&namespace)).await;
+    harness::apply(&client, &watcher(&namespace, "first")).await;
+    world.start().await;
+
+    let route = async |name: &str, what: &str, holds: &dyn Fn(&Value) -> bool| {
+        eventually(&format!("route {name}: {what}"), SOON, async || {
+            let found = read(&client, "VirtualService", &namespace, name).await.unwrap_or_default();
+            if holds(&found["spec"]) { Ok(found) } else { Err(found["spec"].to_string()) }
+        })
+        .await
+    };
+    let state = async |name: &str, state: &str| {
+        eventually(&format!("{name} is {state}"), SOON, async || {
+            let found = read(&client, "Watcher", &namespace, name).await.unwrap_or_default();
+            if found["status"]["state"] == state { Ok(found) } else { Err(found["status"].to_string()) }
+        })
+        .await
+    };
+    let port = |spec: &Value| spec["http"][0]["route"][0]["destination"]["port"]["number"].clone();
+    route("first", "is made", &|spec| port(spec) == 8082).await;
+
+    let change = json!({"spec": {"serviceInfo": {"name": "events", "namespace": namespace, "port": 9090}}});
+    merge(&client, &watcher(&namespace, "first"), &change).await;
+    route("first", "follows the Watcher", &|spec| port(spec) == 9090).await;
+    let mut moved = gateway(&namespace);
+    moved["spec"]["servers"][0]["hosts"] = json!(["moved.example.org"]);
+    harness::apply(&client, &moved).await;
+    route("first", "follows the Gateway", &|spec| spec["hosts"] == json!(["moved.example.org"])).await;
+    let edit = json!({"spec": {"hosts": ["stolen.example.org"]}});
+    merge(&client, &virtual_service(&namespace, "first", &json!([])), &edit).await;
+    route("first", "is as it was", &|spec| spec["hosts"] == json!(["moved.example.org"])).await;
+    delete(&client, &virtual_service(&namespace, "first", &json!([]))).await;
+    route("first", "is made again", &|spec| port(spec) == 9090).await;
+
+    // Another that wants the same path: both were made within one second perhaps, so its name is the later one.
+    let mut second = watcher(&namespace, "second");
+    second["spec"]["serviceInfo"]["name"] = json!("others");
+    harness::apply(&client, &second).await;
+    let refused = state("second", "Error").await["status"]["conditions"].to_string();
+    assert!(refused.contains(&format!("Watcher {namespace}/first has the same manager")), "{refused}");
+    assert!(read(&client, "VirtualService", &namespace, "second").await.is_none());
+    delete(&client, &watcher(&namespace, "first")).await;
+    route("second", "is made once the path is free", &|spec| port(spec) == 8082).await;
+    state("second", "Ready").await;
+    eventually("the first and its route are gone", SOON, async || {
+        let watcher = read(&client, "Watcher", &namespace, "first").await;
+        let route = read(&client, "VirtualService", &namespace, "first").await;
+        if watcher.is_none() && route.is_none() { Ok(()) } else { Err(format!("{watcher:?} {route:?}")) }
+    })
+    .await;
+}
+
+async fn merge(client: &kube::Client, object: &Value, patch: &Value) {
+    let api = harness::api_of(client, object).await.unwrap();
+    let name = object["metadata"]["name"].as_str().unwrap();
+    api.patch(name, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch)).await.unwrap();
+}
+
+async fn delete(client: &kube::Client, object: &Value) {
+    let api = harness::api_of(client, object).await.unwrap();
+    let name = object["metadata"]["name"].as_str().unwrap();
+    api.delete(name, &kube::api::DeleteParams::default()).await.unwrap();
+}
+
 async fn annotate(client: &kube::Client, object: &Value, key: &str, value: &str) {
     let api = harness::api_of(client, object).await.unwrap();
     let patch = kube::api::Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));

@@ -52,6 +52,8 @@ pub enum Change {
     },
     /// Of an Istio Gateway.
     Gateways,
+    /// Of a VirtualService.
+    VirtualService(Key),
     /// Of the CA bundle that runtimes trust, or of the moment at which it last grew.
     CaBundle,
     /// Of the authority, or of what the gateway serves with.
@@ -106,6 +108,11 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             wakes.extend(owner_in_git(before, after));
         }
         Change::Access { before, after } => access(before.as_ref(), after.as_ref(), &mut wakes),
+        // It is named like the Watcher that it is for.
+        Change::VirtualService(key) => {
+            let is_watchers = tables.watchers().any(|watcher| watcher == key);
+            wakes.extend(is_watchers.then(|| Wake::Subject(Subject::Watcher(key.clone()), Trigger::Drift)));
+        }
         Change::Gateways => {
             wakes.extend(watchers(tables));
             // The certificate of a listener of our own names their hosts.

@@ -31,7 +31,7 @@ use crate::{
     plan::{certificate, watch::Gateway},
 };
 
-/// All watches: custom resources, access Secrets and Gateways in each of `namespaces`, Gateways in that of the one that
+/// All watches: custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in that of the one that
 /// agents send to, and certificates. Nothing is requested before they are polled.
 pub fn feed(
     kcp: &Arc<Cluster>,
@@ -50,6 +50,7 @@ pub fn feed(
         watches.push(custom::<Watcher>(kcp, stores, namespace));
         watches.push(access(kcp, stores, namespace));
         watches.push(gateways(kcp, stores, namespace));
+        watches.push(virtual_services(kcp, stores, namespace));
     }
     if !namespaces.contains(gateway_namespace) {
         watches.push(gateways(kcp, stores, gateway_namespace));
@@ -99,6 +100,21 @@ fn access(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'st
     };
     let options =
         Options::all(Kind::namespaced::<Secret>()).namespace(namespace).labels(names::label::KYMA_NAME).metadata_only();
+    watch::follow(Arc::clone(kcp), options, project, on_change).1
+}
+
+/// Whoever edits or deletes the way of a Watcher's events. Nothing waits for the list: only changes are of interest.
+fn virtual_services(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
+    let stores = stores.clone();
+    let project = |found: PartialObjectMeta<DynamicObject>| {
+        Some((found.metadata.uid, found.metadata.generation, found.metadata.deletion_timestamp.is_some()))
+    };
+    let on_change = move |change: Change<_>| match change {
+        Change::Set { key, .. } | Change::Gone { key, .. } => stores.virtual_service_changed(&key),
+        Change::Synced => {}
+    };
+    let kind = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "VirtualService"), "virtualservices", true);
+    let options = Options::all(kind).namespace(namespace).metadata_only();
     watch::follow(Arc::clone(kcp), options, project, on_change).1
 }
 

@@ -339,6 +339,12 @@ fn a_certificate_wakes_its_runtime_alone() {
 }
 
 #[test]
+fn a_virtual_service_wakes_the_watcher_of_its_name() {
+    check(|stores| stores.virtual_service_changed(&key("watcher")), &["watcher kcp-system/watcher drift"]);
+    check(|stores| stores.virtual_service_changed(&key("shop")), &[]);
+}
+
+#[test]
 fn what_concerns_all_runtimes_wakes_so_many_at_a_time_in_the_order_of_their_names() {
     let stores = started();
     for index in 0..2 * SPREAD_AT_ONCE {

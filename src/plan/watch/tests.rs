@@ -84,3 +84,41 @@ fn kinds_of_drift_are_sorted_and_a_group_of_custom_resources_is_named_whole() {
     assert_eq!(drift.scaled(), ["deployments/status", "statefulsets/status"]);
     assert_eq!(Drift::default().scaled(), Vec::<String>::new());
 }
+
+/// A Watcher: name, manager, service, second of its creation.
+fn watcher(name: &str, manager: &str, service: &str, created: i64) -> Watcher {
+    serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+        "metadata": {
+            "namespace": "kcp-system", "name": name, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z"),
+        },
+        "spec": {
+            "manager": manager,
+            "serviceInfo": {"name": service, "namespace": "kcp-system", "port": 8082},
+            "resourceToWatch": {"group": "operator.kyma-project.io", "version": "*", "resource": "kymas"},
+            "field": "spec",
+            "gateway": {"selector": {}},
+        },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn of_two_watchers_that_want_one_path_the_older_has_it() {
+    let old = watcher("z", "manager", "events", 1);
+    let new = watcher("a", "manager", "others", 2);
+    let all = [old.clone(), new.clone()];
+    assert_eq!(rival(&old, &all), None);
+    assert_eq!(rival(&new, &all), Some(Key::new("kcp-system", "z")));
+    // Of two that are equally old, the first by name.
+    let twin = watcher("b", "manager", "events", 2);
+    assert_eq!(rival(&twin, &[new.clone(), twin.clone()]), Some(Key::new("kcp-system", "a")));
+    // What leads to one service, or to a path of its own, is in nobody's way; nor is what goes.
+    let friend = watcher("a", "manager", "events", 2);
+    assert_eq!(rival(&friend, &[old.clone(), friend.clone()]), None);
+    let other = watcher("a", "inspector", "others", 2);
+    assert_eq!(rival(&other, &[old.clone(), other.clone()]), None);
+    let mut going = old;
+    going.metadata.deletion_timestamp = new.metadata.creation_timestamp.clone();
+    assert_eq!(rival(&new, &[going, new.clone()]), None);
+}
