@@ -53,6 +53,8 @@ mod rights;
 mod rotation;
 mod runtimes;
 
+pub(crate) use handshake::shake;
+
 /// A control plane's part in which one test has everything: Kymas, certificates, the gateway's Secret.
 struct World {
     server: &'static ControlPlane,

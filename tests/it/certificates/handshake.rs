@@ -10,7 +10,8 @@ use rustls::{
 };
 
 /// Shakes hands; an error says which side refuses, and why.
-pub(super) fn shake(
+pub(crate) fn shake(
+    host: &str,
     server: (&[u8], &[u8]),
     trusted_by_server: &[u8],
     client: (&[u8], &[u8]),
@@ -31,7 +32,7 @@ pub(super) fn shake(
         .with_custom_certificate_verifier(Arc::new(AsGo::new(trusted_by_client)?))
         .with_client_auth_cert(chain, key)
         .map_err(text)?;
-    let name = ServerName::try_from("listener.example.com").map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let mut client = ClientConnection::new(Arc::new(client), name).map_err(text)?;
     let mut server = ServerConnection::new(Arc::new(server)).map_err(text)?;
     for _ in 0..4 {

@@ -10,7 +10,13 @@ async fn shake(world: &World, kyma: &str) -> Result<(), String> {
     let held = |key: &str| secret.get(key).map(|bytes| bytes.0.as_slice()).unwrap_or_default();
     let runtime = world.daemon().runtime(kyma);
     let (certificate, key) = runtime.leaf.as_ref().ok_or("no certificate")?;
-    handshake::shake((held("tls.crt"), held("tls.key")), held("ca.crt"), (certificate, key), &runtime.bundle)
+    handshake::shake(
+        "listener.example.com",
+        (held("tls.crt"), held("tls.key")),
+        held("ca.crt"),
+        (certificate, key),
+        &runtime.bundle,
+    )
 }
 
 /// How many authorities are trusted.

@@ -1,0 +1,81 @@
+//! The authority changes under a whole daemon, which is killed in the middle of it.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tidegate::{pki, testbed::Extent};
+
+use super::world::{AGENT, delete, gateway, stage};
+use crate::{
+    certificates::shake,
+    harness::{self, SOON, eventually},
+    stage::{Stage, read},
+};
+
+fn bytes(secret: &Value, key: &str) -> Vec<u8> {
+    STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).expect("base64")
+}
+
+/// What the runtime and the gateway hold, and the authority.
+async fn held(stage: &Stage) -> Result<[Value; 3], String> {
+    let runtime = read(&stage.skrs[0], "Secret", "kyma-system", "skr-webhook-tls").await;
+    let gateway = read(&stage.kcp, "Secret", "istio-system", "klm-istio-gateway").await;
+    let authority = read(&stage.kcp, "Secret", "istio-system", "klm-watcher").await;
+    match (runtime, gateway, authority) {
+        (Some(runtime), Some(gateway), Some(authority)) => Ok([runtime, gateway, authority]),
+        (runtime, gateway, authority) => Err(format!(
+            "runtime {}, gateway {}, authority {}",
+            runtime.is_some(),
+            gateway.is_some(),
+            authority.is_some()
+        )),
+    }
+}
+
+/// Whether the runtime gets through with what both hold now.
+fn gets_through(runtime: &Value, gateway: &Value) -> Result<(), String> {
+    let client = (bytes(runtime, "tls.crt"), bytes(runtime, "tls.key"));
+    let server = (bytes(gateway, "tls.crt"), bytes(gateway, "tls.key"));
+    let (by_server, by_client) = (bytes(gateway, "ca.crt"), bytes(runtime, "ca.crt"));
+    shake(super::world::GATEWAY_HOST, (&server.0, &server.1), &by_server, (&client.0, &client.1), &by_client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn change_of_the_authority_reaches_runtime_and_gateway_through_a_kill() {
+    let quick = ["--pki=builtin", "--istio-gateway-server-cert-switch-grace-period=3s", "--resync=10s"];
+    let arguments: Vec<&str> = AGENT.into_iter().chain(quick).collect();
+    let stage = stage(1, Extent::Node, &[], &arguments).await;
+    harness::apply(&stage.kcp, &gateway(443)).await;
+    stage.start();
+    let [runtime, gateway, authority] =
+        eventually("the runtime has its certificate", SOON * 2, async || held(&stage).await).await;
+    gets_through(&runtime, &gateway).unwrap();
+    let former = bytes(&authority, "tls.crt");
+
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "klm-watcher", "namespace": "istio-system"}});
+    delete(&stage.kcp, &secret).await;
+    eventually("there is another authority", SOON, async || {
+        let [.., authority] = held(&stage).await?;
+        if bytes(&authority, "tls.crt") == former { Err("not yet".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    stage.kill();
+    let [runtime, gateway, _] = held(&stage).await.unwrap();
+    gets_through(&runtime, &gateway).unwrap();
+    stage.start();
+
+    eventually("all is of the new authority", SOON * 3, async || {
+        let [runtime, gateway, authority] = held(&stage).await?;
+        // The two are read one after the other; what the runtime had a moment ago must still do.
+        if let Err(error) = gets_through(&runtime, &gateway) {
+            panic!("the runtime does not get through: {error}");
+        }
+        let root = pki::read_first(&bytes(&authority, "tls.crt")).map_err(|error| error.to_string())?;
+        let is_of =
+            |secret: &Value| pki::read_first(&bytes(secret, "tls.crt")).is_ok_and(|found| pki::is_of(&found, &root));
+        let trusted = pki::read_bundle(&bytes(&runtime, "ca.crt")).map_or(0, |bundle| bundle.authorities().len());
+        let state = (is_of(&runtime), is_of(&gateway), trusted);
+        if state == (true, true, 2) { Ok(()) } else { Err(format!("runtime, gateway, trusted: {state:?}")) }
+    })
+    .await;
+}
