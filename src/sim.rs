@@ -1,6 +1,9 @@
 //! A Kubernetes API in memory.
 //!
-//! [`patch`] says what an object is after a write: JSON patch, merge patch and server-side apply, with the managed
+//! [`builtin`] knows the built-in kinds, [`fault`] stands before a server, this one or a real one, and lets it fail by a
+//! seed; [`patch`] says what an object is after a write: JSON patch, merge patch and server-side apply, with the managed
 //! fields that the real API server would keep. It is pure: values in, values out.
 
+pub mod builtin;
+pub mod fault;
 pub mod patch;

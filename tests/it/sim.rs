@@ -2,6 +2,8 @@
 //! every answer must be the same but for what the servers make up (uids, versions, times).
 
 mod apply;
+mod builtin;
+mod fault;
 mod random;
 mod sides;
 mod widget;

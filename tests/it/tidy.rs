@@ -96,7 +96,9 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ),
     // a Kubernetes API in memory: between the adapters, which know nothing of it, and what starts it
     // `jiff`: times in managed fields are values.
-    ("sim", 4, &["jiff", "serde_json"]),
+    // `base64`: texts of Secrets become their data.
+    // `axum`, `futures`, `http_body_util`, `tokio`, `tower`: faults are a layer around a service, and take time.
+    ("sim", 4, &["axum", "base64", "futures", "http_body_util", "jiff", "serde_json", "tokio", "tower"]),
     // `base64`: PEM. `rustls`: its types of certificates and keys, which rcgen takes.
     ("pki", 3, &["base64", "k8s_openapi", "rcgen", "rustls", "serde_json", "x509_parser"]),
     // real servers for the demo, the benchmark and the tests

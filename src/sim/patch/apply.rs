@@ -37,9 +37,8 @@ pub(super) fn apply(
     if managed_fields(applied).is_some_and(|entries| !entries.is_null()) {
         return Err(ApplyError::Refused("metadata.managedFields must be nil".to_owned()));
     }
-    let start = start(&kind);
-    let live = live.map_or_else(|| start.clone(), without_managed_fields);
-    let managed = if managed.is_empty() { before_first_apply(schema, &start, &live, write) } else { managed };
+    let live = live.map_or_else(|| schema.start().clone(), without_managed_fields);
+    let managed = if managed.is_empty() { before_first_apply(schema, &live, write) } else { managed };
 
     let failed = |what: &str, of: &Value, problem: &dyn std::fmt::Display| {
         ApplyError::Failed(format!("failed to create typed {what} object ({}): {problem}", describe(of)))
@@ -85,8 +84,7 @@ pub(super) fn track(schema: &Schema, before: Option<&Value>, mut after: Value, w
     if before.is_some() && managed.is_empty() {
         return after;
     }
-    let start = start(&kind_of(&after));
-    let before = before.map_or(start, without_managed_fields);
+    let before = before.map_or_else(|| schema.start().clone(), without_managed_fields);
     if let Ok(managed) = update(schema, &before, &after, managed, write.manager, write) {
         set_managed_fields(&mut after, &managed);
     }
@@ -94,8 +92,8 @@ pub(super) fn track(schema: &Schema, before: Option<&Value>, mut after: Value, w
 }
 
 /// The managed fields of an object that has none: whatever is there belongs to one manager.
-fn before_first_apply(schema: &Schema, start: &Value, live: &Value, write: &Write<'_>) -> Managed {
-    update(schema, start, live, Managed::default(), BEFORE_FIRST_APPLY, write).unwrap_or_default()
+fn before_first_apply(schema: &Schema, live: &Value, write: &Write<'_>) -> Managed {
+    update(schema, schema.start(), live, Managed::default(), BEFORE_FIRST_APPLY, write).unwrap_or_default()
 }
 
 /// Gives `manager` what differs between the two objects.
@@ -259,11 +257,6 @@ fn unowned() -> Set {
 
 fn manager_name(manager: &str) -> &str {
     if manager.is_empty() { "unknown" } else { manager }
-}
-
-/// The object that is compared with where there is none.
-fn start(kind: &Gvk) -> Value {
-    json!({"apiVersion": kind.api_version(), "kind": &*kind.kind})
 }
 
 fn kind_of(object: &Value) -> Gvk {

@@ -24,6 +24,8 @@ pub struct Schema {
     kind: Gvk,
     versions: Arc<[String]>,
     resets: Resets,
+    /// What a new object is compared with.
+    start: Arc<Value>,
     is_custom: bool,
 }
 
@@ -164,17 +166,24 @@ impl Schema {
         });
         let root = types.last();
         let resets = if status { Resets::StatusAndMetadata } else { Resets::Nothing };
-        Schema { types, root, kind, versions: versions.into(), resets, is_custom: true }
+        let start = Arc::new(start(&kind, json!({})));
+        Schema { types, root, kind, versions: versions.into(), resets, start, is_custom: true }
     }
 
-    /// Of a built-in kind, whose types are in a table of many.
-    pub fn builtin(kind: Gvk, types: Arc<Types>, root: TypeId, versions: &[String], resets: Resets) -> Schema {
-        Schema { types, root, kind, versions: versions.into(), resets, is_custom: false }
+    /// Of a built-in kind, whose types are in a table of many. `empty` is an object of the kind in which nothing was set:
+    /// what it has belongs to nobody.
+    pub fn builtin(kind: Gvk, types: Arc<Types>, root: TypeId, resets: Resets, empty: Value) -> Schema {
+        let versions = Arc::new([kind.api_version()]);
+        Schema { types, root, versions, resets, start: Arc::new(start(&kind, empty)), is_custom: false, kind }
     }
 
     /// The kind, at the version that the schema is of.
     pub fn kind(&self) -> &Gvk {
         &self.kind
+    }
+
+    pub(super) fn start(&self) -> &Value {
+        &self.start
     }
 
     pub(super) fn is_custom(&self) -> bool {
@@ -204,6 +213,12 @@ impl Schema {
             (Resets::StatusAndMetadata, true) => Set::of([&["spec"], &["metadata"]]),
         }
     }
+}
+
+fn start(kind: &Gvk, mut empty: Value) -> Value {
+    empty["apiVersion"] = json!(kind.api_version());
+    empty["kind"] = json!(&*kind.kind);
+    empty
 }
 
 impl fmt::Debug for Schema {

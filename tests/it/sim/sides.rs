@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tidegate::{
     object::{DisplayPath, Gvk},
     schema::{self, ViolationKind},
-    sim::patch::{self, Schema, Write},
+    sim::{
+        builtin,
+        patch::{self, Schema, Write},
+    },
 };
 use tokio::sync::OnceCell;
 
@@ -22,6 +25,7 @@ use crate::harness;
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     verb: Verb,
+    kind: Gvk,
     name: String,
     status: bool,
     manager: String,
@@ -48,23 +52,27 @@ pub(super) type Answer = (u16, Value);
 pub(super) fn check(asks: &[Ask]) -> impl Future<Output = Vec<Answer>> {
     let caller = std::panic::Location::caller();
     let asks = asks.to_vec();
-    async move {
-        let client = real().await;
-        let namespace = harness::namespace(&client, "sim").await;
-        let mut memory = Memory::default();
-        let mut answers = Vec::new();
-        for (index, ask) in asks.iter().enumerate() {
-            let (code, answer) = ask.send(&client, &namespace).await;
-            let expected = (code, normal(answer, &namespace));
-            let (code, answer) = memory.answer(ask, &namespace);
-            let found = (code, normal(answer, &namespace));
-            if found != expected {
-                panic!("{caller}: request {index}, {ask:?}\n{}", difference(&expected, &found));
-            }
-            answers.push(expected);
+    async move { compare(&asks).await.unwrap_or_else(|difference| panic!("{caller}: {difference}")) }
+}
+
+/// As [`check`], but the first difference is an error.
+pub(super) async fn compare(asks: &[Ask]) -> Result<Vec<Answer>, String> {
+    let client = real().await;
+    let namespace = harness::namespace(&client, "sim").await;
+    let mut memory = Memory::default();
+    let mut answers = Vec::new();
+    for (index, ask) in asks.iter().enumerate() {
+        let ask = Ask { body: ask.body.replace("NAMESPACE", &namespace), ..ask.clone() };
+        let (code, answer) = ask.send(&client, &namespace).await;
+        let expected = (code, normal(answer, &namespace));
+        let (code, answer) = memory.answer(&ask, &namespace);
+        let found = (code, normal(answer, &namespace));
+        if found != expected {
+            return Err(format!("request {index}, {ask:?}\n{}", difference(&expected, &found)));
         }
-        answers
+        answers.push(expected);
     }
+    Ok(answers)
 }
 
 /// The real server, with the widgets' definition.
@@ -78,16 +86,38 @@ async fn real() -> Client {
 /// The lines in which two answers differ, those of the real server with a minus.
 fn difference(real: &Answer, simulated: &Answer) -> String {
     fn text((code, answer): &Answer) -> String {
-        let sorted: BTreeMap<String, Value> = serde_json::from_value(answer.clone()).expect("an object");
-        format!("{code}\n{:#}\n", json!(sorted))
+        let mut answer = answer.clone();
+        answer.sort_all_objects();
+        format!("{code}\n{answer:#}\n")
     }
     similar::TextDiff::from_lines(text(real), text(simulated)).unified_diff().context_radius(6).to_string()
 }
 
-/// Without what a server makes up.
+/// Without what a server makes up, allots, or adds by other means than defaults.
 fn normal(mut answer: Value, namespace: &str) -> Value {
+    match answer["kind"].as_str() {
+        Some("Service") => {
+            if let Some(spec) = answer["spec"].as_object_mut() {
+                for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                    spec.shift_remove(name);
+                }
+            }
+            for port in answer["spec"]["ports"].as_array_mut().into_iter().flatten() {
+                port.as_object_mut().expect("a port").shift_remove("nodePort");
+            }
+        }
+        Some("Namespace") => {
+            let spec = answer["spec"].as_object_mut();
+            spec.map(|spec| spec.shift_remove("finalizers"));
+        }
+        Some("PersistentVolumeClaim") => {
+            let metadata = answer["metadata"].as_object_mut().expect("objects have metadata");
+            metadata.shift_remove("finalizers");
+        }
+        _ => {}
+    }
     if let Some(metadata) = answer.get_mut("metadata").and_then(Value::as_object_mut) {
-        for name in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
+        for name in ["namespace", "uid", "resourceVersion", "creationTimestamp", "generation"] {
             metadata.shift_remove(name);
         }
         if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
@@ -124,15 +154,21 @@ fn normal(mut answer: Value, namespace: &str) -> Value {
 
 impl Ask {
     fn new(verb: Verb, name: &str, manager: &str, body: &Value) -> Ask {
-        Ask { verb, name: name.to_owned(), status: false, manager: manager.to_owned(), body: body.to_string() }
+        let kind = Gvk::from_api_version(widget::API_VERSION, "Widget");
+        Ask { verb, kind, name: name.to_owned(), status: false, manager: manager.to_owned(), body: body.to_string() }
     }
 
-    /// POST of a widget.
+    /// Of objects of another kind than widgets.
+    pub(super) fn of(self, api_version: &str, kind: &str) -> Ask {
+        Ask { kind: Gvk::from_api_version(api_version, kind), ..self }
+    }
+
+    /// POST of an object.
     pub(super) fn create(manager: &str, body: &Value) -> Ask {
         Ask::new(Verb::Create, body["metadata"]["name"].as_str().unwrap_or_default(), manager, body)
     }
 
-    /// PUT of a widget, whatever the version of the one that is there.
+    /// PUT of an object, whatever the version of the one that is there.
     pub(super) fn replace(manager: &str, body: &Value) -> Ask {
         Ask::new(Verb::Replace, body["metadata"]["name"].as_str().unwrap_or_default(), manager, body)
     }
@@ -171,7 +207,7 @@ impl Ask {
             Verb::Json => ("PATCH", "application/json-patch+json"),
             Verb::Apply | Verb::Force => ("PATCH", "application/apply-patch+yaml"),
         };
-        let mut path = format!("/apis/{}/namespaces/{namespace}/widgets", widget::API_VERSION);
+        let mut path = collection(&self.kind, namespace);
         if self.verb != Verb::Create {
             path = format!("{path}/{}", self.name);
         }
@@ -189,6 +225,34 @@ impl Ask {
             body = replacement.to_string();
         }
         ask(client, method, &uri, content, body).await
+    }
+}
+
+/// The path of a kind's objects.
+fn collection(kind: &Gvk, namespace: &str) -> String {
+    const OF_CLUSTER: &[&str] = &[
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "IngressClass",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "PriorityClass",
+        "ValidatingWebhookConfiguration",
+    ];
+    let root = if kind.group.is_empty() { "/api" } else { "/apis" };
+    let plural = match kind.kind.to_lowercase() {
+        name if name == "endpoints" => name,
+        name if name.ends_with('s') => format!("{name}es"),
+        name => match name.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None => format!("{name}s"),
+        },
+    };
+    let version = kind.api_version();
+    if OF_CLUSTER.contains(&&*kind.kind) {
+        format!("{root}/{version}/{plural}")
+    } else {
+        format!("{root}/{version}/namespaces/{namespace}/{plural}")
     }
 }
 
@@ -223,66 +287,90 @@ impl Memory {
     }
 
     fn try_answer(&mut self, ask: &Ask, namespace: &str) -> Result<Answer, Value> {
-        let props: JSONSchemaProps = serde_json::from_value(widget::schema()).expect("a schema");
-        let checks = schema::Schema::compile(&props).expect("a schema");
-        let kind = Gvk::from_api_version(widget::API_VERSION, "Widget");
-        let types = Schema::custom(kind, &widget::schema(), true, &[widget::API_VERSION.to_owned()]);
+        let of = Kind::of(&ask.kind);
         let agent = patch::manager_from_agent("conformance/1.0");
+        let api_version = ask.kind.api_version();
         let write = Write {
             manager: if ask.manager.is_empty() { &agent } else { &ask.manager },
             subresource: ask.status.then_some("status"),
-            api_version: widget::API_VERSION,
+            api_version: &api_version,
             now: Timestamp::now(),
             force: ask.verb == Verb::Force,
         };
-        let before = self.objects.get(&ask.name).cloned();
+        let key = format!("{} {}", ask.kind, ask.name);
+        let before = self.objects.get(&key).cloned();
         let body = || serde_json::from_str::<Value>(&ask.body).expect("a body that is not JSON is tested elsewhere");
         let live = || before.as_ref().expect("the object exists");
+        let track = |mut after: Value| {
+            of.default(&mut after);
+            let after = complete(after, before.as_ref(), namespace);
+            patch::track_update(&of.types, before.as_ref(), after, &write)
+        };
         let after = match ask.verb {
             Verb::Get => return Ok((200, live().clone())),
-            Verb::Create | Verb::Replace => {
-                let mut after = body();
-                checks.default(&mut after);
-                let after = complete(after, before.as_ref(), namespace);
-                patch::track_update(&types, before.as_ref(), after, &write)
-            }
-            Verb::Merge => {
-                let mut after = patch::merge_patch(live(), &body()).map_err(|error| error.status())?;
-                checks.default(&mut after);
-                let after = complete(after, before.as_ref(), namespace);
-                patch::track_update(&types, before.as_ref(), after, &write)
-            }
-            Verb::Json => {
-                let mut after = patch::json_patch(live(), &body()).map_err(|error| error.status())?;
-                checks.default(&mut after);
-                let after = complete(after, before.as_ref(), namespace);
-                patch::track_update(&types, before.as_ref(), after, &write)
-            }
+            Verb::Create | Verb::Replace => track(body()),
+            Verb::Merge => track(patch::merge_patch(live(), &body()).map_err(|error| error.status())?),
+            Verb::Json => track(patch::json_patch(live(), &body()).map_err(|error| error.status())?),
             Verb::Apply | Verb::Force => {
-                let after = patch::apply(&types, before.as_ref(), &body(), &write);
+                let after = patch::apply(&of.types, before.as_ref(), &body(), &write);
                 let mut after = after.map_err(|error| error.status())?;
-                refuse_wrong_types(&checks, &after)?;
-                checks.default(&mut after);
+                of.refuse_wrong_types(&after)?;
+                of.default(&mut after);
                 complete(after, before.as_ref(), namespace)
             }
         };
-        let after = keep(before.as_ref(), after, ask.status);
+        let mut after = keep(before.as_ref(), after, ask.status);
+        of.default(&mut after);
         let after = match &before {
             Some(before) => patch::keep_times(before, after),
             None => after,
         };
-        self.objects.insert(ask.name.clone(), after.clone());
+        self.objects.insert(key, after.clone());
         Ok((if before.is_none() { 201 } else { 200 }, after))
     }
 }
 
-/// What validation refuses, as far as it matters here: values of another type than the schema's, and nulls.
-fn refuse_wrong_types(checks: &schema::Schema, object: &Value) -> Result<(), Value> {
-    let violations = checks.check(object);
-    let wrong = violations.iter().filter(|violation| violation.kind == ViolationKind::Type);
-    let mut fields: BTreeSet<String> = wrong.map(|violation| DisplayPath(&violation.path).to_string()).collect();
-    find_nulls(&widget::schema(), object, "", &mut fields);
-    if fields.is_empty() { Ok(()) } else { Err(json!({"code": 422, "fields": fields})) }
+/// What is known of a kind.
+struct Kind {
+    gvk: Gvk,
+    types: Schema,
+    /// Of custom resources.
+    checks: Option<schema::Schema>,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn of(gvk: &Gvk) -> Kind {
+        if let Some(types) = builtin::schema(gvk) {
+            return Kind { gvk: gvk.clone(), types, checks: None };
+        }
+        let props: JSONSchemaProps = serde_json::from_value(widget::schema()).expect("a schema");
+        let checks = schema::Schema::compile(&props).expect("a schema");
+        let types = Schema::custom(gvk.clone(), &widget::schema(), true, &[widget::API_VERSION.to_owned()]);
+        Kind { gvk: gvk.clone(), types, checks: Some(checks) }
+    }
+
+    fn default(&self, object: &mut Value) {
+        match &self.checks {
+            Some(checks) => checks.default(object),
+            None => {
+                let unknown = builtin::prune(&self.gvk, object).expect("an object of its kind");
+                assert!(unknown.is_empty(), "{unknown:?}");
+                builtin::default(&self.gvk, object);
+            }
+        }
+    }
+
+    /// What validation refuses, as far as it matters here: values of another type than the schema's, and nulls.
+    fn refuse_wrong_types(&self, object: &Value) -> Result<(), Value> {
+        let Some(checks) = &self.checks else { return Ok(()) };
+        let violations = checks.check(object);
+        let wrong = violations.iter().filter(|violation| violation.kind == ViolationKind::Type);
+        let mut fields: BTreeSet<String> = wrong.map(|violation| DisplayPath(&violation.path).to_string()).collect();
+        find_nulls(&widget::schema(), object, "", &mut fields);
+        if fields.is_empty() { Ok(()) } else { Err(json!({"code": 422, "fields": fields})) }
+    }
 }
 
 /// The fields that are null and must not be.

@@ -1,0 +1,85 @@
+use serde_json::{Value, json};
+
+use super::{kinds, prune, prune_metadata, quantity, schema};
+use crate::object::Gvk;
+
+#[test]
+fn every_recorded_kind_has_a_schema() {
+    assert!(30 < kinds().count());
+    for kind in kinds() {
+        assert!(schema(kind).is_some(), "{kind}");
+    }
+    assert!(schema(&Gvk::new("", "v1", "Binding")).is_none());
+}
+
+#[track_caller]
+fn check(kind: &str, mut object: Value, expected: Result<&[&str], &str>) {
+    let group = if kind == "Deployment" { "apps" } else { "" };
+    let found = prune(&Gvk::new(group, "v1", kind), &mut object);
+    let expected = expected.map(|paths| paths.iter().map(|path| (*path).to_owned()).collect());
+    assert_eq!(found, expected.map_err(str::to_owned));
+}
+
+#[test]
+fn unknown_fields_are_named_and_wrong_types_are_told_as_go_does() {
+    check("ConfigMap", json!({"data": {"a": "b"}, "x": 1, "metadata": {"y": {}}}), Ok(&["metadata.y", "x"]));
+    check(
+        "ConfigMap",
+        json!({"data": {"a": 1}}),
+        Err(
+            "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct \
+             field ConfigMap.data of type string",
+        ),
+    );
+    check(
+        "Deployment",
+        json!({"spec": {"replicas": "1"}}),
+        Err("Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal string into Go \
+             struct field DeploymentSpec.spec.replicas of type int32"),
+    );
+    check(
+        "Deployment",
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "a"}, {"image": "b", "x": 1}]}}}}),
+        Ok(&["spec.template.spec.containers[1].x"]),
+    );
+}
+
+#[test]
+fn metadata_of_any_kind_is_decoded() {
+    let kind = Gvk::new("a.b", "v1", "C");
+    let mut object = json!({"metadata": {"name": "a", "labels": null, "x": 1}, "x": 1});
+    assert_eq!(prune_metadata(&kind, &mut object), Ok(vec!["metadata.x".to_owned()]));
+    assert_eq!(object, json!({"metadata": {"name": "a"}, "x": 1}));
+    let mut object = json!({"metadata": {"labels": ["a"]}});
+    assert_eq!(
+        prune_metadata(&kind, &mut object),
+        Err("C in version \"v1\" cannot be handled as a C: json: cannot unmarshal array into Go struct field \
+             ObjectMeta.metadata.labels of type map[string]string"
+            .to_owned())
+    );
+}
+
+#[test]
+fn quantities_have_one_form() {
+    for (text, expected) in [
+        ("1000m", "1"),
+        ("0.1", "100m"),
+        ("1.5", "1500m"),
+        ("1000", "1k"),
+        ("0.5Gi", "512Mi"),
+        ("1024Mi", "1Gi"),
+        ("1025Mi", "1025Mi"),
+        ("0", "0"),
+        ("-2000m", "-2"),
+        ("1e3", "1e3"),
+        ("1500e0", "1500"),
+        ("64Mi", "64Mi"),
+        ("100M", "100M"),
+        ("0.0000000001", "1n"),
+    ] {
+        assert_eq!(quantity::canonical(text).as_deref(), Some(expected), "{text}");
+    }
+    for text in ["", "a", "1x", "1.2.3", "--1", "1e99", "99999999999999999999999999999999999999999"] {
+        assert_eq!(quantity::canonical(text), None, "{text}");
+    }
+}

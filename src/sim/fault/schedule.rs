@@ -1,0 +1,191 @@
+//! Which request meets which fault: a pure function of the seed.
+
+use std::time::Duration;
+
+use http::{StatusCode, Uri};
+
+/// A seed and how often what happens.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// The same seed, the same faults.
+    pub seed: u64,
+    /// How often what happens.
+    pub rates: Rates,
+}
+
+/// Faults in a thousand requests that can meet them. A request meets one at most, so the rates of those that one request
+/// can meet should add up to less than a thousand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Requests that take longer, beside any other fault.
+    pub latency: u16,
+    /// The longest that they take.
+    pub latency_max: Duration,
+    /// 429 with `Retry-After`.
+    pub throttled: u16,
+    /// 500, 503 or 504.
+    pub failed: u16,
+    /// The connection ends before the request arrives.
+    pub reset: u16,
+    /// The write happens and its answer never arrives.
+    pub lost: u16,
+    /// How long the client waits for that answer.
+    pub lost_after: Duration,
+    /// Watches that end early.
+    pub dropped: u16,
+    /// The longest that such a watch lives.
+    pub dropped_after_max: Duration,
+    /// Watches and pages whose version is too old, 410.
+    pub gone: u16,
+    /// Reads that allow any version and get an old one.
+    pub stale: u16,
+}
+
+/// A fault of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// 429 with `Retry-After`.
+    Throttled,
+    /// The server fails, with this code.
+    Failed(StatusCode),
+    /// The connection ends before the request arrives.
+    Reset,
+    /// The write happens and its answer never arrives: a time-out.
+    Lost {
+        /// How long the client waits for it.
+        after: Duration,
+    },
+    /// The watch ends, as servers end them.
+    Dropped {
+        /// After this time,
+        after: Duration,
+        /// or after so many chunks of events, if that is sooner.
+        events: usize,
+    },
+    /// The version to go on from is too old: 410.
+    Gone,
+    /// The answer is an earlier one.
+    Stale,
+}
+
+/// What of a request decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// `GET`, `POST`, …
+    pub method: &'a str,
+    /// Without the query.
+    pub path: &'a str,
+    query: &'a str,
+}
+
+/// Chunks of events after which a watch ends, at most.
+const EVENTS_MAX: u64 = 8;
+/// What a failing server answers.
+const CODES: [StatusCode; 3] =
+    [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
+
+/// What is drawn for one request, each independent of the others.
+#[derive(Clone, Copy)]
+enum Draw {
+    Latency,
+    LatencyLength,
+    Fault,
+    Detail,
+    Events,
+}
+
+// === impl Asked ===
+
+impl<'a> Asked<'a> {
+    /// Of a request.
+    pub fn of(method: &'a str, uri: &'a Uri) -> Asked<'a> {
+        Asked { method, path: uri.path(), query: uri.query().unwrap_or_default() }
+    }
+
+    fn parameter(self, name: &str) -> Option<&'a str> {
+        let mut pairs = self.query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    /// Whether it is a watch.
+    pub fn is_watch(self) -> bool {
+        self.method == "GET" && matches!(self.parameter("watch"), Some("true" | "1"))
+    }
+
+    fn is_write(self) -> bool {
+        !matches!(self.method, "GET" | "HEAD" | "OPTIONS")
+    }
+
+    /// Whether it is a page after the first.
+    fn is_continued(self) -> bool {
+        self.method == "GET" && self.parameter("continue").is_some_and(|token| !token.is_empty())
+    }
+
+    /// Whether it is a read that the server may answer from any time.
+    pub fn allows_any_version(self) -> bool {
+        self.method == "GET" && !self.is_watch() && self.parameter("resourceVersion") == Some("0")
+    }
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// How much longer the `nth` request of its kind takes.
+    pub fn latency(&self, asked: Asked<'_>, nth: u64) -> Duration {
+        if self.draw(asked, nth, Draw::Latency) % 1_000 < u64::from(self.rates.latency) {
+            part(self.rates.latency_max, self.draw(asked, nth, Draw::LatencyLength))
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// The fault that the `nth` request of its kind meets.
+    pub fn fault(&self, asked: Asked<'_>, nth: u64) -> Option<Fault> {
+        let rates = &self.rates;
+        let detail = self.draw(asked, nth, Draw::Detail);
+        let code = CODES[usize::try_from(detail % 3).unwrap_or_default()];
+        let is_watch = asked.is_watch();
+        let dropped = Fault::Dropped {
+            after: part(rates.dropped_after_max, detail),
+            events: usize::try_from(self.draw(asked, nth, Draw::Events) % EVENTS_MAX).unwrap_or_default(),
+        };
+        let faults = [
+            (rates.throttled, true, Fault::Throttled),
+            (rates.failed, true, Fault::Failed(code)),
+            (rates.reset, true, Fault::Reset),
+            (rates.lost, asked.is_write(), Fault::Lost { after: rates.lost_after }),
+            (rates.dropped, is_watch, dropped),
+            (rates.gone, is_watch || asked.is_continued(), Fault::Gone),
+            (rates.stale, asked.allows_any_version(), Fault::Stale),
+        ];
+        let mut drawn = self.draw(asked, nth, Draw::Fault) % 1_000;
+        for (rate, _, fault) in faults.into_iter().filter(|(_, can_be, _)| *can_be) {
+            match drawn.checked_sub(u64::from(rate)) {
+                Some(rest) => drawn = rest,
+                None => return Some(fault),
+            }
+        }
+        None
+    }
+
+    /// A number that is the same for the same request and seed, and looks like chance.
+    fn draw(&self, asked: Asked<'_>, nth: u64, what: Draw) -> u64 {
+        // FNV-1a over what decides, then the finish of SplitMix64, which spreads the low bits.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let numbers = [self.seed, nth, what as u64].map(u64::to_le_bytes);
+        let bytes =
+            numbers.as_flattened().iter().chain(asked.method.as_bytes()).chain(b" ").chain(asked.path.as_bytes());
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^ (hash >> 31)
+    }
+}
+
+/// A part of a time.
+fn part(whole: Duration, drawn: u64) -> Duration {
+    let millis = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(drawn % millis.saturating_add(1).max(1))
+}

@@ -1,0 +1,171 @@
+//! The built-in kinds: the recording of their schemas, and their defaults.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use http::Request;
+use kube::Client;
+use serde_json::{Map, Value, json};
+
+use super::sides::{Ask, compare};
+use crate::harness;
+
+/// The documents whose kinds we have.
+const DOCUMENTS: &[&str] = &[
+    "api/v1",
+    "apis/admissionregistration.k8s.io/v1",
+    "apis/apiextensions.k8s.io/v1",
+    "apis/apps/v1",
+    "apis/autoscaling/v2",
+    "apis/batch/v1",
+    "apis/coordination.k8s.io/v1",
+    "apis/events.k8s.io/v1",
+    "apis/networking.k8s.io/v1",
+    "apis/policy/v1",
+    "apis/rbac.authorization.k8s.io/v1",
+    "apis/scheduling.k8s.io/v1",
+];
+/// What of a schema the simulator reads.
+const KEPT: &[&str] = &[
+    "$ref",
+    "additionalProperties",
+    "default",
+    "format",
+    "items",
+    "properties",
+    "required",
+    "type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+    "x-kubernetes-preserve-unknown-fields",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_schemas_are_those_of_the_server() {
+    let client = harness::api_server().await.client().unwrap();
+    let recording = record(&client).await;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sim/builtin/schemas.json");
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        fs::write(&file, &recording).unwrap();
+    }
+    let recorded = fs::read_to_string(&file).unwrap();
+    assert!(recorded == recording, "{} differs: run this test with UPDATE_EXPECTED=1", file.display());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn defaults_are_those_of_the_server() {
+    let objects: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).unwrap();
+    // Each as it is created, as it is applied again, and as it is when a label is added.
+    let mut differences = Vec::new();
+    for object in &objects {
+        let of = |ask: Ask| ask.of(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let asks = [
+            of(Ask::create("one", object)),
+            of(Ask::force("two", object)),
+            of(Ask::merge(name, "three", &json!({"metadata": {"labels": {"a": "b"}}}))),
+            of(Ask::apply("two", object)),
+        ];
+        differences.extend(compare(&asks).await.err());
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// All components that the kinds reach, one a line.
+async fn record(client: &Client) -> String {
+    let mut all = BTreeMap::new();
+    for document in DOCUMENTS {
+        let request = Request::get(format!("/openapi/v3/{document}")).body(Vec::new()).unwrap();
+        let text = client.request_text(request).await.unwrap();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            all.insert(name.clone(), schema.clone());
+        }
+    }
+    let mut reached = BTreeSet::new();
+    let mut compact: BTreeMap<&str, Value> = BTreeMap::new();
+    let mut next: Vec<&str> =
+        all.iter().filter(|(name, schema)| is_kind(name, schema)).map(|(name, _)| &**name).collect();
+    while let Some(name) = next.pop() {
+        if !reached.insert(name) {
+            continue;
+        }
+        let mut schema = compacted(&all[name]);
+        if is_kind(name, &all[name]) {
+            let kind = &all[name]["x-kubernetes-group-version-kind"][0];
+            schema["kind"] = json!([kind["group"], kind["version"], kind["kind"]]);
+        }
+        let mut references = BTreeSet::new();
+        collect(&schema, &mut references);
+        next.extend(all.keys().map(String::as_str).filter(|name| references.contains(*name)));
+        compact.insert(name, schema);
+    }
+    let lines: Vec<String> = compact.iter().map(|(name, schema)| format!("{}:{schema}", json!(name))).collect();
+    format!("{{\n{}\n}}\n", lines.join(",\n"))
+}
+
+/// Whether it is the schema of a kind that is stored, and that we have.
+fn is_kind(name: &str, schema: &Value) -> bool {
+    const OTHERS: &[&str] = &["Binding", "ComponentStatus", "Eviction", "Scale", "TokenRequest"];
+    let kind = name.rsplit('.').next().unwrap_or_default();
+    let has = |field: &str| schema["properties"].get(field).is_some();
+    schema["x-kubernetes-group-version-kind"].is_array()
+        && has("kind")
+        && has("metadata")
+        && !has("items")
+        && !OTHERS.contains(&kind)
+        && !kind.contains("AdmissionPolicy")
+}
+
+/// The schema without what we do not read, and references in one form.
+fn compacted(schema: &Value) -> Value {
+    let mut compact = Map::new();
+    for (name, value) in schema.as_object().into_iter().flatten() {
+        match (name.as_str(), value) {
+            ("allOf", Value::Array(all)) => {
+                if let [only] = all.as_slice() {
+                    compact.insert("$ref".to_owned(), compacted(only)["$ref"].clone());
+                }
+            }
+            ("$ref", Value::String(target)) => {
+                let target = target.trim_start_matches("#/components/schemas/");
+                compact.insert(name.clone(), json!(target));
+            }
+            ("properties", Value::Object(properties)) => {
+                let properties: BTreeMap<&String, Value> =
+                    properties.iter().map(|(name, schema)| (name, compacted(schema))).collect();
+                compact.insert(name.clone(), json!(properties));
+            }
+            ("items" | "additionalProperties", Value::Object(_)) => {
+                compact.insert(name.clone(), compacted(value));
+            }
+            (name, value) if KEPT.contains(&name) => {
+                compact.insert(name.to_owned(), value.clone());
+            }
+            _ => {}
+        }
+    }
+    compact.sort_keys();
+    Value::Object(compact)
+}
+
+fn collect(schema: &Value, references: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(target) if name == "$ref" => {
+                        references.insert(target.clone());
+                    }
+                    other => collect(other, references),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, references)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
