@@ -5,6 +5,9 @@ use std::{fs, path::Path};
 #[path = "../../fuzz/properties.rs"]
 mod properties;
 
+#[path = "../../fuzz/forwarded.rs"]
+mod forwarded;
+
 /// Runs a property over its seeds; then over each of them cut off, and with a byte changed.
 fn replay(target: &str, property: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
@@ -39,4 +42,9 @@ fn events() {
 #[test]
 fn managers() {
     replay("manager", properties::manager);
+}
+
+#[test]
+fn headers_of_gateways() {
+    replay("xfcc", forwarded::xfcc);
 }
