@@ -343,7 +343,6 @@ async fn work(
     served.cancel();
     context.stores.complete().await;
     leadership.acquired().await;
-    context.inbox.open(context).await;
     if readiness.is_paused() {
         tracing::warn!("paused by the configuration: nothing is fetched, applied or pruned");
         std::future::pending::<()>().await;

@@ -67,9 +67,11 @@ impl Inbox {
         }
     }
 
-    /// Reads the journal. From now on events are taken, and what the former process acknowledged is due. Called once, by
-    /// a process that leads and knows the whole landscape.
-    pub async fn open(&self, context: &Context) {
+    /// Reads the journal, once this process leads and knows the whole landscape. From then on events are taken, and what
+    /// the former process acknowledged is due.
+    async fn open(&self, context: &Context) {
+        context.stores.complete().await;
+        self.leadership.acquired().await;
         let all: Vec<Key> = context.stores.kymas().iter().map(|kyma| landscape::key(&kyma.metadata)).collect();
         let left = self.journal.open(&context.kcp, &all).await;
         if !left.is_empty() {
@@ -87,8 +89,10 @@ impl Inbox {
         self.journal.is_open()
     }
 
-    /// Puts into the queue what is due, and writes the journal. Never ends.
+    /// Reads the journal, then puts into the queue what is due, and writes the journal. Never ends; nothing else waits
+    /// for it, so a journal that cannot be read stops events and no other work.
     pub async fn run(&self, context: &Context) {
+        self.open(context).await;
         tokio::join!(self.journal.write(&context.kcp), self.deliver(context));
     }
 
