@@ -160,7 +160,7 @@ fn comparison(criterion: &mut Criterion) {
         numbers: true,
         suspended: false,
     };
-    let run = |to| compare(request(to), Diagnostics::default(), Subject::default()).differences.len();
+    let run = |to| compare(request(to), Diagnostics::default(), Subject::default()).finish().differences.len();
     assert!(run(new) > 0 && run(old) == 0);
     criterion.bench_function("compare/equal", |bench| bench.iter(|| run(old)));
     criterion.bench_function("compare/one channel bumped", |bench| bench.iter(|| run(new)));

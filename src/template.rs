@@ -25,7 +25,7 @@ use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place},
     landscape::SourceName,
     object::{Digest, Object},
-    snapshot::Snapshot,
+    snapshot::{Content, Snapshot},
     yaml,
 };
 
@@ -95,6 +95,8 @@ pub struct Error {
     pub path: Option<Arc<str>>,
 }
 
+/// Code of the error about a folder of templates that is a link.
+const CODE_SYMLINK: &str = "symlink";
 /// Code of the diagnostic of an [`Error`].
 pub const CODE_TEMPLATE: &str = "template";
 /// Code of the diagnostic of a file that overrides nothing.
@@ -283,6 +285,14 @@ pub fn example(template: Template) -> Value {
 /// The templates below a folder of a snapshot: its YAML files, but those that document contexts.
 pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -> Vec<TemplateFile> {
     let mut files = Vec::new();
+    // Nothing stands below a link, so the folder itself or one around it may be one.
+    let ends = folder.match_indices('/').map(|(end, _)| end).chain([folder.len()]);
+    let around = ends.filter_map(|end| snapshot.files.get_key_value(&folder[..end]));
+    for (path, _) in around.filter(|(_, file)| file.content == Content::Symlink) {
+        let message = "the folder of templates is, or lies behind, a symbolic link, and links are not followed";
+        let hint = "put the folder itself here: until then the embedded templates are used";
+        diagnostics.push(Diagnostic::error(CODE_SYMLINK, message).hint(hint).at(Place::file(path)));
+    }
     for (path, file) in snapshot.below(folder) {
         let name = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
         if !name.ends_with(".yaml") || name.ends_with(".context.yaml") {

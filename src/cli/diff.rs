@@ -27,9 +27,10 @@ use crate::{
     definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics},
     diff::{
+        clean::Draft,
         compare::{Comparison, Given, Prepared, Request, Seen},
         mask::{MaskKey, Masker},
-        model::{Report, Subject},
+        model::Subject,
     },
     git,
     landscape::file::{KnownKyma, LandscapeFile},
@@ -171,8 +172,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         files: to.definitions.files,
     };
     let prepared = Prepared::new(&request);
-    let mut report = compare(request, &prepared, diagnostics, subject);
-    rules.judge(&mut report, &prepared.labels());
+    let mut draft = compare(request, &prepared, diagnostics, subject);
+    rules.judge(&mut draft, &prepared.labels());
+    let report = draft.finish();
     drop(progress);
     let mut excerpts = Excerpts::new(&to.loaded.snapshot);
     arguments.outputs.write(&report, &to.loaded.below, &mut excerpts)?;
@@ -197,8 +199,9 @@ async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) ->
         masker: Masker::new(mask),
         numbers: arguments.mask_key_file.is_none(),
     };
-    let (mut report, labels) = live::compare(&arguments.clusters, given, &progress).await?;
-    rules.judge(&mut report, &labels);
+    let (mut draft, labels) = live::compare(&arguments.clusters, given, &progress).await?;
+    rules.judge(&mut draft, &labels);
+    let report = draft.finish();
     drop(progress);
     arguments.outputs.write(&report, &below, &mut Excerpts::new(&snapshot))?;
     Ok(rules.exit(&report))
@@ -219,7 +222,7 @@ fn parse(cache: &mut definition::Cache, snapshot: &Snapshot, options: &definitio
 }
 
 /// Compares on as many threads as the machine has.
-fn compare(request: Request<'_>, prepared: &Prepared, diagnostics: Diagnostics, subject: Subject) -> Report {
+fn compare(request: Request<'_>, prepared: &Prepared, diagnostics: Diagnostics, subject: Subject) -> Draft {
     let comparison = Comparison::new(request, prepared);
     let looked = on_threads(comparison.runtimes(), RUNTIMES_A_THREAD_MIN, |share| comparison.look(share));
     let mut seen = Seen::default();

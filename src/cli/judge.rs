@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 
 use super::Exit;
 use crate::diff::{
+    clean::Draft,
     model::{Report, Verdict},
     policy::{self, FailOn, Labels, Policies},
 };
@@ -65,8 +66,8 @@ fn read(path: &Path) -> anyhow::Result<Policies> {
 
 impl Rules {
     /// Holds a report against the rules.
-    pub(super) fn judge(&self, report: &mut Report, labels: &Labels) {
-        policy::judge(report, &self.fail_on, &self.policies, labels);
+    pub(super) fn judge(&self, draft: &mut Draft, labels: &Labels) {
+        draft.judge(&self.fail_on, &self.policies, labels);
     }
 
     /// How the command ends.

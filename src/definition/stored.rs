@@ -123,7 +123,11 @@ fn mentions_secret(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains(SECRET),
         Value::Array(items) => items.iter().any(mentions_secret),
-        Value::Object(map) => map.iter().any(|(key, value)| key.contains(SECRET) || mentions_secret(value)),
+        Value::Object(map) => {
+            let is_called = |kind: &str| kind.trim().eq_ignore_ascii_case(SECRET);
+            map.get("kind").and_then(Value::as_str).is_some_and(is_called)
+                || map.iter().any(|(key, value)| key.contains(SECRET) || mentions_secret(value))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

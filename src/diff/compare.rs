@@ -36,7 +36,7 @@ use self::{
     overlap::Overlaps,
 };
 use super::{
-    clean,
+    clean::{self, Draft},
     mask::{MaskKey, Masker},
     model::{Effect, Held, Move, Report, Runtimes, Side, Subject},
     policy::Labels,
@@ -150,13 +150,15 @@ pub struct Seen {
     on_channel: BTreeMap<(Key, String), (usize, usize)>,
     /// Runtimes whose own Kyma decides on modules, and nobody said how.
     deciding: Vec<Runtime>,
+    /// Runtimes whose own Kyma decided on modules and does not any more, and nobody said how.
+    decided: Vec<Runtime>,
     /// What could not be compared: module and why, with the runtimes.
     unknown: BTreeMap<String, Vec<Runtime>>,
     diagnostics: Diagnostics,
 }
 
 /// Compares on one thread.
-pub fn compare(request: Request<'_>, diagnostics: Diagnostics, subject: Subject) -> Report {
+pub fn compare(request: Request<'_>, diagnostics: Diagnostics, subject: Subject) -> Draft {
     let prepared = Prepared::new(&request);
     let comparison = Comparison::new(request, &prepared);
     let seen = comparison.look(0..comparison.runtimes());
@@ -265,7 +267,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The report, from everything that was seen. `diagnostics` are those of reading the new side.
-    pub fn finish(mut self, mut seen: Seen, mut diagnostics: Diagnostics, subject: Subject) -> Report {
+    pub fn finish(mut self, mut seen: Seen, mut diagnostics: Diagnostics, subject: Subject) -> Draft {
         let mut lines = [Lines::new(self.request.from.snapshot), Lines::new(self.request.to.snapshot)];
         let mut outlined = std::mem::take(&mut self.diagnostics);
         let shown = self.control_plane(&mut seen, &mut outlined);
@@ -282,11 +284,11 @@ impl<'a> Comparison<'a> {
         self.keys.iter().for_each(|key| masker.is_name(key.name()));
         let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, &mut masker, self.request);
         let (touched, variants) = count(self.keys.len(), found.iter().map(|(_, runtimes)| runtimes.as_slice()));
-        let (total, compared) = (self.total, self.keys.len() - seen.suspended);
+        let (total, compared) = (self.total, self.keys.len() - seen.suspended - seen.decided.len());
         let moves = self.moves(&seen);
         let differences: Vec<_> = found.into_iter().map(|(difference, _)| difference).collect();
         let unknown = unknown::all(&self, &seen, &differences, &shown);
-        let mut report = Report {
+        let report = Report {
             subject,
             runtimes: Runtimes { total, touched, variants, compared },
             moves,
@@ -298,8 +300,7 @@ impl<'a> Comparison<'a> {
             findings: Vec::new(),
             differences,
         };
-        clean::clean(&mut report, &masker, self.request.numbers);
-        report
+        Draft::new(report, masker, self.request.numbers)
     }
 
     /// What stands in the control plane whatever the runtimes are: definitions and VirtualServices. Returns the latter.
@@ -577,6 +578,7 @@ impl Seen {
         }
         self.suspended += other.suspended;
         self.deciding.extend(other.deciding);
+        self.decided.extend(other.decided);
         for (what, runtimes) in other.unknown {
             self.unknown.entry(what).or_default().extend(runtimes);
         }

@@ -1,4 +1,4 @@
-//! Values of Secrets, replaced by keyed digests before anything is compared or shown.
+//! Values of Secrets, replaced by keyed digests: in Secrets before anything is compared, in copies before it is shown.
 //!
 //! Equal values get equal digests, also where one is `data` and the other `stringData`, so that a comparison of masked
 //! objects finds what a comparison of clear ones would; and a digest tells nothing of its value, not even its length,
@@ -37,6 +37,8 @@ pub struct Numbers(std::collections::BTreeMap<String, usize>);
 /// How what stands for a value begins and ends.
 const MASK_OPEN: &str = "(masked: Secret ";
 const MASK_CLOSE: char = ')';
+/// What comes before how a copy is written, where that is otherwise than in the Secret.
+const MASK_FORM: char = ',';
 
 const KEY_BYTES: usize = 32;
 /// The block of SHA-256, which HMAC pads its key to.
@@ -49,7 +51,7 @@ const KEY_TEXT_BYTES_MIN: usize = 16;
 /// `value`, with every value of every Secret in it masked.
 pub fn masked(value: &Value, key: &MaskKey) -> Value {
     let mut masked = value.clone();
-    find::mask(&mut masked, &mut |bytes| key.mask(bytes));
+    find::mask(&mut masked, &mut |bytes, _| key.mask(bytes));
     masked
 }
 
@@ -123,12 +125,12 @@ impl Numbers {
             numbered.push_str(before);
             numbered.push_str(MASK_OPEN);
             rest = behind;
-            let Some((digest, behind)) = behind.split_once(MASK_CLOSE) else { break };
+            let Some((digest, behind)) = behind.split_at_checked(2 * DIGEST_BYTES) else { continue };
             // What somebody wrote by hand stays as it is.
-            if digest.len() == 2 * DIGEST_BYTES && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            if digest.bytes().all(|byte| byte.is_ascii_hexdigit()) && behind.starts_with([MASK_CLOSE, MASK_FORM]) {
                 let next = self.0.len() + 1;
                 let number = self.0.entry(digest.to_owned()).or_insert(next);
-                numbered.push_str(&format!("{number}{MASK_CLOSE}"));
+                numbered.push_str(&number.to_string());
                 rest = behind;
             }
         }
@@ -148,8 +150,10 @@ impl Masker {
     /// Masks every value of every Secret in `value`, and remembers them. Says whether there was any.
     pub fn mask(&mut self, value: &mut Value) -> bool {
         let mut met = Vec::new();
-        let any = find::mask(value, &mut |bytes| {
-            met.push(bytes.to_vec());
+        let any = find::mask(value, &mut |bytes, what| {
+            if what == find::Met::Value {
+                met.push(bytes.to_vec());
+            }
             self.key.mask(bytes)
         });
         met.iter().for_each(|bytes| self.remember(bytes));
@@ -198,6 +202,14 @@ impl Masker {
     /// The same for a text of ours, in which short values stand by chance; `None` if there is none.
     pub fn scrub_long(&self, text: &str) -> Option<String> {
         self.forms.scrub(text, scrub::TEXT_BYTES_MIN)
+    }
+
+    /// A value without any copy of what was met.
+    #[must_use]
+    pub fn scrubbed(&self, value: &Value) -> Value {
+        let mut scrubbed = value.clone();
+        self.scrub_value(&mut scrubbed);
+        scrubbed
     }
 
     /// Scrubs all texts and keys of an object, but for what identifies it.

@@ -19,7 +19,7 @@ use crate::{
 
 /// All that a comparison found.
 ///
-/// Everything in it is masked: no value of a Secret is anywhere in it.
+/// No value of a Secret is anywhere in it, once [`Draft::finish`](super::clean::Draft::finish) made it.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// What was compared.

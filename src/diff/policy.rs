@@ -1,7 +1,8 @@
 //! What a change must not do: a few rules by name (`--fail-on`), and rules in CEL from a file.
 //!
-//! A rule in CEL says what must hold of each difference, as the API server's rules do. It sees masked values only: of a
-//! Secret nothing but whether two values are equal. A rule that cannot be evaluated is violated, with a sentence that
+//! A rule in CEL says what must hold of each difference, as the API server's rules do. It sees objects as they are, save
+//! for Secrets: of these nothing but whether two values are equal. What is said of a violation is made from what is
+//! shown, in which copies of Secrets' values are masked as well. A rule that cannot be evaluated is violated, with a sentence that
 //! says why; none is ever passed over in silence.
 
 mod file;

@@ -1,9 +1,12 @@
 //! What a reader must know before any detail: how much changes, where, and what of it comes about.
 
+use std::collections::BTreeSet;
+
 use super::{
     model::{Effect, Held, LIVE, Report, Side, Why},
     words::{counted, thousands},
 };
+use crate::diagnostic::Severity;
 
 /// The summary of a report, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub(super) fn label(why: Why) -> &'static str {
     match why {
         Why::Downgrade => "refused by the downgrade guard",
         Why::DecidedByRuntime => "decided by the runtime",
-        Why::Refused => "refused by the plan",
+        Why::Refused => "refused",
         Why::Withheld => "withheld",
         Why::Kept => "declared no more, and kept",
         Why::Conflict => "held by a conflict",
@@ -59,14 +62,9 @@ pub(super) fn held(held: &Held) -> String {
 fn headline(report: &Report) -> String {
     let may_hide = report.unknown.iter().filter(|unknown| unknown.may_hide).count();
     let objects = report.count(Side::ControlPlane).total() + report.count(Side::Runtime).total();
-    if objects == 0 && !report.unreached.is_empty() {
-        return format!("no change that is known; {} could not be looked at", counted(report.unreached.len(), "place"));
-    }
-    let errors = report.diagnostics.iter().filter(|one| one.severity == crate::diagnostic::Severity::Error).count();
-    if objects == 0 && errors > 0 {
-        return format!("no change that is known; {} in the definitions", counted(errors, "error"));
-    }
+    let troubles = troubles(report);
     match (objects, may_hide) {
+        (0, _) if !troubles.is_empty() => format!("no change that is known{troubles}"),
         (0, 0) => "no change".to_owned(),
         (0, _) => format!("no change that is known; {} may hide one", counted(may_hide, "unknown value")),
         _ => {
@@ -77,9 +75,36 @@ fn headline(report: &Report) -> String {
             if deletes > 0 {
                 text.push_str(&format!(", {} of them deleted", thousands(deletes)));
             }
-            text
+            if report.differences.iter().all(|one| one.effect == Effect::Held) {
+                text.push_str(", and none of it comes about");
+            }
+            text + &troubles
         }
     }
+}
+
+/// What keeps a report from being the whole truth: each begins with a semicolon.
+fn troubles(report: &Report) -> String {
+    let errors = || report.diagnostics.iter().filter(|one| one.severity == Severity::Error);
+    let refused = errors().filter(|one| one.code == super::clean::REFUSED).count();
+    let wrong = errors().count() - refused;
+    let runtimes = report.unreached.iter().filter(|one| one.target != "kcp").map(|one| &one.target);
+    let runtimes = runtimes.collect::<BTreeSet<_>>().len();
+    let kcp = report.unreached.iter().any(|one| one.target == "kcp");
+    let mut text = String::new();
+    if wrong > 0 {
+        text.push_str(&format!("; {}", counted(wrong, "error")));
+    }
+    if refused > 0 {
+        text.push_str(&format!("; {} refused", counted(refused, "object")));
+    }
+    if kcp {
+        text.push_str("; the control plane could not be looked at");
+    }
+    if runtimes > 0 {
+        text.push_str(&format!("; {} not looked at", counted(runtimes, "runtime")));
+    }
+    text
 }
 
 fn runtimes(report: &Report) -> String {

@@ -253,3 +253,20 @@ fn overrides_hold_for_objects_of_their_source_only() {
     assert_eq!(label(library.of_all([&a, &a])).as_deref(), Some("yes"));
     assert_eq!(label(library.of_all([&a, &b])), None, "what several sources share is none of theirs");
 }
+
+/// Nothing is found below a link, so a linked folder would silently give way to the embedded templates.
+#[test]
+fn a_folder_of_templates_that_is_a_link_is_told() {
+    use crate::{
+        revision::{Oid, Revision},
+        snapshot::{Content, File, Snapshot},
+    };
+    let mut snapshot = Snapshot::empty(Revision::WorkTree);
+    snapshot.files.insert("infra/templates".into(), File { id: Oid::new([1; 20]), content: Content::Symlink });
+    for (folder, expected) in [("infra/templates", 1), ("infra/templates/kcp", 1), ("infra", 0), ("templates", 0)] {
+        let mut diagnostics = Diagnostics::default();
+        assert!(files(&mut diagnostics, &snapshot, folder).is_empty());
+        let codes: Vec<&str> = diagnostics.iter().map(|one| one.code).collect();
+        assert_eq!(codes, vec!["symlink"; expected], "{folder}");
+    }
+}

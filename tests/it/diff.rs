@@ -431,6 +431,43 @@ fn the_runtime_decides_where_it_is_told_to() {
     );
 }
 
+/// Whoever adds a Secret does not choose thereby what rules see.
+#[test]
+fn no_secret_switches_a_rule_off() {
+    let stage = Stage::new();
+    let rules = stage.beside(
+        "rules.yaml",
+        "- name: no-privileged\n  rule: '!new.spec.template.spec.containers.exists(c, has(c.securityContext) && has(c.securityContext.privileged) && c.securityContext.privileged)'\n  match: {kinds: [Deployment]}\n\
+         - name: no-dockerhub\n  rule: '!new.spec.template.spec.containers.exists(c, c.image.startsWith(\"docker.io/\"))'\n  match: {kinds: [Deployment]}\n",
+    );
+    let objects = "modules/cache/1.1.0/objects";
+    let manager = format!("{objects}/manager.yaml");
+    stage.replace(&manager, "allowPrivilegeEscalation: false", "privileged: true");
+    stage.replace(&manager, "registry.example.org/cache", "docker.io/evil");
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s1, namespace: kyma-system}\nstringData: {a: privileged, b: docker.io/evil}\n";
+    stage.write(&format!("{objects}/s.yaml"), secret);
+    let report = stage.json(&["--from", "HEAD", "--policy", &rules], 4);
+    let mut violated: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().map(|one| one["rule"].as_str().unwrap()).collect();
+    violated.dedup();
+    assert_eq!(violated, ["no-dockerhub", "no-privileged"]);
+    assert!(!report.to_string().contains("docker.io/evil"), "{report:#}");
+}
+
+/// What could not be said stands in the first line, whatever else differs.
+#[test]
+fn the_first_line_tells_of_errors_and_of_what_does_not_come_about() {
+    let stage = Stage::new();
+    let config = "modules/cache/1.1.0/objects/config.yaml";
+    let before = stage.repository.read(config).unwrap();
+    let line = before.lines().find(|line| line.contains("snapshots: ")).unwrap().to_owned();
+    stage.replace(config, &line, "  snapshots: \"1m\"");
+    stage.write("landscapes/bad.yaml", "a: [\n");
+    let text = stage.text(&["--from", "HEAD", "-o", "markdown"], 3);
+    let first = text.lines().find(|line| line.starts_with("### ")).unwrap();
+    assert!(first.contains("differ") && first.ends_with("; 1 error"), "{first}");
+}
+
 #[test]
 fn values_of_secrets_are_masked_and_two_runs_print_the_same() {
     let stage = Stage::new();

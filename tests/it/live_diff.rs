@@ -466,6 +466,8 @@ fn what_is_refused(stage: &Stage) {
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("mailer-manager") && !message.contains('\n'), "{message}");
     assert_eq!(report["unreached"], json!([]));
+    let held = held(&report, "refused");
+    assert_eq!((held["module"].as_str(), held["place"]["path"].as_str()), (Some("mailer"), Some(path)));
     write(stage, path, &before);
 }
 

@@ -31,7 +31,7 @@ use crate::{
     definition::{self, Definitions, Kind},
     diagnostic::{Diagnostic, Diagnostics, Place},
     diff::{
-        clean,
+        clean::{Draft, REFUSED},
         compare::Lines,
         gather::{Found, Gatherer},
         mask::Masker,
@@ -119,8 +119,6 @@ struct Outcome {
     problems: Vec<Unreached>,
 }
 
-/// Code of the error about an object that an API server refuses.
-const CODE_REFUSED: &str = "object-refused";
 /// A request of a comparison may take this long: a pipeline waits.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// Objects of the control plane are tried out by as many requests at once.
@@ -137,7 +135,7 @@ pub(super) async fn compare(
     arguments: &Clusters,
     given: Given,
     progress: &Progress,
-) -> anyhow::Result<(Report, Labels)> {
+) -> anyhow::Result<(Draft, Labels)> {
     let shared = Shared::new(given.masker);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
     let config = arguments.access.config().await?;
@@ -183,9 +181,10 @@ fn subject(loaded: &Loaded) -> Subject {
 }
 
 /// The report where the control plane cannot be looked at: nothing else can be known then.
-fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Report {
+fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Draft {
     let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&error.to_string()) };
-    Report { subject, unreached: vec![unreached], ..Report::default() }
+    let report = Report { subject, unreached: vec![unreached], ..Report::default() };
+    Draft::new(report, shared.met(), true)
 }
 
 /// Reads the definitions, which may refer to what stands in the control plane.
@@ -365,7 +364,7 @@ struct Summing {
 // === impl Summing ===
 
 impl Summing {
-    fn finish(mut self, site: &Site<'_>, looked: Vec<(Key, Result<Looked, String>)>) -> Report {
+    fn finish(mut self, site: &Site<'_>, looked: Vec<(Key, Result<Looked, String>)>) -> Draft {
         for (key, result) in looked {
             match result {
                 Ok(looked) => {
@@ -424,8 +423,7 @@ impl Summing {
             masker.is_name(&difference.id.namespace);
             masker.is_name(&difference.id.name);
         }
-        clean::clean(&mut report, &masker, site.inputs.numbers);
-        report
+        Draft::new(report, masker, site.inputs.numbers)
     }
 }
 
@@ -500,17 +498,22 @@ fn moves(site: &Site<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Mov
         .collect()
 }
 
+/// Whether an API server has looked at an object and does not take it.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Invalid { .. } | Error::UndeclaredField { .. })
+}
+
 // === impl Outcome ===
 
 impl Outcome {
     /// Notes that something could not be looked at, or that an object is refused.
     fn problem(&mut self, target: &str, place: Option<&Place>, error: &Error, comparer: &Comparer<'_>) {
         let message = comparer.shared.scrub(&error.to_string());
-        if !matches!(error, Error::Invalid { .. } | Error::UndeclaredField { .. }) {
+        if !is_refusal(error) {
             self.problems.push(Unreached { target: target.to_owned(), message });
             return;
         }
-        let diagnostic = Diagnostic::error(CODE_REFUSED, format!("{target} does not take it: {message}"));
+        let diagnostic = Diagnostic::error(REFUSED, format!("{target} does not take it: {message}"));
         self.diagnostics.push(match place {
             Some(place) => diagnostic.at(place.clone()),
             None => diagnostic,

@@ -7,8 +7,8 @@ use crate::object::{Digest, PathPart};
 /// A field that differs. Fields of a mapping that stands on one side only are one difference.
 pub(in crate::diff) struct Leaf<'a> {
     pub(in crate::diff) path: Vec<PathPart>,
-    pub(super) old: Option<&'a Value>,
-    pub(super) new: Option<&'a Value>,
+    pub(in crate::diff) old: Option<&'a Value>,
+    pub(in crate::diff) new: Option<&'a Value>,
 }
 
 /// Texts that a runtime has for itself, longest first, and what stands for them.

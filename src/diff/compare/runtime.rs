@@ -61,6 +61,12 @@ pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, see
             seen.deciding.push(runtime);
         }
     }
+    // What it had chosen goes, and nobody knows here what that was.
+    let decided = |half: &Half<'_>| half.is_declared && plan::modules_from(half.kyma) == ModulesFrom::Runtime;
+    let is_taken_over = new.as_ref().is_none_or(|new| plan::modules_from(new.kyma) == ModulesFrom::Git);
+    if old.as_ref().is_some_and(decided) && is_taken_over && !comparison.prepared.known.contains_key(key) {
+        seen.decided.push(runtime);
+    }
     let effect = comparison.effect(&(Kind::Kyma, key.clone()));
     let number = |half: &Option<Half<'_>>| half.as_ref().map(|half| half.class_number);
     seen.classes.entry((number(&old), number(&new), effect)).or_default().push(runtime);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{
     definition,
-    diff::model::{Action, Why},
+    diff::model::{Action, Difference, Why},
     object::Digest,
     revision::{Oid, Revision},
     snapshot::{Content, File},
@@ -165,12 +165,12 @@ fn report(old: &World, new: &World) -> Report {
         numbers: true,
         suspended: new.suspended,
     };
-    let report = compare(request, to.3.clone(), Subject::default());
+    let report = compare(request, to.3.clone(), Subject::default()).finish();
     let prepared = Prepared::new(&request);
     let comparison = Comparison::new(request, &prepared);
     let mut seen = Seen::default();
     (0..comparison.runtimes()).for_each(|index| seen.append(comparison.look(index..index + 1)));
-    let divided = comparison.finish(seen, to.3.clone(), Subject::default());
+    let divided = comparison.finish(seen, to.3.clone(), Subject::default()).finish();
     assert_eq!(format!("{report:?}"), format!("{divided:?}"));
     report
 }
@@ -448,6 +448,45 @@ fn the_runtime_decides_on_its_list() {
     assert!(!lists.may_hide, "no module changed");
     let bumped = report(&old, &old.clone().release("1.1.0", "1.1.0"));
     assert!(bumped.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap().may_hide);
+}
+
+/// What a runtime had chosen goes when git takes over, and only a landscape file says what that is.
+#[test]
+fn a_list_that_git_takes_over_from_the_runtime_is_not_known() {
+    let spec = "channel: regular\n  modules: [{name: cache}]";
+    let old = world().kyma_with("one", "{tidegate.dev/modules-from: runtime}", spec);
+    let new = old.clone().kyma("one", spec);
+    let found = report(&old, &new);
+    let list = found.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap();
+    assert!(list.may_hide);
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "nobody says that it stays as it is");
+    let gone = report(&old, &old.clone().without("kymas/one.yaml"));
+    assert!(gone.unknown.iter().any(|one| one.value.starts_with("module lists") && one.may_hide));
+}
+
+/// A Secret whose values are words of another object loses no entry of that, and what cannot be shown is said.
+#[test]
+fn copies_of_a_secrets_values_do_not_hide_that_something_differs() {
+    let data = |text: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cache, namespace: cache}}\ndata: {text}\n---\n\
+             apiVersion: v1\nkind: Secret\nmetadata: {{name: s, namespace: cache}}\nstringData: {{a: 'privvalue>>>???'}}\n"
+        )
+    };
+    let at = "modules/cache/1.0.0/objects/a.yaml";
+    let between = |old: &str, new: &str| -> Difference {
+        let found = report(&world().file(at, &data(old)), &world().file(at, &data(new)));
+        assert!(!format!("{found:?}").to_lowercase().contains("privvalue"));
+        found.differences.into_iter().find(|one| &*one.id.kind == "ConfigMap").unwrap()
+    };
+    let keys =
+        between("{'privvalue>>>???': one, 'PRIVVALUE>>>???': two}", "{'privvalue>>>???': two, 'PRIVVALUE>>>???': two}");
+    assert_eq!(keys.new.unwrap()["data"].as_object().map(|map| map.len()), Some(2));
+    assert_eq!(keys.hunks.len(), 1);
+    // Both alphabets of base64 look alike once they are masked.
+    let hidden = between("{x: cHJpdnZhbHVlPj4+Pz8/}", "{x: cHJpdnZhbHVlPj4-Pz8_}");
+    assert_eq!((hidden.hunks.len(), hidden.hunks[0].path.as_str()), (1, "data.x"), "{:?}", hidden.hunks);
+    assert!(format!("{:?}", hidden.hunks).contains("differs only within copies of values of Secrets"));
 }
 
 #[test]

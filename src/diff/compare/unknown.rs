@@ -93,20 +93,19 @@ fn placeholders(difference: &Difference, known: &mut BTreeMap<String, NotKnown>)
     }
 }
 
-/// Module lists of runtimes that decide by themselves.
+/// Module lists of runtimes that decide by themselves, or did so before.
 fn lists(comparison: &Comparison<'_>, seen: &Seen, known: &mut BTreeMap<String, NotKnown>) {
-    let Some(first) = seen.deciding.first().and_then(|first| comparison.keys.get(*first as usize)) else { return };
-    add(
-        known,
-        "module lists of runtimes that decide by themselves".to_owned(),
-        (
+    let lists = [(&seen.deciding, !comparison.touched.is_empty()), (&seen.decided, true)];
+    for (runtimes, may_hide) in lists {
+        let Some(first) = runtimes.first().and_then(|first| comparison.keys.get(*first as usize)) else { continue };
+        let place = (
             format!("skr/{first}"),
             "Kyma.operator.kyma-project.io kyma-system/default".to_owned(),
             "spec.modules".to_owned(),
-        ),
-        seen.deciding.len(),
-        !comparison.touched.is_empty(),
-    );
+        );
+        let value = "module lists of runtimes that decide by themselves".to_owned();
+        add(known, value, place, runtimes.len(), may_hide);
+    }
 }
 
 /// What the old side withholds and the new one does not: the cluster has a version that neither side says.

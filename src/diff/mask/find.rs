@@ -9,10 +9,40 @@ use serde_json::{Map, Value};
 use crate::yaml;
 
 /// Turns a clear value into what stands for it.
-pub(super) type Sink<'a> = dyn FnMut(&[u8]) -> String + 'a;
+pub(super) type Sink<'a> = dyn FnMut(&[u8], Met) -> String + 'a;
+
+/// What is masked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// A value, copies of which are secret as well.
+    Value,
+    /// What only stands beside one.
+    Beside,
+}
 
 /// The fields of a Secret that hold its values.
 const VALUES: [&str; 2] = ["data", "stringData"];
+/// What `metadata` of a Secret may show, beside labels: names, and what is only for the API server and its controllers.
+const SHOWN: [&str; 14] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+/// Annotations that only we write.
+const OURS: [&str; 2] = ["operator.kyma-project.io/", "tidegate.dev/"];
+/// Holds an object, of which all but values is shown.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Texts within texts that are read; what lies deeper is masked as a whole if it names a Secret.
 const DEPTH_MAX: usize = 6;
 /// A text cannot hold a Secret with a value in less.
@@ -22,14 +52,18 @@ const BASE64_HEAD: usize = 24;
 
 /// Masks in place. Says whether there was anything to mask.
 pub(super) fn mask(value: &mut Value, sink: &mut Sink<'_>) -> bool {
-    value_at(value, DEPTH_MAX, sink)
+    match value {
+        Value::Object(map) => map_at(map, DEPTH_MAX, true, sink),
+        other => value_at(other, DEPTH_MAX, sink),
+    }
 }
 
 /// Whether there may be something to mask: cheap, and never wrongly `false`.
 pub(super) fn may_hold(value: &Value) -> bool {
     match value {
         Value::Object(map) => {
-            matches!(map.get("kind").and_then(Value::as_str), Some("Secret" | "SecretList"))
+            let kind = map.get("kind").and_then(Value::as_str).map(str::trim);
+            kind.is_some_and(|kind| is_called(kind, "Secret") || is_called(kind, "SecretList"))
                 || map.values().any(may_hold)
         }
         Value::Array(items) => items.iter().any(may_hold),
@@ -40,7 +74,7 @@ pub(super) fn may_hold(value: &Value) -> bool {
 
 fn value_at(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
     match value {
-        Value::Object(map) => map_at(map, depth, sink),
+        Value::Object(map) => map_at(map, depth, false, sink),
         Value::Array(items) => items.iter_mut().fold(false, |any, item| value_at(item, depth, sink) | any),
         Value::String(text) => match text_at(text, depth, sink) {
             Some(masked) => {
@@ -53,11 +87,20 @@ fn value_at(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
     }
 }
 
-fn map_at(map: &mut Map<String, Value>, depth: usize, sink: &mut Sink<'_>) -> bool {
-    let kind = map.get("kind").and_then(Value::as_str).map(str::trim);
+/// Whether two words are one but for case: who misspells a Secret has written its values all the same.
+fn is_called(word: &str, name: &str) -> bool {
+    word.eq_ignore_ascii_case(name)
+}
+
+fn map_at(map: &mut Map<String, Value>, depth: usize, is_root: bool, sink: &mut Sink<'_>) -> bool {
+    let is_kind = |map: &Map<_, _>, name| {
+        map.get("kind").and_then(Value::as_str).is_some_and(|kind| is_called(kind.trim(), name))
+    };
     // Whatever the group: a kind of another group that is called so holds what its name says.
-    let is_secret = kind == Some("Secret");
-    if kind == Some("SecretList") {
+    let is_secret = is_kind(map, "Secret");
+    // A reference to a Secret says its kind as well.
+    let is_object = is_secret && (is_root || map.contains_key("apiVersion"));
+    if is_kind(map, "SecretList") {
         // The items of a list of one kind do not name it.
         let items = map.get_mut("items").and_then(Value::as_array_mut);
         for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -66,13 +109,49 @@ fn map_at(map: &mut Map<String, Value>, depth: usize, sink: &mut Sink<'_>) -> bo
     }
     let mut any = false;
     for (field, value) in map {
-        if is_secret && VALUES.contains(&field.as_str()) {
-            any |= values(value, field == "data", sink);
-        } else {
-            any |= value_at(value, depth, sink);
-        }
+        any |= match field.as_str() {
+            field if is_secret && VALUES.iter().any(|name| is_called(field, name)) => {
+                values(value, is_called(field, "data"), sink)
+            }
+            "apiVersion" | "kind" | "type" if is_object && value.is_string() => false,
+            "immutable" if is_object && value.is_boolean() => false,
+            "metadata" if is_object => metadata(value, depth, sink),
+            _ if is_object => all(value, Met::Value, sink),
+            _ => value_at(value, depth, sink),
+        };
     }
     any
+}
+
+/// Masks what somebody may have written into the metadata of a Secret.
+fn metadata(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
+    let Value::Object(map) = value else { return all(value, Met::Value, sink) };
+    let mut any = false;
+    for (field, value) in map {
+        any |= match (field.as_str(), value) {
+            (field, _) if SHOWN.contains(&field) => false,
+            ("annotations", Value::Object(annotations)) => annotations.iter_mut().fold(false, |any, (key, value)| {
+                let within = value_at(value, depth, sink);
+                let is_shown = OURS.iter().any(|ours| key.starts_with(ours)) || (within && key == LAST_APPLIED);
+                any | within | (!is_shown && all(value, Met::Beside, sink))
+            }),
+            (_, value) => all(value, Met::Value, sink),
+        };
+    }
+    any
+}
+
+/// Masks all that a value holds, but for the keys of mappings.
+fn all(value: &mut Value, met: Met, sink: &mut Sink<'_>) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Object(map) => map.values_mut().fold(false, |any, value| all(value, met, sink) | any),
+        Value::Array(items) => items.iter_mut().fold(false, |any, value| all(value, met, sink) | any),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            *value = Value::from(sink(&clear(value, false), met));
+            true
+        }
+    }
 }
 
 /// Masks what a Secret holds in `data` or `stringData`.
@@ -82,14 +161,14 @@ fn values(values: &mut Value, encoded: bool, sink: &mut Sink<'_>) -> bool {
         Value::Object(values) => {
             for value in values.values_mut() {
                 let bytes = clear(value, encoded);
-                *value = Value::from(sink(&bytes));
+                *value = Value::from(sink(&bytes, Met::Value));
             }
             !values.is_empty()
         }
         // No Secret has such a field; what somebody wrote there by mistake is secret all the same.
         other => {
             let bytes = clear(other, false);
-            *other = Value::from(sink(&bytes));
+            *other = Value::from(sink(&bytes, Met::Value));
             true
         }
     }
@@ -117,20 +196,20 @@ fn text_at(text: &str, depth: usize, sink: &mut Sink<'_>) -> Option<String> {
     if let Some(inner) = base64_text(text) {
         return match depth.checked_sub(1) {
             // As one value: encoded, a digest would be another one in each run.
-            Some(depth) => text_at(&inner, depth, sink).map(|_| sink(inner.as_bytes())),
-            None => names_secret(&inner).then(|| sink(text.as_bytes())),
+            Some(depth) => text_at(&inner, depth, sink).map(|_| sink(inner.as_bytes(), Met::Value)),
+            None => names_secret(&inner).then(|| sink(text.as_bytes(), Met::Value)),
         };
     }
-    let whole = |sink: &mut Sink<'_>| names_secret(text).then(|| sink(text.as_bytes()));
+    let whole = |sink: &mut Sink<'_>| names_secret(text).then(|| sink(text.as_bytes(), Met::Value));
     let (Some((mut values, is_json)), Some(depth)) = (parsed(text), depth.checked_sub(1)) else { return whole(sink) };
     // Words that are no mapping, such as a line of a script: all of it is one value.
     if values.iter().any(|value| value.as_str().is_some_and(|inner| inner.len() >= text.trim().len())) {
         return whole(sink);
     }
     let mut met = Vec::new();
-    let mut note = |bytes: &[u8]| {
+    let mut note = |bytes: &[u8], what: Met| {
         met.push(bytes.to_vec());
-        sink(bytes)
+        sink(bytes, what)
     };
     let any = values.iter_mut().fold(false, |any, value| value_at(value, depth, &mut note) | any);
     if !any {
@@ -155,13 +234,13 @@ fn repeated(value: &mut Value, met: &[Vec<u8>], sink: &mut Sink<'_>) {
             let is_met = |bytes: &[u8]| met.iter().any(|met| met == bytes);
             let found = [Some(text.as_bytes().to_vec()), decoded(text)];
             if let Some(bytes) = found.into_iter().flatten().find(|bytes| is_met(bytes)) {
-                *text = sink(&bytes);
+                *text = sink(&bytes, Met::Value);
             }
         }
         Value::Number(_) | Value::Bool(_) => {
             let bytes = value.to_string().into_bytes();
             if met.contains(&bytes) {
-                *value = Value::from(sink(&bytes));
+                *value = Value::from(sink(&bytes, Met::Value));
             }
         }
         Value::Null => {}
@@ -181,7 +260,7 @@ fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
 
 /// Whether a text may hold a Secret: it has both words, or something that may spell them otherwise.
 fn is_suspect(text: &str) -> bool {
-    let says = || text.contains("Secret") && text.contains("kind");
+    let says = || text.contains("kind") && ["Secret", "secret", "SECRET"].iter().any(|word| text.contains(word));
     let escapes = || text.contains('\\') && text.contains(':') && text.contains('"');
     text.len() >= TEXT_BYTES_MIN && (says() || escapes() || is_base64(text))
 }

@@ -15,6 +15,8 @@ use base64::{
 };
 use serde_json::{Map, Value};
 
+use super::{MASK_CLOSE, MASK_FORM};
+
 /// In messages, shorter values are not looked for: they stand in every text.
 pub(super) const MESSAGE_BYTES_MIN: usize = 4;
 /// In objects, shorter values are not looked for: `admin`, `true` and `5432` are no secret there.
@@ -43,14 +45,52 @@ struct Form {
     value_len: usize,
 }
 
-/// Renames keys of a mapping, in its order.
+/// How a copy is written, so that two that differ only in that do not look equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// As in the Secret.
+    AsIs,
+    /// One of its lines.
+    Line(usize),
+    Capitals,
+    Small,
+    Base64,
+}
+
+/// Renames keys of a mapping, in its order. No two become one: the second of two names that are alike gets a number.
 pub(super) fn keys(map: &mut Map<String, Value>, rename: &mut dyn FnMut(&str) -> Option<String>) {
     let renamed: Vec<Option<String>> = map.keys().map(|key| rename(key)).collect();
     if renamed.iter().all(Option::is_none) {
         return;
     }
-    let entries = std::mem::take(map).into_iter().zip(renamed);
-    map.extend(entries.map(|((key, value), renamed)| (renamed.unwrap_or(key), value)));
+    let mut taken: BTreeSet<String> =
+        map.keys().zip(&renamed).filter(|(_, renamed)| renamed.is_none()).map(|(key, _)| key.clone()).collect();
+    for ((key, value), renamed) in std::mem::take(map).into_iter().zip(renamed) {
+        let key = renamed.map_or(key, |renamed| {
+            let others = (2..).map(|number| format!("{renamed} ({number})"));
+            let free = std::iter::once(renamed.clone()).chain(others).find(|name| !taken.contains(name));
+            let free = free.unwrap_or_default();
+            taken.insert(free.clone());
+            free
+        });
+        map.insert(key, value);
+    }
+}
+
+// === impl Written ===
+
+impl Written {
+    /// What stands for a copy, from what stands for the value.
+    fn of(self, mask: &str) -> String {
+        let how = match self {
+            Written::AsIs => return mask.to_owned(),
+            Written::Line(number) => format!("line {number}"),
+            Written::Capitals => "in capitals".to_owned(),
+            Written::Small => "in small letters".to_owned(),
+            Written::Base64 => "in base64".to_owned(),
+        };
+        format!("{}{MASK_FORM} {how}{MASK_CLOSE}", mask.trim_end_matches(MASK_CLOSE))
+    }
 }
 
 // === impl Forms ===
@@ -61,11 +101,11 @@ impl Forms {
     }
 
     pub(super) fn add(&mut self, value: &[u8], mask: &str) {
-        for (form, value_len) in forms(value) {
+        for (form, (value_len, written)) in forms(value) {
             if let Some(head) = head(form.as_bytes()) {
                 let form = (Reverse(form.len()), form);
                 let known = self.by_head.entry(head).or_default();
-                known.entry(form).or_insert_with(|| Form { mask: mask.to_owned(), value_len });
+                known.entry(form).or_insert_with(|| Form { mask: written.of(mask), value_len });
             }
         }
     }
@@ -116,24 +156,37 @@ fn stands(text: &str, at: usize, form: &str) -> bool {
 }
 
 /// What a clear value may look like in a text that somebody else wrote, each with the length of what it stands for.
-fn forms(value: &[u8]) -> BTreeSet<(String, usize)> {
-    let mut forms = BTreeSet::new();
+fn forms(value: &[u8]) -> BTreeMap<String, (usize, Written)> {
+    let mut forms = BTreeMap::new();
     if value.len() < MESSAGE_BYTES_MIN {
         return forms;
     }
+    // The first that claims a form has it: what is written as in the Secret comes first.
+    let mut add = |form: String, len: usize, written: Written| {
+        forms.entry(form).or_insert((len, written));
+    };
+    let text = std::str::from_utf8(value).unwrap_or_default().trim();
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| line.len() >= LINE_BYTES_MIN);
+    let whole = std::iter::once((text, Written::AsIs));
+    let parts = lines.map(|(index, line)| (line, Written::Line(index + 1)));
+    let parts: Vec<(&str, Written)> = whole.chain(parts).filter(|(part, _)| part.len() >= MESSAGE_BYTES_MIN).collect();
+    for (part, written) in &parts {
+        let quoted = |text: &str| {
+            let quoted = Value::from(text).to_string();
+            quoted[1..quoted.len() - 1].to_owned()
+        };
+        add((*part).to_owned(), part.len(), *written);
+        add(quoted(part), part.len(), *written);
+        for (spelled, written) in [(part.to_uppercase(), Written::Capitals), (part.to_lowercase(), Written::Small)] {
+            add(quoted(&spelled), part.len(), written);
+            add(spelled, part.len(), written);
+        }
+    }
     // Without padding, which is then left standing: it says nothing.
-    forms.extend([(STANDARD_NO_PAD.encode(value), value.len()), (URL_SAFE_NO_PAD.encode(value), value.len())]);
-    let Ok(text) = std::str::from_utf8(value) else { return forms };
-    let text = text.trim();
-    let lines = text.lines().map(str::trim).filter(|line| line.len() >= LINE_BYTES_MIN);
-    for line in lines.chain([text]).filter(|line| line.len() >= MESSAGE_BYTES_MIN) {
-        for spelled in [line.to_owned(), line.to_uppercase(), line.to_lowercase()] {
-            let quoted = Value::from(spelled.as_str()).to_string();
-            forms.extend([(quoted[1..quoted.len() - 1].to_owned(), line.len()), (spelled, line.len())]);
-        }
-        if line.len() >= TEXT_BYTES_MIN {
-            forms.extend((0..3).map(|offset| (within(line.as_bytes(), offset), line.len())));
-        }
+    add(STANDARD_NO_PAD.encode(value), value.len(), Written::Base64);
+    add(URL_SAFE_NO_PAD.encode(value), value.len(), Written::Base64);
+    for (part, _) in parts.iter().filter(|(part, _)| part.len() >= TEXT_BYTES_MIN) {
+        (0..3).for_each(|offset| add(within(part.as_bytes(), offset), part.len(), Written::Base64));
     }
     forms
 }

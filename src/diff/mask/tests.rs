@@ -127,7 +127,8 @@ fn texts_of_others_are_scrubbed_of_what_was_met() {
     let mask = |text: &str| key().mask(text.as_bytes());
     let check = |text: &str, expected: &str| assert_eq!(masker.scrub(text), expected);
     check("invalid value \"correct horse\"", &format!("invalid value \"{}\"", mask("correct horse")));
-    check(&format!("at {}", STANDARD.encode("fifteen letters")), &format!("at {}", mask("fifteen letters")));
+    let in_base64 = mask("fifteen letters").replace(')', ", in base64)");
+    check(&format!("at {}", STANDARD.encode("fifteen letters")), &format!("at {in_base64}"));
     check("user:test@host uses latest", &format!("user:{}@host uses latest", mask("test")));
     check("abc stands in every text", "abc stands in every text");
     check(r#"found {"a":"a \"quoted\" word"}"#, &format!(r#"found {{"a":"{}"}}"#, mask("a \"quoted\" word\n")));
@@ -227,4 +228,50 @@ fn copies_of_values_are_scrubbed_from_objects_and_names_are_not() {
     let mut numbers = Numbers::default();
     numbers.put(&mut scrubbed);
     assert!(scrubbed["data"].get("(masked: Secret 1)").is_some(), "{scrubbed}");
+}
+
+/// What somebody wrote into a Secret under another name is secret all the same, and what refers to one is none.
+#[test]
+fn misspelt_fields_of_a_secret_are_masked() {
+    let metadata = json!({"name": "a", "namespace": "b", "labels": {"app": "c"}});
+    for kind in ["Secret", "secret", "SECRET"] {
+        for field in ["stringdata", "Data", "extra", "spec", "StringData"] {
+            let secret = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "type": "Opaque",
+                field: {"token": "hunter2"}});
+            let masked = check(secret.clone(), &["hunter2"]);
+            assert_eq!((&masked["metadata"], &masked["type"]), (&metadata, &json!("Opaque")));
+            assert!(masked[field].get("token").is_some(), "keys stay: {masked}");
+            assert!(super::find::may_hold(&secret));
+        }
+    }
+    let odd = json!({"apiVersion": "v1", "kind": "Secret", "stringData": "hunter2", "immutable": "hunter3",
+        "metadata": {"name": "a", "data": {"token": ["hunter4"]}, "annotations": {"note": "hunter5", "tidegate.dev/adopt": "true"}}});
+    let masked = check(odd, &["hunter2", "hunter3", "hunter4", "hunter5"]);
+    assert_eq!(masked["metadata"]["annotations"]["tidegate.dev/adopt"], "true");
+    // Not a Secret, whatever it is called: its fields are for rules to see.
+    let refers = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"kind": "Secret", "spec": {"image": "a"}}}});
+    assert_eq!(super::masked(&refers, &key()), refers);
+}
+
+#[test]
+fn copies_that_are_written_otherwise_do_not_look_equal_and_no_key_is_lost() {
+    let mut masker = Masker::new(key());
+    masker.meet(&json!({"kind": "Secret", "stringData": {"a": "9f8e7d6c5b4a", "b": "first-line\nsecond-line"}}));
+    let forms = [
+        "9f8e7d6c5b4a".to_owned(),
+        "9F8E7D6C5B4A".to_owned(),
+        STANDARD.encode("9f8e7d6c5b4a"),
+        "first-line".to_owned(),
+        "second-line".to_owned(),
+    ];
+    let shown: std::collections::BTreeSet<String> = forms.iter().map(|form| masker.scrub(form)).collect();
+    assert_eq!(shown.len(), forms.len(), "{shown:?}");
+    let map: serde_json::Map<_, _> = forms.iter().map(|form| (form.clone(), json!(1))).collect();
+    let mut value = json!({"data": map});
+    value["data"]["x-9f8e7d6c5b4a"] = json!(2);
+    value["data"][format!("x-{}", key().mask(b"9f8e7d6c5b4a"))] = json!(3);
+    let mut numbered = masker.scrubbed(&value);
+    Numbers::default().put(&mut numbered);
+    assert_eq!(numbered["data"].as_object().map(|map| map.len()), Some(7), "{numbered}");
+    assert!(numbered.to_string().contains("(masked: Secret 1, in capitals)"), "{numbered}");
 }

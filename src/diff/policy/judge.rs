@@ -8,6 +8,7 @@ use super::{FailOn, Labels, Match, Policies, Policy};
 use crate::{
     diagnostic::{Place, Severity},
     diff::{
+        mask::Masker,
         model::{Action, Difference, Finding, Report, Side},
         words::{self, counted, thousands},
     },
@@ -22,29 +23,37 @@ const EVALUATIONS_MAX: usize = 2_000_000;
 /// What is the same for all runtimes that a difference hits.
 const SHARED: [&str; 2] = ["count", "target"];
 
-/// Holds the differences of a report against rules, and puts what violates them into [`Report::findings`].
-pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, labels: &Labels) {
+/// Holds the differences of a report against rules, and puts what violates them into [`Report::findings`]. `masker` hides
+/// what messages must not show.
+pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, labels: &Labels, masker: &Masker) {
     let mut findings = Vec::new();
     for rule in fail_on {
         by_name(&mut findings, report, *rule);
     }
     report.findings.extend(findings);
-    judge_with(report, policies, labels, EVALUATIONS_MAX);
+    judge_with(report, policies, labels, masker, EVALUATIONS_MAX);
     report.checked.extend(fail_on.iter().map(|rule| name(*rule)));
     report.checked.sort();
     report.checked.dedup();
 }
 
 /// Holds the differences against rules in CEL, with so many evaluations at most.
-pub(super) fn judge_with(report: &mut Report, policies: &Policies, labels: &Labels, evaluations_max: usize) {
+pub(super) fn judge_with(
+    report: &mut Report,
+    policies: &Policies,
+    labels: &Labels,
+    masker: &Masker,
+    evaluations_max: usize,
+) {
     let mut findings = Vec::new();
+    let around = Around { labels, masker };
     let mut budget = Budget { left: evaluations_max, exceeded: false };
     let values: Vec<Values> =
         if policies.rules.is_empty() { Vec::new() } else { report.differences.iter().map(Values::of).collect() };
     for policy in &policies.rules {
         for (index, (difference, values)) in report.differences.iter().zip(&values).enumerate() {
             if policy.matches.holds(difference) {
-                findings.extend(policy.hold(difference, values, labels, &mut budget).map(|message| Finding {
+                findings.extend(policy.hold(difference, values, &around, &mut budget).map(|message| Finding {
                     severity: policy.severity,
                     rule: policy.name.clone(),
                     message,
@@ -73,6 +82,12 @@ pub(super) fn judge_with(report: &mut Report, policies: &Policies, labels: &Labe
     report.checked.extend(policies.rules.iter().map(|policy| policy.name.clone()));
     report.checked.sort();
     report.checked.dedup();
+}
+
+/// What is the same for all rules and differences.
+struct Around<'a> {
+    labels: &'a Labels,
+    masker: &'a Masker,
 }
 
 /// How many evaluations may still be made.
@@ -141,15 +156,22 @@ impl Match {
 
 impl Policy {
     /// What is wrong with a difference, if the rule does not hold.
-    fn hold(&self, difference: &Difference, values: &Values, labels: &Labels, budget: &mut Budget) -> Option<String> {
-        let mut context = expression::context();
-        for (name, value) in [("old", &values.old), ("new", &values.new), ("object", values.object())] {
-            context.add_variable_from_value(name, value.clone());
-        }
-        context.add_variable_from_value("action", CelValue::from(difference.action.as_str()));
+    fn hold(
+        &self,
+        difference: &Difference,
+        values: &Values,
+        around: &Around<'_>,
+        budget: &mut Budget,
+    ) -> Option<String> {
+        let mut context = values.context(difference);
         let mut evaluate = |key: Option<&Key>| {
-            context.add_variable_from_value("runtime", runtime(key, difference, labels));
-            self.evaluate(&context)
+            let runtime = runtime(key, difference, around.labels);
+            context.add_variable_from_value("runtime", runtime.clone());
+            self.evaluate(&context, around.masker, &|| {
+                let mut shown = Values::shown(difference, around.masker).context(difference);
+                shown.add_variable_from_value("runtime", runtime.clone());
+                shown
+            })
         };
         let sentence = words::sentence(difference);
         if !self.asks_for_each() || difference.runtimes.is_empty() {
@@ -182,18 +204,25 @@ impl Policy {
             .any(|expression| expression.fields_of("runtime").is_none_or(|fields| !fields.iter().all(shared)))
     }
 
-    /// What is wrong, if the rule does not hold.
-    fn evaluate(&self, context: &cel::Context<'_, '_>) -> Option<String> {
+    /// What is wrong, if the rule does not hold. `shown` is what a message may be made from.
+    fn evaluate(
+        &self,
+        context: &cel::Context<'_, '_>,
+        masker: &Masker,
+        shown: &dyn Fn() -> cel::Context<'static, 'static>,
+    ) -> Option<String> {
         match self.rule.evaluate(context) {
             Ok(CelValue::Bool(true)) => None,
-            Ok(CelValue::Bool(false)) => Some(self.message(context)),
+            Ok(CelValue::Bool(false)) => Some(self.message(shown)),
             Ok(_) => Some(format!("the rule `{}` gives something else than true or false", self.rule.text())),
-            Err(problem) => Some(format!("the rule `{}` cannot be evaluated: {problem}", self.rule.text())),
+            Err(problem) => {
+                Some(format!("the rule `{}` cannot be evaluated: {}", self.rule.text(), masker.scrub(&problem)))
+            }
         }
     }
 
-    fn message(&self, context: &cel::Context<'_, '_>) -> String {
-        let computed = self.message_expression.as_ref().map(|expression| match expression.evaluate(context) {
+    fn message(&self, shown: &dyn Fn() -> cel::Context<'static, 'static>) -> String {
+        let computed = self.message_expression.as_ref().map(|expression| match expression.evaluate(&shown()) {
             Ok(CelValue::String(message)) if !message.trim().is_empty() => Ok(message.to_string()),
             Ok(_) => Err("its `messageExpression` gives no text".to_owned()),
             Err(problem) => Err(format!("its `messageExpression` cannot be evaluated: {problem}")),
@@ -220,6 +249,28 @@ impl Values {
         let bind =
             |value: Option<&std::sync::Arc<serde_json::Value>>| value.map_or(CelValue::Null, |v| expression::bind(v));
         Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
+    }
+
+    /// As they are shown.
+    fn shown(difference: &Difference, masker: &Masker) -> Values {
+        let bind = |value: Option<&std::sync::Arc<serde_json::Value>>| {
+            value.map_or(CelValue::Null, |value| {
+                let mut value = serde_json::Value::clone(value);
+                masker.scrub_object(&mut value);
+                expression::bind(&value)
+            })
+        };
+        Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
+    }
+
+    /// What a rule is evaluated in, but for the runtime.
+    fn context(&self, difference: &Difference) -> cel::Context<'static, 'static> {
+        let mut context = expression::context();
+        for (name, value) in [("old", &self.old), ("new", &self.new), ("object", self.object())] {
+            context.add_variable_from_value(name, value.clone());
+        }
+        context.add_variable_from_value("action", CelValue::from(difference.action.as_str()));
+        context
     }
 
     /// The one that is there: the new one, or else the old one.

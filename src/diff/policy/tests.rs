@@ -1,6 +1,7 @@
 use super::{judge::judge_with, *};
 use crate::diff::{
     fixture,
+    mask::{MaskKey, Masker},
     model::{Difference, Report},
 };
 
@@ -10,7 +11,7 @@ fn check(difference: Difference, rules: &str, expected: &[&str]) {
     let mut report = Report { differences: vec![difference], ..Report::default() };
     let labels =
         Labels::from([(Key::new("kcp-system", "skr-0002"), BTreeMap::from([("region".to_owned(), "eu".to_owned())]))]);
-    judge(&mut report, &[], &parse(rules).unwrap(), &labels);
+    judge(&mut report, &[], &parse(rules).unwrap(), &labels, &masker());
     let found: Vec<String> = report
         .findings
         .iter()
@@ -25,7 +26,7 @@ fn by_name(report: Report, rules: &str, expected: &[&str]) {
     let mut report = report;
     report.findings.clear();
     let rules: Vec<FailOn> = rules.split(',').map(|rule| rule.parse().unwrap()).collect();
-    judge(&mut report, &rules, &Policies::default(), &Labels::new());
+    judge(&mut report, &rules, &Policies::default(), &Labels::new(), &masker());
     let found: Vec<String> =
         report.findings.iter().map(|finding| format!("{}: {}", finding.rule, finding.message)).collect();
     assert_eq!(found, expected);
@@ -34,6 +35,10 @@ fn by_name(report: Report, rules: &str, expected: &[&str]) {
 #[track_caller]
 fn refused(text: &str, expected: &str) {
     assert_eq!(parse(text).unwrap_err().to_string(), expected);
+}
+
+fn masker() -> Masker {
+    Masker::new(MaskKey::new([7; 32]))
 }
 
 const SENTENCE: &str = "Deployment.apps kyma-system/cache-manager changes in 3 runtimes";
@@ -205,7 +210,7 @@ fn rules_by_name_are_read() {
 fn what_was_checked_is_named_whether_it_holds_or_not() {
     let mut report = Report::default();
     let policies = parse("- {name: b, rule: 'true'}\n- {name: a, rule: 'true'}\n").unwrap();
-    judge(&mut report, &[FailOn::Delete], &policies, &Labels::new());
+    judge(&mut report, &[FailOn::Delete], &policies, &Labels::new(), &masker());
     assert_eq!(report.checked, ["a", "b", "fail-on: delete"]);
 }
 
@@ -222,7 +227,7 @@ fn the_example_is_read_and_does_what_it_says() {
     let mut gone = Difference { action: Action::Delete, runtimes: fixture::keys(501), ..fixture::difference() };
     gone.id = crate::object::ObjectId::new("", "Namespace", "", "a");
     let mut report = Report { differences: vec![changed, gone], ..Report::default() };
-    judge(&mut report, &[], &policies(), &Labels::new());
+    judge(&mut report, &[], &policies(), &Labels::new(), &masker());
     let found: Vec<(&str, Severity)> = report.findings.iter().map(|one| (&*one.rule, one.severity)).collect();
     let expected = [
         ("namespaces-stay", Severity::Error),
@@ -237,10 +242,27 @@ fn the_example_is_read_and_does_what_it_says() {
 fn evaluations_are_bounded_and_their_end_is_no_silence() {
     let mut report = Report { differences: vec![fixture::difference(); 3], ..Report::default() };
     let policies = parse("- {name: a, rule: 'runtime.name != \"\"'}\n").unwrap();
-    judge_with(&mut report, &policies, &Labels::new(), 8);
+    judge_with(&mut report, &policies, &Labels::new(), &masker(), 8);
     assert_eq!(report.findings.len(), 1);
     assert!(report.findings[0].message.contains("not all of them were made"), "{:?}", report.findings);
     let mut report = Report { differences: vec![fixture::difference(); 3], ..Report::default() };
-    judge_with(&mut report, &policies, &Labels::new(), 9);
+    judge_with(&mut report, &policies, &Labels::new(), &masker(), 9);
     assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+/// Whoever writes a Secret must not choose thereby what rules see.
+#[test]
+fn copies_of_secrets_values_are_seen_by_rules_and_not_by_messages() {
+    let mut masker = masker();
+    masker.meet(&serde_json::json!({"kind": "Secret", "stringData": {"a": "replicas", "b": "kyma-system"}}));
+    let mut report = Report { differences: vec![fixture::difference()], ..Report::default() };
+    let rules = "- {name: one, rule: 'has(new.spec.replicas) && new.spec.replicas < 2', messageExpression: 'new.spec.map(k, k).join(\" \")'}\n\
+                 - {name: two, rule: 'new.metadata.namespace != old.metadata.namespace', message: stays}\n\
+                 - {name: zoo, rule: 'new.spec[new.spec.map(k, k)[0] + \"x\"] == 1'}\n";
+    judge(&mut report, &[], &parse(rules).unwrap(), &Labels::new(), &masker);
+    let messages: Vec<&str> = report.findings.iter().map(|finding| finding.message.as_str()).collect();
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    assert!(messages[0].starts_with("(masked: Secret "), "{messages:?}");
+    assert!(messages[1].starts_with("stays: "), "{messages:?}");
+    assert!(!messages[2].contains("`replicasx`"), "{messages:?}");
 }

@@ -17,6 +17,7 @@ use super::{
     compare::{Comparer, Shared, Wish},
     desired::{Bases, base_places, module_place},
     intent::{Intent, concerns_all, managers},
+    is_refusal,
     world::{World, key, typed},
 };
 use crate::{
@@ -434,10 +435,7 @@ impl<'a> Look<'a> {
         });
         let wishes: Vec<(Wish, Whose)> = wishes.chain(of_module).collect();
         let strangers = self.look_up(&wishes, &live).await?;
-        let blocked = self.sort_out(wishes, modules, (&live, &strangers));
-        for module in modules {
-            self.prune(module, &live, &desired, blocked.modules.contains(&module.manifest));
-        }
+        let mut blocked = self.sort_out(wishes, modules, (&live, &strangers));
         let comparer = self.skr();
         let results: Vec<_> = stream::iter(&blocked.standing)
             .map(|(wish, standing)| async { one(&comparer, wish, standing).await })
@@ -450,8 +448,14 @@ impl<'a> Look<'a> {
                 Err(error) if concerns_all(&error) => return Err(error),
                 Err(error) => {
                     self.outcome.problem(&format!("skr/{}", self.key), wish.places.first(), &error, &comparer);
+                    if is_refusal(&error) {
+                        blocked.modules.extend(self.refused(modules, wish));
+                    }
                 }
             }
+        }
+        for module in modules {
+            self.prune(module, &live, &desired, blocked.modules.contains(&module.manifest));
         }
         Ok(())
     }
@@ -522,6 +526,21 @@ impl<'a> Look<'a> {
             hint: Some(format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)),
             place: wish.places.first().cloned(),
         });
+    }
+
+    /// Says that an API server does not take an object of a module. Gives the Manifest of that.
+    fn refused(&mut self, modules: &[Module], wish: &Wish) -> Option<Key> {
+        let id = wish.object.id();
+        let module = modules.iter().find(|module| module.wants(&id))?;
+        self.outcome.held.push(Held {
+            why: Why::Refused,
+            module: module.name.clone(),
+            runtimes: [self.key.clone()].into(),
+            message: format!("the API server does not take {id}; nothing of the module is pruned meanwhile"),
+            hint: None,
+            place: wish.places.first().cloned(),
+        });
+        Some(module.manifest.clone())
     }
 
     /// The managers of an object that is not this Manifest's; `None` if it is.
