@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Channels, Definition, Definitions, Kind, Options, Withheld, code,
-    file::{Cache, Candidate},
+    file::{Cache, Candidate, ModuleRead},
     module::{self, ModuleSource},
     near,
 };
@@ -17,6 +17,7 @@ use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     name::Key,
     object::PathPart,
+    revision::Oid,
     snapshot::Snapshot,
     yaml,
 };
@@ -42,6 +43,21 @@ struct Work<'a> {
     diagnostics: Vec<Diagnostic>,
 }
 
+/// What modules in git hold.
+#[derive(Default)]
+struct Modules {
+    objects: BTreeMap<Oid, Arc<super::ModuleObjects>>,
+    /// By their templates, those with errors aside.
+    reads: Vec<Brought>,
+}
+
+/// What one ModuleTemplate brings.
+struct Brought {
+    id: (Kind, Key),
+    module: String,
+    read: Arc<ModuleRead>,
+}
+
 /// Turns candidates, which must come in the order of files and lines, into definitions.
 pub(super) fn resolve(
     diagnostics: &mut Diagnostics,
@@ -63,6 +79,8 @@ pub(super) fn resolve(
     };
     work.declare(candidates);
     let modules = work.modules(snapshot, cache, sources);
+    work.custom_resources(&modules.reads);
+    let modules = modules.objects;
     work.releases();
     work.kymas();
     diagnostics.extend(work.diagnostics);
@@ -123,8 +141,8 @@ impl<'a> Work<'a> {
         snapshot: &Snapshot,
         cache: &mut Cache,
         sources: &BTreeMap<Place, Result<ModuleSource, Diagnostic>>,
-    ) -> BTreeMap<crate::revision::Oid, Arc<super::ModuleObjects>> {
-        let mut modules = BTreeMap::new();
+    ) -> Modules {
+        let mut modules = Modules::default();
         let templates: Vec<(&(Kind, Key), &&Candidate)> =
             self.declared.iter().filter(|((kind, _), _)| *kind == Kind::ModuleTemplate).collect();
         let templates: Vec<((Kind, Key), &Candidate)> =
@@ -165,18 +183,49 @@ impl<'a> Work<'a> {
                 self.refuse(&id, Diagnostic::error(code::MODULE_EMPTY, message).hint(hint).at(place.clone()));
                 continue;
             }
-            if let Some(definition) = self.good.get(&id).cloned() {
-                for diagnostic in default_resource(&definition, &read.schemas) {
-                    self.refuse(&id, diagnostic);
-                }
-            }
-            modules.entry(source.tree).or_insert_with(|| Arc::clone(&read.objects));
+            modules.objects.entry(source.tree).or_insert_with(|| Arc::clone(&read.objects));
+            let module = candidate.definition.as_ref().and_then(|definition| {
+                definition.object.value().pointer("/spec/moduleName").and_then(Value::as_str).map(str::to_owned)
+            });
+            modules.reads.push(Brought { id: id.clone(), module: module.unwrap_or_default(), read });
             if let Some(definition) = self.good.get(&id) {
                 let filled = self.fill(definition, candidate, source);
                 self.good.insert(id, filled);
             }
         }
         modules
+    }
+
+    /// Holds custom resources against the kinds that modules define, whichever module brings which. The version of a module
+    /// with one that no API server will take is withheld.
+    fn custom_resources(&mut self, reads: &[Brought]) {
+        let mut defined = module::object::Defined::default();
+        for brought in reads {
+            defined.add(&brought.module, &brought.read.objects, &brought.read.schemas);
+        }
+        let mut told = BTreeSet::new();
+        for Brought { id, module, read } in reads {
+            let own = (module.as_str(), read.objects.tree);
+            for source in &read.objects.objects {
+                for (_, message) in defined.violations(own, source.object.value()) {
+                    let message = format!("{}: {message}", source.object.id());
+                    let diagnostic = Diagnostic::error(code::MODULE_OBJECT, message.clone())
+                        .hint("no API server takes it with what this revision declares")
+                        .at(source.place.clone());
+                    // Two templates may name one folder; its problems are told once.
+                    if told.insert((source.place.clone(), message.clone())) {
+                        self.refuse(id, diagnostic);
+                    } else {
+                        self.withhold(id, &source.place, message);
+                    }
+                }
+            }
+            if let Some(definition) = self.good.get(id).cloned() {
+                for diagnostic in default_resource(&definition, own, &defined) {
+                    self.refuse(id, diagnostic);
+                }
+            }
+        }
     }
 
     /// A template with its module source, and with a descriptor if it has none.
@@ -323,17 +372,18 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What the definition that comes with a module says of its default resource.
-fn default_resource(template: &Definition, schemas: &module::object::Schemas) -> Vec<Diagnostic> {
+/// What the definitions of modules say of the default resource of one.
+fn default_resource(template: &Definition, own: (&str, Oid), defined: &module::object::Defined<'_>) -> Vec<Diagnostic> {
     let Some(data) = template.object.value().pointer("/spec/data") else { return Vec::new() };
     let diagnostic = |(path, message): (Vec<PathPart>, String)| {
         let path: Vec<PathPart> = ["spec".into(), "data".into()].into_iter().chain(path).collect();
-        let hint = "the module's own CustomResourceDefinition does not accept it";
+        let hint = "no API server takes it with what this revision declares";
         Diagnostic::error(code::MODULE_OBJECT, format!("default resource: {message}"))
             .hint(hint)
             .at(at(template, &path))
     };
-    module::object::default_resource(schemas, data).into_iter().map(diagnostic).collect()
+    let unknown = module::object::unknown_fields(data).into_iter();
+    unknown.chain(defined.violations(own, data)).map(diagnostic).collect()
 }
 
 /// The ModuleTemplate of a version that a release offers.

@@ -454,6 +454,50 @@ fn no_secret_switches_a_rule_off() {
     assert!(!report.to_string().contains("docker.io/evil"), "{report:#}");
 }
 
+/// Fields that no Secret has are errors, and what they hold is masked all the same.
+#[test]
+fn a_misspelt_field_of_a_secret_is_an_error_and_not_shown() {
+    for (kind, field) in [("Secret", "stringdata"), ("Secret", "Data"), ("Secret", "extra"), ("secret", "stringData")] {
+        let stage = Stage::new();
+        let secret = format!(
+            "apiVersion: v1\nkind: {kind}\nmetadata: {{name: s1, namespace: kyma-system}}\n{field}: {{token: PLANTED-typo-11}}\n"
+        );
+        stage.write("modules/cache/1.1.0/objects/s.yaml", &secret);
+        for format in ["text", "markdown", "json"] {
+            let text = stage.text(&["--from", "HEAD", "-o", format], 3);
+            assert!(!text.contains("PLANTED-typo-11"), "{text}");
+            assert!(text.contains("module-object"), "{text}");
+        }
+    }
+}
+
+/// What one module defines is what the custom resources of others are held against, in the version that is served.
+#[test]
+fn custom_resources_are_checked_against_every_module() {
+    let resource = |spec: &str| {
+        format!(
+            "apiVersion: cache.example.org/v1alpha1\nkind: Cache\nmetadata: {{name: other, namespace: kyma-system}}\nspec: {spec}\n"
+        )
+    };
+    let errors = |stage: &Stage, code: i32| -> Vec<String> {
+        let report = stage.json(&["--from", "HEAD"], code);
+        let all = report["diagnostics"].as_array().unwrap().iter();
+        all.filter(|one| one["code"] == "module-object").map(|one| one["message"].to_string()).collect()
+    };
+    let stage = Stage::new();
+    let path = "modules/mailer/2.4.0/objects/c.yaml";
+    stage.write(path, &resource("{memory: bogus, replicas: 99, nosuch: 1}"));
+    let found = errors(&stage, 3);
+    assert!(found.iter().any(|message| message.contains("nosuch")), "{found:?}");
+    stage.write(path, &resource("{}"));
+    assert_eq!(errors(&stage, 1), [""; 0]);
+    // The version of the default resource goes.
+    let stage = Stage::new();
+    stage.replace("modules/cache/1.1.0/objects/crd.yaml", "v1alpha1", "v1");
+    let found = errors(&stage, 3);
+    assert!(found.iter().any(|message| message.contains("serves no such version")), "{found:?}");
+}
+
 /// What could not be said stands in the first line, whatever else differs.
 #[test]
 fn the_first_line_tells_of_errors_and_of_what_does_not_come_about() {

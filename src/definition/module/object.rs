@@ -1,18 +1,23 @@
 //! What an API server would refuse of a module's objects, as far as the module itself says it: metadata, definitions of
-//! custom resources, custom resources by the definition that comes with them, and the encoding of Secrets.
+//! custom resources, custom resources by the definition that comes with them or with another module, and fields and
+//! encoding of Secrets.
 //!
 //! The schemas of Kubernetes' own kinds are not known here: a misspelt field of a Deployment is for the API server to
 //! find. No message quotes a value of a Secret.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::{Value, json};
 
 use crate::{
-    definition::code,
+    definition::{ModuleObjects, code},
     diagnostic::{Diagnostic, Diagnostics, Place},
     object::{DisplayPath, Object, PathPart},
+    revision::Oid,
     schema::{Schema, Violation, ViolationKind},
     yaml::{self, Node, NodeValue},
 };
@@ -23,6 +28,7 @@ pub(in crate::definition) type Gvk = (String, String, String);
 pub(in crate::definition) type Schemas = BTreeMap<Gvk, Schema>;
 
 const CRD_GROUP: &str = "apiextensions.k8s.io";
+const CRD_KIND: &str = "CustomResourceDefinition";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Kinds of Kubernetes that live in namespaces, of those that modules are made of.
 const NAMESPACED: [&str; 19] = [
@@ -46,6 +52,8 @@ const NAMESPACED: [&str; 19] = [
     "ServiceAccount",
     "StatefulSet",
 ];
+/// What a Secret may say.
+const SECRET_FIELDS: [&str; 7] = ["apiVersion", "kind", "metadata", "type", "immutable", "data", "stringData"];
 /// What a version of a CustomResourceDefinition may say.
 const VERSION_FIELDS: [&str; 9] = [
     "name",
@@ -139,8 +147,13 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
         }
         match (group.as_str(), kind.as_str()) {
             ("", "Secret") => {
+                check.fields(node, "Secret", &SECRET_FIELDS, &[]);
                 check.texts("stringData", false);
                 check.texts("data", true);
+            }
+            ("", kind) if kind.eq_ignore_ascii_case("Secret") => {
+                let message = "there is no such kind, and what stands in a Secret is secret";
+                check.error(&["kind".into()], message, "write `kind: Secret`");
             }
             ("", "ConfigMap") => {
                 check.texts("data", false);
@@ -156,8 +169,7 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
 pub(in crate::definition) fn schemas<'a>(objects: impl Iterator<Item = &'a Object>) -> Schemas {
     let mut schemas = Schemas::new();
     for object in objects {
-        let id = object.id();
-        if (&*id.group, &*id.kind) != (CRD_GROUP, "CustomResourceDefinition") {
+        if !is_crd(object) {
             continue;
         }
         let text = |pointer| object.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -174,14 +186,83 @@ pub(in crate::definition) fn schemas<'a>(objects: impl Iterator<Item = &'a Objec
     schemas
 }
 
-/// What is wrong with the custom resource that a module gets by default: where in it, and what.
-pub(in crate::definition) fn default_resource(schemas: &Schemas, data: &Value) -> Vec<(Vec<PathPart>, String)> {
-    let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (group, version) = field("apiVersion").split_once('/').unwrap_or_default();
-    let Some(schema) = schemas.get(&(group.to_owned(), version.to_owned(), field("kind").to_owned())) else {
+/// What is wrong with a Secret that a module gets by default: where in it, and what.
+pub(in crate::definition) fn unknown_fields(data: &Value) -> Vec<(Vec<PathPart>, String)> {
+    let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+    if (text("apiVersion"), text("kind")) != ("v1", "Secret") {
         return Vec::new();
-    };
-    schema.check(data).into_iter().map(|violation| (violation.path.clone(), sentence(&violation))).collect()
+    }
+    let fields = data.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
+    let unknown = fields.filter(|field| !SECRET_FIELDS.contains(field));
+    unknown.map(|field| (vec![field.into()], format!("a Secret has no field `{}`", yaml::short(field)))).collect()
+}
+
+/// The kinds that modules define.
+#[derive(Default)]
+pub(in crate::definition) struct Defined<'a>(BTreeMap<(&'a str, &'a str), Vec<Definer<'a>>>);
+
+/// A module that defines a kind.
+struct Definer<'a> {
+    /// Its ModuleTemplate says it; two versions of one module are never in one runtime.
+    module: &'a str,
+    tree: Oid,
+    served: BTreeSet<&'a str>,
+    schemas: &'a Schemas,
+}
+
+impl<'a> Defined<'a> {
+    /// Adds the kinds that a module defines.
+    pub(in crate::definition) fn add(&mut self, module: &'a str, objects: &'a ModuleObjects, schemas: &'a Schemas) {
+        for crd in objects.objects.iter().map(|source| &source.object).filter(|object| is_crd(object)) {
+            let text = |pointer| crd.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let versions = crd.value().pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+            let served = versions.filter(|version| version.get("served") == Some(&Value::Bool(true)));
+            let served = served.filter_map(|version| version.get("name")?.as_str()).collect();
+            let kind = (text("/spec/group"), text("/spec/names/kind"));
+            self.0.entry(kind).or_default().push(Definer { module, tree: objects.tree, served, schemas });
+        }
+    }
+
+    /// What is wrong with a custom resource of a module, where in it and what: by the definition that comes with the module,
+    /// or else if those of all other modules refuse it, in each of their versions.
+    pub(in crate::definition) fn violations(
+        &self,
+        (module, own): (&str, Oid),
+        resource: &Value,
+    ) -> Vec<(Vec<PathPart>, String)> {
+        let field = |name: &str| resource.get(name).and_then(Value::as_str).unwrap_or_default();
+        let ((group, version), kind) = (field("apiVersion").split_once('/').unwrap_or_default(), field("kind"));
+        let all = self.0.get(&(group, kind)).map_or(&[][..], Vec::as_slice);
+        let by = |definer: &Definer<'_>| -> Vec<(Vec<PathPart>, String)> {
+            if !definer.served.contains(version) {
+                let message = format!("the CustomResourceDefinition of {} serves no such version", yaml::short(kind));
+                return vec![(vec!["apiVersion".into()], message)];
+            }
+            let schema = definer.schemas.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
+            let violations = schema.map(|schema| schema.check(resource)).unwrap_or_default();
+            violations.iter().map(|violation| (violation.path.clone(), sentence(violation))).collect()
+        };
+        let is_own = |definer: &&Definer<'_>| definer.tree == own;
+        if let Some(own) = all.iter().find(is_own) {
+            return by(own);
+        }
+        let mut first = Vec::new();
+        for definer in all.iter().filter(|definer| definer.module != module) {
+            let found = by(definer);
+            if found.is_empty() {
+                return found;
+            }
+            if first.is_empty() {
+                first = found;
+            }
+        }
+        first
+    }
+}
+
+fn is_crd(object: &Object) -> bool {
+    let id = object.id();
+    (&*id.group, &*id.kind) == (CRD_GROUP, CRD_KIND)
 }
 
 /// Of a violation, the sentence with the field that it is about.
@@ -323,9 +404,9 @@ impl Check<'_> {
                 let begin = ["spec".into(), "versions".into(), index.into()];
                 begin.into_iter().chain(rest.iter().map(|part| PathPart::from(*part))).collect()
             };
-            self.fields(version, &VERSION_FIELDS, &at(&[]));
+            self.fields(version, CRD_KIND, &VERSION_FIELDS, &at(&[]));
             if let Some(schema) = version.get("schema") {
-                self.fields(schema, &["openAPIV3Schema"], &at(&["schema"]));
+                self.fields(schema, CRD_KIND, &["openAPIV3Schema"], &at(&["schema"]));
             }
             let Some(schema) = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")) else {
                 self.error(&at(&["schema"]), "this version has no `schema.openAPIV3Schema`", "add it");
@@ -361,7 +442,7 @@ impl Check<'_> {
     /// Whether a schema has only keywords that there are, and types where they must be.
     fn keywords(&mut self, schema: &Node, path: &[PathPart]) -> bool {
         let known: Vec<&str> = KEYWORDS.into_iter().chain([RULES]).collect();
-        let mut good = self.fields(schema, &known, path);
+        let mut good = self.fields(schema, CRD_KIND, &known, path);
         let below = |rest: Vec<PathPart>| -> Vec<PathPart> { path.iter().cloned().chain(rest).collect() };
         let untyped = schema.get("type").is_none()
             && !is_true(schema.get("x-kubernetes-int-or-string"))
@@ -384,13 +465,13 @@ impl Check<'_> {
     }
 
     /// Whether a mapping has only these fields.
-    fn fields(&mut self, node: &Node, known: &[&str], path: &[PathPart]) -> bool {
+    fn fields(&mut self, node: &Node, kind: &str, known: &[&str], path: &[PathPart]) -> bool {
         let NodeValue::Map(entries) = &node.value else { return true };
         let unknown: Vec<_> = entries.iter().filter(|entry| !known.contains(&entry.key.as_str())).collect();
         for entry in &unknown {
             let field: Vec<PathPart> = path.iter().cloned().chain([entry.key.as_str().into()]).collect();
             let (line, column) = self.node.key_position(&field);
-            let message = format!("a CustomResourceDefinition has no field `{}` here", yaml::short(&entry.key));
+            let message = format!("a {kind} has no field `{}` here", yaml::short(&entry.key));
             let hint = crate::definition::near::did_you_mean(&entry.key, known.iter().copied());
             let hint = hint.unwrap_or_else(|| "remove it".to_owned());
             let place = Place::at(self.path, line, column);
