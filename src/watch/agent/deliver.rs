@@ -137,6 +137,10 @@ impl Courier {
                 self.metrics.refused();
                 tracing::warn!(manager = %key.manager, status = answer.status.as_u16(), "event refused for good");
             }
+            // Somebody answered, but not whoever the event is for.
+            (Ok(answer), Sent::Busy(_)) if answer.status.is_server_error() => {
+                self.is_down(&format!("it answers with {}", answer.status.as_u16()));
+            }
             (Ok(answer), Sent::Busy(_)) => {
                 self.is_up();
                 tracing::debug!(manager = %key.manager, status = answer.status.as_u16(), "event not taken now");
