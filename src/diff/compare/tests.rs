@@ -481,7 +481,7 @@ fn copies_of_a_secrets_values_do_not_hide_that_something_differs() {
     };
     let keys =
         between("{'privvalue>>>???': one, 'PRIVVALUE>>>???': two}", "{'privvalue>>>???': two, 'PRIVVALUE>>>???': two}");
-    assert_eq!(keys.new.unwrap()["data"].as_object().map(|map| map.len()), Some(2));
+    assert_eq!(keys.new.unwrap()["data"].as_object().map(serde_json::Map::len), Some(2));
     assert_eq!(keys.hunks.len(), 1);
     // Both alphabets of base64 look alike once they are masked.
     let hidden = between("{x: cHJpdnZhbHVlPj4+Pz8/}", "{x: cHJpdnZhbHVlPj4-Pz8_}");

@@ -272,6 +272,6 @@ fn copies_that_are_written_otherwise_do_not_look_equal_and_no_key_is_lost() {
     value["data"][format!("x-{}", key().mask(b"9f8e7d6c5b4a"))] = json!(3);
     let mut numbered = masker.scrubbed(&value);
     Numbers::default().put(&mut numbered);
-    assert_eq!(numbered["data"].as_object().map(|map| map.len()), Some(7), "{numbered}");
+    assert_eq!(numbered["data"].as_object().map(serde_json::Map::len), Some(7), "{numbered}");
     assert!(numbered.to_string().contains("(masked: Secret 1, in capitals)"), "{numbered}");
 }

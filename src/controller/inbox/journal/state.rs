@@ -358,7 +358,7 @@ mod tests {
         let (one, two) = (runtime("one"), runtime("two"));
         let all = [one.clone(), two.clone()];
         let mut state = State::default();
-        assert_eq!(state.open(&[key_of(&one), "odd".to_owned()], &all, now), [one.clone()]);
+        assert_eq!(state.open(&[key_of(&one), "odd".to_owned()], &all, now), std::slice::from_ref(&one));
         assert_eq!(state.batch().unwrap().remove, ["odd".to_owned()].into());
         assert!(state.tell(&one, now).is_none(), "it is written already");
 
