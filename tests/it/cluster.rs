@@ -327,9 +327,7 @@ async fn what_fails_stops_only_what_cannot_be_without_it() {
     };
     assert_eq!(
         text(3),
-        format!(
-            "ConfigMap {namespace}/undeclared sets a field that its schema does not declare: .dada: field not declared in schema"
-        )
+        format!("ConfigMap {namespace}/undeclared does not fit its schema: .dada: field not declared in schema")
     );
     assert_eq!(text(4), r#"ConfigMap failures-not-there/a is not there: namespaces "failures-not-there" not found"#);
 }
