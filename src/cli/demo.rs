@@ -1,9 +1,11 @@
-//! `tidegate demo`: a KCP, two runtimes, a git repository and the daemon on this machine, and a tour of what they do.
+//! `tidegate demo`: a KCP, two runtimes with an agent each, a git repository and the daemon on this machine, and a tour of
+//! what they do.
 //!
 //! Everything is real but the nodes: kube-apiserver, etcd, kube-controller-manager and kube-scheduler run as processes,
 //! and one simulated node in each runtime makes Deployments ready. All that is made lies in one folder. All that is
 //! started ends with this process, however it ends.
 
+mod agents;
 mod daemon;
 mod landscape;
 mod report;
@@ -22,6 +24,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
+    agents::{Agents, Doors},
     daemon::Daemon,
     report::{Outcome, Row},
     tour::Tour,
@@ -50,6 +53,7 @@ struct Stage {
     world: World,
     repository: Repository,
     daemon: Daemon,
+    _agents: Agents,
 }
 
 /// Runs until the end of the tour, or until somebody ends it.
@@ -137,9 +141,14 @@ impl Stage {
         report::doing(&format!("the repository has its first commit, {}", commit.get(..8).unwrap_or(&commit)));
         world.prepare(&landscape::KYMAS).await?;
         world.apply(&source(&repository)).await?;
-        let daemon = Daemon::start(&folder, arguments(&folder, &world)?)?;
+        let doors = Doors::new();
+        let daemon = Daemon::start(&folder, arguments(&folder, &world, doors)?)?;
         report::doing(&format!("the daemon runs: {}", daemon.command_line()));
-        Ok(Stage { folder, world, repository, daemon })
+        let agents = tokio::select! {
+            agents = Agents::start(&folder, &world, doors) => agents?,
+            ended = daemon.supervise() => bail!("{ended:#}\n\n{}", daemon.log_tail()),
+        };
+        Ok(Stage { folder, world, repository, daemon, _agents: agents })
     }
 
     /// Says how to go on by hand.
@@ -154,7 +163,8 @@ impl Stage {
         );
         anstream::println!("  tidegate status --kubeconfig {folder}/kcp.kubeconfig");
         anstream::println!(
-            "\nCommit to {} and watch; the daemon's log is {}.",
+            "\nCommit to {} and watch, or edit what is in a runtime; the daemon's log is {}, those of the agents are beside it, and \
+             {folder}/watch.json says how to speak to them.",
             self.repository.path().display(),
             self.daemon.log().display()
         );
@@ -171,19 +181,19 @@ fn source(repository: &Repository) -> serde_json::Value {
 }
 
 /// The daemon's command line.
-fn arguments(folder: &Path, world: &World) -> anyhow::Result<Vec<String>> {
+fn arguments(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Vec<String>> {
     let kubeconfig = world.daemon_kubeconfig(folder)?;
     let state = folder.join("state");
-    Ok(vec![
+    let mut arguments = vec![
         "run".to_owned(),
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--state={}", state.display()),
         format!("--metrics-address=127.0.0.1:{}", testbed::free_port()),
         format!("--health-address=127.0.0.1:{}", testbed::free_port()),
-        format!("--events-address=127.0.0.1:{}", testbed::free_port()),
-        format!("--events-tls-address=127.0.0.1:{}", testbed::free_port()),
         // The same after a restart, so that the Lease is its own again at once, as a pod's would be.
         "--identity=demo".to_owned(),
         "--allow-local-sources".to_owned(),
-    ])
+    ];
+    arguments.extend(doors.arguments());
+    Ok(arguments)
 }

@@ -141,7 +141,11 @@ impl Inbox {
         }
         let noted = self.pace().note(&key, pace::triggers(about_kyma), received.settled, Instant::now());
         self.wake.notify_one();
-        context.contacts.event(&key, std::time::Instant::now());
+        if received.settled {
+            heard(context, &key);
+        } else {
+            context.contacts.event(&key, std::time::Instant::now());
+        }
         log(&key, noted, received);
         Answer::Taken
     }
@@ -149,7 +153,7 @@ impl Inbox {
     /// Takes note that an agent looked whether its way to us is open.
     pub fn probed(&self, context: &Context, identity: &Identity) {
         if let Runtime::One(kyma) = context.stores.runtime(identity.common_name()) {
-            context.contacts.probe(&landscape::key(&kyma.metadata), std::time::Instant::now());
+            heard(context, &landscape::key(&kyma.metadata));
         }
     }
 
@@ -234,6 +238,13 @@ impl Default for Inbox {
     /// For a process that does not listen: nothing is taken before the journal is read.
     fn default() -> Inbox {
         Inbox::new(names::KCP_NAMESPACE, Leadership::unconditional(), Pinning::Enforce, Duration::ZERO)
+    }
+}
+
+/// Takes note that an agent of ours is heard of. Its Kyma says so, if it did not.
+fn heard(context: &Context, kyma: &Key) {
+    if context.contacts.probe(kyma, std::time::Instant::now()) {
+        context.queue.push(Subject::Runtime(kyma.clone()), Trigger::Event);
     }
 }
 

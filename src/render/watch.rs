@@ -87,6 +87,20 @@ pub fn webhook(templates: &Templates, reporting: &Reporting<'_>) -> Result<Objec
     templates.render(Template::Webhook, &context, &stamp, "the webhook configuration of runtimes")
 }
 
+/// Takes from a webhook configuration that stands what the options of its daemon decide and no definition says: the webhooks
+/// for drift, and how long is waited for an answer.
+pub fn as_installed(desired: &mut Object, live: &Value) {
+    let installed = live["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let map = desired.map_mut();
+    let Some(webhooks) = map.entry("webhooks").or_insert_with(|| json!([])).as_array_mut() else { return };
+    for webhook in webhooks.iter_mut() {
+        if let Some(same) = installed.iter().find(|one| one["name"] == webhook["name"]) {
+            webhook["timeoutSeconds"] = same["timeoutSeconds"].clone();
+        }
+    }
+    webhooks.extend(installed.iter().filter(|one| one["name"] == DRIFT || one["name"] == SCALE).cloned());
+}
+
 /// The webhook that reports edits and deletions.
 fn drift(drift: &Drift) -> Value {
     let rule = |(group, resources): (&str, Vec<&str>)| json!({ "group": group, "resources": resources, "operations": ["UPDATE", "DELETE"] });

@@ -24,10 +24,18 @@ async fn the_demo_shows_all_that_it_promises() {
     let log = std::fs::read_to_string(stage.join("daemon.log")).unwrap_or_default();
     let tail = log.lines().rev().take(60).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
     assert!(output.status.success(), "{said}\n{}\n{tail}", String::from_utf8_lossy(&output.stderr));
-    for file in ["kcp.kubeconfig", "skr-1.kubeconfig", "skr-2.kubeconfig", "repo/.git", "daemon.log"] {
+    for file in [
+        "kcp.kubeconfig",
+        "skr-1.kubeconfig",
+        "skr-2.kubeconfig",
+        "repo/.git",
+        "daemon.log",
+        "watch.json",
+        "agent-dev.log",
+    ] {
         assert!(stage.join(file).exists(), "{file} is there");
     }
-    assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 10, "{said}");
+    assert_eq!(said.lines().filter(|line| line.contains("  held  ")).count(), 11, "{said}");
     // Whoever asked for a folder keeps it, but no server that works in it.
     eventually("all servers are gone", harness::SOON, async || {
         let left = harness::processes_below(&stage);

@@ -107,6 +107,10 @@ impl Stage {
             "--lease-renew-deadline=2s",
             "--lease-retry-period=200ms",
         ];
+        let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+        arguments.retain(|argument| {
+            !argument.starts_with("--") || !self.more.iter().any(|more| name(more) == name(argument))
+        });
         arguments.extend(self.more.iter().map(String::as_str));
         arguments.extend(more);
         Guarded::start(Path::new(env!("CARGO_BIN_EXE_tidegate")), arguments, self.folder.path(), &log)

@@ -32,6 +32,8 @@ pub(super) enum Step {
     FirstSync,
     /// Nothing is written while nothing changes.
     Idle,
+    /// An edit in a runtime is heard of at once.
+    Heard,
     /// A channel gets a new version.
     Bump,
     /// What is changed by hand in a runtime comes back.
@@ -63,9 +65,10 @@ pub(super) struct Tour<'a> {
 
 impl Step {
     /// All, in their order.
-    pub(super) const ALL: [Step; 10] = [
+    pub(super) const ALL: [Step; 11] = [
         Step::FirstSync,
         Step::Idle,
+        Step::Heard,
         Step::Bump,
         Step::Drift,
         Step::Broken,
@@ -81,6 +84,7 @@ impl Step {
         match self {
             Step::FirstSync => "first sync",
             Step::Idle => "nothing to do, nothing done",
+            Step::Heard => "an edit in a runtime is heard of",
             Step::Bump => "a channel is bumped",
             Step::Drift => "drift is repaired",
             Step::Broken => "a broken commit is withheld",
@@ -123,6 +127,7 @@ impl Tour<'_> {
         match step {
             Step::FirstSync => self.first_sync().await,
             Step::Idle => self.idle().await,
+            Step::Heard => self.heard().await,
             Step::Bump => self.bump().await,
             Step::Drift => self.drift().await,
             Step::Broken => self.broken().await,

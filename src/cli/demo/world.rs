@@ -73,7 +73,6 @@ impl World {
             self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
         }
         self.apply(&gateway()).await?;
-        self.apply(&gateway_secret(self.kcp.authority().pem())).await?;
         for (kyma, skr) in kymas.iter().zip(&self.skrs) {
             let kubeconfig = skr.kubeconfig_of(DAEMON, Some("system:masters"))?;
             self.apply(&access_secret(kyma, &kubeconfig.text())).await?;
@@ -105,15 +104,6 @@ fn gateway() -> Value {
                 "tls": {"mode": "MUTUAL", "credentialName": names::GATEWAY_SECRET, "minProtocolVersion": "TLSV1_3"},
             }],
         },
-    })
-}
-
-/// The Secret with the CA bundle of that Gateway.
-fn gateway_secret(authority: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": names::GATEWAY_SECRET, "namespace": ISTIO_NAMESPACE},
-        "stringData": {"ca.crt": authority},
     })
 }
 

@@ -226,3 +226,19 @@ fn drift_is_reported_of_the_kinds_that_a_runtime_has() {
     let object = webhook(&Templates::embedded(), &reporting).unwrap();
     assert_eq!(object.value()["webhooks"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn what_a_daemons_options_decide_is_taken_from_what_stands() {
+    let drift = Drift::default();
+    let reporting = Reporting { drift: Some(&drift), timeout_seconds: 5, ..Reporting::of_watchers(&[], None) };
+    let mut live = webhook(&Templates::embedded(), &reporting).unwrap().value().clone();
+    let own = json!({"name": "kcp-system.watcher.operator.kyma-project.io", "timeoutSeconds": 5});
+    live["webhooks"].as_array_mut().unwrap().insert(0, own.clone());
+    live["webhooks"].as_array_mut().unwrap().push(json!({"name": "somebody.example.org"}));
+    let mut desired = webhook(&Templates::embedded(), &Reporting::of_watchers(&[], None)).unwrap();
+    desired.map_mut().insert("webhooks".to_owned(), json!([{"name": own["name"], "timeoutSeconds": 15}]));
+    as_installed(&mut desired, &live);
+    let names: Vec<&Value> = desired.value()["webhooks"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, [&own["name"], &json!("drift.tidegate.dev")]);
+    assert_eq!(desired.value()["webhooks"][0], own);
+}

@@ -1,5 +1,7 @@
 //! The steps, one function each: do it, then look.
 
+use std::time::Instant;
+
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -12,7 +14,7 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    api::names,
+    api::{Kyma, names},
     cli::demo::{
         landscape::{
             CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE,
@@ -20,6 +22,7 @@ use crate::{
         },
         report,
     },
+    conditions,
 };
 
 use super::{QUIET, Tour};
@@ -49,22 +52,51 @@ impl Tour<'_> {
 
     /// The audit logs of all API servers are the witness.
     pub(super) async fn idle(&self) -> anyhow::Result<String> {
-        // What the last step led to may still be on its way.
-        self.until("the last events have settled", async || {
+        // What the last step led to may still be on its way, and an agent that has just started has its runtime looked at.
+        self.until("nothing is done while nothing changes", async || {
             let mark = self.mark();
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(QUIET).await;
             let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
-            if kcp.requests() + skrs.requests() == 0 { Ok(()) } else { Err(format!("requests:\n{kcp}{skrs}")) }
+            let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
+            if kcp.writes() + skrs.requests() == 0 { Ok(()) } else { Err(requests) }
         })
         .await?;
-        let mark = self.mark();
-        tokio::time::sleep(QUIET).await;
-        let (kcp, skrs) = self.requests_since(&mark)?;
-        if kcp.writes() + skrs.requests() != 0 {
-            bail!("the daemon did something although nothing changed:\nKCP\n{kcp}runtimes\n{skrs}");
-        }
         let seen = format!("in {QUIET:?} no request to a runtime and no write to the KCP but the Lease");
         report::seen(&seen);
+        Ok(seen)
+    }
+
+    /// Somebody edits the Kyma in a runtime: its API server asks the agent, which tells the daemon.
+    pub(super) async fn heard(&self) -> anyhow::Result<String> {
+        let kymas: Api<Kyma> = Api::namespaced(self.runtime(DEV).clone(), names::SKR_NAMESPACE);
+        self.until("the agent is heard of", async || {
+            let live = self.kymas().get(DEV).await.map_err(|error| error.to_string())?;
+            let conditions = live.status.map(|status| status.conditions).unwrap_or_default();
+            let watch = conditions.into_iter().find(|condition| condition.type_ == conditions::WATCH);
+            match watch {
+                Some(watch) if watch.reason == conditions::watch::HEARD => Ok(()),
+                Some(watch) => Err(watch.message),
+                None => Err("no condition".to_owned()),
+            }
+        })
+        .await?;
+        let edit = json!({"spec": {"modules": [{"name": "cache"}]}});
+        let since = Instant::now();
+        kymas
+            .patch(names::SKR_KYMA, &PatchParams::default(), &Patch::Merge(&edit))
+            .await
+            .context("cannot edit a Kyma")?;
+        report::doing("in dev's runtime, all modules but cache are taken out of the Kyma");
+        self.until("the Kyma is as git has it", async || {
+            let live = kymas.get(names::SKR_KYMA).await.map_err(|error| error.to_string())?;
+            let modules = live.spec.modules.len();
+            if modules == DEV_MODULES.len() { Ok(()) } else { Err(format!("{modules} modules")) }
+        })
+        .await?;
+        let took = since.elapsed();
+        let seen = format!("an edit in a runtime was told by its agent and undone after {:.1} s", took.as_secs_f64());
+        report::seen(&seen);
+        self.until("dev is Ready", async || self.is_ready(DEV, &DEV_MODULES).await).await?;
         Ok(seen)
     }
 
@@ -97,10 +129,7 @@ impl Tour<'_> {
             .await
             .context("cannot scale a Deployment")?;
         report::doing("in dev, ConfigMap cache-config is deleted and tracing-agent-manager scaled to 0");
-        self.request_reconcile(DEV).await?;
-        report::doing(
-            "Kyma dev is annotated with tidegate.dev/reconcile-requested-at, as `tidegate reconcile dev` does",
-        );
+        report::doing("nobody asks for anything: dev's agent tells");
         self.until("the ConfigMap is back", async || self.configured(DEV, "cache", "max-memory").await).await?;
         self.until("the Deployment is as it was", async || {
             let live = deployments.get("tracing-agent-manager").await.map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     api::{GitSource, Kyma, names, shared::State},
@@ -139,16 +139,6 @@ impl Tour<'_> {
         let sources: Api<GitSource> = Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE);
         let patched = sources.patch(SOURCE, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.map(|_| ()).context("cannot change the GitSource")
-    }
-
-    /// Asks the daemon to look at a Kyma now.
-    pub(super) async fn request_reconcile(&self, kyma: &str) -> anyhow::Result<()> {
-        // Any new value will do; the commit's id and the clock of nobody are involved.
-        let kymas = self.kymas();
-        let version = kymas.get(kyma).await.context("cannot read a Kyma")?.metadata.resource_version;
-        let patch = json!({"metadata": {"annotations": {names::annotation::RECONCILE_REQUESTED_AT: version}}});
-        let patched = kymas.patch(kyma, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        patched.map(|_| ()).context("cannot annotate a Kyma")
     }
 
     /// Where the audit logs of all clusters stand.

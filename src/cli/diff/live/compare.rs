@@ -29,6 +29,8 @@ use crate::{
     },
     name::Key,
     object::{Digest, Gvk, Object},
+    render,
+    template::Template,
 };
 
 /// What is desired of one object.
@@ -130,6 +132,11 @@ impl<'a> Comparer<'a> {
         if is_secret(&wish.gvk) {
             return Ok(self.secret(wish, live).map(Arc::new));
         }
+        let mut wish = wish.clone();
+        if &*wish.gvk.kind == "ValidatingWebhookConfiguration" && wish.maker == Some(Template::Webhook.name()) {
+            render::as_installed(&mut wish.object, live.value());
+        }
+        let wish = &wish;
         let desired = wish.object.value();
         if covers(desired, live.value()) && !drops(desired, live.value(), FIELD_MANAGER) {
             return Ok(None);

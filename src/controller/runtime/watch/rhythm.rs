@@ -49,7 +49,8 @@ impl Rhythm {
     /// process looks once, since it does not know what was not reported while there was none.
     pub(super) fn is_due(&self, context: &Context, kyma: &Key, now: Instant) -> bool {
         let recently = self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK);
-        !(recently && self.ready.is_some() && context.contacts.is_alive(kyma, now))
+        // Who went silent since the last resync is found out by this one: the next would be one too late.
+        !(recently && self.ready.is_some() && context.contacts.is_alive(kyma, now, context.resync / 2))
     }
 
     /// Takes note of a look at everything.
@@ -92,7 +93,7 @@ impl Rhythm {
             let message = "the agent runs; it is of a kind that is heard only when something changes";
             return fact(Status::True, reason::INSTALLED, message);
         }
-        if context.contacts.is_alive(kyma, now) {
+        if context.contacts.is_alive(kyma, now, SILENT_AFTER) {
             return fact(Status::True, reason::HEARD, "the agent runs, and what changes in the runtime is heard of");
         }
         let former = conditions::find(said, conditions::WATCH);
@@ -101,7 +102,7 @@ impl Rhythm {
             _ if silent => fact(
                 Status::False,
                 reason::SILENT,
-                "the agent runs, and nothing was heard of it for a quarter of an hour: see to its way to the control plane \
+                "the agent runs, and nothing was heard of it for ten minutes: see to its way to the control plane \
                  (address, certificates, network policies); until then the runtime is looked at on every resync",
             ),
             // A process that has only just begun has not heard of anybody.
