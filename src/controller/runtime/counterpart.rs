@@ -126,7 +126,8 @@ pub(super) async fn show(
 fn copy(status: &KymaStatus) -> KymaStatus {
     let mut shown = status.clone();
     shown.conditions.retain(|condition| {
-        ![conditions::APPLIED, conditions::RECONCILE_REQUESTED].contains(&condition.type_.as_str())
+        ![conditions::APPLIED, conditions::WATCH_APPLIED, conditions::RECONCILE_REQUESTED]
+            .contains(&condition.type_.as_str())
     });
     for module in &mut shown.modules {
         module.manifest = None;
