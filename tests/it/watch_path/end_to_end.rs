@@ -105,7 +105,7 @@ async fn back(stage: &Stage, since: Instant, object: &Value, what: &str, holds: 
     let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
     stage.until(what, &stage.skrs[0], &kind, &namespace, &name, holds).await;
     let took = since.elapsed();
-    println!("{what} after {took:.2?}");
+    eprintln!("{what} after {took:.2?}");
     took
 }
 
