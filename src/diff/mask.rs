@@ -4,8 +4,8 @@
 //! objects finds what a comparison of clear ones would; and a digest tells nothing of its value, not even its length,
 //! to whoever lacks the key. A key is made anew for each run unless runs shall compare.
 //!
-//! Secrets are found wherever they are, see [`find`]. A [`Masker`] remembers the clear values that it has met, to scrub
-//! them from everything else, see [`scrub`]: an annotation or an argument that repeats one, messages of API servers and
+//! Secrets are found wherever they are, see `find`. A [`Masker`] remembers the clear values that it has met, to scrub
+//! them from everything else, see `scrub`: an annotation or an argument that repeats one, messages of API servers and
 //! of templates. It refuses to print them: nothing of it is shown by `Debug`.
 
 mod find;

@@ -25,7 +25,7 @@
 //! | a `Content-Length` beyond 16,384 | 413 |
 //! | another method than POST; whoever asks by GET learns that the way is open | 405 |
 //! | more requests under way than we take | 503 |
-//! | no certificate, or none that counts here (see [`identity`](super::identity)) | 401 |
+//! | no certificate, or none that counts here (see [`identity`]) | 401 |
 //! | a certificate without a common name | 400 |
 //! | a body beyond 16,384 bytes, also in chunks | 413 |
 //! | a body that is no event | 400 |
