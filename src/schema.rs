@@ -9,7 +9,7 @@
 mod check;
 pub(crate) mod expression;
 mod format;
-mod metadata;
+pub(crate) mod metadata;
 mod node;
 mod pattern;
 mod rule;

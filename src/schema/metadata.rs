@@ -122,7 +122,8 @@ fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Vec<Violat
     }
 }
 
-fn is_known(field: &str) -> bool {
+/// Whether ObjectMeta has a field of this name.
+pub(crate) fn is_known(field: &str) -> bool {
     FIELDS.contains(&field)
 }
 

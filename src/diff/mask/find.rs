@@ -6,7 +6,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
-use crate::yaml;
+use crate::{schema::metadata::is_known, yaml};
 
 /// Turns a clear value into what stands for it.
 pub(super) type Sink<'a> = dyn FnMut(&[u8], Met) -> String + 'a;
@@ -22,23 +22,6 @@ pub(super) enum Met {
 
 /// The fields of a Secret that hold its values.
 const VALUES: [&str; 2] = ["data", "stringData"];
-/// What `metadata` of a Secret may show, beside labels: names, and what is only for the API server and its controllers.
-const SHOWN: [&str; 14] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generateName",
-    "generation",
-    "labels",
-    "managedFields",
-    "name",
-    "namespace",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 /// Annotations that only we write.
 const OURS: [&str; 2] = ["operator.kyma-project.io/", "tidegate.dev/"];
 /// Holds an object, of which all but values is shown.
@@ -129,7 +112,8 @@ fn metadata(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
     let mut any = false;
     for (field, value) in map {
         any |= match (field.as_str(), value) {
-            (field, _) if SHOWN.contains(&field) => false,
+            // Names, labels, and what is only for the API server and its controllers.
+            (field, _) if field != "annotations" && is_known(field) => false,
             ("annotations", Value::Object(annotations)) => annotations.iter_mut().fold(false, |any, (key, value)| {
                 let within = value_at(value, depth, sink);
                 let is_shown = OURS.iter().any(|ours| key.starts_with(ours)) || (within && key == LAST_APPLIED);
