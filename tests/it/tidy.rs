@@ -95,10 +95,33 @@ const MODULES: &[(&str, u8, &[&str])] = &[
         ],
     ),
     // a Kubernetes API in memory: between the adapters, which know nothing of it, and what starts it
-    // `jiff`: times in managed fields are values.
-    // `base64`: texts of Secrets become their data.
-    // `axum`, `futures`, `http_body_util`, `tokio`, `tower`: faults are a layer around a service, and take time.
-    ("sim", 4, &["axum", "base64", "futures", "http_body_util", "jiff", "serde_json", "tokio", "tower"]),
+    // `jiff`: times are values. `axum`: bodies alone. `hyper_util`, `rustls`, `tokio_rustls`, `x509_parser`: it serves
+    // TLS, knows users by certificate, and calls webhooks over TLS with `hyper_rustls`. `regex`: patterns of definitions.
+    // `base64`: texts of Secrets become their data. `tower`: faults are a layer around a service, and take time.
+    (
+        "sim",
+        4,
+        &[
+            "axum",
+            "base64",
+            "bytes",
+            "futures",
+            "http",
+            "http_body_util",
+            "hyper_rustls",
+            "hyper_util",
+            "jiff",
+            "k8s_openapi",
+            "kube",
+            "regex",
+            "rustls",
+            "serde_json",
+            "tokio",
+            "tokio_rustls",
+            "tower",
+            "x509_parser",
+        ],
+    ),
     // `base64`: PEM. `rustls`: its types of certificates and keys, which rcgen takes.
     ("pki", 3, &["base64", "k8s_openapi", "rcgen", "rustls", "serde_json", "x509_parser"]),
     // real servers for the demo, the benchmark and the tests

@@ -1,0 +1,515 @@
+//! What a server keeps: objects as the bytes that are sent, one version counter, and a bounded history for watches.
+//!
+//! An object is serialised once, when it is written. Reads, lists, watches and answers with metadata only are copies of
+//! those bytes. What is neither metadata nor status is shared by all objects of the process that have it alike: a fleet
+//! has the same definitions and workloads a thousand times, and so has the history of an object whose status changes.
+//!
+//! The lock is held for a lookup or a swap of pointers, never for parsing or computing: a writer reads, computes, and
+//! commits on condition that nobody was faster.
+
+mod shared;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    ops::Bound,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+/// A stored object. It never changes; a write puts another one in its place.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// Its JSON but for what is shared: `kind`, `apiVersion`, `metadata` with `resourceVersion` first, and `status`.
+    own: Bytes,
+    /// The rest, which stands between metadata and status, each field with a comma before it.
+    shared: Arc<[u8]>,
+    /// Where `"metadata":` begins.
+    head: u32,
+    /// Where the value of `metadata` begins and ends.
+    metadata: (u32, u32),
+    pub(super) version: u64,
+    pub(super) uid: Box<str>,
+    labels: Labels,
+    /// UIDs of its owners.
+    pub(super) owners: Box<[Box<str>]>,
+    /// Whether it has a `deletionTimestamp`.
+    pub(super) deleting: bool,
+}
+
+/// Labels, in the order of the object.
+type Labels = Box<[(Box<str>, Box<str>)]>;
+
+/// An object that has no version yet.
+pub(super) struct Draft {
+    before_version: Vec<u8>,
+    after_version: Vec<u8>,
+    shared: Vec<u8>,
+    head: usize,
+    /// Where `metadata` ends, counted from the beginning of `after_version`.
+    metadata_end: usize,
+    uid: Box<str>,
+    labels: Labels,
+    owners: Box<[Box<str>]>,
+    deleting: bool,
+}
+
+/// Where an object lies: its collection and its key.
+pub(super) type Spot = (Arc<str>, Arc<str>);
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Happening {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One entry of the history.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) happening: Happening,
+    pub(super) key: Arc<str>,
+    /// What the object is now; what it was last, at the version of its deletion.
+    pub(super) object: Arc<Object>,
+    pub(super) before: Option<Arc<Object>>,
+}
+
+/// Objects of one resource, whatever their version.
+struct Collection {
+    objects: BTreeMap<Arc<str>, Arc<Object>>,
+    history: VecDeque<Event>,
+    /// The version of the newest event that is no longer kept.
+    compacted: u64,
+    changed: watch::Sender<u64>,
+}
+
+/// All objects of a server.
+pub(super) struct Store {
+    state: Mutex<State>,
+    history_max: usize,
+}
+
+struct State {
+    version: u64,
+    collections: HashMap<Arc<str>, Collection>,
+    /// By the UID of an owner, whom it owns: collection and key.
+    owned: HashMap<Box<str>, BTreeSet<Spot>>,
+}
+
+/// A page of a list.
+pub(super) struct Page {
+    pub(super) items: Vec<(Arc<str>, Arc<Object>)>,
+    /// The version of the whole store when it was read.
+    pub(super) version: u64,
+    /// How many objects of the range follow.
+    pub(super) remaining: usize,
+}
+
+/// Events after a version.
+pub(super) struct News {
+    pub(super) events: Vec<Event>,
+    /// Up to which version nothing is missing.
+    pub(super) version: u64,
+}
+
+/// Somebody else wrote the object since it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Raced;
+
+/// The history goes further back than is asked for: the oldest version that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Compacted(pub(super) u64);
+
+const RESOURCE_VERSION: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
+
+/// The key of an object in its collection: what it is sorted by.
+pub(super) fn key(namespace: &str, name: &str) -> Arc<str> {
+    if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() }
+}
+
+/// Namespace and name of a key.
+pub(super) fn split_key(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+// === impl Draft ===
+
+impl Draft {
+    /// Of an object with `kind`, `apiVersion` and `metadata`. A `resourceVersion` in it is left out.
+    pub(super) fn of(object: &Value) -> Draft {
+        let empty = &Map::new();
+        let fields = object.as_object().unwrap_or(empty);
+        let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(empty);
+        let mut before = Vec::with_capacity(128);
+        before.push(b'{');
+        for name in ["kind", "apiVersion"] {
+            if let Some(value) = fields.get(name) {
+                write_field(&mut before, name, value);
+                before.push(b',');
+            }
+        }
+        let head = before.len();
+        before.extend_from_slice(RESOURCE_VERSION);
+        let mut after = Vec::with_capacity(1024);
+        after.push(b'"');
+        for (name, value) in metadata.iter().filter(|(name, _)| *name != "resourceVersion") {
+            after.push(b',');
+            write_field(&mut after, name, value);
+        }
+        after.push(b'}');
+        let metadata_end = after.len();
+        let mut shared = Vec::new();
+        for (name, value) in fields {
+            let out = match name.as_str() {
+                "kind" | "apiVersion" | "metadata" => continue,
+                "status" => &mut after,
+                _ => &mut shared,
+            };
+            out.push(b',');
+            write_field(out, name, value);
+        }
+        after.push(b'}');
+        let text = |value: &Value| Box::from(value.as_str().unwrap_or_default());
+        let labels = metadata.get("labels").and_then(Value::as_object).into_iter().flatten();
+        let owners = metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+        Draft {
+            before_version: before,
+            after_version: after,
+            shared,
+            head,
+            metadata_end,
+            uid: metadata.get("uid").map(text).unwrap_or_default(),
+            labels: labels.map(|(key, value)| (key.as_str().into(), text(value))).collect(),
+            owners: owners.map(|owner| text(&owner["uid"])).collect(),
+            deleting: metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null()),
+        }
+    }
+
+    /// The JSON without any version: of an object that is not stored, in answer to a dry run.
+    pub(super) fn without_version(&self) -> Bytes {
+        const EMPTY: &[u8] = b"\"resourceVersion\":\"";
+        let mut bytes = self.before_version[..self.before_version.len() - EMPTY.len()].to_vec();
+        // What follows begins with the end of the version's text and, if there is more metadata, a comma.
+        let metadata = &self.after_version[1..self.metadata_end];
+        bytes.extend_from_slice(metadata.strip_prefix(b",").unwrap_or(metadata));
+        bytes.extend_from_slice(&self.shared);
+        bytes.extend_from_slice(&self.after_version[self.metadata_end..]);
+        bytes.into()
+    }
+
+    /// The object at a version.
+    pub(super) fn at(self, version: u64) -> Object {
+        let number = version.to_string();
+        let start = self.before_version.len();
+        let mut bytes = BytesMut::with_capacity(start + number.len() + self.after_version.len());
+        bytes.put_slice(&self.before_version);
+        bytes.put_slice(number.as_bytes());
+        bytes.put_slice(&self.after_version);
+        let metadata_start = self.head + b"\"metadata\":".len();
+        Object {
+            own: bytes.freeze(),
+            shared: shared::share(self.shared),
+            head: position(self.head),
+            metadata: (position(metadata_start), position(start + number.len() + self.metadata_end)),
+            version,
+            uid: self.uid,
+            labels: self.labels,
+            owners: self.owners,
+            deleting: self.deleting,
+        }
+    }
+}
+
+fn write_field(out: &mut Vec<u8>, name: &str, value: &Value) {
+    serde_json::to_writer(&mut *out, name).expect("a text is written to memory");
+    out.push(b':');
+    serde_json::to_writer(&mut *out, value).expect("a value is written to memory");
+}
+
+fn position(position: usize) -> u32 {
+    u32::try_from(position).expect("bodies are far below 4 GiB")
+}
+
+// === impl Object ===
+
+impl Object {
+    /// Its JSON.
+    pub(super) fn bytes(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.push_from(0, &mut bytes);
+        bytes.into()
+    }
+
+    /// How long its JSON is.
+    pub(super) fn len(&self) -> usize {
+        self.own.len() + self.shared.len()
+    }
+
+    /// Appends its JSON without `kind` and `apiVersion`, and without the brace before them.
+    pub(super) fn push_tail(&self, bytes: &mut Vec<u8>) {
+        self.push_from(self.head as usize, bytes);
+    }
+
+    fn push_from(&self, start: usize, bytes: &mut Vec<u8>) {
+        let metadata_end = self.metadata.1 as usize;
+        bytes.extend_from_slice(&self.own[start..metadata_end]);
+        bytes.extend_from_slice(&self.shared);
+        bytes.extend_from_slice(&self.own[metadata_end..]);
+    }
+
+    /// The JSON of its metadata.
+    pub(super) fn metadata(&self) -> &[u8] {
+        &self.own[self.metadata.0 as usize..self.metadata.1 as usize]
+    }
+
+    /// As a value.
+    pub(super) fn value(&self) -> Value {
+        serde_json::from_slice(&self.bytes()).expect("what is stored is JSON")
+    }
+
+    /// Its metadata as a value.
+    pub(super) fn metadata_value(&self) -> Value {
+        serde_json::from_slice(self.metadata()).expect("what is stored is JSON")
+    }
+
+    /// The value of a label.
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
+    }
+
+    /// The same object at a later version, as it is sent when it was deleted.
+    pub(super) fn at_version(&self, version: u64) -> Object {
+        let start = self.head as usize + RESOURCE_VERSION.len();
+        let end = start + self.version.to_string().len();
+        let number = version.to_string();
+        let mut bytes = BytesMut::with_capacity(self.own.len() + number.len());
+        bytes.put_slice(&self.own[..start]);
+        bytes.put_slice(number.as_bytes());
+        bytes.put_slice(&self.own[end..]);
+        Object {
+            own: bytes.freeze(),
+            shared: Arc::clone(&self.shared),
+            metadata: (self.metadata.0, position(self.metadata.1 as usize + number.len() + start - end)),
+            version,
+            head: self.head,
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            owners: self.owners.clone(),
+            deleting: self.deleting,
+        }
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// An empty one. Each collection keeps `history_max` events.
+    pub(super) fn new(history_max: usize) -> Store {
+        // As a real server, which has written a while before anybody asks. Zero means "any version" to clients.
+        let state = State { version: 1, collections: HashMap::new(), owned: HashMap::new() };
+        Store { state: Mutex::new(state), history_max }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The version of the last write.
+    pub(super) fn version(&self) -> u64 {
+        self.lock().version
+    }
+
+    pub(super) fn get(&self, collection: &str, key: &str) -> Option<Arc<Object>> {
+        self.lock().collections.get(collection)?.objects.get(key).cloned()
+    }
+
+    /// Objects whose keys begin with `prefix` and come after `after`, at most `limit` of those that `wanted` wants.
+    pub(super) fn list(
+        &self,
+        collection: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        wanted: impl Fn(&str, &Object) -> bool,
+    ) -> Page {
+        let state = self.lock();
+        let mut page = Page { items: Vec::new(), version: state.version, remaining: 0 };
+        let Some(collection) = state.collections.get(collection) else { return page };
+        let from = after.map_or(Bound::Included(prefix), Bound::Excluded);
+        let range = collection.objects.range::<str, _>((from, Bound::Unbounded));
+        for (key, object) in range.take_while(|(key, _)| key.starts_with(prefix)) {
+            if !wanted(key, object) {
+                continue;
+            }
+            if page.items.len() < limit {
+                page.items.push((Arc::clone(key), Arc::clone(object)));
+            } else {
+                page.remaining += 1;
+            }
+        }
+        page
+    }
+
+    /// All objects of a collection.
+    pub(super) fn all(&self, collection: &str) -> Vec<(Arc<str>, Arc<Object>)> {
+        self.list(collection, "", None, usize::MAX, |_, _| true).items
+    }
+
+    /// Collections that have objects in a namespace, and their keys.
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Spot> {
+        let prefix = format!("{namespace}/");
+        let state = self.lock();
+        let mut found = Vec::new();
+        for (name, collection) in &state.collections {
+            let range = collection.objects.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
+            let keys = range.map(|(key, _)| key).take_while(|key| key.starts_with(&prefix));
+            found.extend(keys.map(|key| (Arc::clone(name), Arc::clone(key))));
+        }
+        // Maps have an order that changes from run to run; what follows must not.
+        found.sort_unstable();
+        found
+    }
+
+    /// Objects that name this UID as an owner: collection and key.
+    pub(super) fn owned_by(&self, uid: &str) -> Vec<Spot> {
+        self.lock().owned.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    /// Puts an object in place of the one that was read at `expected`, or creates it if none was.
+    pub(super) fn put(
+        &self,
+        collection: &Arc<str>,
+        key: &Arc<str>,
+        expected: Option<u64>,
+        draft: Draft,
+    ) -> Result<Arc<Object>, Raced> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let place = state.collection(collection);
+        let before = place.objects.get(key).cloned();
+        if before.as_ref().map(|object| object.version) != expected {
+            return Err(Raced);
+        }
+        let version = state.version + 1;
+        let object = Arc::new(draft.at(version));
+        state.version = version;
+        state.index(collection, key, before.as_deref(), Some(&object));
+        let happening = if before.is_some() { Happening::Modified } else { Happening::Added };
+        let place = state.collection(collection);
+        place.objects.insert(Arc::clone(key), Arc::clone(&object));
+        let event = Event { happening, key: Arc::clone(key), object: Arc::clone(&object), before };
+        place.note(event, version, self.history_max);
+        Ok(object)
+    }
+
+    /// Removes the object that was read at `expected`.
+    pub(super) fn remove(&self, collection: &Arc<str>, key: &Arc<str>, expected: u64) -> Result<(), Raced> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let place = state.collection(collection);
+        match place.objects.get(key) {
+            Some(object) if object.version == expected => {}
+            _ => return Err(Raced),
+        }
+        let Some(before) = place.objects.remove(key) else { return Err(Raced) };
+        let version = state.version + 1;
+        state.version = version;
+        state.index(collection, key, Some(&before), None);
+        let object = Arc::new(before.at_version(version));
+        let event = Event { happening: Happening::Deleted, key: Arc::clone(key), object, before: Some(before) };
+        state.collection(collection).note(event, version, self.history_max);
+        Ok(())
+    }
+
+    /// Says when a collection changes: the version of its last write.
+    pub(super) fn follow(&self, collection: &Arc<str>) -> watch::Receiver<u64> {
+        self.lock().collection(collection).changed.subscribe()
+    }
+
+    /// What happened in a collection after `version`.
+    pub(super) fn news(&self, collection: &str, version: u64) -> Result<News, Compacted> {
+        let state = self.lock();
+        let Some(place) = state.collections.get(collection) else {
+            return Ok(News { events: Vec::new(), version: state.version });
+        };
+        if version < place.compacted {
+            return Err(Compacted(place.compacted));
+        }
+        let first = place.history.partition_point(|event| event.object.version <= version);
+        Ok(News { events: place.history.range(first..).cloned().collect(), version: state.version })
+    }
+
+    /// Forgets the history of all collections: watches and lists that go on from an older version are told so.
+    pub(super) fn compact(&self) {
+        let mut state = self.lock();
+        let version = state.version;
+        for place in state.collections.values_mut() {
+            place.history.clear();
+            place.compacted = version;
+        }
+    }
+
+    /// Forgets a collection, whose kind is no longer served. Whoever watches it is told at once.
+    pub(super) fn forget(&self, collection: &str) {
+        self.lock().collections.remove(collection);
+    }
+
+    /// How many objects there are.
+    pub(super) fn len(&self) -> usize {
+        self.lock().collections.values().map(|place| place.objects.len()).sum()
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn collection(&mut self, name: &Arc<str>) -> &mut Collection {
+        let version = self.version;
+        self.collections.entry(Arc::clone(name)).or_insert_with(|| Collection {
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            compacted: 0,
+            changed: watch::Sender::new(version),
+        })
+    }
+
+    fn index(&mut self, collection: &Arc<str>, key: &Arc<str>, before: Option<&Object>, after: Option<&Object>) {
+        let owners = |object: Option<&Object>| object.map(|object| object.owners.to_vec()).unwrap_or_default();
+        let (before, after) = (owners(before), owners(after));
+        if before == after {
+            return;
+        }
+        let place = (Arc::clone(collection), Arc::clone(key));
+        for uid in before {
+            if let Some(owned) = self.owned.get_mut(&uid) {
+                owned.remove(&place);
+                if owned.is_empty() {
+                    self.owned.remove(&uid);
+                }
+            }
+        }
+        for uid in after {
+            self.owned.entry(uid).or_default().insert(place.clone());
+        }
+    }
+}
+
+// === impl Collection ===
+
+impl Collection {
+    fn note(&mut self, event: Event, version: u64, history_max: usize) {
+        self.history.push_back(event);
+        while self.history.len() > history_max {
+            if let Some(event) = self.history.pop_front() {
+                self.compacted = event.object.version;
+            }
+        }
+        self.changed.send_replace(version);
+    }
+}
+
+#[cfg(test)]
+mod tests;
