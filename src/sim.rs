@@ -7,8 +7,14 @@
 pub mod builtin;
 #[expect(dead_code, reason = "the server that uses it comes next")]
 mod clock;
+#[expect(dead_code, reason = "the server that uses it comes next")]
+mod crd;
 pub mod fault;
 pub mod patch;
+#[expect(dead_code, reason = "the server that uses it comes next")]
+mod refusal;
+#[expect(dead_code, reason = "the server that uses it comes next")]
+mod resource;
 #[expect(dead_code, reason = "the server that uses it comes next")]
 mod store;
 #[expect(dead_code, reason = "the server that uses it comes next")]

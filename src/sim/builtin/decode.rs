@@ -19,7 +19,7 @@ pub fn prune(kind: &Gvk, object: &mut Value) -> Result<Vec<String>, String> {
 /// The same of `metadata` alone, for kinds that are not built in.
 pub fn prune_metadata(kind: &Gvk, object: &mut Value) -> Result<Vec<String>, String> {
     match object.get_mut("metadata") {
-        Some(metadata) => decode(kind, OBJECT_META, metadata, "metadata", "metadata"),
+        Some(metadata) => decode(kind, OBJECT_META, metadata, "metadata", ""),
         None => Ok(Vec::new()),
     }
 }

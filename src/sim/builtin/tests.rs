@@ -54,7 +54,7 @@ fn metadata_of_any_kind_is_decoded() {
     assert_eq!(
         prune_metadata(&kind, &mut object),
         Err("C in version \"v1\" cannot be handled as a C: json: cannot unmarshal array into Go struct field \
-             ObjectMeta.metadata.labels of type map[string]string"
+             ObjectMeta.labels of type map[string]string"
             .to_owned())
     );
 }

@@ -1,0 +1,357 @@
+//! What the server answers when it refuses: a `Status` with the code, reason, message and details of kube-apiserver.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::resource::Resource;
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Refusal {
+    pub(super) code: StatusCode,
+    /// Empty where the server gives none.
+    reason: &'static str,
+    message: String,
+    details: Option<Value>,
+}
+
+/// One thing that is wrong with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cause {
+    /// A path such as `spec.size`.
+    pub(super) field: String,
+    pub(super) reason: &'static str,
+    /// Without the path.
+    pub(super) message: String,
+}
+
+/// What an object is called in messages: its group, its resource or kind, and its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named<'a> {
+    pub(super) group: &'a str,
+    /// The plural in most messages, the kind in some.
+    pub(super) kind: &'a str,
+    pub(super) name: &'a str,
+}
+
+/// Bodies are read up to this many bytes.
+pub(super) const BODY_BYTES_MAX: usize = 3 << 20;
+
+// === impl Cause ===
+
+impl Cause {
+    pub(super) fn invalid(field: &str, value: impl std::fmt::Display, detail: &str) -> Cause {
+        Cause {
+            field: field.to_owned(),
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: {value}: {detail}"),
+        }
+    }
+
+    /// A text that is wrong, quoted as Go quotes.
+    pub(super) fn invalid_text(field: &str, value: &str, detail: &str) -> Cause {
+        Cause::invalid(field, Value::from(value), detail)
+    }
+
+    pub(super) fn required(field: &str, detail: &str) -> Cause {
+        let message = if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
+        Cause { field: field.to_owned(), reason: "FieldValueRequired", message }
+    }
+
+    pub(super) fn forbidden(field: &str, detail: &str) -> Cause {
+        Cause { field: field.to_owned(), reason: "FieldValueForbidden", message: format!("Forbidden: {detail}") }
+    }
+
+    pub(super) fn too_long(field: &str, bytes: u64) -> Cause {
+        let message = format!("Too long: may not be more than {bytes} bytes");
+        Cause { field: field.to_owned(), reason: "FieldValueTooLong", message }
+    }
+
+    pub(super) fn unsupported(field: &str, value: impl std::fmt::Display, supported: &[&str]) -> Cause {
+        let supported: Vec<String> = supported.iter().map(|text| Value::from(*text).to_string()).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
+        Cause { field: field.to_owned(), reason: "FieldValueNotSupported", message }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+// === impl Named ===
+
+impl<'a> Named<'a> {
+    /// By the plural.
+    pub(super) fn of(resource: &'a Resource, name: &'a str) -> Named<'a> {
+        Named { group: &resource.kind.group, kind: &resource.plural, name }
+    }
+
+    /// By the kind.
+    pub(super) fn of_kind(resource: &'a Resource, name: &'a str) -> Named<'a> {
+        Named { group: &resource.kind.group, kind: &resource.kind.kind, name }
+    }
+
+    fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        for (key, value) in [("name", self.name), ("group", self.group), ("kind", self.kind)] {
+            if !value.is_empty() {
+                details.insert(key.to_owned(), value.into());
+            }
+        }
+        details
+    }
+}
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        write!(f, "{}{dot}{} {}", self.kind, self.group, Value::from(self.name))
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { code, reason, message: message.into(), details: None }
+    }
+
+    fn with(self, details: impl Into<Value>) -> Refusal {
+        Refusal { details: Some(details.into()), ..self }
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// 500 without a reason, as the server has it where an error of its own shows.
+    pub(super) fn internal(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    /// 500 with the reason `InternalError`.
+    pub(super) fn internal_error(message: &str) -> Refusal {
+        let details = json!({"causes": [{"message": message}]});
+        let text = format!("Internal error occurred: {message}");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", text).with(details)
+    }
+
+    pub(super) fn not_found(named: &Named<'_>) -> Refusal {
+        Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("{named} not found")).with(named.details())
+    }
+
+    /// There is no such resource or subresource.
+    pub(super) fn not_served() -> Refusal {
+        let message = "the server could not find the requested resource";
+        Refusal::new(StatusCode::NOT_FOUND, "NotFound", message).with(Map::new())
+    }
+
+    pub(super) fn exists(named: &Named<'_>) -> Refusal {
+        Refusal::new(StatusCode::CONFLICT, "AlreadyExists", format!("{named} already exists")).with(named.details())
+    }
+
+    pub(super) fn conflict(named: &Named<'_>, why: &str) -> Refusal {
+        let message = format!("Operation cannot be fulfilled on {named}: {why}");
+        Refusal::new(StatusCode::CONFLICT, "Conflict", message).with(named.details())
+    }
+
+    /// The object is not in the state that the writer read.
+    pub(super) fn modified(named: &Named<'_>) -> Refusal {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Refusal::conflict(named, why)
+    }
+
+    pub(super) fn method_not_allowed() -> Refusal {
+        let message = "the server does not allow this method on the requested resource";
+        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(Map::new())
+    }
+
+    /// What the real server does and this one does not.
+    pub(super) fn not_implemented(what: &str) -> Refusal {
+        let message = format!("{what} is not simulated");
+        Refusal::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message).with(Map::new())
+    }
+
+    pub(super) fn unsupported_media(accepted: &str) -> Refusal {
+        let message =
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// A patch of a type that the server does not even route.
+    pub(super) fn unsupported_patch() -> Refusal {
+        let message = "415: Unsupported Media Type";
+        Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with(Map::new())
+    }
+
+    pub(super) fn not_acceptable(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    /// None of the representations that the request would take. Where it may watch, there are more.
+    pub(super) fn no_representation(many: bool) -> Refusal {
+        let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        let message = format!(
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+             application/vnd.kubernetes.protobuf{}",
+            if many { streams } else { "" }
+        );
+        Refusal::not_acceptable(message).with(Map::new())
+    }
+
+    pub(super) fn too_large() -> Refusal {
+        let message = format!("Request entity too large: limit is {BODY_BYTES_MAX}");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    pub(super) fn unauthorized() -> Refusal {
+        Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(super) fn forbidden(named: &Named<'_>, why: &str) -> Refusal {
+        let message = format!("{named} is forbidden: {why}");
+        Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message).with(named.details())
+    }
+
+    /// As [`Refusal::forbidden`], of all objects of a resource.
+    pub(super) fn forbidden_all(named: &Named<'_>, why: &str) -> Refusal {
+        let dot = if named.group.is_empty() { "" } else { "." };
+        let message = format!("{}{dot}{} is forbidden: {why}", named.kind, named.group);
+        Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message).with(named.details())
+    }
+
+    /// A path that is no resource's is forbidden.
+    pub(super) fn forbidden_path(user: &str, verb: &str, path: &str) -> Refusal {
+        let message = format!("forbidden: User {} cannot {verb} path {}", Value::from(user), Value::from(path));
+        Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message).with(Map::new())
+    }
+
+    /// Something was to be created in a namespace that is being deleted.
+    pub(super) fn namespace_terminating(named: &Named<'_>, namespace: &str) -> Refusal {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut refusal = Refusal::forbidden(named, &why);
+        if let Some(details) = refusal.details.as_mut() {
+            details["causes"] = json!([{
+                "reason": "NamespaceTerminating",
+                "message": format!("namespace {namespace} is being terminated"),
+                "field": "metadata.namespace",
+            }]);
+        }
+        refusal
+    }
+
+    /// Something is wrong with an object. `named` says its kind.
+    pub(super) fn invalid(named: &Named<'_>, causes: &[Cause]) -> Refusal {
+        let texts: Vec<String> = causes.iter().map(ToString::to_string).collect();
+        let list = match texts.as_slice() {
+            [only] => only.clone(),
+            // The same sentence twice is said once, but stays in the details.
+            texts => {
+                let mut said: Vec<&String> = Vec::new();
+                texts.iter().for_each(|text| {
+                    if !said.contains(&text) {
+                        said.push(text);
+                    }
+                });
+                let said: Vec<&str> = said.into_iter().map(String::as_str).collect();
+                if said.len() == 1 { said[0].to_owned() } else { format!("[{}]", said.join(", ")) }
+            }
+        };
+        let mut details = named.details();
+        let cause = |cause: &Cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field});
+        details.insert("causes".to_owned(), causes.iter().map(cause).collect());
+        let message = format!("{named} is invalid: {list}");
+        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
+    }
+
+    /// Parameters of a request are wrong: `kind` is `CreateOptions` or the like.
+    pub(super) fn invalid_options(kind: &str, causes: &[Cause]) -> Refusal {
+        Refusal::invalid(&Named { group: "meta.k8s.io", kind, name: "" }, causes)
+    }
+
+    /// A patch that is well-formed and does not fit.
+    pub(super) fn unfitting_patch() -> Refusal {
+        let message = "the server rejected our request due to an error in our request";
+        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(Map::new())
+    }
+
+    /// The version that a list or watch begins with is no longer kept.
+    pub(super) fn expired(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// The version that is asked for is in the future.
+    pub(super) fn too_large_version(asked: u64, current: u64) -> Refusal {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        Refusal::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with(json!({
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        }))
+    }
+
+    /// What an admission webhook answered: its code, reason and message.
+    pub(super) fn denied(code: StatusCode, reason: &str, message: String) -> Refusal {
+        const REASONS: [&str; 8] = [
+            "Forbidden",
+            "Invalid",
+            "BadRequest",
+            "Conflict",
+            "NotFound",
+            "InternalError",
+            "TooManyRequests",
+            "Unauthorized",
+        ];
+        let reason = REASONS.into_iter().find(|known| *known == reason).unwrap_or_default();
+        Refusal::new(code, reason, message)
+    }
+
+    /// A `Status` that was made elsewhere.
+    pub(super) fn of_status(status: &Value) -> Refusal {
+        let code = status["code"].as_u64().and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
+        let reason = match status["reason"].as_str().unwrap_or_default() {
+            "Conflict" => "Conflict",
+            "BadRequest" => "BadRequest",
+            "Invalid" => "Invalid",
+            "RequestEntityTooLarge" => "RequestEntityTooLarge",
+            _ => "",
+        };
+        Refusal {
+            code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            reason,
+            message: status["message"].as_str().unwrap_or_default().to_owned(),
+            details: status.get("details").cloned(),
+        }
+    }
+
+    /// One sentence.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The `Status`.
+    pub(super) fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.clone();
+        }
+        status["code"] = self.code.as_u16().into();
+        status
+    }
+
+    /// As it is sent.
+    pub(super) fn body(&self) -> Bytes {
+        self.status().to_string().into()
+    }
+}
