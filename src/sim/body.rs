@@ -1,0 +1,203 @@
+//! Bodies: JSON or YAML to values, with the server's words for what is not one, not of the kind, or not known.
+
+use http::{HeaderMap, header};
+use serde_json::Value;
+
+use super::{
+    builtin, crd,
+    metadata::go_type,
+    patch,
+    refusal::{Cause, Named, Refusal},
+    request::Unknown,
+    resource::{self, Resource},
+};
+use crate::yaml::{self, Limits};
+
+const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// Bytes of a body that a message shows.
+const EXCERPT_LEN_MAX: usize = 30;
+
+/// The object of a POST or PUT, of the resource's kind.
+pub(super) fn object(resource: &Resource, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = content_type.split(';').next().unwrap_or_default().trim();
+    let mut object = match media {
+        "" | "application/json" => json_object(resource, bytes)?,
+        "application/yaml" => yaml_value(bytes)
+            .map_err(|problem| Refusal::bad_request(format!("error converting YAML to JSON: yaml: {problem}")))?,
+        _ => return Err(Refusal::unsupported_media(ACCEPTED)),
+    };
+    check_kind(resource, &mut object)?;
+    Ok(object)
+}
+
+fn json_object(resource: &Resource, bytes: &[u8]) -> Result<Value, Refusal> {
+    let unrecognised = |problem: &str, shown: &str| {
+        let kind = &resource.kind.kind;
+        Refusal::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
+             {problem} ({shown})"
+        ))
+    };
+    if let Some(problem) = patch::syntax_error(bytes) {
+        return Err(unrecognised(&problem, &excerpt(bytes)));
+    }
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    if value.is_object() {
+        return Ok(value);
+    }
+    let problem = format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+         Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        go_type(&value)
+    );
+    Err(unrecognised(&problem, &excerpt(bytes)))
+}
+
+/// What a message shows of a body: its beginning as text where it looks like JSON, as hexadecimal digits otherwise.
+fn excerpt(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "<empty>".to_owned();
+    }
+    let looks_like_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+    let shown = &bytes[..bytes.len().min(EXCERPT_LEN_MAX)];
+    let dots = if bytes.len() > EXCERPT_LEN_MAX { " ..." } else { "" };
+    if looks_like_json {
+        return format!("{}{dots}", String::from_utf8_lossy(shown));
+    }
+    let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{digits}{dots}")
+}
+
+/// The apply patch of a body, which may be YAML.
+pub(super) fn yaml_mapping(bytes: &[u8]) -> Result<Value, Refusal> {
+    let value = match serde_json::from_slice::<Value>(bytes) {
+        Ok(value) => value,
+        Err(_) => yaml_value(bytes)
+            .map_err(|problem| Refusal::bad_request(format!("error decoding YAML: yaml: {problem}")))?,
+    };
+    match value {
+        Value::Object(_) => Ok(value),
+        Value::Null => Ok(Value::Object(serde_json::Map::new())),
+        other => Err(Refusal::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+             of type map[string]interface {{}}",
+            go_type(&other)
+        ))),
+    }
+}
+
+fn yaml_value(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "invalid leading UTF-8 octet".to_owned())?;
+    let limits = Limits::default();
+    let documents = yaml::parse(text, &limits).map_err(|error| error.to_string())?;
+    Ok(documents.first().map_or(Value::Null, yaml::Node::to_json))
+}
+
+/// The patch of a body, which must be JSON.
+pub(super) fn patch(bytes: &[u8]) -> Result<Value, Refusal> {
+    if let Some(problem) = patch::syntax_error(bytes) {
+        return Err(Refusal::bad_request(format!("error decoding patch: {problem}")));
+    }
+    serde_json::from_slice(bytes).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))
+}
+
+/// The object must be of the resource's kind; one without a type is taken to be.
+fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), Refusal> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    if !resource.is_built_in() {
+        if *api_version != *resource.api_version {
+            return Err(Refusal::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({})",
+                resource.api_version
+            )));
+        }
+        if *kind != *resource.kind.kind {
+            let name = text(&object["metadata"]["name"]);
+            let named = Named { group: &resource.kind.group, kind: &kind, name: &name };
+            let detail = format!("must be {}", resource.kind.kind);
+            return Err(Refusal::invalid(&named, &[Cause::invalid_text("kind", &kind, &detail)]));
+        }
+        return Ok(());
+    }
+    if api_version.is_empty() && kind.is_empty() {
+        object["apiVersion"] = (&*resource.api_version).into();
+        object["kind"] = (&*resource.kind.kind).into();
+        return Ok(());
+    }
+    if *api_version == *resource.api_version && *kind == *resource.kind.kind {
+        return Ok(());
+    }
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let wanted = &resource.kind.kind;
+    let is_known =
+        resource::built_in().values().any(|other| *other.api_version == *api_version && *other.kind.kind == *kind);
+    let problem = if is_known {
+        format!("converting ({version}.{kind}) to (core.{wanted}): unknown conversion")
+    } else {
+        let (kind, api_version) = (Value::from(kind.as_str()), Value::from(api_version.as_str()));
+        format!("no kind {kind} is registered for version {api_version} in scheme \"pkg/runtime/scheme.go:111\"")
+    };
+    Err(Refusal::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {problem}")))
+}
+
+/// Removes what the schema does not know, and warns or refuses, as the request asks.
+pub(super) fn check_unknown(
+    resource: &Resource,
+    object: &mut Value,
+    unknown: Unknown,
+    warnings: &mut Vec<String>,
+) -> Result<(), Refusal> {
+    let said = remove_unknown(resource, object)?;
+    match unknown {
+        Unknown::Refuse if !said.is_empty() => {
+            let (kind, version) = (&resource.kind.kind, &resource.kind.version);
+            Err(Refusal::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
+                said.join(", ")
+            )))
+        }
+        Unknown::Warn => {
+            warnings.extend(said);
+            Ok(())
+        }
+        Unknown::Refuse | Unknown::Ignore => Ok(()),
+    }
+}
+
+/// As [`check_unknown`], of what a patch has made.
+pub(super) fn check_patched(
+    resource: &Resource,
+    object: &mut Value,
+    unknown: Unknown,
+    warnings: &mut Vec<String>,
+) -> Result<(), Refusal> {
+    let said = remove_unknown(resource, object)?;
+    match unknown {
+        Unknown::Refuse if !said.is_empty() => {
+            let problem = format!("strict decoding error: {}", said.join(", "));
+            let named = Named { group: "", kind: "", name: "" };
+            Err(Refusal::invalid(&named, &[Cause::invalid_text("patch", &object.to_string(), &problem)]))
+        }
+        Unknown::Warn => {
+            warnings.extend(said);
+            Ok(())
+        }
+        Unknown::Refuse | Unknown::Ignore => Ok(()),
+    }
+}
+
+/// Removes what the schema does not know, and says what that was.
+fn remove_unknown(resource: &Resource, object: &mut Value) -> Result<Vec<String>, Refusal> {
+    let found = match &resource.custom {
+        None => builtin::prune(&resource.kind, object).map_err(Refusal::bad_request)?,
+        Some(custom) => {
+            let mut found = builtin::prune_metadata(&resource.kind, object).map_err(Refusal::bad_request)?;
+            found.extend(crd::prune(&custom.props, object));
+            found
+        }
+    };
+    patch::tidy_metadata(object);
+    Ok(found.into_iter().map(|path| format!("unknown field {}", Value::from(path))).collect())
+}

@@ -1,0 +1,325 @@
+//! Label and field selectors, as their query parameters spell them.
+//!
+//! What does not parse is refused in the words of the server, which come from its lexer: a position is never named.
+
+use super::{
+    refusal::{Cause, Refusal},
+    text,
+};
+
+/// Which objects are asked for, by their labels. Empty: all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Labels(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    demand: Demand,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Demand {
+    Exists,
+    Absent,
+    /// One of these values.
+    In(Vec<String>),
+    /// None of these values; or no such label.
+    NotIn(Vec<String>),
+    Greater(i64),
+    Less(i64),
+}
+
+/// Which objects are asked for, by their fields: path, value, and whether it must be that value. Empty: all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fields(pub(super) Vec<FieldTerm>);
+
+/// One condition on a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FieldTerm {
+    pub(super) path: String,
+    pub(super) value: String,
+    /// False: it must be any other value.
+    pub(super) equal: bool,
+}
+
+/// A piece of a label selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    End,
+    /// `!`, `(`, `)`, `,`, `=`, `==`, `!=`, `<`, `>`
+    Sign(&'static str),
+    /// A name, a value or one of the words `in` and `notin`.
+    Word(String),
+}
+
+struct Lexer<'a> {
+    rest: &'a str,
+    next: Option<Token>,
+}
+
+const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
+
+// === impl Labels ===
+
+impl Labels {
+    /// From the parameter `labelSelector`.
+    pub(super) fn parse(text: &str) -> Result<Labels, Refusal> {
+        parse_labels(text).map(Labels).map_err(Refusal::bad_request)
+    }
+
+    /// From a `LabelSelector` object, such as a webhook's `objectSelector`.
+    pub(super) fn of_object(selector: &serde_json::Value) -> Labels {
+        let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let mut requirements = Vec::new();
+        for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+            requirements.push(Requirement { key: key.clone(), demand: Demand::In(vec![word(value)]) });
+        }
+        for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+            let values = || expression["values"].as_array().into_iter().flatten().map(word).collect();
+            let demand = match expression["operator"].as_str().unwrap_or_default() {
+                "In" => Demand::In(values()),
+                "NotIn" => Demand::NotIn(values()),
+                "DoesNotExist" => Demand::Absent,
+                _ => Demand::Exists,
+            };
+            requirements.push(Requirement { key: word(&expression["key"]), demand });
+        }
+        Labels(requirements)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether labels are asked for. `of` gives the value of a label.
+    pub(super) fn matches<'a>(&self, of: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|requirement| {
+            let value = of(&requirement.key);
+            let number = || value.and_then(|value| value.parse::<i64>().ok());
+            match &requirement.demand {
+                Demand::Exists => value.is_some(),
+                Demand::Absent => value.is_none(),
+                Demand::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
+                Demand::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
+                Demand::Greater(than) => number().is_some_and(|number| number > *than),
+                Demand::Less(than) => number().is_some_and(|number| number < *than),
+            }
+        })
+    }
+}
+
+fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
+    let mut lexer = Lexer { rest: text, next: None };
+    let mut requirements = Vec::new();
+    loop {
+        match lexer.peek() {
+            Token::Word(_) | Token::Sign("!") => {
+                let requirement = parse_requirement(&mut lexer);
+                requirements.push(requirement.map_err(|problem| format!("unable to parse requirement: {problem}"))?);
+                match lexer.take() {
+                    Token::End => break,
+                    Token::Sign(",") => {
+                        let after = lexer.peek();
+                        if !matches!(after, Token::Word(_) | Token::Sign("!")) {
+                            return Err(format!("found '{}', expected: identifier after ','", after.text()));
+                        }
+                    }
+                    other => return Err(format!("found '{}', expected: ',' or 'end of string'", other.text())),
+                }
+            }
+            Token::End => break,
+            other @ Token::Sign(_) => {
+                return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text()));
+            }
+        }
+    }
+    Ok(requirements)
+}
+
+fn parse_requirement(lexer: &mut Lexer<'_>) -> Result<Requirement, String> {
+    let absent = lexer.peek() == Token::Sign("!");
+    if absent {
+        lexer.take();
+    }
+    let key = match lexer.take() {
+        Token::Word(word) => word,
+        other => return Err(format!("found '{}', expected: identifier", other.text())),
+    };
+    if let Some(problem) = text::qualified_name_problems(&key).into_iter().next() {
+        return Err(Cause::invalid_text("<nil>", &key, &problem).to_string());
+    }
+    if absent {
+        return Ok(Requirement { key, demand: Demand::Absent });
+    }
+    if matches!(lexer.peek(), Token::End | Token::Sign(",")) {
+        return Ok(Requirement { key, demand: Demand::Exists });
+    }
+    let operator = match lexer.take() {
+        Token::Sign(sign @ ("=" | "==" | "!=" | "<" | ">")) => sign.to_owned(),
+        Token::Word(word) if matches!(word.as_str(), "in" | "notin") => word,
+        other => return Err(format!("found '{}', expected: {OPERATORS}", other.text())),
+    };
+    let values = match operator.as_str() {
+        "in" | "notin" => parse_values(lexer)?,
+        _ => vec![parse_value(lexer)?],
+    };
+    for (index, value) in values.iter().enumerate() {
+        if let Some(problem) = text::label_value_problems(value).into_iter().next() {
+            return Err(Cause::invalid_text(&format!("values[{index}][{key}]"), value, &problem).to_string());
+        }
+    }
+    let number = || {
+        values[0].parse::<i64>().map_err(|_| {
+            let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+            Cause::invalid_text("values[0]", &values[0], detail).to_string()
+        })
+    };
+    let demand = match operator.as_str() {
+        ">" => Demand::Greater(number()?),
+        "<" => Demand::Less(number()?),
+        "!=" | "notin" => Demand::NotIn(values),
+        _ => Demand::In(values),
+    };
+    Ok(Requirement { key, demand })
+}
+
+fn parse_value(lexer: &mut Lexer<'_>) -> Result<String, String> {
+    match lexer.peek() {
+        Token::End | Token::Sign(",") => Ok(String::new()),
+        Token::Word(word) => {
+            lexer.take();
+            Ok(word)
+        }
+        other @ Token::Sign(_) => Err(format!("found '{}', expected: identifier", other.text())),
+    }
+}
+
+/// `(a, b)`: a comma may stand for an empty value.
+fn parse_values(lexer: &mut Lexer<'_>) -> Result<Vec<String>, String> {
+    match lexer.take() {
+        Token::Sign("(") => {}
+        other => return Err(format!("found '{}' expected: '('", other.text())),
+    }
+    let mut values = Vec::new();
+    loop {
+        match lexer.take() {
+            Token::Word(word) => {
+                values.push(word);
+                match lexer.take() {
+                    Token::Sign(",") => {}
+                    Token::Sign(")") => break,
+                    other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
+                }
+            }
+            Token::Sign(")") => {
+                values.push(String::new());
+                break;
+            }
+            Token::Sign(",") => values.push(String::new()),
+            other => return Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
+        }
+    }
+    values.sort_unstable();
+    values.dedup();
+    Ok(values)
+}
+
+// === impl Token ===
+
+impl Token {
+    fn text(&self) -> &str {
+        match self {
+            Token::End => "",
+            Token::Sign(sign) => sign,
+            Token::Word(word) => word,
+        }
+    }
+}
+
+// === impl Lexer ===
+
+impl Lexer<'_> {
+    fn peek(&mut self) -> Token {
+        let token = self.take();
+        self.next = Some(token.clone());
+        token
+    }
+
+    fn take(&mut self) -> Token {
+        if let Some(token) = self.next.take() {
+            return token;
+        }
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        for sign in ["==", "!=", "=", "!", "(", ")", ",", "<", ">"] {
+            if let Some(rest) = self.rest.strip_prefix(sign) {
+                self.rest = rest;
+                return Token::Sign(sign);
+            }
+        }
+        let ends = |c: char| " \t\r\n=!(),<>".contains(c);
+        let end = self.rest.find(ends).unwrap_or(self.rest.len());
+        if end == 0 {
+            return Token::End;
+        }
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Token::Word(word.to_owned())
+    }
+}
+
+// === impl Fields ===
+
+impl Fields {
+    /// From the parameter `fieldSelector`. Which fields may be asked for is the resource's business.
+    pub(super) fn parse(text: &str) -> Result<Fields, Refusal> {
+        let mut terms = Vec::new();
+        for term in split_unescaped(text).iter().filter(|term| !term.is_empty()) {
+            let parsed = ["!=", "==", "="]
+                .into_iter()
+                .find_map(|operator| term.split_once(operator).map(|(path, value)| (path, value, operator != "!=")));
+            let Some((path, value, equal)) = parsed else {
+                return Err(Refusal::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")));
+            };
+            terms.push(FieldTerm { path: path.to_owned(), value: unescape(value), equal });
+        }
+        Ok(Fields(terms))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Terms are split at commas that no backslash stands before.
+fn split_unescaped(text: &str) -> Vec<String> {
+    let mut terms = vec![String::new()];
+    let mut escaped = false;
+    for c in text.chars() {
+        if c == ',' && !escaped {
+            terms.push(String::new());
+            continue;
+        }
+        escaped = c == '\\' && !escaped;
+        if let Some(term) = terms.last_mut() {
+            term.push(c);
+        }
+    }
+    terms
+}
+
+fn unescape(value: &str) -> String {
+    let mut unescaped = String::with_capacity(value.len());
+    let mut escaped = false;
+    for c in value.chars() {
+        if c == '\\' && !escaped {
+            escaped = true;
+            continue;
+        }
+        escaped = false;
+        unescaped.push(c);
+    }
+    unescaped
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Tables, as `kubectl get` shows them: columns of CustomResourceDefinitions, and those of the built-in kinds that are
+//! looked at most. Other built-in kinds have their name and age.
+
+mod path;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::path::evaluate;
+use super::{resource::Resource, store::Object};
+
+/// A column of a built-in kind: name, type, format, priority, and how its cell comes from the object.
+type Column = (&'static str, &'static str, &'static str, u8, fn(&Value) -> Value);
+
+const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources \
+    may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for \
+    creation idempotence and configuration definition. Cannot be updated. More info: \
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
+/// A table of objects. `with_columns` says whether the columns are told; rows of a watch after the first do not.
+pub(super) fn of(
+    resource: &Resource,
+    metadata: &Value,
+    objects: &[Arc<Object>],
+    now: Timestamp,
+    with_columns: bool,
+) -> Bytes {
+    let definitions = if with_columns { Value::from(definitions(resource)) } else { Value::Null };
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            json!({
+                "cells": cells(resource, &object.value(), now),
+                "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.metadata_value(),
+                },
+            })
+        })
+        .collect();
+    let table = json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions,
+        "rows": rows,
+    });
+    table.to_string().into()
+}
+
+fn definitions(resource: &Resource) -> Vec<Value> {
+    let column = |name: &str, kind: &str, format: &str, description: &str, priority: u64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
+    let mut columns = vec![column("Name", "string", "name", NAME, 0)];
+    match &resource.custom {
+        Some(custom) if custom.columns.is_empty() => columns.push(column("Age", "date", "", "", 0)),
+        Some(custom) => columns.extend(custom.columns.iter().map(|of| {
+            let text = |field: &str| of[field].as_str().unwrap_or_default();
+            let described = text("description");
+            let path = format!("Custom resource definition column (in JSONPath format): {}", text("jsonPath"));
+            let description = if described.is_empty() { &path } else { described };
+            column(text("name"), text("type"), text("format"), description, of["priority"].as_u64().unwrap_or_default())
+        })),
+        None => {
+            let own = built_in(&resource.collection).iter();
+            columns.extend(
+                own.map(|(name, kind, format, priority, _)| column(name, kind, format, "", (*priority).into())),
+            );
+            columns.push(column("Age", "string", "", "", 0));
+        }
+    }
+    columns
+}
+
+fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+    let age = || age(&object["metadata"]["creationTimestamp"], now);
+    let mut cells = vec![object["metadata"]["name"].clone()];
+    match &resource.custom {
+        Some(custom) if custom.columns.is_empty() => cells.push(age()),
+        Some(custom) => cells.extend(custom.columns.iter().map(|column| {
+            let found = evaluate(column["jsonPath"].as_str().unwrap_or_default(), object);
+            match (column["type"].as_str(), found) {
+                (Some("date"), Some(value)) => self::age(&value, now),
+                (Some("integer"), Some(value)) if !value.is_number() => Value::Null,
+                (Some("string"), Some(value)) if !value.is_string() => Value::from(value.to_string()),
+                (_, found) => found.unwrap_or_default(),
+            }
+        })),
+        None => {
+            cells.extend(built_in(&resource.collection).iter().map(|(_, _, _, _, cell)| cell(object)));
+            cells.push(age());
+        }
+    }
+    cells
+}
+
+/// The columns of a built-in kind between its name and its age.
+fn built_in(collection: &str) -> &'static [Column] {
+    fn number(object: &Value, pointer: &str) -> i64 {
+        object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+    }
+    fn count(value: &Value) -> Value {
+        json!(value.as_object().map_or(0, serde_json::Map::len))
+    }
+    match collection {
+        "configmaps" => &[("Data", "string", "", 0, |object| {
+            json!(
+                object["data"].as_object().map_or(0, serde_json::Map::len)
+                    + object["binaryData"].as_object().map_or(0, serde_json::Map::len)
+            )
+        })],
+        "secrets" => &[
+            ("Type", "string", "", 0, |object| object["type"].clone()),
+            ("Data", "string", "", 0, |object| count(&object["data"])),
+        ],
+        "namespaces" => &[("Status", "string", "", 0, |object| object["status"]["phase"].clone())],
+        "deployments.apps" => &[
+            ("Ready", "string", "", 0, |object| {
+                let desired = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+                Value::from(format!("{}/{desired}", number(object, "/status/readyReplicas")))
+            }),
+            ("Up-to-date", "string", "", 0, |object| json!(number(object, "/status/updatedReplicas"))),
+            ("Available", "string", "", 0, |object| json!(number(object, "/status/availableReplicas"))),
+        ],
+        "services" => &[
+            ("Type", "string", "", 0, |object| object["spec"]["type"].clone()),
+            ("Cluster-IP", "string", "", 0, |object| object["spec"]["clusterIP"].clone()),
+        ],
+        "leases.coordination.k8s.io" => {
+            &[("Holder", "string", "", 0, |object| object["spec"]["holderIdentity"].clone())]
+        }
+        "customresourcedefinitions.apiextensions.k8s.io" => &[],
+        "events" | "events.events.k8s.io" => &[
+            ("Type", "string", "", 0, |object| object["type"].clone()),
+            ("Reason", "string", "", 0, |object| object["reason"].clone()),
+            ("Message", "string", "", 0, |object| object["message"].clone()),
+        ],
+        _ => &[],
+    }
+}
+
+/// How long ago a time was, as people are told: two units where that helps.
+fn age(time: &Value, now: Timestamp) -> Value {
+    let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return Value::from("<unknown>");
+    };
+    Value::from(duration(now.as_second().saturating_sub(then.as_second()).max(0)))
+}
+
+fn duration(seconds: i64) -> String {
+    let two = |large: i64, large_unit: &str, small: i64, small_unit: &str| {
+        if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+    };
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match () {
+        () if seconds < 120 => format!("{seconds}s"),
+        () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
+        () if minutes < 180 => format!("{minutes}m"),
+        () if hours < 8 => two(hours, "h", minutes % 60, "m"),
+        () if hours < 48 => format!("{hours}h"),
+        () if days < 8 => two(days, "d", hours % 24, "h"),
+        () if days < 730 => format!("{days}d"),
+        () if days < 8 * 365 => two(days / 365, "y", days % 365, "d"),
+        () => format!("{}y", days / 365),
+    }
+}
+
+#[cfg(test)]
+mod tests;
