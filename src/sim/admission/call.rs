@@ -1,0 +1,171 @@
+//! One call to a webhook.
+
+use std::{
+    collections::HashMap,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use futures::future::{Ready, ready};
+use http::{Method, Request, header::CONTENT_TYPE};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector, connect::dns::Name},
+    rt::TokioExecutor,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use serde_json::Value;
+
+use super::Webhook;
+
+/// Longest answer of a webhook that is read.
+const ANSWER_BYTES_MAX: usize = 3 << 20;
+
+/// Where calls to Services go: from `service.namespace` to a port on loopback.
+#[derive(Clone, Debug, Default)]
+pub(in crate::sim) struct Routes(Arc<Mutex<HashMap<String, u16>>>);
+
+/// Clients by what they trust. Connections are kept.
+pub(in crate::sim) struct Clients {
+    by_trust: Mutex<HashMap<String, Caller>>,
+    routes: Routes,
+}
+
+type Caller = Client<HttpsConnector<HttpConnector<Routes>>, Full<Bytes>>;
+
+// === impl Routes ===
+
+impl Routes {
+    pub(in crate::sim) fn lead(&self, service: &str, namespace: &str, port: Option<u16>) {
+        let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = format!("{service}.{namespace}.svc");
+        match port {
+            Some(port) => routes.insert(name, port),
+            None => routes.remove(&name),
+        };
+    }
+
+    fn of(&self, host: &str) -> Option<SocketAddr> {
+        let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match host {
+            "localhost" => Some((Ipv4Addr::LOCALHOST, 0).into()),
+            host => routes.get(host).map(|port| (Ipv4Addr::LOCALHOST, *port).into()),
+        }
+    }
+}
+
+impl tower::Service<Name> for Routes {
+    type Response = std::iter::Once<SocketAddr>;
+    type Error = std::io::Error;
+    type Future = Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let found = self.of(name.as_str()).map(std::iter::once);
+        ready(found.ok_or_else(|| std::io::Error::other(format!("no route leads to {}", name.as_str()))))
+    }
+}
+
+// === impl Clients ===
+
+impl Clients {
+    pub(in crate::sim) fn new(routes: Routes) -> Clients {
+        Clients { by_trust: Mutex::default(), routes }
+    }
+
+    /// Sends a review to a webhook, and returns its answer.
+    pub(super) async fn call(&self, webhook: &Webhook, timeout: Duration, review: &Value) -> Result<Value, String> {
+        let url = url(&webhook.client, timeout);
+        let client = self.client(webhook.client["caBundle"].as_str().unwrap_or_default())?;
+        let failed = |problem: String| format!("Post {}: {problem}", Value::from(url.as_str()));
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(&url)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(review.to_string())))
+            .map_err(|error| failed(error.to_string()))?;
+        let response = client.request(request).await.map_err(|error| failed(chain(&error)))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+        if !status.is_success() {
+            return Err("the server could not find the requested resource".to_owned())
+                .map_err(|missing| if status.as_u16() == 404 { missing } else { failed(status.to_string()) });
+        }
+        serde_json::from_slice(&body).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Ends what is kept: the next calls begin with a new connection.
+    pub(in crate::sim) fn forget(&self) {
+        self.by_trust.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn client(&self, trust: &str) -> Result<Caller, String> {
+        let mut clients = self.by_trust.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(trust) {
+            return Ok(client.clone());
+        }
+        let mut roots = RootCertStore::empty();
+        let pem = STANDARD.decode(trust).map_err(|_| "unable to load root certificates".to_owned())?;
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let certificate = certificate.map_err(|_| "unable to load root certificates".to_owned())?;
+            roots.add(certificate).map_err(|error| format!("unable to load root certificates: {error}"))?;
+        }
+        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let mut http = HttpConnector::new_with_resolver(self.routes.clone());
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        clients.insert(trust.to_owned(), client.clone());
+        Ok(client)
+    }
+}
+
+/// Where a webhook is called, with the time that is left, as the server says it.
+fn url(client: &Value, timeout: Duration) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let timeout = format!("timeout={}s", timeout.as_secs());
+    let url = match client["url"].as_str() {
+        Some(url) => url.to_owned(),
+        None => {
+            let service = &client["service"];
+            // Without the port: where the route leads counts.
+            format!(
+                "https://{}.{}.svc/{}",
+                text(&service["name"]),
+                text(&service["namespace"]),
+                text(&service["path"]).trim_start_matches('/')
+            )
+        }
+    };
+    let sign = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{sign}{timeout}")
+}
+
+/// The JSON patch of a response.
+pub(super) fn decode_patch(text: &str) -> Option<Value> {
+    serde_json::from_slice(&STANDARD.decode(text).ok()?).ok()
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,523 @@
+//! POST, PUT and PATCH: from a body to a stored object.
+//!
+//! A write reads, computes, asks admission webhooks, and commits on condition that nobody was faster; if somebody was,
+//! it begins again, as the real server does. The order of the steps is the server's: decode, default, patch, track
+//! ownership, admission, checks.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Server,
+    admission::{Asked, Operation},
+    body, builtin, convert, crd,
+    identity::User,
+    metadata,
+    patch::{self, Write, keep_times, track_update},
+    refusal::{Named, Refusal},
+    request::{Accept, Parameters, WriteOptions},
+    resource::{DEFINITIONS, Generation, NAMESPACES, Resource},
+    store::{Draft, Object, key},
+};
+
+/// A write under way.
+pub(super) struct Writing<'a> {
+    pub(super) server: &'a Server,
+    pub(super) resource: &'a Arc<Resource>,
+    /// Empty for what is cluster-scoped.
+    pub(super) namespace: &'a str,
+    pub(super) subresource: Option<&'a str>,
+    pub(super) options: WriteOptions,
+    pub(super) user: &'a User,
+    /// Sentences for the `Warning` header.
+    pub(super) warnings: Vec<String>,
+}
+
+/// What a write answers.
+pub(super) struct Written {
+    pub(super) status: StatusCode,
+    pub(super) object: Outcome,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The object of an answer.
+pub(super) enum Outcome {
+    Stored(Arc<Object>),
+    /// Of a dry run: it has the version of what is stored, if anything is.
+    Imagined(Box<Draft>, Option<u64>),
+}
+
+/// How a body changes an object.
+enum Change {
+    Replace(Value),
+    Merge(Value),
+    Json(Value),
+    Apply(Value),
+}
+
+/// How often a write begins again before it gives up; the server gives up after as many.
+const TRIES_MAX: usize = 5;
+
+const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+
+impl Server {
+    /// POST.
+    pub(super) async fn create(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        parameters: &Parameters,
+        user: &User,
+        headers: &HeaderMap,
+        bytes: &[u8],
+    ) -> Result<Written, Refusal> {
+        let options = parameters.write_options("CreateOptions", headers, false)?;
+        let mut writing = Writing::new(self, resource, namespace, None, options, user);
+        let object = writing.decode(headers, bytes)?;
+        metadata::check_namespace(namespace, &object)?;
+        self.check_namespace_is_open(resource, namespace, &object)?;
+        let object = writing.created(object, false).await?;
+        writing.commit_new(object).await
+    }
+
+    /// PUT.
+    pub(super) async fn replace(
+        &self,
+        resource: &Arc<Resource>,
+        place: (&str, &str, Option<&str>),
+        parameters: &Parameters,
+        user: &User,
+        headers: &HeaderMap,
+        bytes: &[u8],
+    ) -> Result<Written, Refusal> {
+        let options = parameters.write_options("UpdateOptions", headers, false)?;
+        let (namespace, name, subresource) = place;
+        let mut writing = Writing::new(self, resource, namespace, subresource, options, user);
+        let object = writing.decode(headers, bytes)?;
+        metadata::check_name_on_url(&object, name)?;
+        metadata::check_namespace(namespace, &object)?;
+        writing.change(name, Change::Replace(object)).await
+    }
+
+    /// PATCH.
+    pub(super) async fn patch(
+        &self,
+        resource: &Arc<Resource>,
+        place: (&str, &str, Option<&str>),
+        parameters: &Parameters,
+        user: &User,
+        headers: &HeaderMap,
+        bytes: &[u8],
+    ) -> Result<Written, Refusal> {
+        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = content_type.split(';').next().unwrap_or_default().trim();
+        let apply = content_type == "application/apply-patch+yaml";
+        match content_type {
+            "application/apply-patch+yaml" | "application/merge-patch+json" | "application/json-patch+json" => {}
+            // Refused for custom resources by the server, too; and for built-in ones by this one only.
+            "application/strategic-merge-patch+json" => return Err(Refusal::unsupported_media(PATCH_TYPES)),
+            _ => return Err(Refusal::unsupported_patch()),
+        }
+        let options = parameters.write_options("PatchOptions", headers, apply)?;
+        let change = match content_type {
+            "application/apply-patch+yaml" => Change::Apply(body::yaml_mapping(bytes)?),
+            "application/merge-patch+json" => Change::Merge(body::patch(bytes)?),
+            _ => Change::Json(body::patch(bytes)?),
+        };
+        let (namespace, name, subresource) = place;
+        let mut writing = Writing::new(self, resource, namespace, subresource, options, user);
+        writing.change(name, change).await
+    }
+
+    /// What is created must be in a namespace that is there and stays.
+    fn check_namespace_is_open(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Refusal> {
+        if !resource.namespaced {
+            return Ok(());
+        }
+        match self.0.store.get(NAMESPACES, namespace) {
+            None => {
+                let named = Named { group: "", kind: NAMESPACES, name: namespace };
+                Err(Refusal::not_found(&named))
+            }
+            Some(found) if found.deleting => {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                Err(Refusal::namespace_terminating(&Named::of(resource, name), namespace))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+// === impl Writing ===
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(
+        server: &'a Server,
+        resource: &'a Arc<Resource>,
+        namespace: &'a str,
+        subresource: Option<&'a str>,
+        options: WriteOptions,
+        user: &'a User,
+    ) -> Writing<'a> {
+        Writing { server, resource, namespace, subresource, options, user, warnings: Vec::new() }
+    }
+
+    /// The object of a body, without what its schema does not know.
+    fn decode(&mut self, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
+        let mut object = body::object(self.resource, headers, bytes)?;
+        body::check_unknown(self.resource, &mut object, self.options.unknown, &mut self.warnings)?;
+        self.fill_in(&mut object);
+        Ok(object)
+    }
+
+    /// The defaults of the kind.
+    fn fill_in(&self, object: &mut Value) {
+        match &self.resource.custom {
+            Some(custom) => custom.checks.default(object),
+            None => builtin::default(&self.resource.kind, object),
+        }
+    }
+
+    fn write(&self) -> Write<'_> {
+        Write {
+            manager: &self.options.manager,
+            subresource: self.subresource,
+            api_version: &self.resource.api_version,
+            now: self.server.0.clock.now(),
+            force: self.options.force,
+        }
+    }
+
+    fn named<'b>(&'b self, name: &'b str) -> Named<'b> {
+        Named::of(self.resource, name)
+    }
+
+    /// A new object as it would be stored. Of one that was applied, the managed fields are settled already.
+    async fn created(&mut self, mut object: Value, applied: bool) -> Result<Value, Refusal> {
+        let server = self.server;
+        metadata::begin(self.resource, self.namespace, &mut object, &server.0.clock)?;
+        if self.resource.habits.status && self.resource.custom.is_some() {
+            remove(&mut object, "status");
+        }
+        server.begin(self.resource, &mut object);
+        if !applied {
+            object = track_update(&self.resource.schema, None, object, &self.write());
+        }
+        let asked = Asked { operation: Operation::Create, before: None };
+        let object = self.admitted(object, asked).await?;
+        self.check(None, &object)?;
+        Ok(object)
+    }
+
+    /// What mutating webhooks make of an object.
+    async fn admitted(&mut self, object: Value, asked: Asked<'_>) -> Result<Value, Refusal> {
+        let Some(mut mutated) = self.server.mutate(self, &asked, &object).await? else { return Ok(object) };
+        if let Some(custom) = &self.resource.custom {
+            crd::prune(&custom.props, &mut mutated);
+        }
+        self.fill_in(&mut mutated);
+        // What a webhook adds belongs to nobody.
+        Ok(mutated)
+    }
+
+    /// Everything that may be wrong with an object that is otherwise ready to be stored.
+    fn check(&self, before: Option<&Value>, object: &Value) -> Result<(), Refusal> {
+        let mut causes = metadata::check(self.resource, before, object);
+        if let Some(custom) = &self.resource.custom {
+            causes.extend(crd::violations(custom, object));
+        } else if self.resource.is(DEFINITIONS) && self.subresource.is_none() {
+            causes.extend(crd::check(object));
+        }
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        Err(Refusal::invalid(&Named::of_kind(self.resource, name), &causes))
+    }
+
+    /// Stores a new object.
+    async fn commit_new(&mut self, object: Value) -> Result<Written, Refusal> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let place = key(self.namespace, &name);
+        self.server.validate(self, &Asked { operation: Operation::Create, before: None }, Some(&object)).await?;
+        if self.server.0.store.get(&self.resource.collection, &place).is_some() {
+            return Err(Refusal::exists(&self.named(&name)));
+        }
+        let draft = Draft::of(&convert_in(self.resource, object));
+        if self.options.dry_run {
+            return Ok(self.written(StatusCode::CREATED, Outcome::Imagined(Box::new(draft), None)));
+        }
+        let stored = self.server.0.store.put(&self.resource.collection, &place, None, draft);
+        let stored = stored.map_err(|_| Refusal::exists(&self.named(&name)))?;
+        self.server.settle(self.resource, &place, &stored);
+        Ok(self.written(StatusCode::CREATED, Outcome::Stored(stored)))
+    }
+
+    fn written(&mut self, status: StatusCode, object: Outcome) -> Written {
+        Written { status, object, warnings: std::mem::take(&mut self.warnings) }
+    }
+
+    /// Changes what is there, or creates it where the change may.
+    async fn change(&mut self, name: &str, change: Change) -> Result<Written, Refusal> {
+        let place = key(self.namespace, name);
+        for _ in 0..TRIES_MAX {
+            let live = self.server.0.store.get(&self.resource.collection, &place);
+            let Some(live) = live else {
+                match self.create_by(name, &change).await {
+                    // Somebody else created it just now: then it is there to be changed.
+                    Err(refusal)
+                        if refusal.code == StatusCode::CONFLICT && refusal.message().ends_with("already exists") =>
+                    {
+                        continue;
+                    }
+                    result => return result,
+                }
+            };
+            if let Some(written) = self.change_once(name, &place, &live, &change).await? {
+                return Ok(written);
+            }
+            if has_version(&change) {
+                return Err(Refusal::modified(&self.named(name)));
+            }
+        }
+        Err(Refusal::modified(&self.named(name)))
+    }
+
+    /// Creates what a PUT or an apply finds absent.
+    async fn create_by(&mut self, name: &str, change: &Change) -> Result<Written, Refusal> {
+        let may = self.subresource.is_none()
+            && match change {
+                Change::Apply(_) => true,
+                Change::Replace(_) => self.resource.habits.put_creates,
+                Change::Merge(_) | Change::Json(_) => false,
+            };
+        if !may {
+            return Err(Refusal::not_found(&self.named(name)));
+        }
+        let object = match change {
+            Change::Apply(applied) => {
+                let mut object = patch::apply(&self.resource.schema, None, applied, &self.write())
+                    .map_err(|error| Refusal::of_status(&error.status()))?;
+                name_it(&mut object, name);
+                metadata::check_name_on_url(&object, name)?;
+                metadata::check_namespace(self.namespace, &object)?;
+                if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(Refusal::conflict(&self.named(name), &why));
+                }
+                self.fill_in(&mut object);
+                object
+            }
+            Change::Replace(object) | Change::Merge(object) | Change::Json(object) => object.clone(),
+        };
+        self.server.check_namespace_is_open(self.resource, self.namespace, &object)?;
+        let mut object = object;
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.shift_remove("resourceVersion");
+        }
+        let applied = matches!(change, Change::Apply(_));
+        let object = self.created(object, applied).await?;
+        self.commit_new(object).await
+    }
+
+    /// One try: none if somebody else was faster.
+    async fn change_once(
+        &mut self,
+        name: &str,
+        place: &Arc<str>,
+        live: &Arc<Object>,
+        change: &Change,
+    ) -> Result<Option<Written>, Refusal> {
+        let before = convert_out(self.resource, live);
+        let after = self.changed(name, &before, change)?;
+        metadata::check_versions(self.resource, &before, &after, matches!(change, Change::Replace(_)))?;
+        let after = metadata::go_on(&before, after);
+        let mut after = self.scoped(&before, after);
+        self.count(&before, &mut after);
+        let asked = Asked { operation: Operation::Update, before: Some(&before) };
+        let after = self.admitted(after, asked).await?;
+        let mut after = self.scoped(&before, after);
+        self.count(&before, &mut after);
+        let after = keep_times(&before, after);
+        self.check(Some(&before), &after)?;
+        let asked = Asked { operation: Operation::Update, before: Some(&before) };
+        self.server.validate(self, &asked, Some(&after)).await?;
+        if after == before {
+            return Ok(Some(self.written(StatusCode::OK, Outcome::Stored(Arc::clone(live)))));
+        }
+        let finished = metadata::is_finished(self.resource, &after);
+        let draft = Draft::of(&convert_in(self.resource, after));
+        if self.options.dry_run {
+            let imagined = Outcome::Imagined(Box::new(draft), Some(live.version));
+            return Ok(Some(self.written(StatusCode::OK, imagined)));
+        }
+        let store = &self.server.0.store;
+        if finished {
+            // The last finalizer went: the object goes with it, and is answered as it was last.
+            if store.remove(&self.resource.collection, place, live.version).is_err() {
+                return Ok(None);
+            }
+            self.server.gone(self.resource, place, live);
+            let last = Arc::new(draft.at(live.version));
+            return Ok(Some(self.written(StatusCode::OK, Outcome::Stored(last))));
+        }
+        match store.put(&self.resource.collection, place, Some(live.version), draft) {
+            Err(_) => Ok(None),
+            Ok(stored) => {
+                self.server.settle(self.resource, place, &stored);
+                Ok(Some(self.written(StatusCode::OK, Outcome::Stored(stored))))
+            }
+        }
+    }
+
+    /// The object after the change, with who owns what, before anything is put back.
+    fn changed(&mut self, name: &str, before: &Value, change: &Change) -> Result<Value, Refusal> {
+        let patched = match change {
+            Change::Replace(object) => object.clone(),
+            Change::Apply(applied) => {
+                let mut after = patch::apply(&self.resource.schema, Some(before), applied, &self.write())
+                    .map_err(|error| Refusal::of_status(&error.status()))?;
+                metadata::check_name_on_url(&after, name)?;
+                metadata::check_namespace(self.namespace, &after)?;
+                self.fill_in(&mut after);
+                return Ok(after);
+            }
+            Change::Merge(sent) => {
+                patch::merge_patch(before, sent).map_err(|error| Refusal::of_status(&error.status()))?
+            }
+            Change::Json(sent) => patch::json_patch(before, sent).map_err(|error| match error {
+                patch::PatchError::Unfitting(_) => Refusal::unfitting_patch(),
+                error => Refusal::of_status(&error.status()),
+            })?,
+        };
+        let mut after = patched;
+        if !matches!(change, Change::Replace(_)) {
+            body::check_patched(self.resource, &mut after, self.options.unknown, &mut self.warnings)?;
+            metadata::check_name_on_url(&after, name)?;
+            metadata::check_namespace(self.namespace, &after)?;
+            self.fill_in(&mut after);
+        }
+        Ok(track_update(&self.resource.schema, Some(before), after, &self.write()))
+    }
+
+    /// The object with what this endpoint does not change put back.
+    fn scoped(&self, before: &Value, mut after: Value) -> Value {
+        match self.subresource {
+            None => {
+                if self.resource.habits.status {
+                    put_back(before, &mut after, "status");
+                }
+                after
+            }
+            Some(_) => {
+                let mut scoped = before.clone();
+                put_back(&after, &mut scoped, "status");
+                let managed = after["metadata"].get("managedFields").cloned();
+                if let Some(metadata) = scoped["metadata"].as_object_mut() {
+                    match managed {
+                        Some(managed) => metadata.insert("managedFields".to_owned(), managed),
+                        None => metadata.shift_remove("managedFields"),
+                    };
+                }
+                scoped
+            }
+        }
+    }
+
+    /// Counts the generation on, if what counts has changed.
+    fn count(&self, before: &Value, after: &mut Value) {
+        let counts = |name: &str| match self.resource.habits.generation {
+            Generation::None => false,
+            Generation::Content => !matches!(name, "metadata" | "status"),
+            Generation::All => name != "metadata",
+        };
+        let content = |object: &Value| -> Map<String, Value> {
+            let fields = object.as_object().into_iter().flatten().filter(|(name, _)| counts(name));
+            fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        let former = before["metadata"]["generation"].as_i64();
+        if self.resource.habits.generation == Generation::None {
+            return;
+        }
+        let former = former.unwrap_or_default();
+        let now = if content(before) == content(after) { former } else { former + 1 };
+        if now > 0 {
+            after["metadata"]["generation"] = json!(now);
+        }
+    }
+}
+
+/// Whether a change is meant for one version of its object only.
+fn has_version(change: &Change) -> bool {
+    let (Change::Replace(object) | Change::Merge(object) | Change::Apply(object)) = change else { return false };
+    object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty())
+}
+
+fn name_it(object: &mut Value, name: &str) {
+    if object["metadata"]["name"].is_null() {
+        object["metadata"]["name"] = name.into();
+    }
+}
+
+fn remove(object: &mut Value, field: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.shift_remove(field);
+    }
+}
+
+/// Gives `to` the field as `from` has it.
+fn put_back(from: &Value, to: &mut Value, field: &str) {
+    match from.get(field) {
+        Some(value) => to[field] = value.clone(),
+        None => remove(to, field),
+    }
+}
+
+/// As it is stored.
+fn convert_in(resource: &Resource, object: Value) -> Value {
+    if *resource.stored == *resource.api_version { object } else { convert::to_stored(resource, object) }
+}
+
+/// As the resource spells it.
+fn convert_out(resource: &Resource, object: &Object) -> Value {
+    if *resource.stored == *resource.api_version {
+        return object.value();
+    }
+    convert::from_stored(resource, object).unwrap_or_else(|| {
+        let mut value = object.value();
+        value["apiVersion"] = (&*resource.api_version).into();
+        value
+    })
+}
+
+impl Written {
+    /// The body of the answer.
+    pub(super) fn body(&self, resource: &Resource, accept: Accept, server: &Server) -> Result<bytes::Bytes, Refusal> {
+        match &self.object {
+            Outcome::Stored(object) => super::read::one(resource, object, accept, server),
+            Outcome::Imagined(draft, version) => Ok(match (version, accept.form) {
+                (_, super::request::Form::Metadata) => {
+                    let value: Value = serde_json::from_slice(&draft.without_version()).unwrap_or_default();
+                    let mut metadata = value["metadata"].clone();
+                    if let Some(version) = version {
+                        metadata["resourceVersion"] = version.to_string().into();
+                    }
+                    let answer = json!({
+                        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                    });
+                    answer.to_string().into()
+                }
+                (None, _) => draft.without_version(),
+                (Some(version), _) => {
+                    let mut value: Value = serde_json::from_slice(&draft.without_version()).unwrap_or_default();
+                    value["metadata"]["resourceVersion"] = version.to_string().into();
+                    value.to_string().into()
+                }
+            }),
+        }
+    }
+}
