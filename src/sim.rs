@@ -1,11 +1,11 @@
-//! A Kubernetes API in memory: one value is one API server, as a tower service.
+//! A Kubernetes API in memory: one value is one API server, as a tower service or behind TLS.
 //!
 //! [`Server`] is what the daemon, the agent, `kubectl` and Lifecycle Manager's module path need of kube-apiserver 1.36
 //! and of the controllers beside it: discovery; the built-in kinds of the groups core, apps, networking, policy, rbac,
 //! events, admission, apiextensions, scheduling and coordination; custom resources with pruning, defaults, checks, CEL
 //! and status; lists in pages, selectors, watches with bookmarks and 410; generated names, generations, finalizers,
 //! owners, preconditions, dry run; merge and JSON patch and server-side apply; metadata and tables instead of objects;
-//! namespaces that terminate; tokens; admission webhooks; Deployments that become ready.
+//! namespaces that terminate; tokens and client certificates; admission webhooks; Deployments that become ready.
 //!
 //! Its answers are compared with a real server by one suite, `tests/it/sim/`, which runs on both.
 //!
@@ -57,6 +57,7 @@ mod refusal;
 mod request;
 mod resource;
 mod selector;
+mod serve;
 mod service;
 mod store;
 mod table;
@@ -87,6 +88,7 @@ use self::{
 };
 pub use self::{
     identity::User,
+    serve::{Error, Served},
     service::Service,
 };
 
