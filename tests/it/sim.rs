@@ -2,8 +2,14 @@
 //! every answer must be the same but for what the servers make up (uids, versions, times).
 
 mod apply;
+mod both;
 mod builtin;
+mod controllers;
+mod custom;
 mod fault;
+mod objects;
 mod random;
+mod served;
 mod sides;
+mod webhook;
 mod widget;

@@ -1,0 +1,293 @@
+//! Custom resources and their definitions.
+
+use serde_json::{Value, json};
+
+use super::both::{Ask, Both};
+
+const THINGS: &str = "/apis/sim.example.com/v1/namespaces/{ns}/things";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn one(name: &str) -> String {
+    format!("{THINGS}/{name}")
+}
+
+fn thing(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "sim.example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": spec})
+}
+
+/// A definition with one of everything that a schema can say.
+fn definition() -> Value {
+    let spec = json!({
+        "type": "object", "required": ["color"],
+        "x-kubernetes-validations": [
+            {"rule": "!has(self.size) || self.size < 100", "message": "size must be small"},
+            {"rule": "!has(self.size) || self.size != 50", "fieldPath": ".size", "reason": "FieldValueForbidden"},
+        ],
+        "properties": {
+            "color": {"type": "string", "enum": ["red", "green", "blue"]},
+            "size": {"type": "integer", "minimum": 1, "maximum": 200},
+            "ratio": {"type": "number", "multipleOf": 0.5, "exclusiveMinimum": true, "minimum": 0},
+            "label": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5, "minLength": 2, "default": "abc"},
+            "when": {"type": "string", "format": "date-time"},
+            "items": {
+                "type": "array", "maxItems": 2, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {
+                    "type": "object", "required": ["name"],
+                    "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 3}},
+                },
+            },
+            "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "map": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 2},
+            "flag": {"type": "boolean"},
+            "port": {"x-kubernetes-int-or-string": true},
+            "perhaps": {"type": "string", "nullable": true},
+        },
+    });
+    let schema = json!({
+        "type": "object",
+        "properties": {"spec": spec, "status": {"type": "object", "properties": {"state": {"type": "string"}}}},
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.sim.example.com"},
+        "spec": {
+            "group": "sim.example.com", "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "shortNames": ["th"], "categories": ["all"]},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "additionalPrinterColumns": [
+                    {"name": "State", "type": "string", "jsonPath": ".status.state"},
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1, "description": "how big"},
+                ],
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
+
+/// Both sides with the definition.
+async fn both() -> Both {
+    let both = Both::new().await;
+    both.install(&definition()).await;
+    both
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_schema_forbids_is_refused_in_the_servers_words() {
+    let both = both().await;
+    let specs = [
+        json!({}),
+        json!({"color": "pink"}),
+        json!({"color": 1}),
+        json!({"color": null}),
+        json!({"color": "red", "size": "x"}),
+        json!({"color": "red", "size": 0}),
+        json!({"color": "red", "size": 150}),
+        json!({"color": "red", "size": 50}),
+        json!({"color": "red", "ratio": 0.3}),
+        json!({"color": "red", "label": "a"}),
+        json!({"color": "red", "label": "ABC"}),
+        json!({"color": "red", "label": "abcdefg"}),
+        json!({"color": "red", "when": "now"}),
+        json!({"color": "red", "items": [{"name": "a"}, {"name": "a"}]}),
+        json!({"color": "red", "items": [{}]}),
+        json!({"color": "red", "items": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}),
+        json!({"color": "red", "items": {}}),
+        json!({"color": "red", "set": ["a", "a"]}),
+        json!({"color": "red", "map": {"a": 1}}),
+        json!({"color": "red", "map": {"a": "1", "b": "2", "c": "3"}}),
+        json!({"color": "red", "flag": "true"}),
+        json!({"color": "red", "port": true}),
+        json!("x"),
+        json!([]),
+    ];
+    let asks: Vec<Ask> = specs.into_iter().map(|spec| Ask::post(THINGS, &thing("t", spec))).collect();
+    both.check(&asks).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_fields_are_dropped_and_defaults_filled_in() {
+    let both = both().await;
+    let spec = json!({
+        "color": "red", "unknown": 1, "items": [{"name": "a", "other": 1}], "free": {"x": {"y": 1}}, "port": 8080,
+        "map": {"a": "b"}, "perhaps": null, "size": null,
+    });
+    both.check(&[
+        Ask::post(&format!("{THINGS}?dryRun=All"), &thing("t", spec.clone())),
+        Ask::post(&format!("{THINGS}?dryRun=All&fieldValidation=Ignore"), &thing("t", spec.clone())),
+        Ask::post(&format!("{THINGS}?fieldValidation=Strict"), &thing("t", spec.clone())),
+        Ask::post(THINGS, &thing("t", spec)),
+        Ask::get(&one("t")),
+        Ask::merge(&one("t"), &json!({"spec": {"unknown": 1}})),
+        Ask::merge(&one("t"), &json!({"metadata": {"unknown": 1}})),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_is_written_by_its_subresource_only() {
+    let both = both().await;
+    let mut with_status = thing("t", json!({"color": "red"}));
+    with_status["status"] = json!({"state": "New"});
+    let status = json!({
+        "apiVersion": "sim.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "status": {"state": "Applied"},
+    });
+    let mut replaced = thing("t", json!({"color": "blue"}));
+    replaced["metadata"]["resourceVersion"] = json!("{rv:4}");
+    both.check(&[
+        Ask::post(THINGS, &with_status),
+        Ask::merge(&one("t"), &json!({"status": {"state": "No"}, "spec": {"size": 3}})),
+        Ask::merge(&format!("{}/status", one("t")), &json!({"status": {"state": "Ready", "no": 1}, "spec": {"size": 4}})),
+        Ask::merge(&format!("{}/status", one("t")), &json!({"metadata": {"labels": {"a": "b"}}})),
+        Ask::get(&format!("{}/status", one("t"))),
+        Ask::put(&one("t"), &thing("t", json!({"color": "blue"}))),
+        Ask::put(&one("t"), &replaced),
+        Ask::apply(&format!("{}/status?fieldManager=m&force=true", one("t")), &status),
+        Ask::apply(&format!("{}/status?fieldManager=m", one("none")), &status),
+        Ask::apply(&format!("{}/status?fieldManager=n", one("t")), &json!({
+            "apiVersion": "sim.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "status": {"state": "Other"},
+        })),
+        Ask::merge(&format!("{}/scale", one("t")), &json!({})),
+        Ask::raw("PATCH", &one("t"), "application/strategic-merge-patch+json", "{}"),
+        Ask::delete(&one("t")),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn generation_counts_what_matters() {
+    let both = both().await;
+    let apply = |spec: Value| Ask::apply(&format!("{}?fieldManager=m", one("t")), &thing("t", spec));
+    both.check(&[
+        apply(json!({"color": "red"})),
+        apply(json!({"color": "red"})),
+        apply(json!({"color": "blue"})),
+        Ask::merge(&one("t"), &json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["x.io/a"]}})),
+        Ask::merge(&format!("{}/status", one("t")), &json!({"status": {"state": "Ready"}})),
+        Ask::delete(&one("t")),
+        apply(json!({"color": "red"})),
+        Ask::merge(&one("t"), &json!({"metadata": {"finalizers": []}})),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_another_kind_or_version_are_refused() {
+    let both = both().await;
+    let of =
+        |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+    both.check(&[
+        Ask::post(THINGS, &of("sim.example.com/v2", "Thing")),
+        Ask::post(THINGS, &of("sim.example.com/v1", "Other")),
+        Ask::post(THINGS, &json!({"kind": "Thing", "metadata": {"name": "a"}})),
+        Ask::raw("POST", THINGS, "application/json", "{\"a\":"),
+        Ask::raw("POST", THINGS, "application/json", "x"),
+        Ask::raw("POST", THINGS, "application/json", "[]"),
+        Ask::raw("POST", THINGS, "text/plain", "{}"),
+        Ask::post(THINGS, &thing("A", json!({"color": "red"}))),
+        Ask::post(
+            THINGS,
+            &json!({
+                "apiVersion": "sim.example.com/v1", "kind": "Thing", "metadata": {"name": "a", "labels": {"a": 1}},
+            }),
+        ),
+        Ask::get(&one("none")),
+        Ask::get("/apis/sim.example.com/v2/namespaces/{ns}/things"),
+        Ask::get("/apis/sim.example.com/v1/namespaces/{ns}/others"),
+        Ask::get(&format!("{THINGS}?fieldSelector=spec.size%3D4")),
+        Ask::apply(&format!("{}?fieldManager=m", one("a")), &thing("a", json!({"color": "pink"}))),
+        Ask::apply(&format!("{}?fieldManager=m", one("a")), &thing("a", json!({"color": "red", "no": 1}))),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_tables_and_watches_show_custom_resources() {
+    let both = both().await;
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    both.check(&[
+        Ask::post(THINGS, &thing("a", json!({"color": "red", "size": 3}))),
+        Ask::post(THINGS, &thing("b", json!({"color": "blue"}))),
+        Ask::merge(&format!("{}/status", one("a")), &json!({"status": {"state": "Ready"}})),
+        Ask::get(THINGS),
+        Ask::get(&format!("{THINGS}?limit=1")),
+        Ask::get(&format!("{THINGS}?fieldSelector=spec.color%3Dblue")),
+        Ask::get(THINGS).accept(table),
+        Ask::get(&one("a")).accept(table),
+        Ask::get(&format!("{THINGS}?watch=1&timeoutSeconds=1&resourceVersion={{rv:0}}")),
+        Ask::get(&format!("{THINGS}?watch=1&timeoutSeconds=1&resourceVersion={{rv:0}}")).accept(metadata),
+        Ask::get(&format!(
+            "{THINGS}?watch=1&timeoutSeconds=1&resourceVersion={{rv:0}}&fieldSelector=spec.color%3Dblue"
+        )),
+        Ask::get(&format!("{THINGS}?watch=1&timeoutSeconds=1&resourceVersion={{rv:0}}")).accept(table),
+        Ask::delete(THINGS),
+    ])
+    .await;
+}
+
+fn bad(name: &str, schema: Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {
+            "group": "bad.example.com", "scope": "Namespaced", "names": {"kind": "Bad", "plural": "bads"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_that_are_not_structural_are_refused() {
+    let both = Both::new().await;
+    let with = |spec: Value| {
+        Ask::post(DEFINITIONS, &bad("bads.bad.example.com", json!({"type": "object", "properties": {"spec": spec}})))
+    };
+    let mut without_schema = bad("bads.bad.example.com", json!({}));
+    without_schema["spec"]["versions"][0] = json!({"name": "v1", "served": true, "storage": true});
+    let mut nothing_stored = bad("bads.bad.example.com", json!({"type": "object"}));
+    nothing_stored["spec"]["versions"][0]["storage"] = json!(false);
+    nothing_stored["spec"]["scope"] = json!("Foo");
+    both.check(&[
+        Ask::post(DEFINITIONS, &bad("x.bad.example.com", json!({"type": "object"}))),
+        Ask::post(DEFINITIONS, &bad("bads.bad.example.com", json!({}))),
+        with(json!({})),
+        with(json!({"type": "foo"})),
+        with(json!({"type": "string", "pattern": "("})),
+        with(json!({"type": "array"})),
+        with(json!({"$ref": "#/x"})),
+        with(json!({"type": "object", "anyOf": [{"type": "object"}]})),
+        with(json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.x =="}]})).loosely(),
+        Ask::post(DEFINITIONS, &without_schema),
+        Ask::post(DEFINITIONS, &nothing_stored),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_takes_its_objects_along() {
+    let both = Both::new().await;
+    let mut definition = definition();
+    definition["metadata"]["name"] = json!("passings.sim.example.com");
+    definition["spec"]["names"] = json!({"kind": "Passing", "plural": "passings"});
+    both.install(&definition).await;
+    let passings = "/apis/sim.example.com/v1/namespaces/{ns}/passings";
+    both.check(&[
+        Ask::post(passings, &json!({
+            "apiVersion": "sim.example.com/v1", "kind": "Passing", "metadata": {"name": "a"}, "spec": {"color": "red"},
+        })),
+        Ask::get(&format!("{DEFINITIONS}/passings.sim.example.com")),
+    ])
+    .await;
+    for client in [&both.real, &both.simulated] {
+        Ask::delete(&format!("{DEFINITIONS}/passings.sim.example.com")).send(client, &both.namespace, &[]).await;
+        let gone = async || {
+            let answer = Ask::get(passings).send(client, &both.namespace, &[]).await;
+            if answer.code == 404 { Ok(()) } else { Err(format!("{answer:?}")) }
+        };
+        crate::harness::eventually("the kind is no longer served", crate::harness::SOON, gone).await;
+    }
+    both.check(&[Ask::get(&format!("{DEFINITIONS}/passings.sim.example.com"))]).await;
+}
