@@ -189,7 +189,40 @@ pub(super) fn check(resource: &Resource, before: Option<&Value>, object: &Value)
     }
     check_owners(metadata, &mut causes);
     check_finalizers(before.map(|before| &before["metadata"]), metadata, &mut causes);
+    if resource.is_built_in() {
+        check_named_finalizers(metadata, &mut causes);
+    }
     causes
+}
+
+/// What is said of finalizers that a custom resource gets: names without a domain may be somebody else's, too.
+pub(super) fn finalizer_warnings(resource: &Resource, before: Option<&Value>, object: &Value) -> Vec<String> {
+    if resource.is_built_in() {
+        return Vec::new();
+    }
+    let former = before.map(|before| finalizers_of(&before["metadata"])).unwrap_or_default();
+    let mut new = finalizers_of(&object["metadata"]);
+    new.retain(|finalizer| !former.contains(finalizer) && !is_named(finalizer));
+    new.sort_unstable();
+    new.dedup();
+    let said = new.iter().map(|finalizer| {
+        let name = Value::from(finalizer.as_str());
+        format!(
+            "metadata.finalizers: {name}: prefer a domain-qualified finalizer name to avoid accidental conflicts with \
+             other finalizer writers"
+        )
+    });
+    said.collect()
+}
+
+fn finalizers_of(metadata: &Value) -> Vec<String> {
+    let items = metadata["finalizers"].as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Whether it is a name that only one can have.
+fn is_named(finalizer: &str) -> bool {
+    finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer)
 }
 
 fn entries(mapping: &Value) -> impl Iterator<Item = (&str, &str)> {
@@ -245,15 +278,11 @@ fn check_owners(metadata: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn check_finalizers(before: Option<&Value>, metadata: &Value, causes: &mut Vec<Cause>) {
-    let of = |metadata: &Value| -> Vec<String> {
-        let items = metadata["finalizers"].as_array().into_iter().flatten();
-        items.filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let finalizers = of(metadata);
+    let finalizers = finalizers_of(metadata);
     if let Some(before) = before
         && !before["deletionTimestamp"].is_null()
     {
-        let former: BTreeSet<String> = of(before).into_iter().collect();
+        let former: BTreeSet<String> = finalizers_of(before).into_iter().collect();
         let new: BTreeSet<&String> = finalizers.iter().filter(|finalizer| !former.contains(*finalizer)).collect();
         if !new.is_empty() {
             let new: Vec<String> = new.into_iter().map(|text| Value::from(text.as_str()).to_string()).collect();
@@ -266,7 +295,6 @@ fn check_finalizers(before: Option<&Value>, metadata: &Value, causes: &mut Vec<C
             causes.push(Cause::forbidden("metadata.finalizers", &detail));
         }
     }
-    let named = |finalizer: &String| finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer.as_str());
     for finalizer in &finalizers {
         let problems = text::qualified_name_problems(finalizer);
         causes.extend(problems.iter().map(|problem| Cause::invalid_text("metadata.finalizers", finalizer, problem)));
@@ -276,7 +304,12 @@ fn check_finalizers(before: Option<&Value>, metadata: &Value, causes: &mut Vec<C
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
         causes.push(Cause::invalid("metadata.finalizers", &metadata["finalizers"], detail));
     }
-    for (index, finalizer) in finalizers.iter().enumerate().filter(|(_, finalizer)| !named(finalizer)) {
+}
+
+/// Of built-in kinds, other names than the standard ones must have a domain.
+fn check_named_finalizers(metadata: &Value, causes: &mut Vec<Cause>) {
+    let finalizers = finalizers_of(metadata);
+    for (index, finalizer) in finalizers.iter().enumerate().filter(|(_, finalizer)| !is_named(finalizer)) {
         let path = format!("metadata.finalizers[{index}]");
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
         causes.push(Cause::invalid_text(&path, finalizer, detail));

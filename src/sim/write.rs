@@ -208,6 +208,7 @@ impl<'a> Writing<'a> {
         let asked = Asked { operation: Operation::Create, before: None };
         let object = self.admitted(object, asked).await?;
         self.check(None, &object)?;
+        self.warnings.extend(metadata::finalizer_warnings(self.resource, None, &object));
         Ok(object)
     }
 
@@ -344,6 +345,7 @@ impl<'a> Writing<'a> {
         self.count(&before, &mut after);
         let after = keep_times(&before, after);
         self.check(Some(&before), &after)?;
+        self.warnings.extend(metadata::finalizer_warnings(self.resource, Some(&before), &after));
         let asked = Asked { operation: Operation::Update, before: Some(&before) };
         self.server.validate(self, &asked, Some(&after)).await?;
         if after == before {

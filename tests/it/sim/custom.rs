@@ -174,6 +174,20 @@ async fn generation_counts_what_matters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn finalizers_without_a_domain_are_warned_of() {
+    let both = both().await;
+    let mut new = thing("t", json!({"color": "red"}));
+    new["metadata"]["finalizers"] = json!(["label-removal", "x.io/a", "orphan"]);
+    both.check(&[
+        Ask::post(THINGS, &new),
+        Ask::merge(&one("t"), &json!({"metadata": {"finalizers": ["label-removal", "other", "another"]}})),
+        Ask::merge(&one("t"), &json!({"metadata": {"finalizers": ["a b"]}})),
+        Ask::merge(&one("t"), &json!({"metadata": {"finalizers": []}})),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn objects_of_another_kind_or_version_are_refused() {
     let both = both().await;
     let of =
