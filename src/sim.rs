@@ -50,6 +50,7 @@ mod delete;
 mod discovery;
 pub mod fault;
 mod identity;
+mod journal;
 mod metadata;
 pub mod patch;
 mod read;
@@ -82,12 +83,14 @@ use self::{
     controllers::Tasks,
     crd::Defined,
     identity::Tokens,
+    journal::Journal,
     refusal::Refusal,
     resource::{NAMESPACES, Resource, Resources},
     store::{Draft, Store, key},
 };
 pub use self::{
     identity::User,
+    journal::{Alike, Counted, Requests},
     serve::{Error, Served},
     service::Service,
 };
@@ -131,6 +134,7 @@ struct Inner {
     tasks: Tasks,
     readiness: RwLock<(Readiness, BTreeMap<Arc<str>, Readiness>)>,
     requests: Mutex<BTreeMap<&'static str, u64>>,
+    journal: Journal,
 }
 
 // === impl Options ===
@@ -165,6 +169,7 @@ impl Server {
             tasks: Tasks::default(),
             readiness: RwLock::new((options.readiness, BTreeMap::new())),
             requests: Mutex::default(),
+            journal: Journal::default(),
         }));
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             server.begin_namespace(name);

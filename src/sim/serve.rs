@@ -17,9 +17,11 @@ use rustls::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
 
 use super::{Server, Service, User};
 use crate::testbed::{Authority, Credentials, Kubeconfig};
@@ -45,6 +47,7 @@ pub struct Served {
     port: u16,
     authority: Authority,
     kubeconfig: Kubeconfig,
+    frozen: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
@@ -62,9 +65,10 @@ impl Server {
             authority: authority.pem().to_owned(),
             credentials: Credentials::Certificate(admin),
         };
+        let frozen = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, acceptor, self.clone()));
-        Ok(Served { server: self.clone(), name: name.to_owned(), port, authority, kubeconfig, _tasks: tasks })
+        tasks.spawn(accept(listener, acceptor, self.clone(), frozen.subscribe()));
+        Ok(Served { server: self.clone(), name: name.to_owned(), port, authority, kubeconfig, frozen, _tasks: tasks })
     }
 }
 
@@ -89,6 +93,16 @@ impl Served {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Kubeconfig {
         &self.kubeconfig
+    }
+
+    /// Makes it a black hole: connections are accepted, and nothing is answered. Watches that are open go on.
+    pub fn freeze(&self) {
+        self.frozen.send_replace(true);
+    }
+
+    /// Ends what [`Served::freeze`] began: what was asked meanwhile is answered now.
+    pub fn thaw(&self) {
+        self.frozen.send_replace(false);
     }
 
     /// A kubeconfig with a client certificate of any user.
@@ -129,14 +143,14 @@ fn acceptor(authority: &Authority) -> Result<TlsAcceptor, Error> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server) {
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, frozen: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 // Without a free descriptor a connection fails; the next one may not.
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(stream, acceptor.clone(), server.clone()));
+                    connections.spawn(connection(stream, acceptor.clone(), server.clone(), frozen.clone()));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -144,16 +158,29 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server) {
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server) {
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, frozen: watch::Receiver<bool>) {
     // A client that is gone, or speaks no TLS, is not our business.
     let _ = stream.set_nodelay(true);
+    thawed(frozen.clone()).await;
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let user = stream.get_ref().1.peer_certificates().and_then(|chain| user_of(chain.first()?));
-    let service = TowerToHyperService::new(Service::new(server, user));
+    let service = Service::new(server, user);
+    let service = TowerToHyperService::new(tower::service_fn(move |request| {
+        let (service, frozen) = (service.clone(), frozen.clone());
+        async move {
+            thawed(frozen).await;
+            service.oneshot(request).await
+        }
+    }));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new());
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Waits while the server is frozen. One that is gone answers nothing anyway.
+async fn thawed(mut frozen: watch::Receiver<bool>) {
+    let _ = frozen.wait_for(|frozen| !frozen).await;
 }
 
 /// The user that a certificate names: its common name and organisations.

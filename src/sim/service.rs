@@ -82,8 +82,12 @@ impl Service {
         check_place(&resource, place)?;
         let body = read_body(body).await?;
         let call = Call { server: &self.server, resource: &resource, place, parameters: &parameters, user: &user };
-        self.server.count(verb(&parts.method, place, parameters.flag("watch")));
-        call.respond(parts, &body).await
+        let verb = verb(&parts.method, place, parameters.flag("watch"));
+        self.server.count(verb);
+        let answer = call.respond(parts, &body).await;
+        let code = answer.as_ref().map_or_else(|refusal| refusal.code, Response::status);
+        self.server.note(&user.name, verb, place, parameters.get("dryRun").is_some(), code);
+        answer
     }
 }
 

@@ -77,11 +77,22 @@ impl Tally {
         let mut tally = Tally::default();
         for record in records {
             let tried = is_write(&record.verb) && !record.is_write();
-            let verb = if tried { DRY_RUN.to_owned() } else { record.verb.clone() };
-            let key = (record.user.clone(), verb, record.resource.clone(), record.code);
-            *tally.0.entry(key).or_default() += 1;
+            tally.add(&record.user, &record.verb, &record.resource, record.code, tried, 1);
         }
         tally
+    }
+
+    /// Adds requests that are alike. A write that was only tried out is a verb of its own.
+    pub fn add(&mut self, user: &str, verb: &str, resource: &str, code: u16, dry_run: bool, count: usize) {
+        let verb = if dry_run { DRY_RUN } else { verb };
+        *self.0.entry((user.to_owned(), verb.to_owned(), resource.to_owned(), code)).or_default() += count;
+    }
+
+    /// Adds all of another one.
+    pub fn merge(&mut self, other: &Tally) {
+        for (key, count) in &other.0 {
+            *self.0.entry(key.clone()).or_default() += count;
+        }
     }
 
     /// All requests that change something.

@@ -197,6 +197,55 @@ async fn strangers_are_refused_as_the_server_refuses_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requests_are_counted_by_who_asked_for_what() {
+    let served = served().await;
+    let other = served.kubeconfig_of("other", Some("system:masters")).unwrap().client().unwrap();
+    let api: Api<ConfigMap> = Api::default_namespaced(other);
+    api.create(&PostParams::default(), &map("one", "1")).await.unwrap();
+    api.create(&PostParams::default(), &map("one", "1")).await.unwrap_err();
+    let written = served.server().journal().last_write().expect("a write");
+    let tried = PatchParams { dry_run: true, ..PatchParams::default() };
+    for _ in 0..2 {
+        api.patch("one", &tried, &Patch::Merge(&json!({"data": {"x": "2"}}))).await.unwrap();
+        api.patch_status("one", &PatchParams::default(), &Patch::Merge(&json!({}))).await.unwrap_err();
+    }
+    let theirs = served.server().journal().only(|alike| alike.user == "other");
+    let found: Vec<_> =
+        theirs.tally().0.into_iter().map(|((_, verb, of, code), count)| (verb, of, code, count)).collect();
+    let row = |verb: &str, code: u16, count: usize| (verb.to_owned(), "configmaps".to_owned(), code, count);
+    // Paths that are no resource's are not counted.
+    assert_eq!(found, [row("create", 201, 1), row("create", 409, 1), row("dry-run", 200, 2)]);
+    assert_eq!(theirs.last_write(), Some(written), "a dry run writes nothing");
+    assert!(theirs.first() < Some(written));
+    assert!(served.server().journal().only(|alike| alike.user == "admin").0.is_empty());
+    served.server().count_anew();
+    assert_eq!(served.server().journal().first(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_server_answers_once_it_thaws() {
+    let served = served().await;
+    let (known, new) = (served.kubeconfig().client().unwrap(), served.kubeconfig().client().unwrap());
+    let maps = |client: &Client| -> Api<ConfigMap> { Api::default_namespaced(client.clone()) };
+    assert!(maps(&known).get_opt("one").await.unwrap().is_none());
+    served.freeze();
+    // On a connection that is open, and on a new one.
+    let asks = [known, new].map(|client| tokio::spawn(async move { maps(&client).get_opt("one").await }));
+    served
+        .server()
+        .client()
+        .send(http::Request::get("/version").body(kube::client::Body::empty()).unwrap())
+        .await
+        .unwrap();
+    assert!(asks.iter().all(|ask| !ask.is_finished()));
+    assert_eq!(served.server().requests()["get"], 1);
+    served.thaw();
+    for ask in asks {
+        assert!(tokio::time::timeout(SOON, ask).await.expect("an answer").unwrap().unwrap().is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn servers_do_not_know_each_other() {
     let (one, other) = (served().await, served().await);
     let api: Api<ConfigMap> = Api::default_namespaced(one.kubeconfig().client().unwrap());
