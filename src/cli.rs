@@ -32,6 +32,8 @@ mod repository;
 #[cfg(feature = "daemon")]
 mod run;
 #[cfg(feature = "daemon")]
+mod servers;
+#[cfg(feature = "daemon")]
 mod sim;
 #[cfg(feature = "daemon")]
 mod status;

@@ -1,9 +1,11 @@
 //! `tidegate demo`: a KCP, two runtimes with an agent each, a git repository and the daemon on this machine, and a tour of
 //! what they do.
 //!
-//! Everything is real but the nodes: kube-apiserver, etcd, kube-controller-manager and kube-scheduler run as processes,
-//! and one simulated node in each runtime makes Deployments ready. All that is made lies in one folder. All that is
-//! started ends with this process, however it ends.
+//! The clusters are simulated in this process, so that the demo is there at once and needs nothing but this program; with
+//! `--control-plane=real` kube-apiserver, etcd, kube-controller-manager and kube-scheduler run as processes, and one
+//! simulated node in each runtime makes Deployments ready. All else is real either way: the repository, the daemon, the
+//! agents, TLS between them. All that is made lies in one folder. All that is started ends with this process, however it
+//! ends.
 
 mod agents;
 mod daemon;
@@ -32,11 +34,12 @@ use self::{
 };
 use crate::{
     api::names,
-    cli::Exit,
+    cli::{Exit, servers::Make},
     testbed::{self, Folder, Repository},
+    tls,
 };
 
-/// Shows the whole loop on this machine: real control planes, a git repository, the daemon, and a tour.
+/// Shows the whole loop on this machine: clusters, a git repository, the daemon, and a tour
 #[derive(Args, Debug)]
 pub(super) struct Arguments {
     /// End after the tour: with exit code 0 if all of it held, else 1
@@ -45,11 +48,21 @@ pub(super) struct Arguments {
     /// Where kubeconfigs, repository and logs go; it is kept. Default: a temporary folder
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
+    /// What the clusters are: real ones are built when they are asked for first
+    #[arg(long, value_enum, default_value_t = Make::Simulated)]
+    control_plane: Make,
+    /// Runtimes, of which the example has two; each has an agent, as a process of its own
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=RUNTIMES_MAX))]
+    runtimes: u16,
 }
+
+/// So many agents are more than anybody looks at: `sim serve` and `sim bench` are for fleets.
+const RUNTIMES_MAX: i64 = 100;
 
 /// What is up after the start.
 struct Stage {
     folder: PathBuf,
+    kymas: Vec<String>,
     world: World,
     repository: Repository,
     daemon: Daemon,
@@ -58,6 +71,7 @@ struct Stage {
 
 /// Runs until the end of the tour, or until somebody ends it.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    tls::install();
     let mut stop = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let temporary = match arguments.dir {
         Some(_) => None,
@@ -69,7 +83,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         (None, None) => unreachable!("one of the two was just made"),
     };
     let outcome = tokio::select! {
-        outcome = perform(&folder, arguments.once) => outcome,
+        outcome = perform(&folder, &arguments) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(Exit::Ok),
         _ = stop.recv() => Ok(Exit::Ok),
     };
@@ -81,10 +95,15 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// Sets the stage, performs the tour, prints the table; then waits for ever unless `once`.
-async fn perform(folder: &Path, once: bool) -> anyhow::Result<Exit> {
-    let stage = Stage::set(folder).await?;
-    let tour =
-        Tour { world: &stage.world, repository: &stage.repository, daemon: &stage.daemon, bumped: OnceCell::new() };
+async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
+    let stage = Stage::set(folder, arguments).await?;
+    let tour = Tour {
+        world: &stage.world,
+        kymas: &stage.kymas,
+        repository: &stage.repository,
+        daemon: &stage.daemon,
+        bumped: OnceCell::new(),
+    };
     let rows = tokio::select! {
         rows = tour.perform() => rows,
         ended = stage.daemon.supervise() => {
@@ -93,7 +112,7 @@ async fn perform(folder: &Path, once: bool) -> anyhow::Result<Exit> {
         }
     };
     let exit = conclude(&rows, &stage.daemon);
-    if once {
+    if arguments.once {
         return Ok(exit);
     }
     stage.invite();
@@ -124,7 +143,7 @@ fn conclude(rows: &[Row], daemon: &Daemon) -> Exit {
 // === impl Stage ===
 
 impl Stage {
-    async fn set(folder: &Path) -> anyhow::Result<Stage> {
+    async fn set(folder: &Path, arguments: &Arguments) -> anyhow::Result<Stage> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let mut entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         if entries.next().is_some() {
@@ -132,23 +151,27 @@ impl Stage {
         }
         let folder = folder.canonicalize().with_context(|| format!("cannot use {}", folder.display()))?;
         anstream::println!("setting the stage in {}", folder.display());
-        let world = World::start(&folder, landscape::KYMAS.len()).await?;
+        let kymas = landscape::kymas(usize::from(arguments.runtimes));
+        let world = World::start(&folder, arguments.control_plane, kymas.len()).await?;
         let repository = Repository::init(&folder.join("repo"))?;
         for (path, text) in landscape::FILES {
             repository.write(path, text)?;
         }
+        for (path, text) in landscape::more(&kymas) {
+            repository.write(&path, &text)?;
+        }
         let commit = repository.commit("The landscape")?;
         report::doing(&format!("the repository has its first commit, {}", commit.get(..8).unwrap_or(&commit)));
-        world.prepare(&landscape::KYMAS).await?;
+        world.prepare(&kymas).await?;
         world.apply(&source(&repository)).await?;
         let doors = Doors::new();
-        let daemon = Daemon::start(&folder, arguments(&folder, &world, doors)?)?;
+        let daemon = Daemon::start(&folder, command_line(&folder, &world, doors)?)?;
         report::doing(&format!("the daemon runs: {}", daemon.command_line()));
         let agents = tokio::select! {
-            agents = Agents::start(&folder, &world, doors) => agents?,
+            agents = Agents::start(&folder, &world, &kymas, doors) => agents?,
             ended = daemon.supervise() => bail!("{ended:#}\n\n{}", daemon.log_tail()),
         };
-        Ok(Stage { folder, world, repository, daemon, _agents: agents })
+        Ok(Stage { folder, kymas, world, repository, daemon, _agents: agents })
     }
 
     /// Says how to go on by hand.
@@ -181,7 +204,7 @@ fn source(repository: &Repository) -> serde_json::Value {
 }
 
 /// The daemon's command line.
-fn arguments(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Vec<String>> {
+fn command_line(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Vec<String>> {
     let kubeconfig = world.daemon_kubeconfig(folder)?;
     let state = folder.join("state");
     let mut arguments = vec![

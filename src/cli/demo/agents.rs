@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::{landscape::KYMAS, report, world::World};
+use super::{report, world::World};
 use crate::{
     api::names,
     testbed::{self, Guarded},
@@ -41,7 +41,7 @@ pub(super) struct Agents {
 
 /// One agent: its files and its port.
 struct Agent {
-    kyma: &'static str,
+    kyma: String,
     folder: PathBuf,
     port: u16,
 }
@@ -77,18 +77,19 @@ impl Doors {
 
 impl Agents {
     /// Starts one for each runtime, once the daemon has brought what it needs, and writes `watch.json`.
-    pub(super) async fn start(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Agents> {
+    pub(super) async fn start(folder: &Path, world: &World, kymas: &[String], doors: Doors) -> anyhow::Result<Agents> {
         let program = std::env::current_exe().context("cannot find our own program")?;
         let mut agents = Vec::new();
         let mut processes = Vec::new();
-        for (index, kyma) in KYMAS.into_iter().enumerate() {
-            let agent = Agent { kyma, folder: folder.join("agents").join(kyma), port: testbed::free_port() };
+        for (index, kyma) in kymas.iter().enumerate() {
+            let agents_folder = folder.join("agents").join(kyma);
+            let agent = Agent { kyma: kyma.clone(), folder: agents_folder, port: testbed::free_port() };
             agent.take_files(world, index).await?;
             let arguments = agent.arguments(&program, doors);
             let log = folder.join(format!("agent-{kyma}.log"));
             processes.push(Guarded::start(Path::new("/usr/bin/env"), arguments, &agent.folder, &log)?);
             agent.answers().await?;
-            world.skrs[index].webhooks().lead_to(Some(agent.port));
+            world.skrs[index].lead_agent_to(agent.port);
             report::doing(&format!("the agent of {kyma} runs"));
             agents.push(agent);
         }
@@ -180,7 +181,11 @@ mod tests {
 
     #[test]
     fn a_client_finds_everything_in_watch_json() {
-        let agent = |kyma, port| Agent { kyma, folder: PathBuf::from("/demo/agents").join(kyma), port };
+        let agent = |kyma: &str, port| Agent {
+            kyma: String::from(kyma),
+            folder: PathBuf::from("/demo/agents").join(kyma),
+            port,
+        };
         let doors = Doors { tls: 20_001, forwarded: 20_002 };
         let found = watch_json(doors, &[agent("dev", 20_003), agent("prod", 20_004)]);
         let runtime = |kyma: &str, port: u16| {

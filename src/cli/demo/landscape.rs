@@ -49,8 +49,32 @@ pub(super) const FILES: &[(&str, &str)] = files![
 pub(super) const DEV: &str = "dev";
 /// The Kyma on channel `regular`; its runtime is `skr-2`.
 pub(super) const PROD: &str = "prod";
-/// The Kymas, in the order of their runtimes.
-pub(super) const KYMAS: [&str; 2] = [DEV, PROD];
+/// The Kymas of the example, in the order of their runtimes. What is beyond these is [`more`].
+const KYMAS: [&str; 2] = [DEV, PROD];
+/// The names of as many Kymas as there are runtimes, in their order.
+pub(super) fn kymas(runtimes: usize) -> Vec<String> {
+    let more = (KYMAS.len() + 1..=runtimes).map(|index| format!("runtime-{index:03}"));
+    KYMAS.iter().map(|name| (*name).to_owned()).chain(more).collect()
+}
+
+/// The files of the Kymas that the example does not have: as production, each with a runtime of its own.
+pub(super) fn more(kymas: &[String]) -> Vec<(String, String)> {
+    let names = kymas.iter().enumerate().skip(KYMAS.len());
+    names
+        .map(|(index, name)| {
+            let number = index + 1;
+            let text = format!(
+                "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata:\n  name: {name}\n  \
+                 namespace: kcp-system\n  labels:\n    operator.kyma-project.io/beta: \"false\"\n    \
+                 kyma-project.io/runtime-id: 3f0e7c1a-0000-4000-8000-{number:012}\n  annotations:\n    \
+                 skr-domain: {name}.kyma.example.org\nspec:\n  channel: regular\n  modules:\n    - name: cache\n    \
+                 - name: mailer\n"
+            );
+            (format!("landscapes/more/{name}.yaml"), text)
+        })
+        .collect()
+}
+
 /// The modules of `dev` at first, with their versions.
 pub(super) const DEV_MODULES: [(&str, &str); 3] = [("cache", "1.1.0"), ("mailer", "2.4.0"), ("tracing-agent", "0.5.0")];
 /// The modules of `prod` at first, with their versions.
@@ -108,6 +132,17 @@ mod tests {
         let mut embedded: Vec<&str> = FILES.iter().map(|(path, _)| *path).collect();
         embedded.sort_unstable();
         assert_eq!(found, embedded, "the list of files in this module must be that of examples/landscape");
+    }
+
+    #[test]
+    fn every_runtime_has_a_kyma_of_its_own() {
+        let kymas = kymas(4);
+        assert_eq!(kymas, ["dev", "prod", "runtime-003", "runtime-004"]);
+        let files = more(&kymas);
+        let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["landscapes/more/runtime-003.yaml", "landscapes/more/runtime-004.yaml"]);
+        assert!(files[1].1.contains("runtime-id: 3f0e7c1a-0000-4000-8000-000000000004"), "{}", files[1].1);
+        assert!(more(&self::kymas(1)).is_empty(), "the example's two are always there");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) fn doing(text: &str) {
     anstream::println!("   {text}");
 }
 
-/// Something that was checked on the real clusters.
+/// Something that was checked on the clusters.
 pub(super) fn seen(text: &str) {
     anstream::println!("   {} {text}", "✓".green());
 }

@@ -1,6 +1,6 @@
 //! The tour: what a platform engineer does with git, and what then is so in the clusters.
 //!
-//! Every claim is checked on the real servers, by the administrators' clients and not by what the daemon says, except
+//! Every claim is checked on the servers, by the administrators' clients and not by what the daemon says, except
 //! where its status is what is claimed. A step builds on those before it, so the first that fails ends the tour.
 
 mod steps;
@@ -55,6 +55,8 @@ pub(super) enum Step {
 /// What the steps work with.
 pub(super) struct Tour<'a> {
     pub(super) world: &'a World,
+    /// The Kymas, in the order of their runtimes.
+    pub(super) kymas: &'a [String],
     pub(super) repository: &'a Repository,
     pub(super) daemon: &'a Daemon,
     /// The commit that bumped a channel, to be reverted later.

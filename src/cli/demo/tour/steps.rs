@@ -35,7 +35,11 @@ impl Tour<'_> {
     /// Everything is in git and nothing in the clusters; then it is in the clusters.
     pub(super) async fn first_sync(&self) -> anyhow::Result<String> {
         let commit = self.repository.head()?;
-        report::doing(&format!("the repository has {} with two Kymas and three modules", short(&commit)));
+        report::doing(&format!(
+            "the repository has {} with {} Kymas and three modules",
+            short(&commit),
+            self.kymas.len()
+        ));
         self.until("the GitSource is applied", async || self.is_applied(&commit).await).await?;
         report::seen("the KCP holds all definitions");
         for (kyma, modules) in [(DEV, &DEV_MODULES[..]), (PROD, &PROD_MODULES[..])] {
@@ -47,10 +51,18 @@ impl Tour<'_> {
             let list = modules.iter().map(|(name, version)| format!("{name} {version}")).collect::<Vec<_>>();
             report::seen(&format!("{kyma}: {}, operators running", list.join(", ")));
         }
+        let more = self.kymas.get(2..).unwrap_or_default();
+        for kyma in more {
+            self.until(&format!("Kyma {kyma} is Ready"), async || self.is_ready(kyma, &PROD_MODULES).await).await?;
+        }
+        if !more.is_empty() {
+            report::seen(&format!("{} more runtimes have what prod has", more.len()));
+            return Ok(format!("{} runtimes have their modules", self.kymas.len()));
+        }
         Ok("both runtimes have their modules, operators running".to_owned())
     }
 
-    /// The audit logs of all API servers are the witness.
+    /// All API servers are the witness: they count requests.
     pub(super) async fn idle(&self) -> anyhow::Result<String> {
         // What the last step led to may still be on its way, and an agent that has just started has its runtime looked at.
         self.until("nothing is done while nothing changes", async || {
@@ -70,7 +82,7 @@ impl Tour<'_> {
     pub(super) async fn heard(&self) -> anyhow::Result<String> {
         let kymas: Api<Kyma> = Api::namespaced(self.runtime(DEV).clone(), names::SKR_NAMESPACE);
         self.until("the agent is heard of", async || {
-            let live = self.kymas().get(DEV).await.map_err(|error| error.to_string())?;
+            let live = self.kyma_api().get(DEV).await.map_err(|error| error.to_string())?;
             let conditions = live.status.map(|status| status.conditions).unwrap_or_default();
             let watch = conditions.into_iter().find(|condition| condition.type_ == conditions::WATCH);
             match watch {
@@ -196,7 +208,7 @@ impl Tour<'_> {
         ));
         let said = self
             .until("a downgrade that nobody allowed is refused", async || {
-                let kyma = self.kymas().get(PROD).await.map_err(|error| error.to_string())?;
+                let kyma = self.kyma_api().get(PROD).await.map_err(|error| error.to_string())?;
                 let modules = kyma.status.map(|status| status.modules).unwrap_or_default();
                 let cache = modules.into_iter().find(|module| module.name == "cache");
                 let message = cache.and_then(|module| module.message).unwrap_or_default();
@@ -312,7 +324,7 @@ impl Tour<'_> {
         self.patch_source(&confirm).await?;
         report::doing("confirmed");
         self.until("the Kyma is gone", async || {
-            let live = self.kymas().get_opt(DEV).await.map_err(|error| error.to_string())?;
+            let live = self.kyma_api().get_opt(DEV).await.map_err(|error| error.to_string())?;
             match live.and_then(|kyma| kyma.status) {
                 None => Ok(()),
                 Some(status) => Err(format!("Kyma dev is {:?}", status.state)),

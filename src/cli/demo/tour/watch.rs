@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::{
     api::{GitSource, Kyma, names, shared::State},
-    cli::demo::landscape::KYMAS,
-    testbed::{self, Record, Tally},
+    cli::{demo::world::DAEMON, servers},
+    testbed::{self, Tally},
 };
 
 use super::{DEADLINE, Tour};
@@ -21,8 +21,8 @@ use super::{DEADLINE, Tour};
 /// The GitSource of the demo.
 pub(in crate::cli::demo) const SOURCE: &str = "landscape";
 
-/// Where a log of requests stood.
-pub(super) struct Mark(Vec<u64>);
+/// From when on requests count, at each server.
+pub(super) struct Mark(Vec<servers::Mark>);
 
 impl Tour<'_> {
     /// Asks until it is so, and says what was waited for if it is not.
@@ -43,17 +43,17 @@ impl Tour<'_> {
 
     /// The client of a Kyma's runtime.
     pub(super) fn runtime(&self, kyma: &str) -> &Client {
-        let index = KYMAS.iter().position(|name| *name == kyma).unwrap_or_default();
+        let index = self.kymas.iter().position(|name| *name == kyma).unwrap_or_default();
         &self.world.skr_clients[index]
     }
 
-    pub(super) fn kymas(&self) -> Api<Kyma> {
+    pub(super) fn kyma_api(&self) -> Api<Kyma> {
         Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE)
     }
 
     /// Whether a Kyma is Ready in the KCP with exactly these modules at these versions.
     pub(super) async fn is_ready(&self, kyma: &str, modules: &[(&str, &str)]) -> Result<(), String> {
-        let live = self.kymas().get_opt(kyma).await.map_err(|error| error.to_string())?;
+        let live = self.kyma_api().get_opt(kyma).await.map_err(|error| error.to_string())?;
         let Some(status) = live.ok_or("there is no such Kyma")?.status else {
             return Err("it has no status".to_owned());
         };
@@ -141,29 +141,22 @@ impl Tour<'_> {
         patched.map(|_| ()).context("cannot change the GitSource")
     }
 
-    /// Where the audit logs of all clusters stand.
+    /// From now on requests to all clusters count.
     pub(super) fn mark(&self) -> Mark {
-        Mark(self.servers().map(|server| server.audit().map_or(0, testbed::Audit::mark)).collect())
+        Mark(self.servers().map(servers::Server::mark).collect())
     }
 
     /// The daemon's requests since then: to the KCP (but those for its Lease and watches), and to the runtimes.
     pub(super) fn requests_since(&self, mark: &Mark) -> anyhow::Result<(Tally, Tally)> {
-        let mut tallies = Vec::new();
-        for (server, from) in self.servers().zip(&mark.0) {
-            let Some(audit) = server.audit() else { continue };
-            tallies.push(audit.since(*from)?);
+        let (mut kcp, mut skrs) = (Tally::default(), Tally::default());
+        for (index, (server, mark)) in self.servers().zip(&mark.0).enumerate() {
+            let seen = server.since(mark, DAEMON)?.tally;
+            if index == 0 { kcp.merge(&seen) } else { skrs.merge(&seen) }
         }
-        let counts = |record: &&Record| {
-            record.user == super::super::world::DAEMON
-                && record.verb != "watch"
-                && !record.resource.starts_with("leases")
-        };
-        let kcp = Tally::of(tallies.first().into_iter().flatten().filter(counts));
-        let skrs = Tally::of(tallies.iter().skip(1).flatten().filter(counts));
         Ok((kcp, skrs))
     }
 
-    fn servers(&self) -> impl Iterator<Item = &testbed::ControlPlane> {
+    fn servers(&self) -> impl Iterator<Item = &servers::Server> {
         std::iter::once(&self.world.kcp).chain(&self.world.skrs)
     }
 }
