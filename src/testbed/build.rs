@@ -54,6 +54,8 @@ pub enum Program {
     Scheduler,
     /// kwok, which plays nodes and pods.
     Kwok,
+    /// kubectl, which no server needs: it is built when somebody asks for it.
+    Kubectl,
 }
 
 /// A file that is made of files of a Go module.
@@ -102,8 +104,8 @@ pub struct Assets {
 // === impl Program ===
 
 impl Program {
-    /// All, in the order in which they are built.
-    pub const ALL: [Program; 5] =
+    /// What servers are made of, in the order in which it is built.
+    pub const SERVERS: [Program; 5] =
         [Program::Etcd, Program::ApiServer, Program::ControllerManager, Program::Scheduler, Program::Kwok];
 
     /// The name of its file.
@@ -114,6 +116,7 @@ impl Program {
             Program::ControllerManager => "kube-controller-manager",
             Program::Scheduler => "kube-scheduler",
             Program::Kwok => "kwok",
+            Program::Kubectl => "kubectl",
         }
     }
 
@@ -124,6 +127,7 @@ impl Program {
             Program::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Program::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
             Program::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
+            Program::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
         }
     }
 }
@@ -186,6 +190,26 @@ impl Assets {
         Ok(program)
     }
 
+    /// kubectl, built the first time that it is asked for.
+    pub async fn kubectl(&self, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<PathBuf, Error> {
+        let path = self.program(Program::Kubectl);
+        if path.is_file() {
+            return Ok(path);
+        }
+        let cache = cache_folder()?;
+        let _lock = lock(&cache.join("lock"), progress).await?;
+        if !path.is_file() {
+            let go = toolchain(&cache, progress).await?;
+            let scratch = scratch(&cache)?;
+            let module = scratch.path().join("module");
+            write_module(&module, MODULE_FILES)?;
+            let bin = self.built.join("bin");
+            fs::create_dir_all(&bin).map_err(Error::file("make the folder", &bin))?;
+            self.build_program(Program::Kubectl, &go, &module, "building kubectl", progress).await?;
+        }
+        Ok(path)
+    }
+
     /// Where a program is.
     pub fn program(&self, program: Program) -> PathBuf {
         self.given_program(program).unwrap_or_else(|| self.built.join("bin").join(program.name()))
@@ -201,7 +225,7 @@ impl Assets {
     }
 
     fn is_complete(&self) -> bool {
-        Program::ALL.iter().all(|program| self.program(*program).is_file())
+        Program::SERVERS.iter().all(|program| self.program(*program).is_file())
             && MODULE_PARTS.iter().all(|part| self.file(part.name).is_file())
     }
 
@@ -221,16 +245,28 @@ impl Assets {
             fs::write(&made, text).map_err(Error::file("write", &made))?;
             rename(&made, &self.file(part.name))?;
         }
-        let missing: Vec<Program> = Program::ALL.into_iter().filter(|p| !self.program(*p).is_file()).collect();
+        let missing: Vec<Program> = Program::SERVERS.into_iter().filter(|p| !self.program(*p).is_file()).collect();
         for (index, program) in missing.iter().enumerate() {
             let what = format!("building {} ({} of {})", program.name(), index + 1, missing.len());
-            let made = scratch.path().join(program.name());
-            let mut command = go_command(&go, &module);
-            command.args(["build", "-v", "-o"]).arg(&made).args(["-ldflags", LINKER_FLAGS, program.package()]);
-            run(command, &what, progress).await?;
-            rename(&made, &self.program(*program))?;
+            self.build_program(*program, &go, &module, &what, progress).await?;
         }
         Ok(())
+    }
+
+    /// Builds one program in the module's folder, and puts it in its place.
+    async fn build_program(
+        &self,
+        program: Program,
+        go: &Path,
+        module: &Path,
+        what: &str,
+        progress: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<(), Error> {
+        let made = module.join(program.name()).with_extension("made");
+        let mut command = go_command(go, module);
+        command.args(["build", "-v", "-o"]).arg(&made).args(["-ldflags", LINKER_FLAGS, program.package()]);
+        run(command, what, progress).await?;
+        rename(&made, &self.program(program))
     }
 }
 
