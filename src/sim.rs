@@ -30,8 +30,9 @@
 //! * Pods are deleted at once, without a grace period.
 //! * A list that goes on in pages shows what is there when each page is read; its version is the first page's, so a watch
 //!   from there tells of everything that changed meanwhile. `resourceVersionMatch=Exact` reads what is there now.
-//! * Of built-in kinds, metadata and the types of fields are checked, in the server's words. What else it demands of them
-//!   is not: a Service without ports, or a Deployment whose selector does not fit or changes, is taken.
+//! * Of built-in kinds, metadata and the types of fields are checked, in the server's words, and of ConfigMaps and Secrets
+//!   their keys and size. What else it demands is not: a Service without ports, or a Deployment whose selector does not
+//!   fit its template, is taken.
 //! * Keys that stand twice in a JSON body are not noticed, the last one counts.
 //! * Rules that compare with `oldSelf` are passed over, and what a CEL expression that does not compile is told, after
 //!   the server's words, comes from our compiler.

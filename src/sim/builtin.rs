@@ -4,6 +4,7 @@
 //! what no function here reads; `tests/it/sim/builtin.rs` writes the file and holds it against the server.
 
 mod canonical;
+mod check;
 mod decode;
 mod defaults;
 mod pod;
@@ -19,6 +20,7 @@ use serde_json::{Map, Value};
 use super::patch::{Resets, Schema, TypeId, Types, TypesBuilder};
 use crate::object::Gvk;
 
+pub(super) use self::check::check;
 pub use self::{
     decode::{prune, prune_metadata},
     defaults::default,

@@ -207,8 +207,9 @@ pub(super) fn finalizer_warnings(resource: &Resource, before: Option<&Value>, ob
     new.dedup();
     let said = new.iter().map(|finalizer| {
         let name = Value::from(finalizer.as_str());
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
         format!(
-            "metadata.finalizers: {name}: prefer a domain-qualified finalizer name to avoid accidental conflicts with \
+            "metadata.finalizers: {name}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with \
              other finalizer writers"
         )
     });

@@ -226,10 +226,10 @@ impl<'a> Writing<'a> {
     /// Everything that may be wrong with an object that is otherwise ready to be stored.
     fn check(&self, before: Option<&Value>, object: &Value) -> Result<(), Refusal> {
         let mut causes = metadata::check(self.resource, before, object);
-        if let Some(custom) = &self.resource.custom {
-            causes.extend(crd::violations(custom, object));
-        } else if self.resource.is(DEFINITIONS) && self.subresource.is_none() {
-            causes.extend(crd::check(object));
+        match &self.resource.custom {
+            Some(custom) => causes.extend(crd::violations(custom, object)),
+            None if self.resource.is(DEFINITIONS) && self.subresource.is_none() => causes.extend(crd::check(object)),
+            None => causes.extend(builtin::check(&self.resource.kind, before, object)),
         }
         if causes.is_empty() {
             return Ok(());

@@ -101,6 +101,46 @@ async fn names_labels_and_finalizers_are_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn data_has_keys_limits_and_may_be_immutable() {
+    let both = Both::new().await;
+    let core = "/api/v1/namespaces/{ns}";
+    let secret = |name: &str, data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+    let mut fixed = map("fixed", json!({"x": "1"}));
+    fixed["immutable"] = json!(true);
+    let mut twice = map("twice", json!({"x": "1"}));
+    twice["binaryData"] = json!({"x": "eA=="});
+    let deployments = "/apis/apps/v1/namespaces/{ns}/deployments";
+    let deployment = |label: &str| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {
+                "selector": {"matchLabels": {"app": label}},
+                "template": {
+                    "metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "web", "image": "web"}]},
+                },
+            },
+        })
+    };
+    both.check(&[
+        Ask::post(MAPS, &map("a", json!({"a b": "1"}))),
+        Ask::post(MAPS, &map("a", json!({"..": "1"}))),
+        Ask::post(MAPS, &map("a", json!({"..a": "1"}))),
+        Ask::post(MAPS, &twice),
+        Ask::post(MAPS, &map("a", json!({"x": "a".repeat((1 << 20) + 1)}))),
+        Ask::post(&format!("{core}/secrets"), &secret("a", json!({"x": "a".repeat((1 << 20) + 1)}))),
+        Ask::post(&format!("{core}/secrets"), &secret("a", json!({"a b": "1"}))),
+        Ask::post(MAPS, &fixed),
+        Ask::merge(&one("fixed"), &json!({"data": {"x": "2"}})),
+        Ask::merge(&one("fixed"), &json!({"immutable": null})),
+        Ask::merge(&one("fixed"), &json!({"metadata": {"labels": {"a": "b"}}})),
+        Ask::post(&format!("{deployments}?dryRun=All"), &deployment("web")),
+        Ask::post(deployments, &deployment("web")).loosely(),
+        Ask::apply(&format!("{deployments}/web?fieldManager=m&force=true"), &deployment("other")).loosely(),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_are_not_objects_of_the_kind_are_refused() {
     let both = Both::new().await;
     let json = "application/json";
