@@ -7,7 +7,8 @@
 //!
 //! Faults are those which a real server and the network before it have, no stranger ones: only a read that allows any
 //! version (`resourceVersion=0`) is answered from the past, and only a watch and a list that goes on can be too old.
-//! Time-outs of webhooks, steps of the clock and the end of a process are not faults of this layer.
+//! Steps of the clock and the end of a process are not faults of this layer: [`crate::ambient`] sets the clock, and what
+//! stands before this layer can stop a client between any two of its requests.
 
 mod schedule;
 
@@ -206,6 +207,10 @@ where
             tokio::time::sleep(after).await;
             Err(io::Error::from(io::ErrorKind::TimedOut).into())
         }
+        Some(Fault::Unjudged { after }) => {
+            tokio::time::sleep(after).await;
+            Ok(unjudged(after))
+        }
         Some(Fault::Gone) if asked.is_watch() => Ok(stream_of(&gone_event())),
         Some(Fault::Gone) => Ok(status(StatusCode::GONE, "Expired", GONE_LIST)),
         Some(Fault::Dropped { after, events }) => {
@@ -277,6 +282,16 @@ fn failed(code: StatusCode) -> Response<Body> {
         }
         _ => status(code, "InternalError", "Internal error occurred: etcdserver: leader changed"),
     }
+}
+
+/// What the server answers when a webhook that must be asked does not answer.
+fn unjudged(after: Duration) -> Response<Body> {
+    let message = format!(
+        "Internal error occurred: failed calling webhook \"webhook.example.org\": failed to call webhook: Post \
+         \"https://webhook.example.svc:443/?timeout={}s\": context deadline exceeded",
+        after.as_secs()
+    );
+    status(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message)
 }
 
 fn reset() -> BoxError {

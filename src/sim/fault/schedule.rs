@@ -31,6 +31,10 @@ pub struct Rates {
     pub lost: u16,
     /// How long the client waits for that answer.
     pub lost_after: Duration,
+    /// Writes that a webhook must judge which does not answer: 500, and nothing is written.
+    pub unjudged: u16,
+    /// How long the server waits for the webhook.
+    pub unjudged_after: Duration,
     /// Watches that end early.
     pub dropped: u16,
     /// The longest that such a watch lives.
@@ -53,6 +57,11 @@ pub enum Fault {
     /// The write happens and its answer never arrives: a time-out.
     Lost {
         /// How long the client waits for it.
+        after: Duration,
+    },
+    /// A webhook that must judge the write does not answer in time.
+    Unjudged {
+        /// How long the server waits for it.
         after: Duration,
     },
     /// The watch ends, as servers end them.
@@ -154,6 +163,7 @@ impl Schedule {
             (rates.failed, true, Fault::Failed(code)),
             (rates.reset, true, Fault::Reset),
             (rates.lost, asked.is_write(), Fault::Lost { after: rates.lost_after }),
+            (rates.unjudged, asked.is_write(), Fault::Unjudged { after: rates.unjudged_after }),
             (rates.dropped, is_watch, dropped),
             (rates.gone, is_watch || asked.is_continued(), Fault::Gone),
             (rates.stale, asked.allows_any_version(), Fault::Stale),

@@ -10,6 +10,8 @@ const MANY: Rates = Rates {
     reset: 100,
     lost: 100,
     lost_after: Duration::from_secs(30),
+    unjudged: 50,
+    unjudged_after: Duration::from_secs(10),
     dropped: 200,
     dropped_after_max: Duration::from_secs(10),
     gone: 100,
@@ -46,6 +48,7 @@ fn rates_are_kept_and_each_fault_meets_only_what_it_can_meet() {
         near(share(faults, |fault| matches!(fault, Fault::Reset)), 100);
     }
     near(share(&writes, |fault| matches!(fault, Fault::Lost { .. })), 100);
+    near(share(&writes, |fault| matches!(fault, Fault::Unjudged { .. })), 50);
     near(share(&watches, |fault| matches!(fault, Fault::Dropped { .. })), 200);
     near(share(&watches, |fault| matches!(fault, Fault::Gone)), 100);
     near(share(&any, |fault| matches!(fault, Fault::Stale)), 100);

@@ -55,12 +55,13 @@ async fn a_write_that_is_refused_has_not_happened() {
         Rates { throttled: 1_000, ..Rates::default() },
         Rates { failed: 1_000, ..Rates::default() },
         Rates { reset: 1_000, ..Rates::default() },
+        Rates { unjudged: 1_000, unjudged_after: Duration::from_millis(10), ..Rates::default() },
     ] {
         let (_, behind, direct) = world(rates).await;
         let answer = behind.create(&PostParams::default(), &named("a")).await;
         match rates {
             Rates { throttled: 1_000, .. } => assert_eq!(code(answer), 429),
-            Rates { failed: 1_000, .. } => assert!(500 <= code(answer)),
+            Rates { failed: 1_000, .. } | Rates { unjudged: 1_000, .. } => assert!(500 <= code(answer)),
             _ => assert!(matches!(answer, Err(Error::Service(_))), "{answer:?}"),
         }
         assert!(direct.get_opt("a").await.unwrap().is_none());
