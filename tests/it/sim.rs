@@ -7,6 +7,7 @@ mod builtin;
 mod controllers;
 mod custom;
 mod fault;
+mod kubectl;
 mod objects;
 mod random;
 mod served;
