@@ -7,16 +7,13 @@
 //! Assumes a tokio runtime. Dropping any of its futures cancels the request; a write may then have happened or not,
 //! and all of them may be repeated.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, StatusCode, header::CONTENT_TYPE};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
     api::names::FIELD_MANAGER,

@@ -15,9 +15,8 @@
 mod state;
 
 use std::{
-    collections::hash_map::RandomState,
     fmt,
-    hash::{BuildHasher as _, Hash},
+    hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,7 +24,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use self::state::State;
-use crate::{name::Key, retry::Class};
+use crate::{ambient, name::Key, retry::Class};
 
 /// Why a subject is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,7 +118,6 @@ struct Shared<S> {
     wake: Notify,
     /// Some work ended.
     finished: Notify,
-    dice: RandomState,
 }
 
 // === impl Trigger ===
@@ -297,7 +295,6 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
             state: Mutex::new(State::new(lane, limits)),
             wake: Notify::new(),
             finished: Notify::new(),
-            dice: RandomState::new(),
         }))
     }
 
@@ -394,16 +391,10 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     }
 
     fn put_back(&self, subject: &S, finish: Finish) {
-        let fraction = self.roll();
+        let fraction = ambient::fraction();
         self.state().finish(subject, finish, Instant::now(), fraction);
         self.0.wake.notify_one();
         self.0.finished.notify_waiters();
-    }
-
-    /// A number from 0 to 1 for jitter: the standard library's hasher keys are random enough to break step.
-    fn roll(&self) -> f64 {
-        let bits = self.0.dice.hash_one(Instant::now()) >> 32;
-        f64::from(u32::try_from(bits).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {

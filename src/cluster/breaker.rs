@@ -2,10 +2,9 @@
 //!
 //! Only failures to talk to the cluster count; whatever it answers, also an error, closes the circuit.
 
-use std::{
-    sync::Mutex,
-    time::{Duration, Instant},
-};
+use std::{sync::Mutex, time::Duration};
+
+use tokio::time::Instant;
 
 use crate::retry;
 

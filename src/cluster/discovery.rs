@@ -7,11 +7,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, LazyLock, Mutex, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use http::header::ACCEPT;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::{Cluster, Error, Kind, Target, Verb, position, transport::Ask};
 use crate::object::{Digest, Gvk};

@@ -6,12 +6,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{Cause, Cluster, ESTABLISHED_WAIT_MAX, Error, Kind, Metadata, OnConflict, Target, Verb, transport::Ask};
 use crate::{

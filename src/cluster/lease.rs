@@ -7,7 +7,7 @@
 use std::{
     fmt,
     sync::{Arc, RwLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use http::{Method, header::CONTENT_TYPE};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{Cluster, Error, Kind, Target, Verb, transport::Ask};
-use crate::{api::names, name::Key, object::Gvk};
+use crate::{ambient, api::names, name::Key, object::Gvk};
 
 /// How long a Lease holds and how often it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Elector {
     }
 
     fn body(&self, lease: Option<&Lease>, decision: &Move) -> Value {
-        let now = micro_time(Timestamp::now());
+        let now = micro_time(ambient::now());
         let spec = lease.map(|lease| &lease.spec);
         let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or_default();
         let (acquired, transitions) = match decision {

@@ -7,12 +7,12 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 use super::{
     Cluster, ClusterName, Error, Kind, Leadership, Limits, Requests,

@@ -14,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use http::{
 use http_body_util::{BodyExt, Limited};
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioExecutor, rt::TokioTimer};
 use kube::client::{Body, ConfigExt};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tower::ServiceBuilder;
 
 use super::{

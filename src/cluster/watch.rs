@@ -11,17 +11,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, RwLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
 use kube::{Resource, client::Body};
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{Cluster, Error, Kind, Target, Verb, kind::push_encoded, transport::Ask};
-use crate::{name::Key, retry};
+use crate::{ambient, name::Key, retry};
 
 /// What is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +254,7 @@ where
                     failures = 0;
                     // A server that ends every watch at once must not be asked as fast as it answers.
                     if watched && began.elapsed() < WATCH_MIN {
-                        tokio::time::sleep(retry::jittered(WATCH_MIN, dice())).await;
+                        tokio::time::sleep(retry::jittered(WATCH_MIN, ambient::fraction())).await;
                     }
                     from = Some(version);
                     continue;
@@ -283,7 +283,7 @@ where
     fn absent(&mut self) -> Duration {
         self.replace(BTreeMap::new());
         self.say_synced();
-        retry::jittered(self.options.absent_pause, dice())
+        retry::jittered(self.options.absent_pause, ambient::fraction())
     }
 
     /// How long to wait after an error, and what to say about it.
@@ -292,7 +292,7 @@ where
         if matches!(error, Error::Expired { .. }) && failures <= 1 {
             return Duration::ZERO;
         }
-        let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), dice());
+        let pause = retry::jittered(retry::delay(retry::Class::Transient, failures, ABSENT), ambient::fraction());
         if failures > 1 {
             tracing::warn!(cluster = %self.cluster.name(), %kind, reason = error.reason(), failures, "watch interrupted");
         }
@@ -504,13 +504,4 @@ impl Lines {
             }
         }
     }
-}
-
-/// A fraction from 0 to 1 for jitter: nobody's secret depends on it.
-fn dice() -> f64 {
-    use std::hash::{BuildHasher, RandomState};
-    let bits = RandomState::new().hash_one(0_u8) >> 11;
-    #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
-    let fraction = bits as f64 / (1_u64 << 53) as f64;
-    fraction
 }

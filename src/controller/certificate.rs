@@ -15,12 +15,13 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{Context, Queue, Subject, stores::secret::key};
 use crate::{

@@ -6,8 +6,10 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use crate::name::Key;
 

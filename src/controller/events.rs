@@ -6,22 +6,20 @@
 
 mod limit;
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
 };
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use self::limit::Limiter;
 use crate::{
+    ambient,
     cluster::{Cause, Cluster, Error, Kind},
     name::Key,
     object::{Digest, Gvk},
@@ -175,7 +173,7 @@ impl Writer {
         let kind = Kind::new(Gvk::new("events.k8s.io", "v1", "Event"), "events", true);
         let cause = Cause::trigger(TRIGGER);
         while let Some(event) = self.events.recv().await {
-            let now = Timestamp::now();
+            let now = ambient::now();
             let (key, body) = body(&event, &self.instance, now);
             match kcp.create(&cause, &kind, &kind.id(&key), body.to_string().into()).await {
                 // Events of a process that does not lead are nobody's news.

@@ -26,6 +26,7 @@ use super::{
     },
 };
 use crate::{
+    ambient,
     api::names::{self, annotation, label},
     cluster::{Cause, Error, Kind},
     landscape,
@@ -54,7 +55,7 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
     };
     let rules = &context.certificates.rules;
     let cause = super::cause(triggers);
-    let round = Round { context, key, rules, backend, cause: &cause, now: Timestamp::now() };
+    let round = Round { context, key, rules, backend, cause: &cause, now: ambient::now() };
     match round.bring().await {
         Ok(switch) => {
             context.certificates.tell(None, matches!(switch, Switch::Behind(_)));

@@ -144,7 +144,7 @@ impl Inbox {
         if received.settled {
             heard(context, &key);
         } else {
-            context.contacts.event(&key, std::time::Instant::now());
+            context.contacts.event(&key, Instant::now());
         }
         log(&key, noted, received);
         Answer::Taken
@@ -243,7 +243,7 @@ impl Default for Inbox {
 
 /// Takes note that an agent of ours is heard of. Its Kyma says so, if it did not.
 fn heard(context: &Context, kyma: &Key) {
-    if context.contacts.probe(kyma, std::time::Instant::now()) {
+    if context.contacts.probe(kyma, Instant::now()) {
         context.queue.push(Subject::Runtime(kyma.clone()), Trigger::Event);
     }
 }

@@ -20,7 +20,6 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::jiff::Timestamp;
 use tokio::time::{Duration, Instant};
 
 use self::{enact::Enacted, memory::Memory};
@@ -30,6 +29,7 @@ use super::{
     stores::Source,
 };
 use crate::{
+    ambient,
     api::GitSource,
     cluster::Cause,
     definition,
@@ -270,7 +270,7 @@ impl SourcePass<'_> {
         self.hold(progress, terms).await;
         // What was committed meanwhile is looked for at once when the source is resumed, not at the next poll.
         progress.poll_at = None;
-        let status = status::suspended(self.source, Timestamp::now());
+        let status = status::suspended(self.source, ambient::now());
         self.write(progress, status).await?;
         Ok(Finish::Done)
     }

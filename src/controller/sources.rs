@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{Queue, Subject, source::Progress};
 use crate::{
+    ambient,
     definition::{self, Definitions, Elsewhere, ModuleObjects},
     diagnostic::{Diagnostics, Severity},
     git,
@@ -202,8 +203,12 @@ impl SourceRegistry {
         }
     }
 
-    /// Wakes a source when its repository on this machine changes. Runs until it is dropped.
+    /// Wakes a source when its repository on this machine changes. Runs until it is dropped. In a simulation nobody is
+    /// woken: the machine tells of changes at moments of its own.
     pub async fn watch_local(&self, queue: &Queue) {
+        if ambient::is_simulated() {
+            std::future::pending::<()>().await;
+        }
         let mut watched: BTreeMap<Key, PathBuf> = BTreeMap::new();
         let mut unwatched: BTreeMap<Key, (PathBuf, Instant)> = BTreeMap::new();
         let mut changes = FuturesUnordered::new();

@@ -21,6 +21,7 @@ use serde_json::json;
 
 use super::{Context, Failure, Pass, status_body};
 use crate::{
+    ambient,
     api::{
         Watcher,
         names::{annotation, finalizer},
@@ -56,7 +57,7 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
         context.watchers.forget(key);
         return Ok(Finish::Gone);
     };
-    let round = Round { context, key, watcher, cause: &super::cause(triggers), now: Timestamp::now() };
+    let round = Round { context, key, watcher, cause: &super::cause(triggers), now: ambient::now() };
     let result = if watcher.metadata.deletion_timestamp.is_some() {
         round.remove().await
     } else {

@@ -6,13 +6,18 @@
 use tokio::sync::oneshot;
 
 use super::error::Error;
+use crate::ambient;
 
-/// Runs `work` on a new thread. If the future is dropped, the work goes on and its result is lost.
+/// Runs `work` on a new thread. If the future is dropped, the work goes on and its result is lost. In a simulation it is
+/// done at once: its clock must not go on meanwhile.
 pub(super) async fn run<T, F>(work: F) -> Result<T, Error>
 where
     T: Send + 'static,
     F: FnOnce() -> Result<T, Error> + Send + 'static,
 {
+    if ambient::is_simulated() {
+        return work();
+    }
     let (answer, answered) = oneshot::channel();
     std::thread::Builder::new()
         .name("git".to_owned())

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::jiff::Timestamp;
-
 use super::{Cluster, Context, Leadership};
 use crate::{
+    ambient,
     api::{
         Kyma,
         names::{annotation, label},
@@ -33,7 +32,7 @@ impl Observer {
 
     fn observe(&self) -> Observed {
         let context = &self.context;
-        let now = Timestamp::now();
+        let now = ambient::now();
         let depths = context.queue.depths();
         let kymas = context.stores.kymas();
         let sources: Vec<_> = context.stores.sources().into_iter().map(|source| source.object).collect();

@@ -49,6 +49,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("config", 2, &["clap", "serde", "serde_json"]),
     // `rustix`: the process that renders foreign templates bounds its own memory and computing.
     ("confine", 2, &["rustix", "serde_json"]),
+    // `tokio`: in a simulation the time of day goes with its clock, and what blocks has threads of its pool.
+    ("ambient", 2, &["jiff", "tokio"]),
     ("tls", 2, &["rustls"]),
     ("metrics", 2, &["prometheus_client"]),
     // `jiff` and `serde_json`: a record is JSON with its date.

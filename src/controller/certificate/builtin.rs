@@ -3,11 +3,12 @@
 //! A Secret says in its annotations when its certificate was issued, when it ends, and of what it was made: the names in
 //! it and the authority. So whether it is as it should be is known without reading it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{Context, LAG_MAX, Written, bundled_at, version};
 use crate::{

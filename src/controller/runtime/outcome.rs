@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::{Memory, Round, counterpart, is_newer, manifests};
 use crate::{
+    ambient,
     api::{
         Kyma, Manifest,
         kyma::{KymaStatus, ModuleStatus},
@@ -197,7 +197,7 @@ impl Round<'_> {
     pub(super) async fn write_status(&self, facts: &Facts, memory: &mut Memory) -> Result<KymaStatus, cluster::Error> {
         let kyma = self.with_latest_status(memory);
         // What is said is true from now on: a pass may have begun before what it tells of existed.
-        let next = status::kyma(&kyma, facts, Timestamp::now());
+        let next = status::kyma(&kyma, facts, ambient::now());
         if kyma.status.as_ref() == Some(&next) {
             return Ok(next);
         }

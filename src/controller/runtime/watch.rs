@@ -9,13 +9,10 @@
 //! is the Secret with its certificate, and a Deployment that must start anew with each certificate. Neither is kept in
 //! memory: the Secret is read from the control plane when it has to be written.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{Round, base, delay};
 use crate::{

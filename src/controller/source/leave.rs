@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Progress, SourcePass, failure, survey::served};
 use crate::{
+    ambient,
     api::{
         GitSource,
         git_source::DeletionPolicy,
@@ -68,7 +68,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass 
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
     if prune && let Some(wait) = Wait::of(pass.source, &others) {
-        let status = status::leaving(pass.source, wait.reason(), &wait.message(), Timestamp::now());
+        let status = status::leaving(pass.source, wait.reason(), &wait.message(), ambient::now());
         pass.write(progress, status).await?;
         return Ok(wait.finish());
     }

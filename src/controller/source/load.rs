@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{Progress, SourcePass};
 use crate::{
+    ambient,
     api::{
         ModuleReleaseMeta,
         git_source::OnError,
@@ -86,7 +87,7 @@ impl SourcePass<'_> {
         if self.is_due(progress, terms) || self.is_rotated(progress, terms).await {
             let result = self.look(progress, terms).await;
             let now = Instant::now();
-            progress.poll_at = Some(now + retry::poll(terms.interval, dice(self.key, now)));
+            progress.poll_at = Some(now + retry::poll(terms.interval, ambient::fraction()));
             progress.fetching = Some(terms.fetching());
             self.note(progress, result);
         }
@@ -320,8 +321,8 @@ impl SourcePass<'_> {
         };
         let cache = std::mem::take(&mut progress.cache);
         // Parsing thousands of files takes long enough to hold up whatever else this thread does.
-        let work = tokio::task::spawn_blocking(move || parse.run(cache));
-        let (loaded, cache) = work.await.map_err(|_| Problem::Interrupted(revision.clone()))?;
+        let work = ambient::blocking(move || parse.run(cache));
+        let (loaded, cache) = work.await.ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         progress.cache = cache;
         progress.attempted = Some(revision.clone());
         if terms.on_error == OnError::RefuseRevision && loaded.diagnostics.has_errors() {
@@ -464,13 +465,6 @@ fn is_refusal(error: &git::Error) -> bool {
             | git::Error::NoRepository { .. }
             | git::Error::Certificate { .. }
     )
-}
-
-/// From 0 to 1: another for each source, and at each poll.
-fn dice(key: &Key, now: Instant) -> f64 {
-    let digest = Digest::of_bytes(format!("{key} {now:?}").as_bytes()).short();
-    let roll = u32::from_str_radix(&digest[..4], 16).unwrap_or_default();
-    f64::from(roll) / f64::from(0x1_0000)
 }
 
 // === impl Problem ===

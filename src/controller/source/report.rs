@@ -2,11 +2,11 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::{Enacted, Progress, SourcePass};
 use crate::{
+    ambient,
     api::{GitSource, git_source::GitSourceStatus, shared::Condition},
     cluster::{self, Cause},
     controller::{
@@ -90,7 +90,7 @@ impl SourcePass<'_> {
     /// Takes note that the branch was rewritten, before that has any effect.
     pub(super) async fn rewritten(&self, progress: &mut Progress, terms: &Terms) -> Result<(), Failure> {
         progress.rewritten = true;
-        let status = status::unsettled(&as_written(self.source, progress), &terms.scope(), Timestamp::now());
+        let status = status::unsettled(&as_written(self.source, progress), &terms.scope(), ambient::now());
         self.write(progress, status).await
     }
 
@@ -122,7 +122,7 @@ impl SourcePass<'_> {
             scope: &scope,
             moved: terms.is_some_and(|terms| self.moved(progress, terms)),
         };
-        status::of(&as_written(self.source, progress), &pass, Timestamp::now())
+        status::of(&as_written(self.source, progress), &pass, ambient::now())
     }
 
     /// Writes the status if it differs from what stands there.

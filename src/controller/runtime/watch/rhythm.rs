@@ -4,10 +4,9 @@
 //! configurations alone nobody reports anything, since an API server asks no webhook about them: a list of their metadata
 //! every ten minutes tells whether all must be looked at. Where no agent is heard of, everything is looked at on each resync.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
 
 use crate::{
     api::{
