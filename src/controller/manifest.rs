@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::{
     Context,
@@ -25,6 +25,7 @@ use super::{
     status_body,
 };
 use crate::{
+    ambient,
     api::{
         Manifest,
         manifest::ManifestStatus,
@@ -55,7 +56,6 @@ pub(super) struct Site<'a> {
     pub(super) context: &'a Context,
     pub(super) cluster: &'a Cluster,
     pub(super) cause: &'a Cause,
-    pub(super) now: Timestamp,
     /// What the runtime holds of ours, if this pass looks for drift.
     pub(super) live: Option<&'a BTreeMap<ObjectId, Metadata>>,
     /// All Manifests of the runtime, in the order of the modules: of two that bring one object, the first has it.
@@ -73,7 +73,7 @@ pub(super) struct Memory {
     /// Passes in a row that did not end well.
     attempt: u32,
     /// What the last pass wanted, and until when it need not be tried again.
-    waiting: Option<(Digest, Timestamp)>,
+    waiting: Option<(Digest, Instant)>,
 }
 
 /// How a pass ended.
@@ -109,7 +109,7 @@ pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory:
         Err(unavailable) => return source_unavailable(site, manifest, memory, &unavailable).await,
     };
     let desired = desired_digest(&objects, manifest);
-    if let Some(again) = memory.rest(&desired, site) {
+    if let Some(again) = memory.rest(&desired).filter(|_| site.live.is_none()) {
         return Ok(Passed { manifest: Arc::clone(manifest), again: Some(again) });
     }
     let mut applied = Applied::before(&objects, memory.applied.take(), recorded, &desired);
@@ -187,12 +187,10 @@ impl Memory {
     }
 
     /// How long to wait before trying again what failed, unless there is news.
-    fn rest(&self, desired: &Digest, site: &Site<'_>) -> Option<Duration> {
+    fn rest(&self, desired: &Digest) -> Option<Duration> {
         let (wanted, until) = self.waiting.as_ref()?;
-        if wanted != desired || site.live.is_some() || *until <= site.now {
-            return None;
-        }
-        Duration::try_from(until.duration_since(site.now)).ok()
+        let left = until.saturating_duration_since(Instant::now());
+        (wanted == desired && !left.is_zero()).then_some(left)
     }
 
     fn settle(&mut self) {
@@ -201,14 +199,15 @@ impl Memory {
     }
 
     /// Notes that a pass did not end well. Returns when to try again.
-    fn postpone(&mut self, class: Class, desired: Digest, now: Timestamp) -> Duration {
+    fn postpone(&mut self, class: Class, desired: Digest) -> Duration {
         self.attempt = self.attempt.saturating_add(1);
         let delay = match class {
             // Workloads are mostly ready within a second; the looks slow down while they are not.
             Class::Waiting => retry::backoff(READINESS_LOOK_MIN, retry::DEPENDENCY_POLL_MAX, self.attempt),
             Class::Stalled | Class::Transient => retry::delay(class, self.attempt, RETRY_STALLED),
         };
-        self.waiting = Some((desired, now + delay));
+        // By a clock that nobody sets: a wait must not become one of hours.
+        self.waiting = Some((desired, Instant::now() + delay));
         delay
     }
 }
@@ -265,7 +264,7 @@ impl Pass<'_> {
         };
         let manifest = store_status(site, &recorded, &facts).await?;
         let again = match class {
-            Some(class) => Some(memory.postpone(class, self.desired, Timestamp::now())),
+            Some(class) => Some(memory.postpone(class, self.desired)),
             None => {
                 memory.settle();
                 None
@@ -558,7 +557,7 @@ async fn store_status(
     manifest: &Arc<Manifest>,
     facts: &ManifestFacts,
 ) -> Result<Arc<Manifest>, Error> {
-    let next = status::manifest(manifest, facts, Timestamp::now());
+    let next = status::manifest(manifest, facts, ambient::now());
     if manifest.status.as_ref() == Some(&next) {
         return Ok(Arc::clone(manifest));
     }
@@ -654,3 +653,6 @@ impl Modules {
         Arc::clone(known.entry(tree).or_insert_with(|| Arc::new(objects)))
     }
 }
+
+#[cfg(test)]
+mod tests;

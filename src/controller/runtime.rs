@@ -15,11 +15,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::{
     Context, Failure, Pass,
@@ -27,6 +28,7 @@ use super::{
     manifest,
 };
 use crate::{
+    ambient,
     api::{
         Kyma, Manifest,
         kyma::{KymaSpec, KymaStatus},
@@ -117,13 +119,13 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
 }
 
 async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Memory) -> Pass {
-    let now = Timestamp::now();
+    let now = ambient::now();
     let cause = super::cause(triggers);
     let manifests = known_manifests(context, key, memory)
         .await
         .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
     let Some(kyma) = context.stores.kyma(key) else {
-        return remove::orphans(context, key, &cause, &manifests, memory, now).await;
+        return remove::orphans(context, key, &cause, &manifests, memory).await;
     };
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     // What was asked for while the Kyma was to be skipped was asked for all the same.
@@ -236,7 +238,7 @@ impl Round<'_> {
         live: Option<&BTreeMap<ObjectId, Metadata>>,
         memory: &mut Memory,
     ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
-        let site = manifest::Site { context: self.context, cluster, cause: self.cause, now: self.now, live, manifests };
+        let site = manifest::Site { context: self.context, cluster, cause: self.cause, live, manifests };
         let mut taken: Vec<(Arc<Manifest>, manifest::Memory)> = manifests
             .iter()
             .map(|manifest| {

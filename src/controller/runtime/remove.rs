@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::{
@@ -261,7 +260,6 @@ pub(super) async fn orphans(
     cause: &Cause,
     manifests: &[Arc<Manifest>],
     memory: &mut Memory,
-    now: Timestamp,
 ) -> Pass {
     let deleting: Vec<Arc<Manifest>> =
         manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some()).cloned().collect();
@@ -276,7 +274,7 @@ pub(super) async fn orphans(
     }
     match outcome::access(context, key).await {
         Ok(cluster) => {
-            let site = manifest::Site { context, cluster: &cluster, cause, now, live: None, manifests: &deleting };
+            let site = manifest::Site { context, cluster: &cluster, cause, live: None, manifests: &deleting };
             for manifest in &deleting {
                 let key = crate::landscape::key(&manifest.metadata);
                 let mut known = memory.manifests.remove(&key).unwrap_or_default().of(manifest);
