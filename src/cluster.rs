@@ -47,7 +47,7 @@ pub use lease::Leadership;
 pub use metadata::Metadata;
 pub use pool::Pool;
 pub use prune::Pruned;
-pub use transport::{Limits, Requests, Verb};
+pub use transport::{Limits, Network, Requests, Verb};
 
 use metadata::{Wire, WireObject};
 use transport::{Answer, Ask, Transport};
@@ -98,6 +98,8 @@ pub struct Cluster {
     transport: Transport,
     kinds: discovery::Known,
     fresh: fresh::Fresh,
+    /// How it is reached, and what it leads to.
+    network: Network,
 }
 
 // === impl ClusterName ===
@@ -119,8 +121,14 @@ const PAGE: usize = 500;
 impl Cluster {
     /// A cluster as a configuration describes it. Makes no request.
     pub fn new(name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
-        let transport = Transport::new(name.to_string().into(), config, limits)?;
-        Ok(Cluster { name, transport, kinds: discovery::Known::default(), fresh: fresh::Fresh::default() })
+        Cluster::on(&Network::real(), name, config, limits)
+    }
+
+    /// The same, on some network. So are the runtimes of a [`Pool`] that reads their access from it.
+    pub fn on(network: &Network, name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
+        let transport = Transport::new(name.to_string().into(), config, limits, network)?;
+        let (kinds, fresh) = (discovery::Known::default(), fresh::Fresh::default());
+        Ok(Cluster { name, transport, kinds, fresh, network: network.clone() })
     }
 
     /// The same, but writes are refused while `leadership` does not hold.

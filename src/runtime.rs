@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::{inlet::Inlet, observe::Observer, ready::Readiness};
 use crate::{
     api::names,
-    cluster::{Cluster, ClusterName, Leadership, Limits, Pool, lease},
+    cluster::{Cluster, ClusterName, Leadership, Limits, Network, Pool, lease},
     config::Config,
     controller::{
         Context, Queue, Subject,
@@ -104,6 +104,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 impl Daemon {
     /// Reads and opens everything that can fail, and binds the ports. Makes no request.
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
+        Daemon::load_on(config, &Network::real()).await
+    }
+
+    /// The same, with API servers that are reached over some network.
+    pub async fn load_on(config: Config, network: &Network) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
         let inlet = Inlet::bind(&config.events)?;
@@ -118,7 +123,7 @@ impl Daemon {
             request_timeout: config.request_timeout,
             connect_timeout: CONNECT,
         };
-        let connect = || Cluster::new(ClusterName::Kcp, &kube, limits).context("cannot use the kubeconfig");
+        let connect = || Cluster::on(network, ClusterName::Kcp, &kube, limits).context("cannot use the kubeconfig");
         // The Lease has connections of its own: renewing must not wait behind a thousand applies.
         let election = Arc::new(connect()?);
         let (elector, leadership) = election_of(&config, &identity, &election);

@@ -173,7 +173,8 @@ impl Pool {
         let data = data.ok_or_else(|| refused(Refused::Missing))?;
         let kubeconfig = STANDARD.decode(data).map_err(|_| refused(Refused::NotAKubeconfig))?;
         let config = access::parse(&kubeconfig).and_then(|access| access.config()).map_err(refused)?;
-        let cluster = Cluster::new(ClusterName::Runtime(runtime.clone()), &config, self.limits)?.replacing(former);
+        let name = ClusterName::Runtime(runtime.clone());
+        let cluster = Cluster::on(&self.kcp.network, name, &config, self.limits)?.replacing(former);
         Ok(Arc::new(match &self.leadership {
             Some(leadership) => cluster.guarded(leadership.clone()),
             None => cluster,
