@@ -28,6 +28,7 @@ mod planted;
 mod removal;
 mod runtimes;
 mod sim;
+mod simulation;
 mod source;
 mod stage;
 mod telling;

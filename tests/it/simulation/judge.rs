@@ -1,0 +1,224 @@
+//! What must hold: at any moment, in the end, and when nothing happens.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use http::Method;
+use serde_json::Value;
+
+use super::{
+    land::{KYMAS, Land},
+    world::World,
+};
+
+/// What the checks remember.
+pub(super) struct Judge {
+    /// Users' own ConfigMaps, by runtime.
+    theirs: BTreeSet<(&'static str, String)>,
+    /// ConfigMaps of ours that every revision wanted since all was well last: nobody has a reason to delete one.
+    steady: BTreeMap<&'static str, BTreeSet<String>>,
+}
+
+/// Longest time until all is well once faults have stopped: some resyncs, and the longest pauses after failures.
+const CONVERGED_MAX: Duration = Duration::from_secs(45 * 60);
+const LOOK: Duration = Duration::from_secs(10);
+/// How long nothing may happen: a resync at least, whatever its jitter.
+const QUIET: Duration = Duration::from_secs(10 * 60);
+
+const OURS: &str = "labelSelector=operator.kyma-project.io/managed-by%3Dkyma";
+const KYMA_API: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces";
+const MAPS: &str = "/api/v1/namespaces/kyma-system/configmaps";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/kyma-system/deployments";
+
+// === impl Judge ===
+
+impl Judge {
+    pub(super) fn new() -> Judge {
+        Judge { theirs: BTreeSet::new(), steady: BTreeMap::new() }
+    }
+
+    /// Git says something else.
+    pub(super) fn committed(&mut self, land: &Land) {
+        for (kyma, steady) in &mut self.steady {
+            let wanted = land.wanted(kyma);
+            steady.retain(|name| wanted.contains_key(name.as_str()));
+        }
+    }
+
+    /// A user made a ConfigMap.
+    pub(super) fn made(&mut self, kyma: &'static str, name: &str) {
+        self.theirs.insert((kyma, name.to_owned()));
+    }
+
+    /// Somebody gave a reason to delete what a runtime has.
+    pub(super) fn anything_may_go(&mut self, kyma: &'static str) {
+        self.steady.remove(kyma);
+    }
+
+    /// What must hold at any moment.
+    pub(super) async fn look(&mut self, world: &World) {
+        for arrival in world.wires.take() {
+            let deleted = arrival.path.split('?').next().and_then(|path| path.strip_prefix(MAPS)?.strip_prefix('/'));
+            if let (&Method::DELETE, 200, Some(name)) = (&arrival.method, arrival.code, deleted) {
+                let steady = self.steady.get(arrival.server).is_some_and(|steady| steady.contains(name));
+                assert!(!steady, "the daemon deleted {name}, which was wanted all the time: {arrival}");
+            }
+        }
+        for (kyma, name) in &self.theirs {
+            let map = world.read(&world.runtimes[kyma], &format!("{MAPS}/{name}")).await;
+            let text = map.as_ref().map(|map| &map["data"]["text"]);
+            assert!(text.is_some_and(|text| text == "theirs"), "{name} of a user of {kyma} is {map:?}");
+        }
+        for (kyma, server) in &world.runtimes {
+            let recorded = recorded(world, kyma).await;
+            for path in [MAPS, ROLES, DEPLOYMENTS] {
+                for object in world.list(server, &format!("{path}?{OURS}")).await {
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    let is_recorded = recorded.iter().any(|synced| synced["name"] == name);
+                    assert!(is_recorded, "{path}/{name} of {kyma} is ours and stands in no inventory");
+                }
+            }
+        }
+    }
+
+    /// Faults have stopped: all must become well, and stay so without a write.
+    pub(super) async fn conclude(&mut self, world: &mut World) {
+        // What is in the way of us goes: only its user may decide that.
+        for (kyma, name) in std::mem::take(&mut self.theirs) {
+            if name.starts_with("theirs") {
+                self.theirs.insert((kyma, name));
+            } else {
+                world.note(format!("{kyma}: the user removes {name}"));
+                world.delete(&world.runtimes[kyma], &format!("{MAPS}/{name}")).await;
+            }
+        }
+        world.land.broken = false;
+        world.note("git: all is mended");
+        world.commit();
+        self.committed(&world.land);
+        self.converge(world).await;
+        self.rest(world, "a quiet world").await;
+    }
+
+    /// Waits until all is as git says.
+    pub(super) async fn converge(&mut self, world: &mut World) {
+        let mut waited = Duration::ZERO;
+        loop {
+            world.confirm().await;
+            // Looking costs more than what is looked at.
+            let pause = LOOK.max(waited / 4);
+            world.pass(pause).await;
+            waited += pause;
+            match is_well(world).await {
+                Ok(()) => break,
+                Err(problem) if CONVERGED_MAX < waited => panic!("not well in {waited:?}: {problem}"),
+                Err(_) => {}
+            }
+        }
+        self.look(world).await;
+        world.note(format!("all is well after {} s", waited.as_secs()));
+        self.steady = KYMAS
+            .into_iter()
+            .map(|kyma| (kyma, world.land.wanted(kyma).into_keys().map(str::to_owned).collect()))
+            .collect();
+    }
+
+    /// Nothing happens, and nothing is written.
+    pub(super) async fn rest(&mut self, world: &mut World, what: &str) {
+        // What was just written may have an echo.
+        world.pass(Duration::from_secs(60)).await;
+        self.look(world).await;
+        world.pass(QUIET).await;
+        let arrivals = world.wires.take();
+        let writes: Vec<String> = arrivals
+            .iter()
+            .filter(|arrival| arrival.is_write() && !arrival.is_of_lease())
+            .map(ToString::to_string)
+            .collect();
+        assert!(writes.is_empty(), "{what} was written to: {writes:#?}");
+        is_well(world).await.unwrap_or_else(|problem| panic!("{what} did not stay well: {problem}"));
+    }
+}
+
+/// What the Manifests of a Kyma say that there is in its runtime.
+async fn recorded(world: &World, kyma: &str) -> Vec<Value> {
+    let path = format!("{KYMA_API}/kcp-system/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
+    let manifests = world.list(&world.kcp, &path).await;
+    manifests.iter().flat_map(|manifest| manifest["status"]["synced"].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// Whether everything is as git says, and the status says so.
+async fn is_well(world: &World) -> Result<(), String> {
+    for kyma in KYMAS {
+        let wanted: BTreeMap<String, String> =
+            world.land.wanted(kyma).into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+        let server = &world.runtimes[kyma];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let names = |objects: Vec<Value>| -> BTreeSet<String> {
+            objects.iter().map(|object| text(&object["metadata"]["name"])).collect()
+        };
+        let found: BTreeMap<String, String> = world
+            .list(server, &format!("{MAPS}?{OURS}"))
+            .await
+            .iter()
+            .map(|map| (text(&map["metadata"]["name"]), text(&map["data"]["text"])))
+            .collect();
+        same(kyma, "ConfigMaps", &found, &wanted)?;
+        let declared = world.land.kymas.get(kyma);
+        let modules: BTreeSet<String> =
+            declared.iter().flat_map(|of| &of.modules).map(|module| (*module).to_owned()).collect();
+        let roles = names(world.list(server, &format!("{ROLES}?{OURS}")).await);
+        same(kyma, "ClusterRoles", &roles, &modules)?;
+        let deployments = names(world.list(server, &format!("{DEPLOYMENTS}?{OURS}")).await);
+        same(kyma, "Deployments", &deployments, &modules.iter().filter(|of| *of == "mailer").cloned().collect())?;
+        let things = names(world.list(server, "/apis/example.org/v1/namespaces/kyma-system/things").await);
+        let default = modules.contains("cache").then(|| "cache-default".to_owned());
+        same(kyma, "Things", &things, &default.into_iter().collect())?;
+        says_so(world, kyma).await?;
+    }
+    let source = world
+        .read(&world.kcp, "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape")
+        .await
+        .unwrap_or_default();
+    let conditions = source["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let is_ready = conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    if is_ready { Ok(()) } else { Err(format!("the GitSource says {}", source["status"])) }
+}
+
+/// Whether the status of a Kyma is the truth.
+async fn says_so(world: &World, kyma: &str) -> Result<(), String> {
+    let live = world.read(&world.kcp, &format!("{KYMA_API}/kcp-system/kymas/{kyma}")).await;
+    let manifests =
+        format!("{KYMA_API}/kcp-system/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
+    let manifests = world.list(&world.kcp, &manifests).await.len();
+    let (live, declared) = match (live, world.land.kymas.get(kyma)) {
+        (None, None) => return same(kyma, "Manifests", &manifests, &0),
+        (Some(live), None) => return Err(format!("Kyma {kyma} is still there: {}", live["status"])),
+        (None, Some(_)) => return Err(format!("there is no Kyma {kyma}")),
+        (Some(live), Some(declared)) => (live, declared),
+    };
+    same(kyma, "Manifests", &manifests, &declared.modules.len())?;
+    let wanted: BTreeMap<String, (String, String)> = declared
+        .modules
+        .iter()
+        .map(|module| {
+            let version = world.land.version(module, declared.channel);
+            ((*module).to_owned(), (version.to_owned(), "Ready".to_owned()))
+        })
+        .collect();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let modules = live["status"]["modules"].as_array().cloned().unwrap_or_default();
+    let found: BTreeMap<String, (String, String)> = modules
+        .iter()
+        .map(|module| (text(&module["name"]), (text(&module["version"]), text(&module["state"]))))
+        .collect();
+    same(kyma, "modules in the status", &found, &wanted)?;
+    same(kyma, "state", &text(&live["status"]["state"]), &"Ready".to_owned())
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(kyma: &str, what: &str, found: &T, wanted: &T) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{kyma}: {what} are {found:?}, wanted {wanted:?}")) }
+}

@@ -1,0 +1,138 @@
+//! What git says: the definitions of a small landscape as values, and as files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Modules and their versions, oldest first. `cache` brings a kind and a default custom resource, `mailer` a Deployment.
+pub(super) const MODULES: [(&str, [&str; 2]); 3] =
+    [("cache", ["1.0.0", "1.1.0"]), ("mailer", ["2.0.0", "2.1.0"]), ("router", ["3.0.0", "3.1.0"])];
+pub(super) const CHANNELS: [&str; 2] = ["regular", "fast"];
+/// Kymas that git may declare; each has a runtime.
+pub(super) const KYMAS: [&str; 2] = ["one", "two"];
+
+/// What git says.
+#[derive(Clone, Debug)]
+pub(super) struct Land {
+    /// The ConfigMaps of each module's versions: name and text.
+    pub(super) maps: BTreeMap<(&'static str, &'static str), BTreeMap<String, String>>,
+    /// The version of a module in a channel.
+    pub(super) channels: BTreeMap<(&'static str, &'static str), &'static str>,
+    pub(super) kymas: BTreeMap<&'static str, Declared>,
+    /// Whether there is a file that cannot be understood.
+    pub(super) broken: bool,
+}
+
+/// A Kyma as git declares it.
+#[derive(Clone, Debug)]
+pub(super) struct Declared {
+    pub(super) channel: &'static str,
+    pub(super) modules: BTreeSet<&'static str>,
+}
+
+// === impl Land ===
+
+impl Land {
+    pub(super) fn new() -> Land {
+        let mut land = Land { maps: BTreeMap::new(), channels: BTreeMap::new(), kymas: BTreeMap::new(), broken: false };
+        for (module, versions) in MODULES {
+            for version in versions {
+                let maps = [("a", version), ("b", "same")];
+                let maps = maps.map(|(name, text)| (format!("{module}-{name}"), text.to_owned()));
+                land.maps.insert((module, version), maps.into());
+            }
+            for (channel, version) in CHANNELS.into_iter().zip(versions) {
+                land.channels.insert((module, channel), version);
+            }
+        }
+        for name in KYMAS {
+            let declared = Declared { channel: "regular", modules: ["cache", "mailer"].into() };
+            land.kymas.insert(name, declared);
+        }
+        land
+    }
+
+    /// The version of a module that a Kyma gets.
+    pub(super) fn version(&self, module: &'static str, channel: &'static str) -> &'static str {
+        self.channels[&(module, channel)]
+    }
+
+    /// The ConfigMaps that a runtime shall have, with their texts.
+    pub(super) fn wanted(&self, kyma: &str) -> BTreeMap<&str, &str> {
+        let declared = self.kymas.get(kyma);
+        let modules = declared.into_iter().flat_map(|of| of.modules.iter().map(|module| (*module, of.channel)));
+        let maps = modules.flat_map(|(module, channel)| &self.maps[&(module, self.version(module, channel))]);
+        maps.map(|(name, text)| (name.as_str(), text.as_str())).collect()
+    }
+
+    /// The files.
+    pub(super) fn files(&self) -> BTreeMap<String, String> {
+        let mut files = BTreeMap::new();
+        for (module, versions) in MODULES {
+            for version in versions {
+                let folder = format!("modules/{module}/{version}");
+                files.insert(format!("{folder}/module-template.yaml"), template(module, version, &folder));
+                files.insert(format!("{folder}/objects/objects.yaml"), self.objects(module, version));
+            }
+            files.insert(format!("modules/{module}/release.yaml"), self.release(module, &versions));
+        }
+        for (name, declared) in &self.kymas {
+            files.insert(format!("kymas/{name}.yaml"), kyma(name, declared));
+        }
+        if self.broken {
+            let text = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {name: broken}\nspec: 1\n";
+            files.insert("kymas/broken.yaml".to_owned(), text.to_owned());
+        }
+        files
+    }
+
+    fn objects(&self, module: &'static str, version: &'static str) -> String {
+        let mut text = format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {module}}}\nrules: \
+             [{{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}}]\n"
+        );
+        for (name, value) in &self.maps[&(module, version)] {
+            text.push_str(&format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: kyma-system}}\ndata: \
+                 {{text: \"{value}\"}}\n"
+            ));
+        }
+        match module {
+            "cache" => text.push_str(&format!("---\n{}", crate::stage::THING_CRD)),
+            "mailer" => text.push_str(&format!(
+                "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: mailer, namespace: kyma-system}}\nspec:\n  \
+                 selector: {{matchLabels: {{app: mailer}}}}\n  template:\n    metadata: {{labels: {{app: mailer}}}}\n    \
+                 spec: {{containers: [{{name: mailer, image: \"mailer:{version}\"}}]}}\n"
+            )),
+            _ => {}
+        }
+        text
+    }
+
+    /// Any version may follow any other: going back is allowed by name.
+    fn release(&self, module: &'static str, versions: &[&str]) -> String {
+        let allowed: Vec<String> = versions.iter().map(|version| format!("{module}-{version}")).collect();
+        let allowed = format!("annotations: {{tidegate.dev/allow-downgrade: \"{}\"}}", allowed.join(","));
+        let channels = CHANNELS.map(|channel| (channel, self.version(module, channel)));
+        crate::stage::release(module, &channels)
+            .replace("namespace: kcp-system}", &format!("namespace: kcp-system, {allowed}}}"))
+    }
+}
+
+fn template(module: &str, version: &str, folder: &str) -> String {
+    let data = match module {
+        "cache" => {
+            "\n  data: {apiVersion: example.org/v1, kind: Thing, metadata: {name: cache-default, namespace: kyma-system}, \
+             spec: {size: 1}}"
+        }
+        _ => "",
+    };
+    format!(
+        "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: {module}-{version}\n  \
+         namespace: kcp-system\n  annotations: {{tidegate.dev/module-path: {folder}/objects}}\nspec:\n  moduleName: \
+         {module}\n  version: {version}{data}\n"
+    )
+}
+
+fn kyma(name: &str, declared: &Declared) -> String {
+    let modules: Vec<&str> = declared.modules.iter().copied().collect();
+    crate::stage::kyma(name, &modules).replace("channel: regular", &format!("channel: {}", declared.channel))
+}

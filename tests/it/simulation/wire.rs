@@ -1,0 +1,159 @@
+//! The wire between the daemon and a server: it writes down what arrives, it can go dark, and it is where the
+//! daemon is killed.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use axum::body::Body;
+use http::{Method, Request, Response};
+use tidegate::sim::{Server, Service, User};
+use tokio::sync::Notify;
+use tower::ServiceExt as _;
+
+/// What happened on all wires of a world.
+#[derive(Clone, Default)]
+pub(super) struct Wires(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    killed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Requests that arrived at servers, oldest first.
+    journal: Vec<Arrival>,
+    /// How many requests until the daemon is killed, and whether that one still arrives.
+    doom: Option<(u64, bool)>,
+    dark: Vec<&'static str>,
+}
+
+/// A request that arrived.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    pub(super) server: &'static str,
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) code: u16,
+}
+
+/// The daemon's wire to one server, behind whatever faults there are.
+#[derive(Clone)]
+pub(super) struct Wire {
+    wires: Wires,
+    name: &'static str,
+    service: Service,
+}
+
+// === impl Wires ===
+
+impl Wires {
+    pub(super) fn wire(&self, name: &'static str, server: &Server) -> Wire {
+        let user = User { name: "tidegate".to_owned(), groups: vec!["system:masters".to_owned()] };
+        Wire { wires: self.clone(), name, service: server.service_as(user) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The daemon dies at the `count`th request from now; `arrives` says whether that one has an effect.
+    pub(super) fn doom(&self, count: u64, arrives: bool) {
+        self.state().doom = Some((count, arrives));
+    }
+
+    /// The daemon will not die.
+    pub(super) fn spare(&self) {
+        self.state().doom = None;
+    }
+
+    /// Returns when the daemon is to die.
+    pub(super) async fn killed(&self) {
+        self.0.killed.notified().await;
+    }
+
+    /// From now on nothing that is sent to a server is answered, or everything again.
+    pub(super) fn darken(&self, name: &'static str, dark: bool) {
+        let mut state = self.state();
+        state.dark.retain(|one| *one != name);
+        if dark {
+            state.dark.push(name);
+        }
+    }
+
+    pub(super) fn is_dark(&self, name: &str) -> bool {
+        self.state().dark.iter().any(|one| *one == name)
+    }
+
+    /// Takes what arrived since the last time.
+    pub(super) fn take(&self) -> Vec<Arrival> {
+        std::mem::take(&mut self.state().journal)
+    }
+
+    /// Counts a request; says whether the daemon dies of it, and then whether it still arrives.
+    fn count(&self) -> Option<bool> {
+        let mut state = self.state();
+        let (left, arrives) = state.doom?;
+        if left > 0 {
+            state.doom = Some((left - 1, arrives));
+            return None;
+        }
+        state.doom = None;
+        Some(arrives)
+    }
+}
+
+impl Arrival {
+    /// Whether it changed something, or tried to. A dry run is a read.
+    pub(super) fn is_write(&self) -> bool {
+        self.method != Method::GET && !self.path.contains("dryRun=All")
+    }
+
+    /// Whether it renews the Lease, which is all that a quiet daemon does.
+    pub(super) fn is_of_lease(&self) -> bool {
+        self.path.contains("/leases")
+    }
+}
+
+impl std::fmt::Display for Arrival {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {} {}", self.server, self.method, self.path, self.code)
+    }
+}
+
+impl tower::Service<Request<kube::client::Body>> for Wire {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let Wire { wires, name, service } = self.clone();
+        Box::pin(async move {
+            if wires.is_dark(name) {
+                std::future::pending::<()>().await;
+            }
+            let dies = wires.count();
+            if dies != Some(false) {
+                let (method, path) = (request.method().clone(), request.uri().to_string());
+                let Ok(response) = service.oneshot(request).await;
+                let code = response.status().as_u16();
+                wires.state().journal.push(Arrival { server: name, method, path, code });
+                if dies.is_none() {
+                    return Ok(response);
+                }
+            }
+            wires.0.killed.notify_one();
+            std::future::pending().await
+        })
+    }
+}

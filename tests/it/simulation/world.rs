@@ -1,0 +1,331 @@
+//! A control plane, its runtimes, a repository, and the daemon, all in this thread and out of one seed.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use serde_json::{Value, json};
+use tidegate::{
+    ambient::{self, Simulated},
+    cluster::Network,
+    config::{Config, Options as ConfigOptions},
+    period::Period,
+    runtime::{Daemon, Ended, Mode},
+    sim::{
+        Options, Readiness, Server,
+        fault::{Faults, Rates, Schedule},
+    },
+    testbed::{Folder, Repository},
+};
+use tokio::task::JoinHandle;
+use tower::Layer as _;
+
+use super::{dice::Dice, land::Land, wire::Wires};
+use crate::harness;
+
+/// The clusters. A Kyma's runtime has its name.
+pub(super) const RUNTIMES: [&str; 2] = super::land::KYMAS;
+const KCP: &str = "kcp";
+/// When every world begins.
+const BEGAN: &str = "2026-01-01T00:00:00Z";
+
+/// A world.
+pub(super) struct World {
+    pub(super) land: Land,
+    pub(super) kcp: Server,
+    pub(super) runtimes: BTreeMap<&'static str, Server>,
+    pub(super) wires: Wires,
+    /// Clocks and chance of this thread.
+    pub(super) ambience: Simulated,
+    /// What was done, a line each.
+    pub(super) script: Vec<String>,
+    pub(super) dice: Dice,
+    faults: Vec<(&'static str, Faults)>,
+    network: Network,
+    repository: Repository,
+    files: BTreeMap<String, String>,
+    head: String,
+    folder: Folder,
+    daemon: Option<JoinHandle<anyhow::Result<Ended>>>,
+    /// How many daemons there were.
+    lives: u32,
+    began: tokio::time::Instant,
+}
+
+// === impl World ===
+
+impl World {
+    /// The landscape as it begins, with nothing installed and no daemon.
+    pub(super) async fn new(seed: u64) -> World {
+        let began: Timestamp = BEGAN.parse().expect("a time");
+        let ambience = ambient::simulate(began, seed);
+        let mut dice = Dice::new(seed);
+        let mut server =
+            |readiness| Server::new(&Options { began, seed: dice.roll(), readiness, ..Options::default() });
+        let kcp = server(Readiness::After(Duration::ZERO));
+        let runtimes: BTreeMap<&str, Server> =
+            RUNTIMES.iter().map(|name| (*name, server(Readiness::After(Duration::from_secs(3))))).collect();
+        let wires = Wires::default();
+        let mut faults = Vec::new();
+        let mut clients = BTreeMap::new();
+        for (name, server) in std::iter::once((KCP, &kcp)).chain(runtimes.iter().map(|(name, server)| (*name, server)))
+        {
+            let layer = Faults::new(Schedule { seed: dice.roll(), rates: rates(&mut dice) });
+            let wire = layer.layer(wires.wire(name, server));
+            faults.push((name, layer));
+            clients.insert(format!("{name}.example.org"), Client::new(wire, "default"));
+        }
+        let network = Network::in_process(move |host| clients.get(host).cloned());
+        let folder = harness::folder();
+        let repository = Repository::init(&folder.path().join("repository")).expect("a repository");
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig(KCP)).expect("a file");
+        let mut world = World {
+            land: Land::new(),
+            kcp,
+            runtimes,
+            wires,
+            ambience,
+            script: Vec::new(),
+            dice,
+            faults,
+            network,
+            repository,
+            files: BTreeMap::new(),
+            head: String::new(),
+            folder,
+            daemon: None,
+            lives: 0,
+            began: tokio::time::Instant::now(),
+        };
+        world.commit();
+        world.furnish().await;
+        world
+    }
+
+    /// What a control plane has before the daemon comes.
+    async fn furnish(&self) {
+        let client = self.kcp.client();
+        harness::install_own_crds(&client).await;
+        harness::apply(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}}))
+            .await;
+        // Without them it would look for them for ever, which is not what is to be seen here.
+        for (kind, plural) in [("Gateway", "gateways"), ("VirtualService", "virtualservices")] {
+            harness::apply(&client, &istio(kind, plural)).await;
+        }
+        for name in RUNTIMES {
+            harness::apply(&client, &access_secret(name)).await;
+        }
+        let source = json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": {"name": "landscape", "namespace": "kcp-system"},
+            "spec": {"url": self.repository.url(), "ref": {"branch": "main"}, "interval": "60s"},
+        });
+        harness::apply(&client, &source).await;
+    }
+
+    /// Says what is done, at which moment.
+    pub(super) fn note(&mut self, what: impl std::fmt::Display) {
+        let line = format!("{:>6} s  {what}", self.began.elapsed().as_secs());
+        tracing::info!(target: "script", "{line}");
+        self.script.push(line);
+    }
+
+    /// Commits what git is to say now.
+    pub(super) fn commit(&mut self) {
+        let files = self.land.files();
+        for path in self.files.keys().filter(|path| !files.contains_key(*path)) {
+            self.repository.remove(path).expect("a file");
+        }
+        for (path, text) in files.iter().filter(|(path, text)| self.files.get(*path) != Some(text)) {
+            self.repository.write(path, text).expect("a file");
+        }
+        self.files = files;
+        self.head = self.repository.commit("change").expect("a commit");
+    }
+
+    /// Lets what waits for a word of a human go on.
+    pub(super) async fn confirm(&self) {
+        let patch = json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": self.head}}});
+        self.patch(&self.kcp, "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape", &patch).await;
+    }
+
+    // --- the daemon ---
+
+    pub(super) async fn start(&mut self) {
+        self.lives += 1;
+        let options = ConfigOptions {
+            kubeconfig: Some(self.folder.path().join("kubeconfig")),
+            allow_local_sources: Some(true),
+            state: Some(self.folder.path().join("state")),
+            metrics_address: Some("127.0.0.1:0".parse().expect("an address")),
+            health_address: Some("127.0.0.1:0".parse().expect("an address")),
+            events_address: Some("off".parse().expect("off")),
+            events_tls_address: Some("off".parse().expect("off")),
+            identity: Some(format!("pod-{}", self.lives)),
+            lease_duration: Some(Period(Duration::from_secs(60))),
+            lease_renew_deadline: Some(Period(Duration::from_secs(40))),
+            lease_retry_period: Some(Period(Duration::from_secs(16))),
+            ..ConfigOptions::default()
+        };
+        let config = Config::try_from(options.over(ConfigOptions::defaults())).expect("a configuration");
+        let daemon = Daemon::load_on(config, &self.network).await.expect("it loads");
+        self.daemon = Some(tokio::spawn(daemon.run(Mode::Forever, std::future::pending())));
+    }
+
+    /// Ends the daemon as a process ends that is killed.
+    pub(super) async fn kill(&mut self) {
+        let Some(daemon) = self.daemon.take() else { return };
+        daemon.abort();
+        let _ = daemon.await;
+    }
+
+    /// Time passes. A daemon that dies, or ends because it lost its Lease, is started anew by whoever watches over it.
+    pub(super) async fn pass(&mut self, time: Duration) {
+        let end = tokio::time::Instant::now() + time;
+        loop {
+            let Some(mut daemon) = self.daemon.take() else {
+                tokio::time::sleep_until(end).await;
+                return;
+            };
+            let ended = tokio::select! {
+                () = tokio::time::sleep_until(end) => None,
+                () = self.wires.killed() => Some("it is killed".to_owned()),
+                ended = &mut daemon => Some(match ended {
+                    Ok(Ok(ended)) => format!("{ended:?}"),
+                    Ok(Err(error)) => format!("{error:#}"),
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                }),
+            };
+            if !daemon.is_finished() {
+                self.daemon = Some(daemon);
+            }
+            let Some(why) = ended else { return };
+            self.note(format!("the daemon ends: {why}"));
+            self.kill().await;
+            let pause = Duration::from_millis(500 + self.dice.below(20_000));
+            tokio::time::sleep(pause).await;
+            self.note("a daemon starts");
+            self.start().await;
+        }
+    }
+
+    // --- faults ---
+
+    /// From now on everything works as it should.
+    pub(super) fn calm(&mut self) {
+        self.note("faults stop");
+        self.wires.spare();
+        for (name, faults) in &self.faults {
+            faults.stop();
+            self.wires.darken(name, false);
+        }
+    }
+
+    /// The last faults, for the message of a test that fails.
+    pub(super) fn journal(&self) -> Vec<String> {
+        let lines = |(name, faults): &(&str, Faults)| {
+            let journal = faults.journal();
+            let last = journal.len().saturating_sub(20);
+            journal[last..].iter().map(|line| format!("{name} {line}")).collect::<Vec<_>>()
+        };
+        self.faults.iter().flat_map(lines).collect()
+    }
+
+    // --- other hands ---
+
+    /// An object as the server has it, whatever is wrong on the wire.
+    pub(super) async fn read(&self, server: &Server, path: &str) -> Option<Value> {
+        let request = http::Request::get(path).body(Vec::new()).expect("a request");
+        server.client().request::<Value>(request).await.ok()
+    }
+
+    /// All objects of a path.
+    pub(super) async fn list(&self, server: &Server, path: &str) -> Vec<Value> {
+        let list = self.read(server, path).await.unwrap_or_default();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Somebody else changes an object, if it is there.
+    pub(super) async fn patch(&self, server: &Server, path: &str, patch: &Value) {
+        let request = http::Request::patch(format!("{path}?fieldManager=user"))
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string().into_bytes())
+            .expect("a request");
+        let _ = server.client().request::<Value>(request).await;
+    }
+
+    /// Somebody else deletes an object, if it is there.
+    pub(super) async fn delete(&self, server: &Server, path: &str) {
+        let request = http::Request::delete(path).body(Vec::new()).expect("a request");
+        let _ = server.client().request::<Value>(request).await;
+    }
+
+    /// The wall clock of the daemon's machine is set.
+    pub(super) fn step_clock(&self, by: SignedDuration) {
+        self.ambience.step(by);
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// A kind of Istio's that may hold anything.
+fn istio(kind: &str, plural: &str) -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.networking.istio.io")},
+        "spec": {
+            "group": "networking.istio.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
+
+/// How bad this world is: some are calm, some are not.
+fn rates(dice: &mut Dice) -> Rates {
+    let scale = dice.one_of(&[0_u16, 1, 2, 4]);
+    Rates {
+        latency: 100 * scale,
+        latency_max: Duration::from_millis(1_500),
+        throttled: 10 * scale,
+        failed: 10 * scale,
+        reset: 10 * scale,
+        lost: 10 * scale,
+        lost_after: Duration::from_secs(dice.below(40)),
+        unjudged: 5 * scale,
+        unjudged_after: Duration::from_secs(10),
+        dropped: 60 * scale,
+        dropped_after_max: Duration::from_secs(60),
+        gone: 20 * scale,
+        stale: 20 * scale,
+    }
+}
+
+/// A kubeconfig that leads to a server of this process.
+fn kubeconfig(name: &str) -> String {
+    // Nobody looks at it: what is in this process needs no TLS.
+    const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: it\ncontexts: [{{name: it, context: {{cluster: it, user: it}}}}]\n\
+         clusters: [{{name: it, cluster: {{server: 'https://{name}.example.org', certificate-authority-data: {}}}}}]\n\
+         users: [{{name: it, user: {{token: it}}}}]\n",
+        STANDARD.encode(AUTHORITY)
+    )
+}
+
+/// The access Secret of a Kyma.
+pub(super) fn access_secret(kyma: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": format!("access-{kyma}"), "namespace": "kcp-system",
+            "labels": {"operator.kyma-project.io/kyma-name": kyma},
+        },
+        "data": {"config": STANDARD.encode(kubeconfig(kyma))},
+    })
+}
