@@ -121,6 +121,22 @@ impl Server {
         }
     }
 
+    /// Makes it a black hole: connections are accepted, and nothing is answered.
+    pub(super) fn freeze(&self) {
+        match self {
+            Server::Real(server) => server.freeze(),
+            Server::Simulated(server) => server.freeze(),
+        }
+    }
+
+    /// Ends what [`Server::freeze`] began.
+    pub(super) fn thaw(&self) {
+        match self {
+            Server::Real(server) => server.thaw(),
+            Server::Simulated(server) => server.thaw(),
+        }
+    }
+
     /// From now on requests count.
     pub(super) fn mark(&self) -> Mark {
         match self {

@@ -15,6 +15,7 @@ mod diff;
 mod events;
 mod fake;
 mod features;
+mod fleet;
 mod fuzz;
 mod git;
 mod golden;

@@ -208,6 +208,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
             "k8s_openapi",
             "kube",
             "owo_colors",
+            // `rustix`: a fleet of simulated runtimes needs more open files than a process may have at first.
+            "rustix",
             // `rustls`, `tokio_rustls`: the senders of `sim listener` end TLS themselves.
             "rustls",
             "serde",

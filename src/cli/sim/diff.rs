@@ -11,13 +11,14 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{
-    Bench, PHASE_MAX, Stage, USER, fleet,
-    limit::{self, Limit},
+    fleet,
+    limit::{self, Clients, Limit, Memory, Objects},
     report::Output,
+    stage::{Servers, Size, Stage, USER},
 };
 use crate::{
-    cli::Exit,
-    testbed::{Assets, Etcd, Tally},
+    cli::{Exit, servers::Make},
+    testbed::Tally,
 };
 
 /// Measure what a comparison with live clusters costs, on real API servers
@@ -48,27 +49,24 @@ struct Compared {
 }
 
 pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
-    let bench =
-        Bench { runtimes: diff.runtimes, modules: diff.modules, objects: diff.objects, idle: 0, output: diff.output };
-    let assets = Assets::load(&|line| anstream::eprintln!("{line}")).await?;
-    let etcd = Etcd::start(&assets, None).await?;
-    anstream::eprintln!("starting {} API servers", bench.runtimes + 1);
-    let stage = Stage::start(&bench, &assets, &etcd, "diff").await?;
-    let mut daemon = stage.daemon()?;
-    daemon.wait_until_ready(PHASE_MAX).await?;
-    for (path, text) in fleet::files(bench.runtimes, bench.modules, bench.objects) {
-        stage.repository.write(&path, &text)?;
-    }
-    stage.repository.commit("the landscape")?;
+    let size = Size { runtimes: diff.runtimes, modules: diff.modules, objects: diff.objects };
+    let servers = Servers::prepare(Make::Real, Make::Real).await?;
+    anstream::eprintln!("starting {} API servers", size.runtimes + 1);
+    let stage = Stage::start(size, &servers, "diff").await?;
+    let mut daemon = stage.daemon(&[])?;
+    daemon.wait_until_ready(stage.phase_max()).await?;
+    stage.commit_landscape()?;
     anstream::eprintln!("rollout");
-    stage.ready(bench.runtimes, fleet::VERSIONS[0]).await?;
+    let runtimes: Vec<usize> = (1..=size.runtimes).collect();
+    stage.ready(&runtimes, |_, kyma| fleet::version_of(kyma, 0) == fleet::VERSIONS[0]).await?;
     daemon.end();
     let mut all = vec![compare(&stage, "unchanged")?];
     stage.repository.write(&fleet::release_path(0), &fleet::release(0, fleet::VERSIONS[1]))?;
     all.push(compare(&stage, "one module bumped")?);
     anstream::eprintln!("the same objects, each read and tried out by a bare client");
-    let objects = limit::collect(&stage.clusters).await?;
-    let yardstick = limit::try_out(&stage.clusters, &objects).await?;
+    let clients = Clients::of(&stage.clusters)?;
+    let objects = Objects::collect(&clients, &mut Memory::default(), |_| true).await?;
+    let yardstick = limit::try_out(&clients, &objects).await?;
     print(diff, &all, yardstick, objects.count());
     Ok(Exit::Ok)
 }
@@ -77,7 +75,7 @@ pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
 fn compare(stage: &Stage, name: &'static str) -> anyhow::Result<Compared> {
     anstream::eprintln!("{name}");
     let kubeconfig = stage.folder.path().join("diff.kubeconfig");
-    let access = stage.clusters[0].kubeconfig_of(USER, Some("system:masters"))?;
+    let access = stage.clusters[0].kubeconfig_of(USER)?;
     std::fs::write(&kubeconfig, access.text()).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
     let program = std::env::current_exe().context("cannot tell which program this is")?;
     let mut command = Command::new(program);
@@ -90,7 +88,8 @@ fn compare(stage: &Stage, name: &'static str) -> anyhow::Result<Compared> {
     let started = Instant::now();
     let output = command.output().context("cannot run the comparison")?;
     let seconds = started.elapsed().as_secs_f64();
-    let (kcp, skrs) = stage.requests(&marks)?;
+    let seen = stage.requests(&marks)?;
+    let (kcp, skrs) = (seen.kcp(), seen.skrs());
     if !matches!(output.status.code(), Some(0 | 1)) {
         bail!("the comparison failed: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -4,10 +4,16 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::api::names::{KCP_NAMESPACE, SKR_NAMESPACE, annotation};
+use super::stage::Size;
+use crate::api::{
+    self,
+    names::{KCP_NAMESPACE, SKR_NAMESPACE, annotation, label},
+};
 
-/// The versions that every module has; the channel starts with the first.
-pub(super) const VERSIONS: [&str; 2] = ["1.0.0", "1.1.0"];
+/// The versions that every module has: that of the channel `regular` at first, the next one, and that of `fast`.
+pub(super) const VERSIONS: [&str; 3] = ["1.0.0", "1.1.0", "1.2.0"];
+/// Most runtimes: each has a port of this machine, and names have four digits.
+pub(super) const RUNTIMES_MAX: i64 = 5_000;
 
 /// Objects of a module that are no ConfigMaps: the usual rights of an operator.
 const RIGHTS: usize = 5;
@@ -21,13 +27,37 @@ pub(super) fn kyma_name(index: usize) -> String {
     format!("runtime-{index:04}")
 }
 
-fn module_name(module: usize) -> String {
+/// The id of a runtime, which is the common name of its certificate.
+pub(super) fn runtime_id(index: usize) -> String {
+    format!("3f0e7c1a-0000-4000-8000-{index:012}")
+}
+
+/// The domain of a runtime, which its certificate is for.
+pub(super) fn domain(index: usize) -> String {
+    format!("{}.kyma.example.org", kyma_name(index))
+}
+
+/// What tells the kind of Kymas in KCP.
+pub(super) fn kyma_sample() -> Value {
+    let api_version = format!("{}/{}", api::KYMA_GROUP, api::KYMA_VERSION);
+    json!({"apiVersion": api_version, "kind": "Kyma", "metadata": {"namespace": KCP_NAMESPACE}})
+}
+
+/// The version of a module in the status of a Kyma.
+pub(super) fn version_of(kyma: &Value, module: usize) -> &str {
+    let modules = kyma["status"]["modules"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let name = module_name(module);
+    let found = modules.iter().find(|one| one["name"] == *name);
+    found.and_then(|one| one["version"].as_str()).unwrap_or_default()
+}
+
+/// The name of a module, and of the rights that it brings.
+pub(super) fn module_name(module: usize) -> String {
     let (ten, one) = (module / WORDS.len(), module % WORDS.len());
     if ten == 0 { WORDS[one].to_owned() } else { format!("{}-{}", WORDS[ten % WORDS.len()], WORDS[one]) }
 }
 
-/// The name of an object of a module.
-pub(super) fn object_name(module: usize, object: usize) -> String {
+fn object_name(module: usize, object: usize) -> String {
     format!("{}-{object:02}", module_name(module))
 }
 
@@ -41,7 +71,8 @@ pub(super) fn source(url: &str) -> Value {
 }
 
 /// All files.
-pub(super) fn files(runtimes: usize, modules: usize, objects: usize) -> Vec<(String, String)> {
+pub(super) fn files(size: Size) -> Vec<(String, String)> {
+    let Size { runtimes, modules, objects } = size;
     let mut files = Vec::new();
     for module in 0..modules {
         files.push((release_path(module), release(module, VERSIONS[0])));
@@ -51,8 +82,13 @@ pub(super) fn files(runtimes: usize, modules: usize, objects: usize) -> Vec<(Str
             files.push((format!("{folder}/objects/objects.yaml"), objects_of(module, version, objects)));
         }
     }
-    files.extend((1..=runtimes).map(|index| (format!("kymas/{}.yaml", kyma_name(index)), kyma(index, modules))));
+    files.extend((1..=runtimes).map(|index| (kyma_path(index), kyma(index, modules, &[]))));
     files
+}
+
+/// The file of a Kyma.
+pub(super) fn kyma_path(index: usize) -> String {
+    format!("kymas/{}.yaml", kyma_name(index))
 }
 
 /// The file with the channels of a module.
@@ -67,7 +103,8 @@ pub(super) fn release(module: usize, version: &str) -> String {
         "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\n\
          metadata: {{name: {name}, namespace: {KCP_NAMESPACE}}}\n\
          spec:\n  moduleName: {name}\n  ocmComponentName: example.org/module/{name}\n\
-         \x20 channels: [{{channel: regular, version: {version}}}]\n"
+         \x20 channels: [{{channel: regular, version: {version}}}, {{channel: fast, version: {}}}]\n",
+        VERSIONS[2]
     )
 }
 
@@ -82,14 +119,22 @@ fn template(module: usize, version: &str) -> String {
     )
 }
 
-fn kyma(index: usize, modules: usize) -> String {
+/// A Kyma with the first modules, of which those of `fast` are on that channel.
+pub(super) fn kyma(index: usize, modules: usize, fast: &[usize]) -> String {
     let mut text = format!(
         "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\n\
-         metadata: {{name: {}, namespace: {KCP_NAMESPACE}}}\nspec:\n  channel: regular\n  modules:\n",
-        kyma_name(index)
+         metadata:\n  name: {}\n  namespace: {KCP_NAMESPACE}\n  labels: {{{}: {}}}\n\
+         \x20 annotations: {{{}: {}}}\nspec:\n  channel: regular\n  modules:\n",
+        kyma_name(index),
+        label::RUNTIME_ID,
+        runtime_id(index),
+        annotation::SKR_DOMAIN,
+        domain(index),
     );
     for module in 0..modules {
-        let _ = writeln!(text, "    - {{name: {}}}", module_name(module));
+        let name = module_name(module);
+        let channel = if fast.contains(&module) { ", channel: fast" } else { "" };
+        let _ = writeln!(text, "    - {{name: {name}{channel}}}");
     }
     text
 }

@@ -1,12 +1,16 @@
 //! The limit: every object of ours in its final form, applied once by a bare client over sixteen connections.
 //!
-//! CRDs first, and waited for; then namespaces; then everything else; then the statuses.
+//! CRDs first, and waited for; then namespaces; then everything else; then the statuses. Of a phase that changes what is
+//! there, the limit is that of the objects, and of the statuses, that are other than before.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::{
@@ -14,20 +18,42 @@ use crate::{
         self,
         names::{KCP_NAMESPACE, MANAGED_BY_SKR, label},
     },
+    cli::servers::Server,
     cluster::{self, Cause, Cluster, ClusterName, Kind, OnConflict, access},
     name::Key,
-    object::{Gvk, Object, Stage},
-    testbed::{self, ControlPlane},
+    object::{Digest, Gvk, Object, ObjectId, Stage},
+    testbed,
 };
 
 /// Requests under way at once, over all clusters.
 const CONNECTIONS: usize = 16;
+/// For how long a definition may take until its kind is served.
+const ESTABLISHED_MAX: Duration = Duration::from_secs(30);
 
-/// The final objects of each cluster, KCP first.
-pub(super) struct Objects(Vec<Vec<(Kind, Object)>>);
+/// Clients of all clusters, KCP first.
+pub(super) struct Clients(Vec<Cluster>);
+
+/// What objects were when they were last collected, with and without their status.
+#[derive(Default)]
+pub(super) struct Memory(HashMap<(usize, ObjectId), (Digest, Option<Digest>)>);
+
+/// Objects in their final form, in the order of apply.
+#[derive(Default)]
+pub(super) struct Objects(Vec<Final>);
+
+/// One object, as far as it is to be sent.
+struct Final {
+    cluster: usize,
+    kind: Kind,
+    id: ObjectId,
+    /// The object without its status; none where only the status is other than before.
+    body: Option<Bytes>,
+    /// The status, with what names the object.
+    status: Option<Bytes>,
+}
 
 /// What the bare client took.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Limit {
     /// Wall time.
     pub(super) wall: Duration,
@@ -35,33 +61,83 @@ pub(super) struct Limit {
     pub(super) writes: usize,
 }
 
+// === impl Clients ===
+
+impl Clients {
+    /// As administrators.
+    pub(super) fn of(clusters: &[Server]) -> anyhow::Result<Clients> {
+        clusters.iter().map(client).collect::<Result<_, _>>().map(Clients)
+    }
+}
+
+fn client(server: &Server) -> anyhow::Result<Cluster> {
+    let text = server.kubeconfig().text();
+    let config = access::parse(text.as_bytes())?.config()?;
+    let limits = cluster::Limits { concurrency: CONNECTIONS, ..cluster::Limits::default() };
+    Ok(Cluster::new(ClusterName::Kcp, &config, limits)?)
+}
+
 // === impl Objects ===
 
 impl Objects {
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.0.iter().map(Vec::len).sum()
+        self.0.len()
+    }
+
+    /// Reads every object of ours from the clusters, and keeps those that are other than `memory` has them.
+    pub(super) async fn collect(
+        clients: &Clients,
+        memory: &mut Memory,
+        wanted: impl Fn(usize) -> bool,
+    ) -> anyhow::Result<Objects> {
+        let clusters = clients.0.iter().enumerate().filter(|(index, _)| wanted(*index));
+        let reads = clusters.map(|(index, client)| read(index, client));
+        let mut all = Vec::new();
+        let mut read = stream::iter(reads).buffer_unordered(CONNECTIONS);
+        while let Some(objects) = read.next().await {
+            all.extend(objects?.into_iter().filter_map(|object| memory.learn(object)));
+        }
+        drop(read);
+        all.sort_by(|one: &Final, other| {
+            (one.cluster, one.id.apply_order()).cmp(&(other.cluster, other.id.apply_order()))
+        });
+        Ok(Objects(all))
     }
 }
 
-/// Reads every object of ours from the clusters.
-pub(super) async fn collect(clusters: &[ControlPlane]) -> anyhow::Result<Objects> {
-    let mut all = Vec::with_capacity(clusters.len());
-    for (index, server) in clusters.iter().enumerate() {
-        let cluster = client(server)?;
-        let mut objects = Vec::new();
-        for gvk in if index == 0 { kcp_kinds() } else { skr_kinds() } {
-            let Some(kind) = cluster.kind(&gvk).await? else { continue };
-            let selector = (index > 0).then(|| format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY));
-            let namespace = (index == 0).then_some(KCP_NAMESPACE);
-            for object in cluster.list(&kind, namespace, selector.as_deref()).await? {
-                objects.push((kind.clone(), bare(object)));
+// === impl Memory ===
+
+impl Memory {
+    /// What of an object is other than before; none if nothing is.
+    fn learn(&mut self, mut object: Final) -> Option<Final> {
+        let digest = |bytes: &Bytes| Digest::of_bytes(bytes);
+        let body = object.body.as_ref().map(digest)?;
+        let status = object.status.as_ref().map(digest);
+        let before = self.0.insert((object.cluster, object.id.clone()), (body, status));
+        if let Some((known, known_status)) = before {
+            if known == body {
+                object.body = None;
+            }
+            if known_status == status {
+                object.status = None;
             }
         }
-        objects.sort_by(|(_, one), (_, other)| one.id().apply_order().cmp(&other.id().apply_order()));
-        all.push(objects);
+        (object.body.is_some() || object.status.is_some()).then_some(object)
     }
-    Ok(Objects(all))
+}
+
+async fn read(index: usize, client: &Cluster) -> anyhow::Result<Vec<Final>> {
+    let mut objects = Vec::new();
+    for gvk in if index == 0 { kcp_kinds() } else { skr_kinds() } {
+        let Some(kind) = client.kind(&gvk).await? else { continue };
+        let selector = (index > 0).then(|| format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY));
+        let namespace = (index == 0).then_some(KCP_NAMESPACE);
+        for object in client.list(&kind, namespace, selector.as_deref()).await? {
+            objects.push(Final::of(index, kind.clone(), object));
+        }
+    }
+    Ok(objects)
 }
 
 fn kcp_kinds() -> Vec<Gvk> {
@@ -89,82 +165,72 @@ fn skr_kinds() -> Vec<Gvk> {
     kinds
 }
 
-/// An object without what the server added.
-fn bare(mut object: Object) -> Object {
-    let metadata = object.metadata_mut();
-    for field in ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation"] {
-        metadata.shift_remove(field);
+// === impl Final ===
+
+impl Final {
+    fn of(cluster: usize, kind: Kind, mut object: Object) -> Final {
+        let id = kind.id(&Key::new(object.namespace(), object.name()));
+        let ours = &*object.gvk().group == api::KYMA_GROUP;
+        let status = object.field("status").filter(|_| ours).map(|status| {
+            let status = json!({
+                "apiVersion": object.gvk().api_version(), "kind": object.gvk().kind,
+                "metadata": {"name": object.name(), "namespace": object.namespace()},
+                "status": status,
+            });
+            Bytes::from(status.to_string())
+        });
+        object.map_mut().shift_remove("status");
+        // What the server added.
+        for field in ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation"] {
+            object.metadata_mut().shift_remove(field);
+        }
+        let body = Some(Bytes::from(object.value().to_string()));
+        Final { cluster, kind, id, body, status }
     }
-    object
+
+    fn key(&self) -> Key {
+        Key::new(&self.id.namespace, &self.id.name)
+    }
 }
 
-fn client(server: &ControlPlane) -> anyhow::Result<Cluster> {
-    let text = server.kubeconfig().text();
-    let config = access::parse(text.as_bytes())?.config()?;
-    let limits = cluster::Limits { concurrency: CONNECTIONS, ..cluster::Limits::default() };
-    Ok(Cluster::new(ClusterName::Kcp, &config, limits)?)
-}
-
-/// Applies the objects to fresh clusters.
-pub(super) async fn apply(clusters: &[ControlPlane], objects: &Objects) -> anyhow::Result<Limit> {
-    // What the daemon found in KCP is not part of what it writes.
-    let kcp = clusters[0].client()?;
+/// Brings a fresh KCP to where it is before the daemon writes to it.
+pub(super) async fn prepare(kcp: &Server) -> anyhow::Result<()> {
+    let client = kcp.client()?;
     let crds: Vec<Value> = api::crds().iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-    testbed::install_crds(&kcp, &crds).await?;
+    testbed::install_crds(&client, &crds).await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KCP_NAMESPACE}});
-    testbed::apply(&kcp, &namespace).await?;
-    let clients: Vec<Cluster> = clusters.iter().map(client).collect::<Result<_, _>>()?;
+    testbed::apply(&client, &namespace).await?;
+    Ok(())
+}
 
+/// Applies the objects.
+pub(super) async fn apply(clients: &Clients, objects: &Objects) -> anyhow::Result<Limit> {
     let started = Instant::now();
     let mut writes = 0;
     for wave in [Wave::Definitions, Wave::Namespaces, Wave::Objects, Wave::Statuses] {
-        let tasks: Vec<(&Cluster, &Kind, &Object)> = clients
-            .iter()
-            .zip(&objects.0)
-            .flat_map(|(client, objects)| objects.iter().map(move |(kind, object)| (client, kind, object)))
-            .filter(|(_, _, object)| wave.takes(object))
-            .collect();
+        let tasks: Vec<&Final> = objects.0.iter().filter(|object| wave.takes(object)).collect();
         writes += tasks.len();
-        let mut results = stream::iter(tasks)
-            .map(|(client, kind, object)| wave.send(client, kind, object))
-            .buffer_unordered(CONNECTIONS);
-        while let Some(result) = results.next().await {
-            result?;
-        }
-        drop(results);
-        if wave == Wave::Definitions {
-            established(&clients, objects).await?;
+        let sent = tasks.iter().map(|object| wave.send(&clients.0[object.cluster], object));
+        stream::iter(sent).buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
+        if wave == Wave::Definitions && !tasks.is_empty() {
+            established(clients, objects).await?;
         }
     }
     Ok(Limit { wall: started.elapsed(), writes })
 }
 
 /// Reads each object and tries out to apply it as it is, as `kubectl diff` does.
-pub(super) async fn try_out(clusters: &[ControlPlane], objects: &Objects) -> anyhow::Result<Limit> {
-    let clients: Vec<Cluster> = clusters.iter().map(client).collect::<Result<_, _>>()?;
+pub(super) async fn try_out(clients: &Clients, objects: &Objects) -> anyhow::Result<Limit> {
     let started = Instant::now();
-    let tasks: Vec<(&Cluster, &Kind, &Object)> = clients
-        .iter()
-        .zip(&objects.0)
-        .flat_map(|(client, objects)| objects.iter().map(move |(kind, object)| (client, kind, object)))
-        .collect();
-    let writes = tasks.len();
-    let mut results = stream::iter(tasks)
-        .map(|(client, kind, object)| async move {
-            let key = Key::new(object.namespace(), object.name());
-            let id = kind.id(&key);
-            client.get(kind, &key).await.with_context(|| id.to_string())?;
-            let mut body = object.clone();
-            body.map_mut().shift_remove("status");
-            let body = Bytes::from(body.value().to_string());
-            client.dry_run(kind, &id, body, OnConflict::Force).await.with_context(|| id.to_string())
-        })
-        .buffer_unordered(CONNECTIONS);
-    while let Some(result) = results.next().await {
-        result?;
-    }
-    drop(results);
-    Ok(Limit { wall: started.elapsed(), writes })
+    let tasks = objects.0.iter().filter_map(|object| object.body.as_ref().map(|body| (object, body)));
+    let tries = tasks.map(|(object, body)| async move {
+        let client = &clients.0[object.cluster];
+        client.get(&object.kind, &object.key()).await.with_context(|| object.id.to_string())?;
+        let tried = client.dry_run(&object.kind, &object.id, body.clone(), OnConflict::Force).await;
+        tried.map(drop).with_context(|| object.id.to_string())
+    });
+    stream::iter(tries).buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
+    Ok(Limit { wall: started.elapsed(), writes: objects.count() })
 }
 
 /// What may be sent at once.
@@ -179,54 +245,44 @@ enum Wave {
 // === impl Wave ===
 
 impl Wave {
-    fn takes(self, object: &Object) -> bool {
-        let ours = &*object.gvk().group == api::KYMA_GROUP;
-        match (self, object.id().stage()) {
-            (Wave::Definitions, stage) => stage == Stage::Crd,
-            (Wave::Namespaces, stage) => stage == Stage::Namespace,
-            (Wave::Objects, stage) => stage != Stage::Crd && stage != Stage::Namespace,
-            (Wave::Statuses, _) => ours && object.field("status").is_some(),
+    fn takes(self, object: &Final) -> bool {
+        let has_body = object.body.is_some();
+        match (self, object.id.stage()) {
+            (Wave::Definitions, stage) => has_body && stage == Stage::Crd,
+            (Wave::Namespaces, stage) => has_body && stage == Stage::Namespace,
+            (Wave::Objects, stage) => has_body && stage != Stage::Crd && stage != Stage::Namespace,
+            (Wave::Statuses, _) => object.status.is_some(),
         }
     }
 
-    async fn send(self, client: &Cluster, kind: &Kind, object: &Object) -> anyhow::Result<()> {
-        let id = kind.id(&Key::new(object.namespace(), object.name()));
-        let cause = Cause::trigger("limit");
-        if self == Wave::Statuses {
-            let body = json!({
-                "apiVersion": object.gvk().api_version(), "kind": object.gvk().kind,
-                "metadata": {"name": object.name(), "namespace": object.namespace()},
-                "status": object.field("status"),
-            });
-            client
-                .apply_status(&cause, kind, &id, Bytes::from(body.to_string()))
-                .await
-                .with_context(|| format!("status of {id}"))?;
-            return Ok(());
-        }
-        let mut body = object.clone();
-        body.map_mut().shift_remove("status");
-        client
-            .apply(&cause, kind, &id, Bytes::from(body.value().to_string()), OnConflict::Force)
-            .await
-            .with_context(|| id.to_string())?;
-        Ok(())
+    async fn send(self, client: &Cluster, object: &Final) -> anyhow::Result<()> {
+        let (cause, Final { kind, id, .. }) = (Cause::trigger("limit"), object);
+        let body = if self == Wave::Statuses { &object.status } else { &object.body };
+        let body = body.clone().unwrap_or_default();
+        let sent = match self {
+            Wave::Statuses => client.apply_status(&cause, kind, id, body).await,
+            Wave::Definitions | Wave::Namespaces | Wave::Objects => {
+                client.apply(&cause, kind, id, body, OnConflict::Force).await
+            }
+        };
+        sent.map(drop).with_context(|| format!("{id} of cluster {}", object.cluster))
     }
 }
 
-/// Waits until the runtimes serve the kinds of their definitions.
-async fn established(clients: &[Cluster], objects: &Objects) -> anyhow::Result<()> {
-    for (client, objects) in clients.iter().zip(&objects.0) {
-        for (kind, _) in objects.iter().filter(|(kind, _)| &*kind.gvk.group == api::KYMA_GROUP) {
-            let ask = async || match client.list_metadata(kind, Some(KCP_NAMESPACE), None).await {
-                Ok(_) if client.kind(&kind.gvk).await.is_ok_and(|kind| kind.is_some()) => Ok(()),
-                Ok(_) => Err("not served".to_owned()),
-                Err(error) => Err(error.to_string()),
-            };
-            testbed::until(Duration::from_secs(30), ask)
-                .await
-                .map_err(|late| anyhow::anyhow!("{} is not served: {late}", kind.gvk))?;
-        }
-    }
-    Ok(())
+/// Waits until the runtimes serve the kinds of their definitions, each asked once.
+async fn established(clients: &Clients, objects: &Objects) -> anyhow::Result<()> {
+    // The KCP had its definitions before.
+    let ours = objects.0.iter().filter(|object| object.cluster > 0 && &*object.kind.gvk.group == api::KYMA_GROUP);
+    let mut seen = BTreeSet::new();
+    let kinds: Vec<&Final> = ours.filter(|object| seen.insert((object.cluster, object.kind.gvk.clone()))).collect();
+    let waits = kinds.into_iter().map(|object| async move {
+        let client = &clients.0[object.cluster];
+        let ask = async || {
+            let listed = client.list_metadata(&object.kind, Some(KCP_NAMESPACE), None).await;
+            listed.map(drop).map_err(|error| error.to_string())
+        };
+        let late = |late| anyhow::anyhow!("{} is not served: {late}", object.kind.gvk);
+        testbed::until(ESTABLISHED_MAX, ask).await.map_err(late)
+    });
+    stream::iter(waits).buffer_unordered(CONNECTIONS).try_collect::<()>().await
 }

@@ -4,7 +4,7 @@
 //! a runtime of its own. What is measured is the listener as the daemon runs it, without the control plane behind it:
 //! each event is taken at once.
 
-mod load;
+pub(super) mod load;
 
 use std::{net::SocketAddr, time::Duration};
 

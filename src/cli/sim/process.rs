@@ -1,12 +1,15 @@
 //! The daemon as a process of its own, and what it uses.
 
 use std::{
+    ffi::OsStr,
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::Context as _;
+use serde_json::Value;
 
 use crate::testbed::{self, Guarded};
 
@@ -23,7 +26,7 @@ pub(super) struct Usage {
     pub(super) cpu: Duration,
     /// Resident memory, in bytes.
     pub(super) resident: u64,
-    /// The most that was ever resident, in bytes.
+    /// The most that was resident, in bytes, since that was last forgotten.
     pub(super) peak: u64,
 }
 
@@ -34,11 +37,11 @@ const TICKS_PER_SECOND: u64 = 100;
 
 impl Daemon {
     /// Starts this very program as the daemon.
-    pub(super) fn start(folder: &Path, kubeconfig: &Path) -> anyhow::Result<Daemon> {
+    pub(super) fn start(folder: &Path, kubeconfig: &Path, more: &[String]) -> anyhow::Result<Daemon> {
         let program = std::env::current_exe().context("cannot tell which program this is")?;
         let log = folder.join("daemon.log");
         let state = folder.join("state");
-        let arguments = [
+        let fixed: [&OsStr; 11] = [
             "run".as_ref(),
             "--kubeconfig".as_ref(),
             kubeconfig.as_os_str(),
@@ -51,6 +54,9 @@ impl Daemon {
             "--events-tls-address=127.0.0.1:0".as_ref(),
             "--log-format=json".as_ref(),
         ];
+        let arguments = fixed.into_iter().chain(more.iter().map(AsRef::as_ref));
+        // Each process has a log of its own: where it listens is read there.
+        let _ = fs::remove_file(&log);
         let guarded = Guarded::start(&program, arguments, folder, &log)?;
         Ok(Daemon { guarded, log })
     }
@@ -71,9 +77,27 @@ impl Daemon {
         self.guarded.end();
     }
 
+    /// Where it takes events that come behind a gateway.
+    pub(super) fn events_address(&self) -> anyhow::Result<SocketAddr> {
+        let log = fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
+        let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut listening =
+            records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == "events");
+        let address = listening.next().and_then(|record| record["context"]["address"].as_str()?.parse().ok());
+        address.context("the daemon does not say where it takes events")
+    }
+
     /// What it has used so far.
     pub(super) fn usage(&self) -> anyhow::Result<Usage> {
         Usage::of(&self.guarded)
+    }
+
+    /// From now on the most that is resident counts anew. Where the system does not allow that, it is that of all time.
+    pub(super) fn forget_peak(&self) {
+        const PEAK: &str = "5";
+        if let Some(pid) = self.guarded.program_pid() {
+            let _ = fs::write(format!("/proc/{pid}/clear_refs"), PEAK);
+        }
     }
 }
 

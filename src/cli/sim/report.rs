@@ -1,10 +1,10 @@
 //! The numbers of a measured landscape, as a table or as JSON.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::limit::Limit;
+use super::{limit::Limit, stage::Size};
 use crate::testbed::Tally;
 
 /// How the numbers are printed.
@@ -19,115 +19,219 @@ pub(super) enum Output {
 /// One phase.
 pub(super) struct Phase {
     pub(super) name: &'static str,
+    /// From the commit, or what else began the phase, to the last that came of it.
     pub(super) wall: Duration,
+    pub(super) work: Work,
+    pub(super) latency: Option<Latency>,
     /// Requests of the daemon to KCP, its Lease aside.
     pub(super) kcp: Tally,
     /// Requests of the daemon to all runtimes.
     pub(super) skrs: Tally,
     pub(super) cpu: Duration,
+    /// At the end of the phase.
     pub(super) resident: u64,
+    /// During the phase.
     pub(super) peak: u64,
+    /// What a bare client took for the same objects, where any are other than before.
+    pub(super) limit: Option<Limit>,
+}
+
+/// What a phase is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// There is nothing to do.
+    Nothing,
+    /// Objects in KCP and in runtimes that are other than before.
+    Objects(usize),
+    /// Events that were taken.
+    Events(usize),
+}
+
+/// How long runtimes waited: for the last of their objects, or for the first look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Latency {
+    pub(super) p50: Duration,
+    pub(super) p99: Duration,
+    /// How many they were.
+    pub(super) runtimes: usize,
 }
 
 /// A measured landscape.
 pub(super) struct Report {
-    pub(super) runtimes: usize,
-    pub(super) modules: usize,
-    pub(super) objects: usize,
+    pub(super) size: Size,
+    /// What the servers were.
+    pub(super) servers: &'static str,
     pub(super) phases: Vec<Phase>,
-    pub(super) limit: Limit,
 }
 
 const MEBIBYTE: u64 = 1 << 20;
+/// What stands where there is no number.
+const NONE: &str = "-";
+
+// === impl Latency ===
+
+impl Latency {
+    /// Of none there is none.
+    pub(super) fn of(mut waits: Vec<Duration>) -> Option<Latency> {
+        waits.sort_unstable();
+        let last = waits.len().checked_sub(1)?;
+        // The smallest wait that so many of a hundred do not exceed.
+        let quantile = |percent: usize| waits[(waits.len() * percent).div_ceil(100).saturating_sub(1).min(last)];
+        Some(Latency { p50: quantile(50), p99: quantile(99), runtimes: waits.len() })
+    }
+}
+
+// === impl Work ===
+
+impl Work {
+    fn count(self) -> usize {
+        match self {
+            Work::Nothing => 0,
+            Work::Objects(count) | Work::Events(count) => count,
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Work::Nothing => "nothing",
+            Work::Objects(_) => "objects",
+            Work::Events(_) => "events",
+        }
+    }
+}
+
+// === impl Phase ===
+
+impl Phase {
+    fn writes(&self) -> usize {
+        self.kcp.writes() + self.skrs.writes()
+    }
+
+    fn rate(&self) -> Option<f64> {
+        (self.work.count() > 0 && !self.wall.is_zero()).then(|| float(self.work.count()) / self.wall.as_secs_f64())
+    }
+
+    /// Times the limit's time, and times its writes.
+    fn ratios(&self) -> Option<(f64, f64)> {
+        let limit = self.limit.filter(|limit| limit.writes > 0 && !limit.wall.is_zero())?;
+        let time = self.wall.as_secs_f64() / limit.wall.as_secs_f64();
+        Some((time, float(self.writes()) / float(limit.writes)))
+    }
+
+    fn line(&self) -> String {
+        let seconds = |duration: Duration| format!("{:.2}", duration.as_secs_f64());
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
+        let ratios = self.ratios();
+        format!(
+            "{:<24} {:>9} {:>9} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}",
+            self.name,
+            seconds(self.wall),
+            self.work.count(),
+            or_none(self.rate().map(|rate| format!("{rate:.0}"))),
+            or_none(self.latency.map(|latency| seconds(latency.p50))),
+            or_none(self.latency.map(|latency| seconds(latency.p99))),
+            self.kcp.writes(),
+            self.kcp.requests() - self.kcp.writes(),
+            self.skrs.writes(),
+            self.skrs.requests() - self.skrs.writes(),
+            seconds(self.cpu),
+            self.resident / MEBIBYTE,
+            self.peak / MEBIBYTE,
+            or_none(self.limit.map(|limit| seconds(limit.wall))),
+            or_none(ratios.map(|(time, _)| format!("{time:.2}"))),
+            or_none(ratios.map(|(_, writes)| format!("{writes:.3}"))),
+        )
+    }
+
+    fn json(&self) -> Value {
+        let latency = self.latency.map(|latency| {
+            json!({
+                "p50Seconds": latency.p50.as_secs_f64(), "p99Seconds": latency.p99.as_secs_f64(),
+                "runtimes": latency.runtimes,
+            })
+        });
+        let limit = self.limit.map(|limit| json!({"wallSeconds": limit.wall.as_secs_f64(), "writes": limit.writes}));
+        let ratios = self.ratios().map(|(time, writes)| json!({"time": time, "writes": writes}));
+        json!({
+            "name": self.name,
+            "wallSeconds": self.wall.as_secs_f64(),
+            "work": {"unit": self.work.unit(), "count": self.work.count(), "perSecond": self.rate()},
+            "latency": latency,
+            "kcp": requests(&self.kcp),
+            "runtimes": requests(&self.skrs),
+            "cpuSeconds": self.cpu.as_secs_f64(),
+            "residentBytes": self.resident,
+            "peakBytes": self.peak,
+            "limit": limit,
+            "timesTheLimit": ratios,
+        })
+    }
+}
 
 // === impl Report ===
 
 impl Report {
     pub(super) fn print(&self, output: Output) {
         match output {
-            Output::Text => self.table(),
+            Output::Text => anstream::println!("{}", self.table()),
             Output::Json => anstream::println!("{:#}", self.json()),
         }
     }
 
-    fn table(&self) {
-        anstream::println!(
-            "{} runtimes × {} modules × {} objects, real API servers on one etcd\n",
-            self.runtimes,
-            self.modules,
-            self.objects
-        );
-        anstream::println!(
-            "{:<20} {:>9} {:>12} {:>12} {:>12} {:>12} {:>8} {:>9} {:>9}",
-            "phase",
-            "wall",
-            "KCP writes",
-            "KCP reads",
-            "SKR writes",
-            "SKR reads",
-            "CPU",
-            "resident",
-            "peak"
-        );
+    fn table(&self) -> String {
+        let Size { runtimes, modules, objects } = self.size;
+        let mut lines = vec![
+            format!("{runtimes} runtimes × {modules} modules × {objects} objects, {}", self.servers),
+            String::new(),
+            format!(
+                "{:<24} {:>9} {:>9} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}",
+                "phase",
+                "wall s",
+                "work",
+                "per s",
+                "p50 s",
+                "p99 s",
+                "KCP wr",
+                "KCP rd",
+                "SKR wr",
+                "SKR rd",
+                "CPU s",
+                "res MiB",
+                "peak MiB",
+                "limit s",
+                "× time",
+                "× writes"
+            ),
+        ];
+        lines.extend(self.phases.iter().map(Phase::line));
         for phase in &self.phases {
-            anstream::println!(
-                "{:<20} {:>7.2} s {:>12} {:>12} {:>12} {:>12} {:>6.2} s {:>5} MiB {:>5} MiB",
-                phase.name,
-                phase.wall.as_secs_f64(),
-                phase.kcp.writes(),
-                phase.kcp.requests() - phase.kcp.writes(),
-                phase.skrs.writes(),
-                phase.skrs.requests() - phase.skrs.writes(),
-                phase.cpu.as_secs_f64(),
-                phase.resident / MEBIBYTE,
-                phase.peak / MEBIBYTE,
-            );
+            let (kcp, skrs) = (verbs(&phase.kcp), verbs(&phase.skrs));
+            lines.push(format!("\n{}\n  KCP       {kcp}\n  runtimes  {skrs}", phase.name));
         }
-        anstream::println!(
-            "{:<20} {:>7.2} s {:>12} writes in all",
-            "limit of the rollout",
-            self.limit.wall.as_secs_f64(),
-            self.limit.writes
-        );
-        if let Some(rollout) = self.phases.first() {
-            anstream::println!(
-                "\nrollout: {:.2} × the limit's time, {:.3} × its writes",
-                rollout.wall.as_secs_f64() / self.limit.wall.as_secs_f64(),
-                ratio(rollout.kcp.writes() + rollout.skrs.writes(), self.limit.writes),
-            );
-        }
-        for phase in &self.phases {
-            anstream::println!(
-                "\n{}: requests to KCP\n{}{}: requests to runtimes\n{}",
-                phase.name,
-                phase.kcp,
-                phase.name,
-                phase.skrs
-            );
-        }
+        lines.join("\n")
     }
 
-    fn json(&self) -> Value {
-        let phases: Vec<Value> = self
-            .phases
-            .iter()
-            .map(|phase| {
-                json!({
-                    "name": phase.name,
-                    "wallSeconds": phase.wall.as_secs_f64(),
-                    "kcp": requests(&phase.kcp),
-                    "runtimes": requests(&phase.skrs),
-                    "cpuSeconds": phase.cpu.as_secs_f64(),
-                    "residentBytes": phase.resident,
-                    "peakBytes": phase.peak,
-                })
-            })
-            .collect();
+    pub(super) fn json(&self) -> Value {
+        let Size { runtimes, modules, objects } = self.size;
         json!({
-            "runtimes": self.runtimes, "modules": self.modules, "objects": self.objects, "phases": phases,
-            "limit": {"wallSeconds": self.limit.wall.as_secs_f64(), "writes": self.limit.writes},
+            "runtimes": runtimes, "modules": modules, "objects": objects, "servers": self.servers,
+            "phases": self.phases.iter().map(Phase::json).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Requests by verb.
+fn by_verb(tally: &Tally) -> BTreeMap<&str, usize> {
+    let mut verbs = BTreeMap::new();
+    for ((_, verb, _, _), count) in &tally.0 {
+        *verbs.entry(verb.as_str()).or_default() += count;
+    }
+    verbs
+}
+
+fn verbs(tally: &Tally) -> String {
+    let verbs: Vec<String> = by_verb(tally).iter().map(|(verb, count)| format!("{verb} {count}")).collect();
+    if verbs.is_empty() { "nothing".to_owned() } else { verbs.join(", ") }
 }
 
 fn requests(tally: &Tally) -> Value {
@@ -136,10 +240,13 @@ fn requests(tally: &Tally) -> Value {
         .iter()
         .map(|((_, verb, resource, code), count)| json!({"verb": verb, "resource": resource, "code": code, "count": count}))
         .collect();
-    json!({"writes": tally.writes(), "requests": tally.requests(), "rows": rows})
+    json!({"writes": tally.writes(), "requests": tally.requests(), "byVerb": by_verb(tally), "rows": rows})
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
-fn ratio(one: usize, other: usize) -> f64 {
-    one as f64 / other as f64
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn float(count: usize) -> f64 {
+    count as f64
 }
+
+#[cfg(test)]
+mod tests;

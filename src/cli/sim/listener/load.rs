@@ -18,7 +18,7 @@ use crate::{
 
 /// How a sender comes to the listener, and whether it keeps its connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+pub(in crate::cli::sim) enum Way {
     /// As if a gateway had ended TLS.
     Forwarded { keep: bool },
     /// By itself.
@@ -26,23 +26,34 @@ pub(super) enum Way {
 }
 
 /// A runtime that sends.
-pub(super) struct Sender {
+pub(in crate::cli::sim) struct Sender {
     address: SocketAddr,
     keep: bool,
     request: Vec<u8>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
+/// When a sender ends.
+#[derive(Clone, Copy, Debug)]
+struct Until {
+    time: Instant,
+    events: usize,
+}
+
 /// How long answers took.
 #[derive(Debug, Default)]
-pub(super) struct Sample {
+pub(in crate::cli::sim) struct Sample {
     durations: Vec<Duration>,
     /// Answers that were no 200, and connections that failed.
-    pub(super) failed: usize,
+    pub(in crate::cli::sim) failed: usize,
 }
 
 /// No answer takes longer than this beyond the end of a phase.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// As agents of ours say who they are: nothing waits for what they tell to settle.
+const AGENT: &str = "tidegate-agent/bench";
+/// Longest time for some events.
+const SOME_MAX: Duration = Duration::from_secs(60);
 /// Longest answer.
 const ANSWER_LEN_MAX: usize = 4096;
 
@@ -50,7 +61,7 @@ const ANSWER_LEN_MAX: usize = 4096;
 
 impl Sender {
     /// A sender with a certificate.
-    pub(super) fn new(
+    pub(in crate::cli::sim) fn new(
         address: SocketAddr,
         way: Way,
         host: &str,
@@ -70,7 +81,8 @@ impl Sender {
         };
         let body = event.to_body();
         let request = format!(
-            "POST {} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{header}Content-Length: {}\r\n\r\n{body}",
+            "POST {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {AGENT}\r\nContent-Type: application/json\r\n{header}\
+             Content-Length: {}\r\n\r\n{body}",
             event::path(event::CONTRACT, event::MANAGER),
             body.len()
         );
@@ -79,19 +91,33 @@ impl Sender {
 
     /// Sends one event after another for a while. An answer that comes later than that still counts.
     pub(super) async fn send(&self, time: Duration, pause: Duration) -> anyhow::Result<Sample> {
-        let until = Instant::now() + time;
+        let until = Until { time: Instant::now() + time, events: usize::MAX };
         let mut sample = Sample::default();
-        while Instant::now() < until {
-            let connected = tokio::time::timeout_at(until + ANSWER_MAX, self.converse(until, pause, &mut sample)).await;
-            if !matches!(connected, Ok(Ok(()))) {
-                sample.failed += 1;
-            }
+        while !until.is_reached(&sample) {
+            self.try_on(until, pause, &mut sample).await;
         }
         Ok(sample)
     }
 
+    /// Sends so many events, and gives up when as many have failed.
+    pub(in crate::cli::sim) async fn send_some(&self, events: usize) -> Sample {
+        let until = Until { time: Instant::now() + SOME_MAX, events };
+        let mut sample = Sample::default();
+        while !until.is_reached(&sample) && sample.failed < events {
+            self.try_on(until, Duration::ZERO, &mut sample).await;
+        }
+        sample
+    }
+
+    async fn try_on(&self, until: Until, pause: Duration, sample: &mut Sample) {
+        let connected = tokio::time::timeout_at(until.time + ANSWER_MAX, self.converse(until, pause, sample)).await;
+        if !matches!(connected, Ok(Ok(()))) {
+            sample.failed += 1;
+        }
+    }
+
     /// Uses one connection: for one event, or for all.
-    async fn converse(&self, until: Instant, pause: Duration, sample: &mut Sample) -> anyhow::Result<()> {
+    async fn converse(&self, until: Until, pause: Duration, sample: &mut Sample) -> anyhow::Result<()> {
         let started = Instant::now();
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -108,7 +134,7 @@ impl Sender {
         &self,
         mut stream: S,
         mut started: Instant,
-        until: Instant,
+        until: Until,
         pause: Duration,
         sample: &mut Sample,
     ) -> anyhow::Result<()> {
@@ -123,7 +149,7 @@ impl Sender {
             }
             anyhow::ensure!(buffer.starts_with(b"HTTP/1.1 200 "), "not taken");
             sample.durations.push(started.elapsed());
-            if !self.keep || until <= Instant::now() {
+            if !self.keep || until.is_reached(sample) {
                 return Ok(());
             }
             if !pause.is_zero() {
@@ -154,6 +180,14 @@ fn connector(authority: &str, identity: &testbed::Identity) -> anyhow::Result<Tl
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
+// === impl Until ===
+
+impl Until {
+    fn is_reached(self, sample: &Sample) -> bool {
+        self.events <= sample.count() || self.time <= Instant::now()
+    }
+}
+
 // === impl Sample ===
 
 impl Sample {
@@ -166,7 +200,7 @@ impl Sample {
     }
 
     /// How many there are.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::cli::sim) fn count(&self) -> usize {
         self.durations.len()
     }
 
