@@ -1,6 +1,6 @@
 //! The control plane as commands see it that ask and steer: with the caller's kubeconfig, and custom resources only.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::{
@@ -91,6 +91,11 @@ impl Access {
         };
         config.context("cannot use the kubeconfig; name another with --kubeconfig")
     }
+}
+
+/// A client of the control plane that a kubeconfig leads to. Makes no request.
+pub(super) async fn client_of(kubeconfig: &Path) -> anyhow::Result<Client> {
+    Access { kubeconfig: Some(kubeconfig.to_owned()), context: None }.client().await
 }
 
 /// All objects of a kind in a namespace.

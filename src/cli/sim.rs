@@ -1,7 +1,7 @@
 //! `tidegate sim`: simulated landscapes, and what things cost.
 //!
-//! `bench` measures the daemon with a fleet of simulated runtimes; `diff` and `diff-offline` measure comparisons, `agent` a
-//! review, `listener` the taking of events.
+//! `serve` is a fleet of simulated runtimes; `bench` measures the daemon with one; `diff` and `diff-offline` measure
+//! comparisons, `agent` a review, `listener` the taking of events.
 
 mod agent;
 mod bench;
@@ -12,6 +12,7 @@ mod listener;
 mod offline;
 mod process;
 mod report;
+mod serve;
 mod stage;
 
 use anyhow::Context as _;
@@ -34,6 +35,7 @@ enum Command {
     Diff(diff::Diff),
     DiffOffline(offline::Arguments),
     Listener(listener::Arguments),
+    Serve(serve::Arguments),
 }
 
 /// Runs the command.
@@ -47,6 +49,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Diff(diff) => runtime.block_on(diff::measure(diff)),
         Command::DiffOffline(arguments) => offline::run(arguments),
         Command::Listener(arguments) => runtime.block_on(listener::measure(arguments)),
+        Command::Serve(arguments) => runtime.block_on(serve::run(arguments)),
     }
 }
 

@@ -1,11 +1,17 @@
-//! `tidegate sim bench`: fleets of simulated runtimes.
+//! `tidegate sim serve` and `tidegate sim bench`: fleets of simulated runtimes.
 
-use std::{process::Stdio, time::Duration};
+use std::{path::Path, process::Stdio, time::Duration};
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
-use tokio::process::Command;
+use tidegate::sim::{Options, Served, Server};
+use tokio::process::{Child, Command};
 
-use crate::harness;
+use crate::harness::{self, SOON, eventually};
 
 /// A bench of three runtimes takes a few seconds; on a machine that builds at the same time it takes longer.
 const BENCH_MAX: Duration = Duration::from_secs(15 * 60);
@@ -14,6 +20,118 @@ fn tidegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
+}
+
+/// Starts a fleet that keeps its files in a folder.
+fn serve(folder: &Path, more: &[&str]) -> Child {
+    let log = std::fs::File::create(folder.with_extension("log")).unwrap();
+    let errors = log.try_clone().unwrap();
+    let arguments = ["sim", "serve", "--runtimes=3", "--dir"];
+    tidegate().args(arguments).arg(folder).args(more).stdout(log).stderr(errors).spawn().unwrap()
+}
+
+/// Waits until a fleet says that all of it is there.
+async fn served(folder: &Path) {
+    eventually("the fleet is there", SOON, async || {
+        let log = std::fs::read_to_string(folder.with_extension("log")).unwrap_or_default();
+        if log.contains("until Ctrl-C") { Ok(()) } else { Err(log) }
+    })
+    .await;
+}
+
+/// A client by a kubeconfig's text.
+async fn client(text: &str) -> Client {
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(text).unwrap();
+    Client::try_from(kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap()).unwrap()
+}
+
+fn secrets(kcp: &Client) -> Api<Secret> {
+    harness::namespaced(kcp, "kcp-system")
+}
+
+/// Tells a process to end, as Ctrl-C does, and waits until it has.
+async fn end(mut child: Child) -> bool {
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).expect("it runs");
+    let id = rustix::process::Pid::from_raw(id).expect("a process");
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    tokio::time::timeout(SOON, child.wait()).await.expect("it ends").unwrap().success()
+}
+
+/// A control plane of the test's own.
+async fn control_plane(folder: &Path) -> (Served, Client, String) {
+    tidegate::tls::install();
+    let kcp = Server::new(&Options::default()).listen("kcp").await.unwrap();
+    let kubeconfig = folder.join("given.kubeconfig");
+    std::fs::write(&kubeconfig, kcp.kubeconfig().text()).unwrap();
+    let client = kcp.kubeconfig().client().unwrap();
+    (kcp, client, format!("--kubeconfig={}", kubeconfig.display()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_runtime_of_a_fleet_is_a_cluster_that_its_secret_leads_to() {
+    let place = harness::folder();
+    let folder = place.path().join("fleet");
+    let child = serve(&folder, &[]);
+    served(&folder).await;
+    let kcp = client(&std::fs::read_to_string(folder.join("kcp.kubeconfig")).unwrap()).await;
+    let label = "operator.kyma-project.io/kyma-name";
+    let found = secrets(&kcp).list(&ListParams::default().labels(label)).await.unwrap().items;
+    let kymas: Vec<&str> = found.iter().map(|secret| secret.labels()[label].as_str()).collect();
+    assert_eq!(kymas, ["runtime-0001", "runtime-0002", "runtime-0003"]);
+    for secret in &found {
+        let name = secret.labels()[label].as_str();
+        let text = String::from_utf8(secret.data.as_ref().unwrap()["config"].0.clone()).unwrap();
+        assert_eq!(text, std::fs::read_to_string(folder.join(format!("runtimes/{name}.kubeconfig"))).unwrap());
+        let maps: Api<ConfigMap> = Api::default_namespaced(client(&text).await);
+        assert!(maps.list(&ListParams::default()).await.unwrap().items.is_empty(), "{name} is another's runtime");
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        maps.patch(name, &PatchParams::apply("test"), &Patch::Apply(map)).await.unwrap();
+    }
+    // What a control plane needs to make something of it is served, too.
+    let kymas = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma"});
+    assert!(harness::api_of(&kcp, &kymas).await.is_ok());
+    assert!(end(child).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_given_control_plane_has_the_secrets_as_long_as_the_fleet_is_there() {
+    let place = harness::folder();
+    let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;
+    let folder = place.path().join("fleet");
+    // Twice: the second fleet is another one behind the same names.
+    for _ in 0..2 {
+        let child = serve(&folder, &[&kubeconfig]);
+        served(&folder).await;
+        let names: Vec<String> =
+            secrets(&kcp).list(&ListParams::default()).await.unwrap().iter().map(|s| s.name_any()).collect();
+        assert_eq!(names, ["kubeconfig-runtime-0001", "kubeconfig-runtime-0002", "kubeconfig-runtime-0003"]);
+        assert!(!folder.join("kcp.kubeconfig").exists(), "no control plane is simulated");
+        assert!(end(child).await);
+        assert!(secrets(&kcp).list(&ListParams::default()).await.unwrap().items.is_empty(), "nothing leads nowhere");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_of_somebody_else_stays_as_it_is() {
+    let place = harness::folder();
+    let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}});
+    harness::apply(&kcp, &namespace).await;
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Secret", "data": {"config": "dGhlaXJz"},
+        "metadata": {
+            "name": "theirs", "namespace": "kcp-system",
+            "labels": {"operator.kyma-project.io/kyma-name": "runtime-0002"},
+        },
+    });
+    harness::apply(&kcp, &theirs).await;
+    let folder = place.path().join("fleet");
+    let status = tokio::time::timeout(SOON, serve(&folder, &[&kubeconfig]).wait()).await.expect("it ends").unwrap();
+    let said = std::fs::read_to_string(folder.with_extension("log")).unwrap();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("Secret theirs gives access to another runtime of that name"), "{said}");
+    let left = secrets(&kcp).list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(left.iter().map(|secret| secret.name_any()).collect::<Vec<_>>(), ["theirs"]);
 }
 
 /// The phases of a bench of three runtimes, by name.
