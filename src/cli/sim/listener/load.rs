@@ -141,6 +141,8 @@ impl Sender {
         let mut buffer = [0; ANSWER_LEN_MAX];
         loop {
             stream.write_all(&self.request).await?;
+            // What TLS has taken need not have left yet.
+            stream.flush().await?;
             let mut length = 0;
             while !buffer[..length].ends_with(b"\r\n\r\n") {
                 let read = stream.read(&mut buffer[length..]).await?;
