@@ -174,7 +174,7 @@ pub fn kyma_of(certificate: &str, says: Option<&str>) -> Option<Key> {
     }
 }
 
-/// Whether a certificate must be issued anew since it is of a former authority. What is not known yet need not.
+/// Whether a certificate must be issued anew since it may be of a former authority. What is not known yet need not.
 pub fn must_renew(validity: Option<&Validity>, bundled_at: Timestamp) -> bool {
     validity.is_some_and(|validity| validity.not_before < bundled_at)
 }

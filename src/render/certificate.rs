@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     api::names::{CERTIFICATE_PURPOSE, MANAGED_BY_KCP, annotation, label},
     object::Object,
-    plan::certificate::{Backend, Certificate, Rules},
+    plan::certificate::{self, Backend, Certificate, Rules},
     template::{Error, Stamp, Template, Templates},
 };
 
@@ -30,13 +30,17 @@ pub fn certificate(
         Backend::Builtin => return None,
     };
     let Certificate { kyma, key, common_name, dns_names } = certificate;
+    // A Secret without a word of its own is of a Kyma in Lifecycle Manager's namespace. It may outlive its `Certificate`:
+    // cert-manager writes what was under way also after the end.
+    let says = certificate::kyma_of(key.name(), None).as_ref() != Some(kyma);
+    let annotations = if says { json!({ annotation::KYMA: kyma.to_string() }) } else { json!({}) };
     let context = json!({
         "kyma": { "namespace": kyma.namespace(), "name": kyma.name() },
         "commonName": common_name,
         "dnsNames": dns_names,
         "duration": go_duration(rules.duration),
         "renewBefore": go_duration(rules.renew_before),
-        "secret": { "name": key.name(), "labels": certificate_labels() },
+        "secret": { "name": key.name(), "labels": certificate_labels(), "annotations": annotations },
         "keySize": rules.key_size,
         "issuer": { "name": rules.issuer, "namespace": rules.issuer_namespace },
     });

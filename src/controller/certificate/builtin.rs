@@ -120,7 +120,7 @@ async fn issue(
         Ok(leaf) => leaf,
         Err(error) => return Ok(Standing::Refused(crate::controller::chain(&error))),
     };
-    // Half a second after it was added, the authority's moment would be later than that of its own certificate.
+    // It is of the authority that was added last, whose moment is up to a second ahead.
     let issued_at = bundled_at(context).map_or(now, |bundled_at| now.max(bundled_at));
     let validity = Validity { not_before: issued_at, not_after: leaf.validity.not_after };
     let labels = [(label::MANAGED_BY, names::MANAGED_BY_KCP), (label::PURPOSE, names::CERTIFICATE_PURPOSE)];

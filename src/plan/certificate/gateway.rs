@@ -101,9 +101,15 @@ pub fn gateway(
     let mut bundle = held.bundle.clone();
     let added = bundle.prepend(root);
     let dropped = bundle.drop_expired(now);
-    let bundled_at = if added { now } else { held.bundled_at.ok_or(Refusal::NoMoment)? };
+    let bundled_at = if added { next_second(now) } else { held.bundled_at.ok_or(Refusal::NoMoment)? };
     let switch = switch(&held.served, bundled_at, observed, rules, now);
     Ok(GatewayPlan { bundle, bundled_at, switch, is_new: added || dropped })
+}
+
+/// Moments are written in whole seconds. What was issued in the second in which an authority is added may be of the former
+/// one, and what is issued later is not.
+fn next_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second().saturating_add(1)).unwrap_or(Timestamp::MAX)
 }
 
 fn switch(served: &Served, bundled_at: Timestamp, observed: Observed, rules: &Rules, now: Timestamp) -> Switch {

@@ -52,6 +52,13 @@ spec:
 }
 
 #[test]
+fn secret_says_whose_it_is_where_its_name_does_not() {
+    let other = Certificate { kyma: Key::new("other", "one"), ..sample() };
+    let object = certificate(&Templates::embedded(), Backend::CertManager, &other, &Rules::default()).unwrap().unwrap();
+    assert_eq!(object.value()["spec"]["secretTemplate"]["annotations"], json!({"tidegate.dev/kyma": "other/one"}));
+}
+
+#[test]
 fn gardener_is_asked_as_lifecycle_manager_asks_it() {
     check(
         Backend::Gardener,
