@@ -94,6 +94,10 @@ pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
 pub const WATCH: &str = "tidegate.dev/Watch";
 /// Condition of a Kyma whose message is the digest of what was applied to hear of changes in its runtime.
 pub const WATCH_APPLIED: &str = "tidegate.dev/WatchApplied";
+/// Condition of a Watcher whose manager has others: their events take one path.
+pub const SHARED_MANAGER: &str = "tidegate.dev/SharedManager";
+/// Reason of [`SHARED_MANAGER`].
+pub const SHARED_MANAGER_REASON: &str = "SameManager";
 /// Condition that says whether the runtime can be reached, and why not.
 pub const REACHABLE: &str = "tidegate.dev/Reachable";
 

@@ -6,6 +6,9 @@
 //! Of two Watchers with one manager whose events are to go to different services, the older one has the path, and the
 //! other says so: two routes for one path would leave it to chance who is told.
 //!
+//! Where agents send to a listener of this process ([`watch::ListenerSettings::address`]), its own Watchers need no route, and
+//! no Istio.
+//!
 //! A VirtualService of that name that somebody else made is left alone, and the status says whose it is: applied by
 //! force, its routes would be lost, and the rest of it with the Watcher.
 
@@ -24,7 +27,7 @@ use crate::{
     ambient,
     api::{
         Watcher,
-        names::{annotation, finalizer},
+        names::{self, annotation, finalizer},
         shared::{State, Time},
         watcher::WatcherStatus,
     },
@@ -94,6 +97,8 @@ enum Outcome {
     Not(String),
     /// It must not be: one sentence.
     Rival(String),
+    /// None is needed.
+    Direct,
 }
 
 // === impl Round ===
@@ -106,6 +111,14 @@ impl Round<'_> {
             self.context.watchers.forget(self.key);
             self.write_status(&Outcome::Rival(message)).await?;
             return Ok(Finish::Failed(Class::Stalled));
+        }
+        if self.is_direct() {
+            if self.has_applied() {
+                self.remove_route().await?;
+                self.context.watchers.forget(self.key);
+            }
+            self.write_status(&Outcome::Direct).await?;
+            return Ok(Finish::Done);
         }
         let outcome = match self.desired() {
             Ok(object) => {
@@ -120,6 +133,7 @@ impl Round<'_> {
                 self.context.watchers.put(self.key, digest);
                 Finish::After(LOOK, Trigger::Resync)
             }
+            Outcome::Direct => Finish::Done,
             // A Gateway, or another edit of the Watcher, wakes it.
             Outcome::Not(_) | Outcome::Rival(_) => Finish::Failed(Class::Stalled),
         })
@@ -135,19 +149,39 @@ impl Round<'_> {
         ))
     }
 
+    /// What is said where its manager has other Watchers.
+    fn companions(&self) -> Option<String> {
+        let landscape = self.context.stores.landscape();
+        let others = watch::companions(self.watcher, landscape.watchers.values().map(|watcher| &**watcher));
+        let others: Vec<String> = others.iter().map(|key| format!("Watcher {key}")).collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "the events of this Watcher and of {} take one path, since their manager is the same",
+                others.join(", ")
+            )
+        })
+    }
+
+    /// Whether its events reach this process without a route: agents send to a listener's own address, and no Gateway is
+    /// asked for one.
+    fn is_direct(&self) -> bool {
+        self.context.certificates.listener.address.is_some()
+            && watch::watch(self.watcher).is_ok_and(|watch| watch.manager == names::MANAGED_BY_KCP)
+            && self.gateways().is_empty()
+    }
+
+    /// The Gateways that its selector matches.
+    fn gateways(&self) -> Vec<watch::Gateway> {
+        let all = self.context.stores.gateways();
+        let matched = all.iter().filter(|entry| selector::matches(&self.watcher.spec.gateway.selector, &entry.labels));
+        matched.map(|entry| entry.gateway.clone()).collect()
+    }
+
     /// The VirtualService as it should be, or why it cannot be.
     fn desired(&self) -> Result<Object, String> {
         let watch = watch::watch(self.watcher).map_err(|error| error.to_string())?;
         let port = watch.port().map_err(|error| error.to_string())?;
-        let matched = self
-            .context
-            .stores
-            .gateways()
-            .iter()
-            .filter(|entry| selector::matches(&self.watcher.spec.gateway.selector, &entry.labels))
-            .map(|entry| entry.gateway.clone())
-            .collect();
-        let gateways = watch::Gateways::of(self.key, matched).map_err(|error| error.to_string())?;
+        let gateways = watch::Gateways::of(self.key, self.gateways()).map_err(|error| error.to_string())?;
         let uid = self.watcher.metadata.uid.clone().unwrap_or_default();
         let library = self.context.library();
         render::virtual_service(library.of(&self.watcher.metadata), &watch, port, &gateways, &uid)
@@ -269,13 +303,22 @@ impl Round<'_> {
         let mut all = before.conditions.clone();
         let (state, message) = match outcome {
             Outcome::Done(_) => (State::Ready, "VirtualService is configured".to_owned()),
+            Outcome::Direct => (
+                State::Ready,
+                "VirtualService is not needed: runtimes send events straight to the listener of this Tidegate"
+                    .to_owned(),
+            ),
             Outcome::Not(message) | Outcome::Rival(message) => {
                 (State::Error, format!("VirtualService is not configured: {message}"))
             }
         };
-        if let Outcome::Rival(_) = outcome {
+        if let Outcome::Rival(_) | Outcome::Direct = outcome {
             // What an earlier pass applied does not stand any more.
             conditions::remove(&mut all, conditions::APPLIED);
+        }
+        let companions = self.companions();
+        if companions.is_none() {
+            conditions::remove(&mut all, conditions::SHARED_MANAGER);
         }
         let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
             conditions::set(&mut all, type_, holds.into(), reason, message, generation, &now);
@@ -283,6 +326,9 @@ impl Round<'_> {
         set(CONDITION, state == State::Ready, conditions::kyma::REASON, &message);
         if let Outcome::Done(digest) = outcome {
             set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
+        }
+        if let Some(message) = &companions {
+            set(conditions::SHARED_MANAGER, true, conditions::SHARED_MANAGER_REASON, message);
         }
         if let Some(requested) = landscape::annotation(&self.watcher.metadata, annotation::RECONCILE_REQUESTED_AT) {
             set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);

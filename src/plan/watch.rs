@@ -111,24 +111,35 @@ pub fn watch(watcher: &Watcher) -> Result<Watch, Error> {
     })
 }
 
-/// The Watcher that has had a Watcher's path in KCP for longer and leads it to another service: both cannot be had.
+/// The Watcher that has a Watcher's path in KCP and leads it to another service: both cannot be had.
 ///
-/// Of two with one manager the older one keeps it; of two that are equally old, the one whose name comes first. Two that
-/// lead to one service do not stand in each other's way.
+/// Of those with one manager the oldest has it; of those that are equally old, the one whose name comes first. Whoever
+/// leads to the same service does not stand in its way.
 pub fn rival<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watcher>) -> Option<Key> {
     let manager = watch(watcher).ok()?.manager;
     let age = |watcher: &Watcher| {
         let created = watcher.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (created.is_none(), created, landscape::key(&watcher.metadata))
     };
-    let own = age(watcher);
-    let is_rival = |other: &&Watcher| {
-        other.metadata.deletion_timestamp.is_none()
-            && age(other) < own
-            && other.spec.service_info != watcher.spec.service_info
-            && watch(other).is_ok_and(|other| other.manager == manager)
+    let wants = |other: &&Watcher| {
+        other.metadata.deletion_timestamp.is_none() && watch(other).is_ok_and(|other| other.manager == manager)
     };
-    all.into_iter().filter(is_rival).map(|other| landscape::key(&other.metadata)).min()
+    let holder = all.into_iter().filter(wants).min_by_key(|other| age(other))?;
+    let is_rival = age(holder) < age(watcher) && holder.spec.service_info != watcher.spec.service_info;
+    is_rival.then(|| landscape::key(&holder.metadata))
+}
+
+/// The other Watchers of a Watcher's manager, sorted: agents send the events of all of them to one path.
+pub fn companions<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watcher>) -> Vec<Key> {
+    let Ok(own) = watch(watcher) else { return Vec::new() };
+    let is_companion = |other: &&Watcher| {
+        other.metadata.deletion_timestamp.is_none()
+            && watch(other).is_ok_and(|other| other.manager == own.manager && other.watcher != own.watcher)
+    };
+    let mut keys: Vec<Key> =
+        all.into_iter().filter(is_companion).map(|other| landscape::key(&other.metadata)).collect();
+    keys.sort();
+    keys
 }
 
 /// Field managers of VirtualServices that were made for Watchers. Those that Lifecycle Manager made are owned by their

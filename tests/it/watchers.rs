@@ -101,9 +101,37 @@ async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
     let refused = state("second", "Error").await["status"]["conditions"].to_string();
     assert!(refused.contains(&format!("Watcher {namespace}/first has the same manager")), "{refused}");
     assert!(read(&client, "VirtualService", &namespace, "second").await.is_none());
+    // One that leads to the same service is in nobody's way; but all are told of each other.
+    let mut third = watcher(&namespace, "third");
+    third["spec"]["serviceInfo"] = change["spec"]["serviceInfo"].clone();
+    harness::apply(&client, &third).await;
+    state("third", "Ready").await;
+    let others = async |name: &str, others: &[&str]| {
+        let others: Vec<String> = others.iter().map(|other| format!("Watcher {namespace}/{other}")).collect();
+        let expected = (!others.is_empty()).then(|| {
+            format!(
+                "the events of this Watcher and of {} take one path, since their manager is the same",
+                others.join(", ")
+            )
+        });
+        eventually(&format!("{name} is told"), SOON, async || {
+            let found = read(&client, "Watcher", &namespace, name).await.unwrap_or_default();
+            let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let shared = conditions.iter().find(|condition| condition["type"] == "tidegate.dev/SharedManager");
+            let message = shared.and_then(|shared| shared["message"].as_str());
+            if message == expected.as_deref() { Ok(()) } else { Err(format!("{message:?}")) }
+        })
+        .await;
+    };
+    others("first", &["second", "third"]).await;
+    others("second", &["first", "third"]).await;
+    others("third", &["first", "second"]).await;
+    delete(&client, &third).await;
+    others("first", &["second"]).await;
     delete(&client, &watcher(&namespace, "first")).await;
     route("second", "is made once the path is free", &|spec| port(spec) == 8082).await;
     state("second", "Ready").await;
+    others("second", &[]).await;
     eventually("the first and its route are gone", SOON, async || {
         let watcher = read(&client, "Watcher", &namespace, "first").await;
         let route = read(&client, "VirtualService", &namespace, "first").await;

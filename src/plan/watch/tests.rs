@@ -113,6 +113,9 @@ fn of_two_watchers_that_want_one_path_the_older_has_it() {
     // Of two that are equally old, the first by name.
     let twin = watcher("b", "manager", "events", 2);
     assert_eq!(rival(&twin, &[new.clone(), twin.clone()]), Some(Key::new("kcp-system", "a")));
+    // Who leads to the service of the one that has it is in nobody's way, though somebody older has no path.
+    let late = watcher("c", "manager", "events", 3);
+    assert_eq!(rival(&late, &[old.clone(), new.clone(), late.clone()]), None);
     // What leads to one service, or to a path of its own, is in nobody's way; nor is what goes.
     let friend = watcher("a", "manager", "events", 2);
     assert_eq!(rival(&friend, &[old.clone(), friend.clone()]), None);
@@ -121,4 +124,19 @@ fn of_two_watchers_that_want_one_path_the_older_has_it() {
     let mut going = old;
     going.metadata.deletion_timestamp = new.metadata.creation_timestamp.clone();
     assert_eq!(rival(&new, &[going, new.clone()]), None);
+}
+
+#[test]
+fn watchers_of_one_manager_are_told_of_each_other_whatever_their_services_are() {
+    let (one, two) = (watcher("z", "manager", "events", 1), watcher("a", "manager", "events", 2));
+    let (three, other) = (watcher("b", "manager", "others", 3), watcher("c", "inspector", "events", 3));
+    let all = [one.clone(), two.clone(), three.clone(), other.clone()];
+    let keys = |names: &[&str]| names.iter().map(|name| Key::new("kcp-system", name)).collect::<Vec<_>>();
+    assert_eq!(companions(&one, &all), keys(&["a", "b"]));
+    assert_eq!(companions(&three, &all), keys(&["a", "z"]));
+    assert_eq!(companions(&other, &all), keys(&[]));
+    let mut going = two;
+    going.metadata.deletion_timestamp = one.metadata.creation_timestamp.clone();
+    assert_eq!(companions(&one, &[one.clone(), going]), keys(&[]));
+    assert_eq!(companions(&watcher("d", "", "events", 1), &all), keys(&[]), "without a manager");
 }
