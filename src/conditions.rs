@@ -130,6 +130,8 @@ pub mod watch {
     pub const NO_CERTIFICATE: &str = "NoCertificate";
     /// There is no CA bundle.
     pub const NO_AUTHORITY: &str = "NoCertificateAuthority";
+    /// There is no Secret to pull the agent's image with.
+    pub const NO_PULL_SECRET: &str = "NoImagePullSecret";
     /// Something could not be applied.
     pub const NOT_APPLIED: &str = "NotApplied";
     /// The agent does not run.
@@ -164,6 +166,8 @@ pub mod kyma {
         ModuleCatalog,
         /// The webhook configuration in the runtime.
         SkrWebhook,
+        /// The Secret with which the runtime pulls images; only where one is configured.
+        SkrImagePullSecretSync,
     }
 
     impl Type {
@@ -174,6 +178,7 @@ pub mod kyma {
                 Type::Modules => "Modules",
                 Type::ModuleCatalog => "ModuleCatalog",
                 Type::SkrWebhook => "SKRWebhook",
+                Type::SkrImagePullSecretSync => "SKRImagePullSecretSync",
             }
         }
 
@@ -194,6 +199,10 @@ pub mod kyma {
                 (Type::SkrWebhook, Status::True) => "skrwebhook is synchronized",
                 (Type::SkrWebhook, Status::False | Status::Unknown) => {
                     "skrwebhook is out of sync and needs to be resynchronized"
+                }
+                (Type::SkrImagePullSecretSync, Status::True) => "skr image pull secret is synchronized",
+                (Type::SkrImagePullSecretSync, Status::False | Status::Unknown) => {
+                    "skr image pull secret is out of sync and needs to be resynchronized"
                 }
             }
         }

@@ -33,7 +33,7 @@ mod watch;
 pub use certificate::{certificate, certificate_labels};
 pub use scope::built_in_scope;
 pub use shared::{Mark, SharedObject, SharedObjects};
-pub use watch::{Reporting, agent, agent_deployment, agent_secret, as_installed, webhook};
+pub use watch::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
 
 /// The kinds whose CRDs a runtime gets.
 const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];

@@ -44,7 +44,7 @@ use crate::{
     http::{self, Bound},
     metrics::Metrics,
     name::Key,
-    plan::Settings,
+    plan::{Settings, watch::Agent},
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
     template::{Library, TemplateFile, Templates},
 };
@@ -305,7 +305,11 @@ fn queue(config: &Config) -> Queue {
 fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let gateway = config.listener.gateway.namespace();
-    for watch in feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &context.certificates) {
+    let mut watches = feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &context.certificates);
+    if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
+        watches.push(feed::pull_secret(&context.kcp, &context.stores, &key));
+    }
+    for watch in watches {
         let served = served.clone();
         tasks.spawn(async move {
             served.cancelled().await;

@@ -109,6 +109,8 @@ pub struct Facts {
     pub catalog: Part,
     /// The webhook configuration in the runtime.
     pub webhook: Part,
+    /// The Secret with which the runtime pulls the agent's image, where one is configured.
+    pub pull_secret: Option<Part>,
     /// Digest of namespace, CRDs, catalog and webhook, once all of them are applied.
     pub applied: Option<Digest>,
     /// Whether changes in the runtime are heard of.
@@ -184,9 +186,17 @@ fn kyma_conditions(
     conditions::remove(&mut all, conditions::kyma::DEPRECATED);
     let done = modules.iter().all(|module| matches!(module.state, State::Ready | State::Unmanaged));
     conditions::kyma::set(&mut all, Type::Modules, (done && facts.deleting.is_none()).into(), generation, now);
-    for (type_, part) in
-        [(Type::CrdsSync, &facts.crds), (Type::ModuleCatalog, &facts.catalog), (Type::SkrWebhook, &facts.webhook)]
-    {
+    let mut parts =
+        vec![(Type::CrdsSync, &facts.crds), (Type::ModuleCatalog, &facts.catalog), (Type::SkrWebhook, &facts.webhook)];
+    match &facts.pull_secret {
+        Some(part) => parts.push((Type::SkrImagePullSecretSync, part)),
+        // What could not be worked on was not found out.
+        None if facts.failure.is_some() || facts.deleting.is_some() => {}
+        None => {
+            conditions::remove(&mut all, Type::SkrImagePullSecretSync.as_str());
+        }
+    }
+    for (type_, part) in parts {
         let status = match part {
             Part::Done => Status::True,
             Part::Waiting(_) | Part::Failed(_) => Status::False,

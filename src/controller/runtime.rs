@@ -209,6 +209,7 @@ impl Round<'_> {
             crds: base.crds,
             catalog: base.catalog,
             webhook: watch.webhook,
+            pull_secret: watch.pull_secret,
             applied: base.applied,
             watch: Some(watch.watch),
             watch_applied: watch.applied,

@@ -77,6 +77,8 @@ pub enum Table {
     Certificates,
     /// The Secrets with them, their metadata only.
     CertificateSecrets,
+    /// The Secret with which runtimes pull the agent's image, its metadata only.
+    PullSecret,
 }
 
 /// The tables themselves, readable for [`change::wakes`].
@@ -103,6 +105,8 @@ pub struct Tables {
     /// By name: all are in one namespace.
     certificates: BTreeMap<String, Arc<Live>>,
     certificate_secrets: BTreeMap<String, Arc<LeafSecret>>,
+    /// What tells the present state of that Secret from every other.
+    pull_secret: Option<String>,
     /// Namespaces whose catalog changed since the last spread.
     dirty_catalogs: BTreeMap<String, Trigger>,
     /// Sources whose definitions may refer to what changed in a catalog.
@@ -324,6 +328,11 @@ impl Stores {
         self.tables().certificate_secrets.get(name).cloned()
     }
 
+    /// What tells the present state of the Secret with which runtimes pull the agent's image from every other, if it is there.
+    pub fn pull_secret(&self) -> Option<String> {
+        self.tables().pull_secret.clone()
+    }
+
     // --- sources of the command line ---
 
     /// Adds a GitSource that exists in this process only.
@@ -428,6 +437,15 @@ impl Stores {
             let says = before.iter().chain(&after).map(|secret| secret.kyma.as_deref().or(known.as_deref()));
             let kymas = says.filter_map(|says| kyma_of_name(name, says)).collect();
             self.wake(&mut tables, &Change::Certificate(kymas));
+        }
+    }
+
+    /// Takes the state of the Secret with which runtimes pull the agent's image, or takes note that it is gone.
+    pub fn set_pull_secret(&self, version: Option<String>) {
+        let mut tables = self.tables();
+        if tables.pull_secret != version {
+            tables.pull_secret = version;
+            self.wake(&mut tables, &Change::PullSecret);
         }
     }
 
@@ -571,6 +589,7 @@ impl Table {
             Table::Authority => "the Secret of the certificate authority",
             Table::Certificates => "Certificates",
             Table::CertificateSecrets => "Secrets with certificates",
+            Table::PullSecret => "the Secret to pull the agent's image with",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What reports changes in a runtime: the webhook configuration, and the agent that it asks.
 
+use std::collections::BTreeMap;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
@@ -171,7 +173,35 @@ pub fn agent_secret<'a>(
 ) -> Result<Object, Error> {
     let context = json!({ "name": names::SKR_WEBHOOK });
     let template = Template::AgentSecret;
-    let mut secret = object(templates, template, names::SKR_NAMESPACE, names::SKR_WEBHOOK_SECRET, &context)?;
+    let secret = object(templates, template, names::SKR_NAMESPACE, names::SKR_WEBHOOK_SECRET, &context)?;
+    with_data(templates, template, secret, data)
+}
+
+/// The Secret with which a runtime pulls the agent's image: the control plane's, with its type, labels and data.
+pub fn agent_pull_secret<'a>(
+    templates: &Templates,
+    name: &str,
+    type_: &str,
+    labels: &BTreeMap<String, String>,
+    data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Object, Error> {
+    let context = json!({ "name": name, "type": type_ });
+    let template = Template::AgentPullSecret;
+    let stamp =
+        labels.iter().fold(Stamp::new(names::SKR_NAMESPACE, name), |stamp, (key, value)| stamp.label(key, value));
+    // Ours comes last, and counts.
+    let stamp = stamp.label(label::MANAGED_BY, names::MANAGED_BY_SKR);
+    let secret = templates.render(template, &context, &stamp, SUBJECT)?;
+    with_data(templates, template, secret, data)
+}
+
+/// Fills in the data of a Secret, which no template may write.
+fn with_data<'a>(
+    templates: &Templates,
+    template: Template,
+    mut secret: Object,
+    data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Object, Error> {
     let own = ["data", "stringData"].into_iter().find(|field| secret.value().get(field).is_some());
     if let Some(field) = own {
         return Err(Error {

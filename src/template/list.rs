@@ -25,6 +25,8 @@ pub enum Template {
     AgentPolicyToMetrics,
     /// The agent's priority.
     AgentPriorityClass,
+    /// The credentials with which its image is pulled, without their data.
+    AgentPullSecret,
     /// The agent's certificate, without its data.
     AgentSecret,
     /// Where the API server of a runtime asks the agent.
@@ -58,7 +60,7 @@ const KYMA: &[&str] = &["operator.kyma-project.io/v1beta2"];
 
 impl Template {
     /// All of them, by name.
-    pub const ALL: [Template; 18] = [
+    pub const ALL: [Template; 19] = [
         Template::Certificate,
         Template::GardenerCertificate,
         Template::Manifest,
@@ -70,6 +72,7 @@ impl Template {
         Template::AgentPolicyToDns,
         Template::AgentPolicyToMetrics,
         Template::AgentPriorityClass,
+        Template::AgentPullSecret,
         Template::AgentSecret,
         Template::AgentService,
         Template::Kyma,
@@ -98,6 +101,7 @@ impl Template {
             Template::AgentPolicyToDns => "skr/agent/policy-to-dns.yaml",
             Template::AgentPolicyToMetrics => "skr/agent/policy-to-metrics.yaml",
             Template::AgentPriorityClass => "skr/agent/priority-class.yaml",
+            Template::AgentPullSecret => "skr/agent/pull-secret.yaml",
             Template::AgentSecret => "skr/agent/secret.yaml",
             Template::AgentService => "skr/agent/service.yaml",
             Template::Kyma => "skr/kyma.yaml",
@@ -126,7 +130,7 @@ impl Template {
             | Template::AgentPolicyToDns
             | Template::AgentPolicyToMetrics => (&["networking.k8s.io/v1"][..], "NetworkPolicy", "runtime"),
             Template::AgentPriorityClass => (&["scheduling.k8s.io/v1"][..], "PriorityClass", "runtime"),
-            Template::AgentSecret => (&["v1"][..], "Secret", "runtime"),
+            Template::AgentPullSecret | Template::AgentSecret => (&["v1"][..], "Secret", "runtime"),
             Template::Kyma => (KYMA, "Kyma", "runtime"),
             Template::ModuleReleaseMeta => (KYMA, "ModuleReleaseMeta", "runtime"),
             Template::ModuleTemplate => (KYMA, "ModuleTemplate", "runtime"),
@@ -154,6 +158,7 @@ impl Template {
             Template::AgentPolicyToDns => include_str!("../../templates/skr/agent/policy-to-dns.yaml"),
             Template::AgentPolicyToMetrics => include_str!("../../templates/skr/agent/policy-to-metrics.yaml"),
             Template::AgentPriorityClass => include_str!("../../templates/skr/agent/priority-class.yaml"),
+            Template::AgentPullSecret => include_str!("../../templates/skr/agent/pull-secret.yaml"),
             Template::AgentSecret => include_str!("../../templates/skr/agent/secret.yaml"),
             Template::AgentService => include_str!("../../templates/skr/agent/service.yaml"),
             Template::Kyma => include_str!("../../templates/skr/kyma.yaml"),
@@ -182,6 +187,7 @@ impl Template {
             Template::AgentPolicyToDns => include_str!("../../templates/skr/agent/policy-to-dns.context.yaml"),
             Template::AgentPolicyToMetrics => include_str!("../../templates/skr/agent/policy-to-metrics.context.yaml"),
             Template::AgentPriorityClass => include_str!("../../templates/skr/agent/priority-class.context.yaml"),
+            Template::AgentPullSecret => include_str!("../../templates/skr/agent/pull-secret.context.yaml"),
             Template::AgentSecret => include_str!("../../templates/skr/agent/secret.context.yaml"),
             Template::AgentService => include_str!("../../templates/skr/agent/service.context.yaml"),
             Template::Kyma => include_str!("../../templates/skr/kyma.context.yaml"),

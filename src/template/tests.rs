@@ -52,6 +52,7 @@ fn embedded_templates_use_every_field_that_is_documented_or_say_so() {
         "skr/module-release-meta.yaml release",
         "skr/module-template.yaml template",
         "skr/agent/priority-class.yaml name",
+        "skr/agent/pull-secret.yaml name",
         "skr/agent/secret.yaml name",
     ];
     for template in Template::ALL {

@@ -11,6 +11,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -72,6 +73,8 @@ struct Own {
 /// How it fares after a pass.
 pub(super) struct Brought {
     pub(super) webhook: Part,
+    /// The Secret with which its image is pulled, where one is configured.
+    pub(super) pull_secret: Option<Part>,
     pub(super) watch: WatchFact,
     /// Digest of all of it, once all of it is applied.
     pub(super) applied: Option<Digest>,
@@ -83,6 +86,8 @@ struct Pieces {
     address: Address,
     bundle: Arc<[u8]>,
     issued: Issued,
+    /// The state of the Secret with which its image is pulled, where one is configured.
+    pull_secret: Option<String>,
 }
 
 /// What is missing.
@@ -160,7 +165,7 @@ pub(super) async fn bring(
     };
     let pieces = match pieces(round, agent).await? {
         Ok(pieces) => pieces,
-        Err(missing) => return Ok(missing.brought()),
+        Err(missing) => return Ok(missing.brought(agent)),
     };
     let drift = drift(manifests);
     let report = context.reports.of(round, landscape, Some((&pieces.address, &drift)));
@@ -187,7 +192,18 @@ async fn pieces(round: &Round<'_>, agent: &Agent) -> Result<Result<Pieces, Missi
         let message = "there is no CA bundle that runtimes could trust yet".to_owned();
         return Ok(Err(Missing::waiting(reason::NO_AUTHORITY, message)));
     };
-    Ok(Ok(Pieces { address, bundle, issued }))
+    let pull_secret = match agent.pull_secret() {
+        None => None,
+        Some(key) => match stores.pull_secret() {
+            Some(version) => Some(version),
+            None => {
+                let message =
+                    format!("there is no Secret {key} to pull its image with: create it in the control plane");
+                return Ok(Err(Missing::waiting(reason::NO_PULL_SECRET, message)));
+            }
+        },
+    };
+    Ok(Ok(Pieces { address, bundle, issued, pull_secret }))
 }
 
 /// Where a pass takes place, and what it wants.
@@ -207,9 +223,14 @@ impl Missing {
     }
 
     /// What stands is left as it is, and whatever brings the piece wakes the runtime.
-    fn brought(self) -> Brought {
+    fn brought(self, agent: &Agent) -> Brought {
         let message = format!("no agent is installed: {}", self.message);
+        let pull_secret = agent.pull_secret.as_ref().map(|_| match self.reason {
+            reason::NO_PULL_SECRET => Part::Waiting(message.clone()),
+            _ => Part::Unknown,
+        });
         Brought {
+            pull_secret,
             webhook: if self.wrong { Part::Failed(message.clone()) } else { Part::Waiting(message.clone()) },
             watch: WatchFact { status: Status::False, reason: self.reason, message },
             applied: None,
@@ -254,9 +275,11 @@ impl Site<'_> {
             .iter()
             .map(|failed| delay(failed.error.as_ref().map_or(Class::Transient, Error::class), memory.attempt))
             .min();
+        let pull_secret = self.pull_secret(memory, &failed);
         if let Some(message) = failed.first().map(|failed| &failed.message).or(self.report.problems.first()) {
             return Ok(Brought {
                 webhook: Part::Failed(message.clone()),
+                pull_secret,
                 watch: WatchFact { status: Status::False, reason: reason::NOT_APPLIED, message: message.clone() },
                 applied: None,
                 again,
@@ -264,15 +287,33 @@ impl Site<'_> {
         }
         let applied = complete.then_some(total);
         match self.pieces {
-            None => Ok(Brought { webhook: Part::Done, watch: WatchFact::not_configured(), applied, again }),
+            None => {
+                Ok(Brought { webhook: Part::Done, pull_secret, watch: WatchFact::not_configured(), applied, again })
+            }
             Some((agent, pieces)) => {
                 if applied.is_some() {
                     let Round { context, key, .. } = self.round;
                     context.certificates.trusts(key, Digest::of_bytes(&pieces.bundle), &context.queue);
                 }
-                self.readiness(agent.program, applied, conditions, memory).await
+                let brought = self.readiness(agent.program, applied, conditions, memory).await?;
+                Ok(Brought { pull_secret, ..brought })
             }
         }
+    }
+
+    /// How the Secret with which the agent's image is pulled fares, where one is configured.
+    fn pull_secret(&self, memory: &Memory, failed: &[Failed]) -> Option<Part> {
+        let (agent, _) = self.pieces?;
+        let id = secret_kind().id(&Key::new(SKR_NAMESPACE, agent.pull_secret.as_deref()?));
+        if let Some(failed) = failed.iter().find(|failed| failed.id == id) {
+            return Some(Part::Failed(failed.message.clone()));
+        }
+        let own = memory.own.as_ref();
+        let stands = own.is_some_and(|own| {
+            own.ids.iter().zip(&own.seen).any(|(found, seen)| *found == id && *seen != Seen::Missing)
+        });
+        let waiting = || Part::Waiting("the Secret to pull the agent's image with is not applied yet".to_owned());
+        Some(if stands { Part::Done } else { waiting() })
     }
 
     /// How the agent fares, once all is applied.
@@ -301,10 +342,10 @@ impl Site<'_> {
             }
             None => {
                 let Round { context, key, .. } = self.round;
-                memory.rhythm.watch(context, key, program, conditions, Instant::now())
+                memory.rhythm.watch(&context.contacts, key, program, conditions, Instant::now())
             }
         };
-        Ok(Brought { webhook, watch, applied, again })
+        Ok(Brought { webhook, pull_secret: None, watch, applied, again })
     }
 
     /// Digest of what the runtime's own objects are made from.
@@ -316,8 +357,21 @@ impl Site<'_> {
                 pieces.issued.secret.to_string(),
                 pieces.issued.version,
                 Digest::of_bytes(&pieces.bundle).to_string(),
+                pieces.pull_secret,
             ])),
         }
+    }
+
+    /// Has the API server of a runtime that has an agent trust the authority of its next certificate, before the agent can
+    /// show that one: a review that fails in between would be a change that nobody tells of.
+    async fn bring_trust(&self, stands: bool, shared: &mut Applied) -> Result<Vec<Failed>, Error> {
+        if !stands {
+            return Ok(Vec::new());
+        }
+        let mut configurations = shared.missing();
+        configurations.retain(|&index| &*shared.objects.objects[index].id.kind == WEBHOOKS);
+        let owner = landscape::key(&self.round.kyma.metadata);
+        objects::send(self.cluster, self.round.cause, &owner, shared, &configurations).await
     }
 
     /// Brings the runtime's own objects to what they should be. Their content is read only if they have to be written, or
@@ -327,7 +381,7 @@ impl Site<'_> {
             memory.own = None;
             return Ok(Vec::new());
         };
-        let ids = own_ids(agent.program);
+        let ids = own_ids(agent);
         let seen = match memory.own.take() {
             Some(own) if own.of == *of && own.ids == ids => own.seen,
             None if is_recorded => vec![Seen::Recorded; ids.len()],
@@ -376,6 +430,16 @@ impl Site<'_> {
         let templates = self.report.templates();
         let data = [(CERTIFICATE, &*leaf.certificate), (KEY, &*leaf.key), (AUTHORITIES, &*pieces.bundle)];
         let mut rendered = vec![render::agent_secret(templates, data)];
+        if let Some(key) = agent.pull_secret() {
+            let kind = Kind::namespaced::<Secret>();
+            let Some(secret) = self.round.context.kcp.get_as::<Secret>(&kind, &key).await? else {
+                return failed(format!("Secret {key} is gone"));
+            };
+            let (type_, labels) = (secret.type_.unwrap_or_default(), secret.metadata.labels.unwrap_or_default());
+            let data = secret.data.unwrap_or_default();
+            let data = data.iter().map(|(key, bytes)| (key.as_str(), bytes.0.as_slice()));
+            rendered.push(render::agent_pull_secret(templates, key.name(), &type_, &labels, data));
+        }
         if agent.program.restarts_for_certificates() {
             // Of the certificate alone: what else changes in its Secret is no reason to start anew.
             let restart = Digest::of_bytes(&leaf.certificate).to_string();
@@ -391,9 +455,11 @@ impl Site<'_> {
 }
 
 /// A runtime's own objects, in the order of apply.
-fn own_ids(program: Program) -> Vec<ObjectId> {
-    let mut ids = vec![secret_kind().id(&Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET))];
-    if program.restarts_for_certificates() {
+fn own_ids(agent: &Agent) -> Vec<ObjectId> {
+    let secret = |name| secret_kind().id(&Key::new(SKR_NAMESPACE, name));
+    let mut ids = vec![secret(SKR_WEBHOOK_SECRET)];
+    ids.extend(agent.pull_secret.as_deref().map(secret));
+    if agent.program.restarts_for_certificates() {
         ids.push(deployment_kind().id(&deployment_key()));
     }
     ids

@@ -60,6 +60,8 @@ pub enum Change {
     Gateway,
     /// Of the certificate of these runtimes, or of its Secret.
     Certificate(Vec<Key>),
+    /// Of the Secret with which runtimes pull the agent's image.
+    PullSecret,
 }
 
 /// Who is woken, and why.
@@ -124,7 +126,7 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
         Change::Certificate(kymas) => {
             wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Event)));
         }
-        Change::CaBundle => wakes.push(Wake::Runtimes(Trigger::Event)),
+        Change::CaBundle | Change::PullSecret => wakes.push(Wake::Runtimes(Trigger::Event)),
     }
     wakes.sort();
     wakes.dedup();

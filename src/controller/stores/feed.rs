@@ -169,6 +169,22 @@ fn certificate_secrets(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> 
     watch::follow(Arc::clone(kcp), options, |secret| Some(LeafSecret::of(secret)), on_change).1
 }
 
+/// The Secret with which runtimes pull the agent's image. Its content is read when it has to be written.
+pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, key: &Key) -> BoxFuture<'static, ()> {
+    stores.expect(Table::PullSecret, key.namespace());
+    let (stores, place) = (stores.clone(), key.namespace().to_owned());
+    let on_change = move |change: Change<String>| match change {
+        Change::Set { new, .. } => stores.set_pull_secret(Some(String::clone(&new))),
+        Change::Gone { .. } => stores.set_pull_secret(None),
+        Change::Synced => stores.listed(Table::PullSecret, &place),
+    };
+    let options = named_secret(key.namespace(), key.name()).metadata_only();
+    let project = |secret: PartialObjectMeta<Secret>| {
+        Some(format!("{}/{}", secret.metadata.uid.unwrap_or_default(), secret.metadata.resource_version?))
+    };
+    watch::follow(Arc::clone(kcp), options, project, on_change).1
+}
+
 /// The certificates, of the kind of whoever issues them: that is found out first.
 fn certificates(kcp: &Arc<Cluster>, stores: &Stores, certificates: &Arc<Certificates>) -> BoxFuture<'static, ()> {
     let namespace = certificates.rules.namespace.clone();

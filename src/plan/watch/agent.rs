@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Gateway;
-use crate::name::Key;
+use crate::{api::names, name::Key};
 
 /// How the agent is installed in runtimes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,8 @@ pub struct Agent {
     pub program: Program,
     /// The image, with registry and tag.
     pub image: String,
-    /// The Secret in a runtime with which it is pulled.
+    /// The Secret with which it is pulled: of this name in the namespace of the control plane, from where it is copied, and
+    /// in runtimes.
     pub pull_secret: Option<String>,
     /// Its priority class. The one of [`PRIORITY_CLASS`] is made, any other must be there.
     pub priority_class: String,
@@ -96,6 +97,15 @@ pub enum AddressError {
 
 /// The priority class that comes with the agent.
 pub const PRIORITY_CLASS: &str = "skr-webhook-priority";
+
+// === impl Agent ===
+
+impl Agent {
+    /// Where the Secret with which it is pulled comes from, in the control plane.
+    pub fn pull_secret(&self) -> Option<Key> {
+        self.pull_secret.as_deref().map(|name| Key::new(names::KCP_NAMESPACE, name))
+    }
+}
 
 // === impl Program ===
 

@@ -184,6 +184,28 @@ fn the_secret_is_filled_after_rendering() {
 }
 
 #[test]
+fn what_the_image_is_pulled_with_is_as_in_the_control_plane() {
+    let labels = BTreeMap::from([
+        ("team".to_owned(), "registry".to_owned()),
+        ("operator.kyma-project.io/managed-by".to_owned(), "lifecycle-manager".to_owned()),
+    ]);
+    let data = [(".dockerconfigjson", &b"{}"[..])];
+    let type_ = "kubernetes.io/dockerconfigjson";
+    let secret = agent_pull_secret(&Templates::embedded(), "registry", type_, &labels, data).unwrap();
+    assert_eq!(
+        *secret.value(),
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": type_,
+            "metadata": {
+                "name": "registry", "namespace": "kyma-system",
+                "labels": {"operator.kyma-project.io/managed-by": "kyma", "team": "registry"},
+            },
+            "data": {".dockerconfigjson": "e30="},
+        })
+    );
+}
+
+#[test]
 fn drift_is_reported_of_the_kinds_that_a_runtime_has() {
     let mut drift = Drift::default();
     drift.insert("", Some("configmaps"));

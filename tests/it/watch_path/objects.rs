@@ -44,7 +44,7 @@ fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
 /// it is made from; and a pass over an unchanged world sends nothing, also of a new process.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
-    let arguments = [&AGENT[..], &["--resync=10s"]].concat();
+    let arguments = [&AGENT[..], &["--resync=10s", "--skr-image-pull-secret=registry"]].concat();
     let stage = stage(1, Extent::Node, &[], &arguments).await;
     let skr = &stage.skrs[0];
     stage.start();
@@ -55,8 +55,13 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     assert_eq!(kyma["status"]["state"], "Processing");
     assert_eq!(present(skr).await, Vec::<String>::new());
     harness::apply(&stage.kcp, &gateway(443)).await;
+    let kyma = until_watch(&stage, "one", "False NoImagePullSecret: no agent is installed: there is no Secret").await;
+    assert_eq!(condition(&kyma, "SKRImagePullSecretSync"), "False");
+    assert_eq!(present(skr).await, Vec::<String>::new());
+    harness::apply(&stage.kcp, &pull_secret("e30=")).await;
     let kyma = stage.kyma_in("one", "Ready").await;
     assert_eq!(condition(&kyma, "SKRWebhook"), "True");
+    assert_eq!(condition(&kyma, "SKRImagePullSecretSync"), "True");
     assert!(watch_of(&kyma).starts_with("Unknown Awaited: "), "{}", watch_of(&kyma));
     assert_eq!(present(skr).await.len(), OBJECTS.len());
 
@@ -74,6 +79,13 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     let deployment = there(&stage, "the agent is there", "Deployment", "skr-webhook", |_| true).await;
     assert_eq!(env(&deployment, "KCP_ADDR"), "listener.kcp.example.org:443");
 
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
+    let copy = there(&stage, "its credentials are there", "Secret", "registry", |_| true).await;
+    assert_eq!(copy["type"], "kubernetes.io/dockerconfigjson");
+    assert_eq!(copy["data"], json!({".dockerconfigjson": "e30="}));
+    assert_eq!(copy["metadata"]["labels"], json!({"operator.kyma-project.io/managed-by": "kyma", "team": "registry"}));
+
     // An unchanged world.
     let marks = stage.marks();
     tokio::time::sleep(QUIET).await;
@@ -83,6 +95,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     for (kind, name) in [
         ("Deployment", "skr-webhook"),
         ("Secret", "skr-webhook-tls"),
+        ("Secret", "registry"),
         ("NetworkPolicy", "kyma-project.io--watcher-to-dns"),
     ] {
         let uid = there(&stage, "it is there", kind, name, |_| true).await["metadata"]["uid"].clone();
@@ -103,7 +116,12 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     })
     .await;
 
-    // What it is made from changes: the Gateway, the certificate.
+    // What it is made from changes: the credentials, the Gateway, the certificate.
+    harness::apply(&stage.kcp, &pull_secret("e30K")).await;
+    there(&stage, "other credentials arrive", "Secret", "registry", |object| {
+        object["data"][".dockerconfigjson"] == "e30K"
+    })
+    .await;
     harness::apply(&stage.kcp, &gateway(9443)).await;
     there(&stage, "the agent sends elsewhere", "Deployment", "skr-webhook", |object| {
         env(object, "KCP_ADDR") == "listener.kcp.example.org:9443"
@@ -146,10 +164,21 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     .await;
 }
 
+/// What the agent's image is pulled with, in the control plane.
+fn pull_secret(data: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+        "metadata": {"name": "registry", "namespace": "kcp-system", "labels": {"team": "registry"}},
+        "data": {".dockerconfigjson": data},
+    })
+}
+
 /// I22, W82, W85: one webhook a Watcher, in every runtime, at once; W88: all of it goes with the Kyma, and the certificate.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
-    let stage = stage(2, Extent::Node, &[], &AGENT).await;
+    let arguments = [&AGENT[..], &["--skr-image-pull-secret=registry"]].concat();
+    let stage = stage(2, Extent::Node, &[], &arguments).await;
+    harness::apply(&stage.kcp, &pull_secret("e30=")).await;
     harness::apply(&stage.kcp, &gateway(443)).await;
     harness::apply(&stage.kcp, &watcher("first", "lifecycle-manager", "spec")).await;
     stage.start();
@@ -197,6 +226,7 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     delete(&stage.kcp, &sample("Kyma", "kcp-system", "one")).await;
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
     assert_eq!(present(&stage.skrs[0]).await, Vec::<String>::new());
+    assert!(read(&stage.skrs[0], "Secret", "kyma-system", "registry").await.is_none(), "the credentials are gone");
     assert!(read(&stage.kcp, "Secret", "istio-system", "one-webhook-tls").await.is_none(), "the certificate is gone");
     assert!(read(&stage.kcp, "Secret", "istio-system", "two-webhook-tls").await.is_some(), "that of another is not");
     assert_eq!(present(&stage.skrs[1]).await.len(), OBJECTS.len());
@@ -210,4 +240,53 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     let configuration = deleted("validatingwebhookconfigurations", "skr-webhook").expect("it was deleted");
     assert!(configuration < deleted("deployments", "skr-webhook").expect("it was deleted"));
     assert!(configuration < deleted("secrets", "skr-webhook-tls").expect("it was deleted"));
+
+    // A runtime that is gone for good, which its Secret says by being gone too: its certificate goes with its Kyma.
+    delete(&stage.kcp, &sample("Kyma", "kcp-system", "two")).await;
+    delete(&stage.kcp, &sample("Secret", "kcp-system", "access-two")).await;
+    stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "two").await;
+    stage.until_gone(&stage.kcp, "Secret", "istio-system", "two-webhook-tls").await;
+}
+
+/// W87: a pod of the agent that cannot pull its image is an Error of the Kyma that names pod and reason, until it runs.
+/// Nothing schedules pods here, so what a kubelet would say is said by the test.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
+    let stage = stage(1, Extent::Controllers, &[], &AGENT).await;
+    let skr = &stage.skrs[0];
+    harness::apply(&stage.kcp, &gateway(443)).await;
+    stage.start();
+    let kyma = until_watch(&stage, "one", "False AgentNotReady: the agent is installed and does not run yet").await;
+    assert_eq!(condition(&kyma, "SKRWebhook"), "False");
+    assert_eq!(kyma["status"]["state"], "Processing");
+
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = harness::namespaced(skr, "kyma-system");
+    let selector = kube::api::ListParams::default().labels("app=skr-webhook");
+    let pod = eventually("there is a pod", SOON, async || {
+        let found = pods.list(&selector).await.map_err(|error| error.to_string())?;
+        found.items.into_iter().find_map(|pod| pod.metadata.name).ok_or_else(|| "none".to_owned())
+    })
+    .await;
+    let says = async |status: Value| {
+        let patch = kube::api::Patch::Merge(json!({"status": status}));
+        pods.patch_status(&pod, &kube::api::PatchParams::default(), &patch).await.expect("a patch");
+    };
+    let container = |state: Value, ready: bool| {
+        json!([{
+            "name": "server", "image": "agent", "imageID": "", "ready": ready, "restartCount": 0, "state": state,
+        }])
+    };
+    let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "credentials: s3cret"}});
+    says(json!({"phase": "Pending", "containerStatuses": container(waiting, false)})).await;
+    let kyma = stage.kyma_in("one", "Error").await;
+    let expected = format!("the agent does not run: pod kyma-system/{pod} is in ImagePullBackOff");
+    assert_eq!(kyma["status"]["lastOperation"]["operation"], expected);
+    assert_eq!(watch_of(&kyma), format!("False AgentNotReady: {expected}"));
+    assert_eq!(condition(&kyma, "SKRWebhook"), "False");
+
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+    says(json!({"phase": "Running", "conditions": ready, "containerStatuses": container(running, true)})).await;
+    let kyma = stage.kyma_in("one", "Ready").await;
+    assert_eq!(condition(&kyma, "SKRWebhook"), "True");
 }

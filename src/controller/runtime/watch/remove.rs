@@ -11,12 +11,12 @@ use crate::{
     cluster::{Cluster, Error, Propagation},
     name::Key,
     object::{Gvk, ObjectId},
-    plan::watch::PRIORITY_CLASS,
+    plan::watch::{Agent, PRIORITY_CLASS},
 };
 
 /// Deletes it in the runtime. Returns how many objects that took.
 pub(in super::super) async fn remove(round: &Round<'_>, cluster: &Cluster) -> Result<usize, Error> {
-    let names = names();
+    let names = names(round.context.agent.as_ref());
     let found = cluster.survey(names.iter().map(|(gvk, id)| (gvk, id))).await?;
     let mut deleted = 0;
     for (gvk, id) in &names {
@@ -32,7 +32,7 @@ pub(in super::super) async fn remove(round: &Round<'_>, cluster: &Cluster) -> Re
 }
 
 /// Everything that there may be, in the order in which it goes.
-fn names() -> Vec<(Gvk, ObjectId)> {
+fn names(agent: Option<&Agent>) -> Vec<(Gvk, ObjectId)> {
     let gvk = |kind: &str| kinds(true).into_iter().find(|gvk| &*gvk.kind == kind).expect("it is one of ours");
     let mut keys = vec![
         ("ValidatingWebhookConfiguration", Key::new("", SKR_WEBHOOK)),
@@ -42,6 +42,8 @@ fn names() -> Vec<(Gvk, ObjectId)> {
         ("PriorityClass", Key::new("", PRIORITY_CLASS)),
         ("Secret", Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET)),
     ];
+    let pull_secret = agent.and_then(|agent| agent.pull_secret.as_deref());
+    keys.extend(pull_secret.map(|name| ("Secret", Key::new(SKR_NAMESPACE, name))));
     keys.extend(SKR_WEBHOOK_POLICIES.map(|name| ("NetworkPolicy", Key::new(SKR_NAMESPACE, name))));
     keys.into_iter()
         .map(|(kind, key)| {

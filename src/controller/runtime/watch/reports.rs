@@ -1,7 +1,7 @@
 //! What reports changes in runtimes, rendered once for all runtimes that share it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -158,5 +158,12 @@ fn own_digests(templates: &Templates, agent: &Agent, address: &Address) -> Resul
     } else {
         None
     };
-    Ok(json!([secret, deployment]))
+    let pull_secret = match &agent.pull_secret {
+        Some(name) => {
+            let secret = render::agent_pull_secret(templates, name, "-", &BTreeMap::new(), [])?;
+            Some(secret.digest().to_string())
+        }
+        None => None,
+    };
+    Ok(json!([secret, deployment, pull_secret]))
 }
