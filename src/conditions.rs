@@ -144,6 +144,21 @@ pub mod watch {
     pub const INSTALLED: &str = "Installed";
     /// The agent runs and is not heard of.
     pub const SILENT: &str = "Silent";
+
+    /// All of them.
+    pub const ALL: [&str; 11] = [
+        NOT_CONFIGURED,
+        NO_ADDRESS,
+        NO_CERTIFICATE,
+        NO_AUTHORITY,
+        NO_PULL_SECRET,
+        NOT_APPLIED,
+        NOT_READY,
+        AWAITED,
+        HEARD,
+        INSTALLED,
+        SILENT,
+    ];
 }
 
 /// Conditions of a Kyma.

@@ -40,6 +40,8 @@ pub struct Observed {
     pub requests: Vec<RequestSeries>,
     /// Runtimes that requests are refused to, since they could not be reached.
     pub unreachable_runtimes: u64,
+    /// Runtimes by whether their changes are heard of: reasons of the condition, each with how many have it.
+    pub watches: Vec<(&'static str, usize)>,
     /// Whether we may write.
     pub leading: bool,
     /// Whether work is paused by the configuration.
@@ -204,6 +206,11 @@ struct SourceStateLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StateLabels {
     state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -406,6 +413,15 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
         "tidegate_unreachable_runtimes",
         "Runtimes that are left alone for a while, since they cannot be reached",
         gauge(i64::try_from(observed.unreachable_runtimes).unwrap_or(i64::MAX)),
+    );
+    let watches = Family::<ReasonLabels, Gauge>::default();
+    for &(reason, number) in &observed.watches {
+        watches.get_or_create(&ReasonLabels { reason }).set(count(number));
+    }
+    registry.register(
+        "tidegate_watch_runtimes",
+        "Runtimes by reason of their condition tidegate.dev/Watch: whether changes in them are heard of",
+        watches,
     );
     let queue = Family::<StateLabels, Gauge>::default();
     let QueueSeries { ready, running, delayed, failing, oldest } = observed.queue;

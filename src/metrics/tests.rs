@@ -35,6 +35,7 @@ fn the_text_is_what_dashboards_of_lifecycle_manager_read() {
         queue: QueueSeries { ready: 1, running: 2, delayed: 3, failing: 1, oldest: Duration::from_millis(1500) },
         requests: vec![RequestSeries { cluster: "kcp", verb: "apply", count: 7 }],
         unreachable_runtimes: 1,
+        watches: vec![("Heard", 1), ("Silent", 0)],
         leading: true,
         paused: false,
         events_dropped: 0,

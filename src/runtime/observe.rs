@@ -10,6 +10,7 @@ use crate::{
         names::{annotation, label},
     },
     cluster::{Requests, Verb},
+    conditions,
     controller::gateway,
     http::metrics::Render,
     landscape,
@@ -55,6 +56,7 @@ impl Observer {
                 .iter()
                 .map(|kyma| u64::from(context.pool.is_open(&landscape::key(&kyma.metadata))))
                 .sum(),
+            watches: watches(&kymas),
             leading: self.leadership.is_leading(),
             paused: self.paused,
             events_dropped: context.events.dropped(),
@@ -89,6 +91,17 @@ fn series(kyma: &Kyma) -> KymaSeries {
             .map(|status| status.modules.iter().map(|module| (module.name.clone(), module.state)).collect())
             .unwrap_or_default(),
     }
+}
+
+/// How many runtimes each reason holds for, those that hold for none included: an alert needs the series to be there.
+fn watches(kymas: &[Arc<Kyma>]) -> Vec<(&'static str, usize)> {
+    let reason_of = |kyma: &Kyma| {
+        let found = conditions::find(&kyma.status.as_ref()?.conditions, conditions::WATCH)?;
+        conditions::watch::ALL.into_iter().find(|reason| *reason == found.reason)
+    };
+    let found: Vec<&str> = kymas.iter().filter_map(|kyma| reason_of(kyma)).collect();
+    let count = |reason: &'static str| (reason, found.iter().filter(|found| **found == reason).count());
+    conditions::watch::ALL.map(count).to_vec()
 }
 
 fn source_series(source: &SourceLine) -> SourceSeries {
