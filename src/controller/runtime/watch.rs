@@ -103,9 +103,12 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITIES: &str = "ca.crt";
 
+/// What an API server is told of whom it asks.
+const WEBHOOKS: &str = "ValidatingWebhookConfiguration";
+
 /// The kinds of its objects.
 pub(super) fn kinds(with_agent: bool) -> Vec<Gvk> {
-    let mut kinds = vec![Gvk::new("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")];
+    let mut kinds = vec![Gvk::new("admissionregistration.k8s.io", "v1", WEBHOOKS)];
     if with_agent {
         kinds.extend([
             Gvk::new("apps", "v1", "Deployment"),
@@ -257,7 +260,10 @@ impl Site<'_> {
             objects::compare(self.cluster, &owner, live, &mut shared, suspects).await?;
         }
         let is_recorded = recorded == Some(total.to_string().as_str());
-        let mut failed = self.bring_own(&own, is_recorded, memory).await?;
+        let mut failed = self.bring_trust(recorded.is_some(), &mut shared).await?;
+        if failed.is_empty() {
+            failed = self.bring_own(&own, is_recorded, memory).await?;
+        }
         let deployment =
             || shared.missing().iter().any(|&index| &*shared.objects.objects[index].id.kind == "Deployment");
         if deployment() {
