@@ -142,7 +142,7 @@ fn drift(manifests: &[Arc<Manifest>]) -> Drift {
 impl Memory {
     /// Whether a resync must look at everything.
     pub(super) fn is_due(&self, context: &Context, kyma: &Key) -> bool {
-        self.rhythm.is_due(context, kyma, Instant::now())
+        self.rhythm.is_due(&context.contacts, context.resync, kyma, Instant::now())
     }
 
     /// Whether somebody touched a webhook configuration, which nobody reports.

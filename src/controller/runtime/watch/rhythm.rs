@@ -15,7 +15,7 @@ use crate::{
     },
     cluster::{Cluster, Error, Kind, Metadata},
     conditions::{self, Status, watch as reason},
-    controller::{Context, contacts::SILENT_AFTER},
+    controller::contacts::{Contacts, SILENT_AFTER},
     name::Key,
     object::{Digest, Gvk, ObjectId},
     plan::watch::Program,
@@ -46,10 +46,10 @@ pub(super) struct Rhythm {
 impl Rhythm {
     /// Whether a resync must look at everything: nobody reports what changes, or too long ago was the last look. A new
     /// process looks once, since it does not know what was not reported while there was none.
-    pub(super) fn is_due(&self, context: &Context, kyma: &Key, now: Instant) -> bool {
+    pub(super) fn is_due(&self, contacts: &Contacts, resync: Duration, kyma: &Key, now: Instant) -> bool {
         let recently = self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK);
         // Who went silent since the last resync is found out by this one: the next would be one too late.
-        !(recently && self.ready.is_some() && context.contacts.is_alive(kyma, now, context.resync / 2))
+        !(recently && self.ready.is_some() && contacts.is_alive(kyma, now, resync / 2))
     }
 
     /// Takes note of a look at everything.
@@ -61,7 +61,7 @@ impl Rhythm {
 
     /// Whether somebody touched a webhook configuration, if it is time to ask.
     pub(super) async fn webhooks_moved(&mut self, cluster: &Cluster, now: Instant) -> Result<bool, Error> {
-        if self.looked_at_webhooks.is_some_and(|looked| now.duration_since(looked) < LOOK_AT_WEBHOOKS) {
+        if !self.asks_for_webhooks(now) {
             return Ok(false);
         }
         let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
@@ -77,10 +77,15 @@ impl Rhythm {
         Ok(self.webhooks != Some(webhooks(found.iter())))
     }
 
+    /// Whether it is time to look at the webhook configurations.
+    fn asks_for_webhooks(&self, now: Instant) -> bool {
+        self.looked_at_webhooks.is_none_or(|looked| LOOK_AT_WEBHOOKS <= now.duration_since(looked))
+    }
+
     /// What is said of an agent that runs.
     pub(super) fn watch(
         &mut self,
-        context: &Context,
+        contacts: &Contacts,
         kyma: &Key,
         program: Program,
         said: &[Condition],
@@ -92,7 +97,7 @@ impl Rhythm {
             let message = "the agent runs; it is of a kind that is heard only when something changes";
             return fact(Status::True, reason::INSTALLED, message);
         }
-        if context.contacts.is_alive(kyma, now, SILENT_AFTER) {
+        if contacts.is_alive(kyma, now, SILENT_AFTER) {
             return fact(Status::True, reason::HEARD, "the agent runs, and what changes in the runtime is heard of");
         }
         let former = conditions::find(said, conditions::WATCH);
@@ -127,3 +132,6 @@ fn webhooks<'a>(live: impl Iterator<Item = &'a Metadata>) -> Digest {
     found.sort();
     Digest::of_bytes(found.join("\n").as_bytes())
 }
+
+#[cfg(test)]
+mod tests;
