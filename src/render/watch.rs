@@ -41,12 +41,13 @@ const NOT_NOTES: (&str, &str) = (
     "request.operation == 'DELETE' || !(request.userInfo.username in ['system:kube-controller-manager', \
      'system:serviceaccount:kube-system:deployment-controller'])",
 );
-/// Somebody scaled it, which shows once its controller has seen that.
+/// Somebody scaled it, which shows once its controller has seen that. Whoever scales to zero is noted nowhere: the API
+/// server takes a zero in `Scale` for a field that was not written.
 const SCALED: (&str, &str) = (
     "scaled",
-    "has(object.metadata.managedFields) && object.metadata.managedFields.exists(f, has(f.subresource) && f.subresource \
-     == 'scale') && (!has(oldObject.status.observedGeneration) || oldObject.status.observedGeneration != \
-     object.status.observedGeneration)",
+    "(object.spec.replicas == 0 || (has(object.metadata.managedFields) && object.metadata.managedFields.exists(f, \
+     has(f.subresource) && f.subresource == 'scale'))) && (!has(oldObject.status.observedGeneration) || \
+     oldObject.status.observedGeneration != object.status.observedGeneration)",
 );
 
 // === impl Reporting ===
