@@ -1,11 +1,11 @@
 //! The agent over real sockets: what its API server and its control plane see of it.
 
 mod admission;
-mod certificates;
+pub(crate) mod certificates;
 mod control_plane;
 mod credentials;
 mod delivery;
 mod hostile;
-mod http;
+pub(crate) mod http;
 mod process;
 mod stage;

@@ -107,12 +107,14 @@ impl Stage {
             "--lease-renew-deadline=2s",
             "--lease-retry-period=200ms",
         ];
+        // What is said later counts.
         let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
-        arguments.retain(|argument| {
-            !argument.starts_with("--") || !self.more.iter().any(|more| name(more) == name(argument))
-        });
-        arguments.extend(self.more.iter().map(String::as_str));
-        arguments.extend(more);
+        for later in [&self.more.iter().map(String::as_str).collect::<Vec<_>>()[..], more] {
+            arguments.retain(|argument| {
+                !argument.starts_with("--") || !later.iter().any(|later| name(later) == name(argument))
+            });
+            arguments.extend(later);
+        }
         Guarded::start(Path::new(env!("CARGO_BIN_EXE_tidegate")), arguments, self.folder.path(), &log)
             .expect("the daemon starts")
     }

@@ -1,7 +1,10 @@
 //! What reports changes in a runtime, on real API servers: installed piece by piece, repaired, taken over, removed.
 
+mod agent;
 mod end_to_end;
 mod objects;
 mod rotation;
 mod take_over;
+mod wire;
 mod world;
+mod zero_loss;

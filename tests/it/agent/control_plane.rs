@@ -44,6 +44,8 @@ pub(crate) struct Received {
     pub(crate) connection: usize,
     /// The certificate that the client showed.
     pub(crate) certificate: Vec<u8>,
+    /// The name that it asked for.
+    pub(crate) server_name: Option<String>,
     pub(crate) at: Instant,
 }
 
@@ -159,11 +161,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 async fn serve(stream: TcpStream, connection: usize, shared: Arc<Shared>) {
     let config = Arc::clone(&shared.config.lock().unwrap());
     let Ok(mut stream) = TlsAcceptor::from(config).accept(stream).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    let session = stream.get_ref().1;
+    let certificate = session.peer_certificates().unwrap()[0].to_vec();
+    let server_name = session.server_name().map(str::to_owned);
     while let Ok(Some(message)) = http::read(&mut stream).await {
         let at = Instant::now();
         let is_probe = message.first.starts_with("GET ");
-        let received = Received { message, connection, certificate: certificate.clone(), at };
+        let (certificate, server_name) = (certificate.clone(), server_name.clone());
+        let received = Received { message, connection, certificate, server_name, at };
         shared.received.lock().unwrap().push(received);
         let reply = shared.reply.lock().unwrap().clone();
         let (status, headers) = match reply {

@@ -31,6 +31,7 @@ async fn rows_26_to_31_the_request_is_the_go_agents_but_for_its_name() {
     assert_eq!(received.message.headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(received.message.text(), event("default"));
     assert_eq!(received.certificate, der(&stage.identity.certificate));
+    assert_eq!(received.server_name.as_deref(), Some(HOST));
 }
 
 fn der(pem: &str) -> Vec<u8> {

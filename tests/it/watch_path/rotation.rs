@@ -15,13 +15,20 @@ fn bytes(secret: &Value, key: &str) -> Vec<u8> {
     STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).expect("base64")
 }
 
-/// What the runtime and the gateway hold, and the authority.
-async fn held(stage: &Stage) -> Result<[Value; 3], String> {
+/// What the runtime and the gateway hold, and the authority: their Secrets.
+pub(super) struct Held {
+    runtime: Value,
+    gateway: Value,
+    authority: Value,
+}
+
+/// What they hold now.
+pub(super) async fn held(stage: &Stage) -> Result<Held, String> {
     let runtime = read(&stage.skrs[0], "Secret", "kyma-system", "skr-webhook-tls").await;
     let gateway = read(&stage.kcp, "Secret", "istio-system", "klm-istio-gateway").await;
     let authority = read(&stage.kcp, "Secret", "istio-system", "klm-watcher").await;
     match (runtime, gateway, authority) {
-        (Some(runtime), Some(gateway), Some(authority)) => Ok([runtime, gateway, authority]),
+        (Some(runtime), Some(gateway), Some(authority)) => Ok(Held { runtime, gateway, authority }),
         (runtime, gateway, authority) => Err(format!(
             "runtime {}, gateway {}, authority {}",
             runtime.is_some(),
@@ -31,12 +38,40 @@ async fn held(stage: &Stage) -> Result<[Value; 3], String> {
     }
 }
 
-/// Whether the runtime gets through with what both hold now.
-fn gets_through(runtime: &Value, gateway: &Value) -> Result<(), String> {
-    let client = (bytes(runtime, "tls.crt"), bytes(runtime, "tls.key"));
-    let server = (bytes(gateway, "tls.crt"), bytes(gateway, "tls.key"));
-    let (by_server, by_client) = (bytes(gateway, "ca.crt"), bytes(runtime, "ca.crt"));
-    shake(super::world::GATEWAY_HOST, (&server.0, &server.1), &by_server, (&client.0, &client.1), &by_client)
+/// The Secret of the authority: deleted, there is another one.
+pub(super) fn authority() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "klm-watcher", "namespace": "istio-system"}})
+}
+
+// === impl Held ===
+
+impl Held {
+    /// Whether the authority is another than before.
+    pub(super) fn authority_differs(&self, former: &Held) -> bool {
+        bytes(&self.authority, "tls.crt") != bytes(&former.authority, "tls.crt")
+    }
+
+    /// Whether what the runtime and what the gateway show is of the authority.
+    pub(super) fn are_of_authority(&self) -> Result<(bool, bool), String> {
+        let root = pki::read_first(&bytes(&self.authority, "tls.crt")).map_err(|error| error.to_string())?;
+        let is_of =
+            |secret: &Value| pki::read_first(&bytes(secret, "tls.crt")).is_ok_and(|found| pki::is_of(&found, &root));
+        Ok((is_of(&self.runtime), is_of(&self.gateway)))
+    }
+
+    /// How many authorities the runtime trusts.
+    fn trusted(&self) -> usize {
+        pki::read_bundle(&bytes(&self.runtime, "ca.crt")).map_or(0, |bundle| bundle.authorities().len())
+    }
+
+    /// Whether the runtime gets through with what both hold.
+    fn gets_through(&self) -> Result<(), String> {
+        let Held { runtime, gateway, .. } = self;
+        let client = (bytes(runtime, "tls.crt"), bytes(runtime, "tls.key"));
+        let server = (bytes(gateway, "tls.crt"), bytes(gateway, "tls.key"));
+        let (by_server, by_client) = (bytes(gateway, "ca.crt"), bytes(runtime, "ca.crt"));
+        shake(super::world::GATEWAY_HOST, (&server.0, &server.1), &by_server, (&client.0, &client.1), &by_client)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,36 +81,26 @@ async fn change_of_the_authority_reaches_runtime_and_gateway_through_a_kill() {
     let stage = stage(1, Extent::Node, &[], &arguments).await;
     harness::apply(&stage.kcp, &gateway(443)).await;
     stage.start();
-    let [runtime, gateway, authority] =
-        eventually("the runtime has its certificate", SOON * 2, async || held(&stage).await).await;
-    gets_through(&runtime, &gateway).unwrap();
-    let former = bytes(&authority, "tls.crt");
+    let former = eventually("the runtime has its certificate", SOON * 2, async || held(&stage).await).await;
+    former.gets_through().unwrap();
 
-    let secret =
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "klm-watcher", "namespace": "istio-system"}});
-    delete(&stage.kcp, &secret).await;
+    delete(&stage.kcp, &authority()).await;
     eventually("there is another authority", SOON, async || {
-        let [.., authority] = held(&stage).await?;
-        if bytes(&authority, "tls.crt") == former { Err("not yet".to_owned()) } else { Ok(()) }
+        if held(&stage).await?.authority_differs(&former) { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;
     stage.kill();
-    let [runtime, gateway, _] = held(&stage).await.unwrap();
-    gets_through(&runtime, &gateway).unwrap();
+    held(&stage).await.unwrap().gets_through().unwrap();
     stage.start();
 
     eventually("all is of the new authority", SOON * 3, async || {
-        let [runtime, gateway, authority] = held(&stage).await?;
+        let held = held(&stage).await?;
         // The two are read one after the other; what the runtime had a moment ago must still do.
-        if let Err(error) = gets_through(&runtime, &gateway) {
+        if let Err(error) = held.gets_through() {
             panic!("the runtime does not get through: {error}");
         }
-        let root = pki::read_first(&bytes(&authority, "tls.crt")).map_err(|error| error.to_string())?;
-        let is_of =
-            |secret: &Value| pki::read_first(&bytes(secret, "tls.crt")).is_ok_and(|found| pki::is_of(&found, &root));
-        let trusted = pki::read_bundle(&bytes(&runtime, "ca.crt")).map_or(0, |bundle| bundle.authorities().len());
-        let state = (is_of(&runtime), is_of(&gateway), trusted);
-        if state == (true, true, 2) { Ok(()) } else { Err(format!("runtime, gateway, trusted: {state:?}")) }
+        let state = (held.are_of_authority()?, held.trusted());
+        if state == ((true, true), 2) { Ok(()) } else { Err(format!("of it, trusted: {state:?}")) }
     })
     .await;
 }

@@ -18,6 +18,18 @@ pub(super) const AGENT: [&str; 3] = [
     "--skr-watcher-image-tag=1.0.0",
 ];
 
+/// A Deployment of a module.
+pub(super) const DEPLOYMENT: &str = r#"apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cache, namespace: kyma-system}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: cache}}
+  template:
+    metadata: {labels: {app: cache}}
+    spec: {containers: [{name: manager, image: "registry.example.org/cache:1"}]}
+"#;
+
 /// Everything that there may be of an agent in a runtime, in the order in which it goes.
 pub(super) const OBJECTS: [(&str, &str, &str); 10] = [
     ("ValidatingWebhookConfiguration", "", "skr-webhook"),

@@ -1,0 +1,126 @@
+//! An agent of a runtime, as a process on this machine, and what a kubelet does for it: its Secret as files.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kube::Client;
+use serde_json::Value;
+use tidegate::testbed::Guarded;
+use tokio::task::JoinHandle;
+
+use crate::{
+    agent::{
+        certificates::{Identity, Mount},
+        http,
+    },
+    events::listening,
+    harness::{SOON, eventually},
+    stage::{Stage, read},
+};
+
+/// An agent that follows the Secret of its runtime. It ends with this value.
+pub(super) struct Agent {
+    index: usize,
+    /// Where it sends events: a port of this machine.
+    control_plane: u16,
+    mount: Arc<Mount>,
+    kubelet: JoinHandle<()>,
+    process: Option<Guarded>,
+    /// Where its metrics are.
+    plain: Option<SocketAddr>,
+    /// Processes so far.
+    count: usize,
+}
+
+/// How often a Secret is looked at. A kubelet takes a minute.
+const LOOK: Duration = Duration::from_millis(200);
+
+// === impl Agent ===
+
+impl Agent {
+    /// Starts one with what stands in the runtime's Secret, and has the API server ask it.
+    pub(super) async fn start(stage: &Stage, index: usize, control_plane: u16, more: &[&str]) -> Agent {
+        let secret = stage
+            .until("the certificate arrives", &stage.skrs[index], "Secret", "kyma-system", "skr-webhook-tls", |_| true)
+            .await;
+        let (identity, bundle) = content(&secret);
+        let mount = Arc::new(Mount::new(&identity, &bundle));
+        let kubelet = tokio::spawn(follow(stage.skrs[index].clone(), Arc::clone(&mount), secret["data"].clone()));
+        let mut agent = Agent { index, control_plane, mount, kubelet, process: None, plain: None, count: 0 };
+        agent.again(stage, more).await;
+        agent
+    }
+
+    /// Kills the process. The API server is refused then, as by a Service without pods.
+    pub(super) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts another process, with further options.
+    pub(super) async fn again(&mut self, stage: &Stage, more: &[&str]) {
+        self.count += 1;
+        let folder = self.mount.path();
+        let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+        let mut arguments = vec![
+            format!("TLS_CERT={}", file("tls.crt")),
+            format!("TLS_KEY={}", file("tls.key")),
+            format!("CA_CERT={}", file("ca.crt")),
+            "KCP_CONTRACT=v2".to_owned(),
+            format!("KCP_ADDR=localhost:{}", self.control_plane),
+            env!("CARGO_BIN_EXE_tidegate").to_owned(),
+            "agent".to_owned(),
+            "--webhook-address=127.0.0.1:0".to_owned(),
+            "--metrics-address=127.0.0.1:0".to_owned(),
+        ];
+        arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+        let log = stage.log().with_file_name(format!("agent-{}-{}.log", self.index, self.count));
+        let process = Guarded::start(Path::new("/usr/bin/env"), arguments, folder, &log).unwrap();
+        let (reviews, plain) = eventually("the agent listens", SOON, async || {
+            let address = |purpose| listening(&log, purpose).ok_or_else(|| process.log_tail());
+            Ok((address("reviews")?, address("metrics and health")?))
+        })
+        .await;
+        stage.landscape.skrs[self.index].webhooks().lead_to(Some(reviews.port()));
+        (self.process, self.plain) = (Some(process), Some(plain));
+    }
+
+    /// The value of one of its series; zero if there is none.
+    pub(super) async fn metric(&self, series: &str) -> f64 {
+        let metrics = self.metrics().await;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// All its metrics, in text.
+    pub(super) async fn metrics(&self) -> String {
+        let mut stream = tokio::net::TcpStream::connect(self.plain.expect("it was started")).await.unwrap();
+        http::ask(&mut stream, &http::get("/metrics")).await.expect("metrics").text().to_owned()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.kubelet.abort();
+    }
+}
+
+/// Writes the Secret into the agent's folder whenever it is another one.
+async fn follow(skr: Client, mount: Arc<Mount>, mut last: Value) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(secret) = read(&skr, "Secret", "kyma-system", "skr-webhook-tls").await else { continue };
+        if secret["data"] != last {
+            let (identity, bundle) = content(&secret);
+            mount.replace(&identity, &bundle);
+            last = secret["data"].clone();
+        }
+    }
+}
+
+fn content(secret: &Value) -> (Identity, String) {
+    let text = |key: &str| {
+        let bytes = STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).expect("base64");
+        String::from_utf8(bytes).expect("PEM")
+    };
+    (Identity { certificate: text("tls.crt"), key: text("tls.key") }, text("ca.crt"))
+}

@@ -1,0 +1,328 @@
+//! E40 and more: while somebody changes objects in a runtime ten times a second, everything between its API server and the
+//! control plane is replaced, killed or broken, one after the other and together. The last change of every object is made
+//! while it is, and undone once it is not.
+//!
+//! Nothing else could undo it: no look for drift comes in the time that this takes, and the agent has the runtime looked at
+//! as a whole only after it was killed.
+
+use std::time::{Duration, Instant};
+
+use kube::{
+    Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tidegate::testbed::Extent;
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::{
+    agent::Agent,
+    rotation::{self, Held},
+    wire::{Weather, Wire},
+    world::{self, AGENT, delete, until_watch, watcher},
+};
+use crate::{
+    events::listening,
+    harness::{self, SOON, eventually},
+    stage::Stage,
+};
+
+/// An object in the runtime that somebody changes.
+struct Subject {
+    object: Value,
+    /// The change of some number; no two in a row are equal, and none is what is declared.
+    edit: fn(usize) -> Value,
+    is_as_declared: fn(&Value) -> bool,
+}
+
+/// Somebody who changes all of them in turn.
+struct Writer {
+    made: watch::Receiver<usize>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Duration>,
+}
+
+/// A runtime with its agent, and the network between it and the daemon.
+struct Site {
+    stage: Stage,
+    wire: Wire,
+    agent: Agent,
+    /// Changes so far.
+    made: usize,
+    /// The slowest of them.
+    slowest: Duration,
+}
+
+/// Time between two changes.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Changes that are made in each state of the world: each object is changed in each of them.
+const SOME: usize = 20;
+/// The agent sends again soon, so that a test need not wait for it; and does nothing that it was not told to.
+const TOLD_ONLY: [&str; 2] = ["--resend=1s", "--resync-within=0s"];
+
+fn subjects() -> [Subject; 5] {
+    let object = |api_version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name}});
+    [
+        Subject {
+            object: object(world::KYMA, "Kyma", "kyma-system", "default"),
+            edit: |number| json!({"spec": {"channel": if number.is_multiple_of(2) { "fast" } else { "rapid" }}}),
+            is_as_declared: |kyma| kyma["spec"]["channel"] == "regular",
+        },
+        Subject {
+            object: object("v1", "ConfigMap", "kyma-system", "cache-a"),
+            edit: |number| json!({"data": {"text": format!("change {number}")}}),
+            is_as_declared: |map| map["data"]["text"] == "one",
+        },
+        Subject {
+            object: object("v1", "ConfigMap", "kyma-system", "cache-b"),
+            edit: |number| json!({"data": {"text": format!("change {number}")}}),
+            is_as_declared: |map| map["data"]["text"] == "same",
+        },
+        Subject {
+            object: object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "cache"),
+            edit: |number| json!({"rules": [{"apiGroups": [format!("g{number}")], "resources": ["x"], "verbs": ["get"]}]}),
+            is_as_declared: |role| role["rules"][0]["resources"] == json!(["configmaps"]),
+        },
+        Subject {
+            object: object("apps/v1", "Deployment", "kyma-system", "cache"),
+            edit: |number| json!({"spec": {"replicas": 2 + number % 2}}),
+            is_as_declared: |deployment| deployment["spec"]["replicas"] == 1,
+        },
+    ]
+}
+
+// === impl Writer ===
+
+impl Writer {
+    fn start(skr: Client, from: usize) -> Writer {
+        let (made, stop) = (watch::Sender::new(from), watch::Sender::new(false));
+        let (made_now, mut stopped) = (made.subscribe(), stop.subscribe());
+        let task = tokio::spawn(async move {
+            let (subjects, mut slowest) = (subjects(), Duration::ZERO);
+            let mut ticks = tokio::time::interval(PAUSE);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => {}
+                    _ = stopped.wait_for(|stopped| *stopped) => return slowest,
+                }
+                let number = *made.borrow();
+                let subject = &subjects[number % subjects.len()];
+                let begun = Instant::now();
+                write(&skr, subject, number).await;
+                slowest = slowest.max(begun.elapsed());
+                made.send_replace(number + 1);
+            }
+        });
+        Writer { made: made_now, stop, task }
+    }
+
+    /// Waits until so many changes more are made.
+    async fn makes(&mut self, count: usize) {
+        let until = *self.made.borrow() + count;
+        let made = tokio::time::timeout(SOON * 2, self.made.wait_for(|made| until <= *made)).await;
+        made.expect("changes are made").expect("no change is refused");
+    }
+}
+
+/// Makes one change. That it is admitted is what this is about.
+async fn write(skr: &Client, subject: &Subject, number: usize) {
+    let api = harness::api_of(skr, &subject.object).await.expect("a kind that is served");
+    let name = subject.object["metadata"]["name"].as_str().expect("a name");
+    let patch = Patch::Merge((subject.edit)(number));
+    let written = api.patch(name, &PatchParams::default(), &patch).await;
+    written.unwrap_or_else(|error| panic!("change {number} of {} is admitted: {error}", subject.object));
+}
+
+// === impl Site ===
+
+impl Site {
+    async fn new() -> Site {
+        let wire = Wire::new().await;
+        let address = format!("--listener-address=localhost:{}", wire.port());
+        let more = ["--pki=builtin", "--istio-gateway-server-cert-switch-grace-period=10s", "--resync=2h", &address];
+        let arguments: Vec<&str> = AGENT.into_iter().chain(more).collect();
+        let files = [("modules/cache/1.0.0/objects/deployment.yaml", world::DEPLOYMENT.to_owned())];
+        let stage = world::stage(1, Extent::Node, &files, &arguments).await;
+        harness::apply(&stage.kcp, &watcher("watcher", "lifecycle-manager", "spec")).await;
+        stage.start();
+        let agent = Agent::start(&stage, 0, wire.port(), &TOLD_ONLY).await;
+        let site = Site { stage, wire, agent, made: 0, slowest: Duration::ZERO };
+        site.lead_to_listener().await;
+        site.stage.kyma_in("one", "Ready").await;
+        until_watch(&site.stage, "one", "True Heard").await;
+        site.until_told().await;
+        site
+    }
+
+    /// Has the network lead to the daemon that runs now.
+    async fn lead_to_listener(&self) {
+        let log = self.stage.log();
+        let address = eventually("the daemon listens", SOON, async || {
+            let address = listening(&log, "events over TLS").ok_or("not yet")?;
+            // A former process may have said it.
+            let connected = tokio::net::TcpStream::connect(address).await;
+            connected.map(|_| address).map_err(|error| error.to_string())
+        })
+        .await;
+        self.wire.lead_to(address);
+    }
+
+    fn skr(&self) -> &Client {
+        &self.stage.skrs[0]
+    }
+
+    fn writer(&self) -> Writer {
+        Writer::start(self.skr().clone(), self.made)
+    }
+
+    async fn end(&mut self, writer: Writer) {
+        writer.stop.send_replace(true);
+        let slowest = writer.task.await.expect("every change is admitted");
+        self.made = *writer.made.borrow();
+        self.slowest = self.slowest.max(slowest);
+    }
+
+    /// Waits until everything is as it was declared, and nothing more is on its way.
+    async fn until_declared(&self, after: &str) {
+        for Subject { object, is_as_declared, .. } in &subjects() {
+            let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let (kind, name) = (text("/kind"), text("/metadata/name"));
+            let what = format!("after {after}: {kind} {name} is as declared");
+            self.stage.until(&what, self.skr(), kind, text("/metadata/namespace"), name, is_as_declared).await;
+        }
+        self.until_told().await;
+    }
+
+    async fn until_told(&self) {
+        eventually("the agent has told everything", SOON * 2, async || {
+            let waiting = self.agent.metric("tidegate_agent_pending_objects").await;
+            let trailing = self.agent.metric("tidegate_agent_trailing_objects").await;
+            if waiting + trailing == 0.0 { Ok(()) } else { Err(format!("{waiting} wait, {trailing} once more")) }
+        })
+        .await;
+    }
+
+    /// Changes objects while the network is bad, the last of them too; then it is good again.
+    async fn weather(&mut self, weather: Weather) {
+        let mut writer = self.writer();
+        writer.makes(SOME).await;
+        self.wire.set(weather);
+        writer.makes(SOME).await;
+        self.end(writer).await;
+        self.wire.set(Weather::Fair);
+        self.until_declared(&format!("{weather:?}")).await;
+    }
+
+    /// Calls of webhooks that came to nothing, so that the API server went on without: a refused one, and one that took
+    /// longer than it may.
+    async fn failed_calls(&self) -> f64 {
+        let request = ::http::Request::get("/metrics").body(Vec::new()).expect("a request");
+        let metrics = self.skr().request_text(request).await.expect("metrics");
+        let failed = metrics.lines().filter(|line| line.starts_with("apiserver_admission_webhook_fail_open_count{"));
+        failed.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    async fn failed_events(&self) -> f64 {
+        self.agent.metric(r#"watcher_failed_kcp_total{error_reason="failed-request"}"#).await
+    }
+
+    /// Replaces the authority and with it all certificates while objects change, until all of them are in use.
+    async fn rotate(&mut self) {
+        let former = rotation::held(&self.stage).await.expect("all is there");
+        let mut writer = self.writer();
+        writer.makes(SOME).await;
+        delete(&self.stage.kcp, &rotation::authority()).await;
+        until_rotated(&self.stage, &former).await;
+        writer.makes(SOME).await;
+        self.end(writer).await;
+    }
+}
+
+/// Waits until there is another authority, and what runtime and gateway show is of that one.
+async fn until_rotated(stage: &Stage, former: &Held) {
+    eventually("all is of another authority", SOON * 3, async || {
+        let held = rotation::held(stage).await?;
+        let is_other = held.authority_differs(former);
+        let (runtime, gateway) = held.are_of_authority()?;
+        let state = (is_other, runtime, gateway);
+        if state == (true, true, true) { Ok(()) } else { Err(format!("another, runtime, gateway: {state:?}")) }
+    })
+    .await;
+}
+
+/// E40, and the issue's list: rotation of everything; a network that is slow, resets, loses answers, is a black hole;
+/// a daemon that is killed; an agent that is killed; a rotation in the midst of all that.
+#[tokio::test(flavor = "multi_thread")]
+async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_change() {
+    let mut site = Site::new().await;
+    let before = (site.failed_calls().await, site.failed_events().await);
+
+    // Rotation alone fails nothing, neither here nor there: what upstream's own test watches for twelve minutes.
+    for _ in 0..2 {
+        site.rotate().await;
+        site.until_declared("a rotation").await;
+    }
+    let reloaded = site.agent.metric(r#"tidegate_agent_credential_reloads_total{result="success"}"#).await;
+    assert!(2.0 <= reloaded, "{reloaded} sets of certificates were in use");
+    assert_eq!((site.failed_calls().await, site.failed_events().await), before);
+
+    for weather in [Weather::Slow(Duration::from_millis(300)), Weather::Resets, Weather::AnswersLost] {
+        site.weather(weather).await;
+    }
+    // A black hole, from which nothing comes back.
+    let mut writer = site.writer();
+    site.wire.set(Weather::Silent);
+    writer.makes(2 * SOME).await;
+    site.end(writer).await;
+    site.wire.cut();
+    site.wire.set(Weather::Fair);
+    site.until_declared("silence").await;
+
+    let mut writer = site.writer();
+    writer.makes(SOME).await;
+    site.stage.kill();
+    writer.makes(SOME).await;
+    site.end(writer).await;
+    site.stage.start();
+    site.lead_to_listener().await;
+    site.until_declared("the daemon was killed").await;
+    // Nobody in the runtime noticed any of it.
+    assert_eq!(site.failed_calls().await, before.0, "calls of webhooks that failed");
+    // What could not be said at once is counted as such, and as nothing else.
+    let metrics = site.agent.metrics().await;
+    let reasons = metrics.lines().filter(|line| line.starts_with("watcher_failed_kcp_total{"));
+    for line in reasons {
+        let is_zero = line.ends_with(" 0");
+        assert_eq!(is_zero, !line.contains("failed-request"), "{line}");
+    }
+
+    // What happens while there is no agent is told by nobody: the next one has the runtime looked at.
+    let mut writer = site.writer();
+    writer.makes(SOME).await;
+    site.agent.kill();
+    writer.makes(SOME).await;
+    site.end(writer).await;
+    site.agent.again(&site.stage, &["--resend=1s", "--resync-within=3s"]).await;
+    site.until_declared("the agent was killed").await;
+
+    // And all of it together.
+    let before = site.failed_calls().await;
+    let former = rotation::held(&site.stage).await.expect("all is there");
+    let mut writer = site.writer();
+    site.wire.set(Weather::AnswersLost);
+    delete(&site.stage.kcp, &rotation::authority()).await;
+    writer.makes(SOME).await;
+    site.stage.kill();
+    site.wire.set(Weather::Slow(Duration::from_millis(100)));
+    writer.makes(SOME).await;
+    site.stage.start();
+    site.lead_to_listener().await;
+    until_rotated(&site.stage, &former).await;
+    site.wire.set(Weather::Resets);
+    writer.makes(SOME).await;
+    site.end(writer).await;
+    site.wire.set(Weather::Fair);
+    site.until_declared("all of it").await;
+    assert_eq!(site.failed_calls().await, before, "calls of webhooks that failed");
+    eprintln!("{} changes, the slowest took {:.0?}", site.made, site.slowest);
+}
