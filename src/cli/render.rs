@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use serde_json::json;
+use serde::Serialize;
 
 use super::{
     Exit,
@@ -18,7 +18,10 @@ use crate::{
     definition::{self, Definitions, Kind},
     diagnostic::Diagnostics,
     name::Key,
-    render::offline::{self, Assumptions, Target, TargetName},
+    render::{
+        live::Unknown,
+        offline::{self, Assumptions, Target, TargetName},
+    },
     yaml,
 };
 
@@ -49,6 +52,13 @@ enum Output {
     Json,
 }
 
+/// One JSON object, written while its targets are made.
+#[derive(Default)]
+struct Json {
+    targets: usize,
+    unknown: Vec<Unknown>,
+}
+
 /// Runs the command.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let assumptions = arguments.assume.as_deref().map(read_assumptions).transpose()?.unwrap_or_default();
@@ -60,18 +70,17 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
     let (source, mut out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));
+    let mut json = Json::default();
+    // One target after the other: all of them at once may not fit into memory.
+    let mut write = |target: Target| match arguments.output {
+        Output::Yaml => write_yaml(&mut out, &target),
+        Output::Json => json.write(&mut out, &target),
+    };
+    let written =
+        offline::render_each(&mut diagnostics, &definitions, source, &library, &assumptions, &wanted, &mut write);
     let written = match arguments.output {
-        // One target after the other: all of them at once may not fit into memory.
-        Output::Yaml => {
-            let mut write = |target| write_yaml(&mut out, &target);
-            offline::render_each(&mut diagnostics, &definitions, source, &library, &assumptions, &wanted, &mut write)
-        }
-        Output::Json => {
-            let rendering = offline::render(&mut diagnostics, &definitions, source, &library, &assumptions, &wanted);
-            let targets: Vec<_> = rendering.targets.iter().map(Target::to_value).collect();
-            let value = json!({ "targets": targets, "unknown": rendering.unknown });
-            writeln!(out, "{}", serde_json::to_string_pretty(&value).context("cannot write JSON")?)
-        }
+        Output::Yaml => written,
+        Output::Json => written.and_then(|()| json.end(&mut out)),
     };
     match written.and_then(|()| out.flush()) {
         // Whoever reads has read enough.
@@ -94,6 +103,34 @@ fn write_yaml(out: &mut dyn io::Write, target: &Target) -> io::Result<()> {
         out.write_all(yaml::to_string(rendered.object.value()).as_bytes())?;
     }
     Ok(())
+}
+
+// === impl Json ===
+
+impl Json {
+    fn write(&mut self, out: &mut dyn io::Write, target: &Target) -> io::Result<()> {
+        let before: &[u8] = if self.targets == 0 { b"{\n  \"targets\": [\n    " } else { b",\n    " };
+        out.write_all(before)?;
+        write_indented(out, &target.to_value(), "    ")?;
+        self.targets += 1;
+        self.unknown.extend(target.unknown());
+        Ok(())
+    }
+
+    fn end(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let before: &[u8] = if self.targets == 0 { b"{\n  \"targets\": []" } else { b"\n  ]" };
+        out.write_all(before)?;
+        out.write_all(b",\n  \"unknown\": ")?;
+        write_indented(out, &self.unknown, "  ")?;
+        out.write_all(b"\n}\n")
+    }
+}
+
+/// Writes a value over several lines, of which all but the first begin with `indent`.
+fn write_indented(out: &mut dyn io::Write, value: &impl Serialize, indent: &str) -> io::Result<()> {
+    // No text in JSON holds a line break as it is.
+    let text = serde_json::to_string_pretty(value)?;
+    out.write_all(text.replace('\n', &format!("\n{indent}")).as_bytes())
 }
 
 /// The target that the user means, among the Kymas of all `definitions` and `others`.

@@ -59,15 +59,6 @@ pub struct Rendered {
     pub maker: Option<&'static str>,
 }
 
-/// Everything that definitions lead to.
-#[derive(Clone, Debug)]
-pub struct Rendering {
-    /// The targets: the control plane, then runtimes by name.
-    pub targets: Vec<Target>,
-    /// Every placeholder that is left.
-    pub unknown: Vec<Unknown>,
-}
-
 /// What stands for values that only a cluster knows: by the name in the placeholder.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
@@ -90,31 +81,10 @@ pub const CODE_WATCHER: &str = "watcher";
 /// Code of the error about a Manifest's objects that are not there.
 pub const CODE_MODULE_OBJECTS: &str = "module-objects-absent";
 
-/// Renders what `definitions` lead to, for the targets that `wanted` asks for.
+/// Renders what `definitions` lead to, for the targets that `wanted` asks for: the control plane, then runtimes by name.
 ///
-/// What cannot be rendered is a diagnostic, and everything else is still there.
-pub fn render(
-    diagnostics: &mut Diagnostics,
-    definitions: &Definitions,
-    source: &SourceName,
-    library: &Library,
-    assumptions: &Assumptions,
-    wanted: &dyn Fn(&TargetName) -> bool,
-) -> Rendering {
-    let mut targets = Vec::new();
-    let mut unknown = Vec::new();
-    render_each(diagnostics, definitions, source, library, assumptions, wanted, &mut |target| {
-        unknown.extend(target.unknown());
-        targets.push(target);
-        Ok::<(), std::convert::Infallible>(())
-    })
-    .unwrap_or_else(|never| match never {});
-    Rendering { targets, unknown }
-}
-
-/// As [`render`], one target at a time: a landscape of thousands of runtimes need not be in memory at once.
-///
-/// Ends early with the first error of `take`.
+/// What cannot be rendered is a diagnostic, and everything else is still there. One target is given away before the next
+/// is made, since thousands of them may not fit into memory. Ends early with the first error of `take`.
 pub fn render_each<E>(
     diagnostics: &mut Diagnostics,
     definitions: &Definitions,

@@ -94,6 +94,21 @@ fn json_names_targets_and_what_is_unknown() {
     assert_eq!(documents, objects, "both outputs hold the same objects");
 }
 
+/// It is written while it is made, as one text that every reader of JSON prints alike.
+#[test]
+fn json_is_one_value_however_many_targets_it_has() {
+    let one = text(&["render", EXAMPLE, "-o", "json", "--target", "kcp"]);
+    for written in [one, text(&["render", EXAMPLE, "-o", "json"])] {
+        let value: Value = serde_json::from_str(&written).unwrap();
+        assert_eq!(written, format!("{value:#}\n"));
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let written = text(&["render", empty.path().to_str().unwrap(), "-o", "json"]);
+    let value: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(value["targets"][0], json!({"name": "kcp", "objects": []}));
+    assert_eq!(written, format!("{value:#}\n"));
+}
+
 #[test]
 fn a_target_is_kcp_or_a_kyma() {
     let targets = |target: &str| {
