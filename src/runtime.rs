@@ -273,7 +273,7 @@ fn read_templates(root: &Path, folder: &Path, files: &mut Vec<TemplateFile>) -> 
             read_templates(root, &path, files)?;
         } else {
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path)?;
+            let text = Some(std::fs::read_to_string(&path)?);
             files.push(TemplateFile { name, path: path.to_string_lossy().into(), text });
         }
     }

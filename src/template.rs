@@ -75,8 +75,8 @@ pub struct TemplateFile {
     pub name: String,
     /// Path as diagnostics shall show it.
     pub path: Arc<str>,
-    /// Its text.
-    pub text: String,
+    /// Its text; `None` if it cannot be read, which was said already.
+    pub text: Option<String>,
 }
 
 /// Why an object could not be rendered. One sentence, with the template and line where known.
@@ -99,6 +99,8 @@ pub struct Error {
 const CODE_SYMLINK: &str = "symlink";
 /// Code of the diagnostic of an [`Error`].
 pub const CODE_TEMPLATE: &str = "template";
+/// Code of the warning about a folder of templates that is not there.
+pub const CODE_TEMPLATES_ABSENT: &str = "templates-absent";
 /// Code of the diagnostic of a file that overrides nothing.
 pub const CODE_TEMPLATE_UNKNOWN: &str = "template-unknown";
 
@@ -112,8 +114,8 @@ impl Templates {
 
     /// These templates with some replaced. Files whose name begins with `_` are partial: others include them.
     ///
-    /// A file that replaces nothing or is no template is an error; what would be rendered by it is withheld, and the
-    /// template that it was to replace does not step in.
+    /// A file that replaces nothing, cannot be read or is no template is an error; what would be rendered by it is
+    /// withheld, and the template that it was to replace does not step in.
     #[must_use]
     pub fn with_overrides(
         &self,
@@ -123,20 +125,27 @@ impl Templates {
         let mut overrides = (*self.overrides).clone();
         let mut broken = (*self.broken).clone();
         let mut digest = self.digest;
-        let mut new = BTreeSet::new();
+        let (mut new, mut unread) = (BTreeSet::new(), Vec::new());
         for file in files {
             let is_partial = file.name.rsplit('/').next().is_some_and(|name| name.starts_with('_'));
             if Template::named(&file.name).is_none() && !is_partial {
-                diagnostics.push(unknown(&file));
+                if file.text.is_some() {
+                    diagnostics.push(unknown(&file));
+                }
                 continue;
             }
-            let texts = [&file.name, &file.text].map(|text| Digest::of_bytes(text.as_bytes()));
+            let texts = [file.name.as_str(), file.text.as_deref().unwrap_or("\0")];
+            let texts = texts.map(|text| Digest::of_bytes(text.as_bytes()));
             digest = Digest::all([&digest].into_iter().chain(&texts));
+            let Some(text) = file.text else {
+                unread.push(unreadable(file.name, file.path));
+                continue;
+            };
             new.insert(file.name.clone());
-            let found = Override { path: file.path, text: file.text.into(), variables: BTreeSet::new() };
+            let found = Override { path: file.path, text: text.into(), variables: BTreeSet::new() };
             overrides.insert(file.name, found);
         }
-        if new.is_empty() {
+        if new.is_empty() && unread.is_empty() {
             return self.clone();
         }
         let texts = overrides.iter().map(|(name, found)| (name.clone(), found.text.to_string())).collect();
@@ -154,6 +163,7 @@ impl Templates {
                 }
             }
         }
+        broken.extend(unread.into_iter().map(|error| (error.template.clone(), error)));
         Templates { overrides: overrides.into(), set: Some(Arc::new(set)), broken: broken.into(), digest }
     }
 
@@ -233,7 +243,9 @@ impl Templates {
             let path = self.overrides.get(&mistake.template).map(|found| Arc::clone(&found.path));
             error(Mistake { line, ..mistake }, subject, path)
         })?;
-        check::object(template, &text, stamp).map_err(|problem| Error {
+        let is_literal = |text: &str| self.is_literal(template, text);
+        let written = check::Written { text: &text, is_literal: &is_literal };
+        check::object(template, &written, stamp).map_err(|problem| Error {
             template: template.name().to_owned(),
             line: problem.line.and_then(|line| self.template_line(template, context, Some(line))),
             message: problem.message,
@@ -247,6 +259,11 @@ impl Templates {
             Some(set) if self.overrides.contains_key(template.name()) => set.render(template, context, mode),
             _ => engine::embedded().render(template.name(), context, mode),
         }
+    }
+
+    /// Whether a text stands in a template, or in another one that it may include.
+    fn is_literal(&self, template: Template, text: &str) -> bool {
+        self.source(template).contains(text) || self.overrides.values().any(|found| found.text.contains(text))
     }
 
     /// The line of a template that wrote a line of output; without one, the line that wrote last.
@@ -283,6 +300,8 @@ pub fn example(template: Template) -> Value {
 }
 
 /// The templates below a folder of a snapshot: its YAML files, but those that document contexts.
+///
+/// Where the folder is a link, nobody knows which templates it was to replace: none of them can be read.
 pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -> Vec<TemplateFile> {
     let mut files = Vec::new();
     // Nothing stands below a link, so the folder itself or one around it may be one.
@@ -290,25 +309,38 @@ pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -
     let around = ends.filter_map(|end| snapshot.files.get_key_value(&folder[..end]));
     for (path, _) in around.filter(|(_, file)| file.content == Content::Symlink) {
         let message = "the folder of templates is, or lies behind, a symbolic link, and links are not followed";
-        let hint = "put the folder itself here: until then the embedded templates are used";
+        let hint = "put the folder itself here: until then nothing is rendered that it may have templates for";
         diagnostics.push(Diagnostic::error(CODE_SYMLINK, message).hint(hint).at(Place::file(path)));
+        let unread =
+            |template: Template| TemplateFile { name: template.name().to_owned(), path: Arc::clone(path), text: None };
+        files.extend(Template::ALL.map(unread));
     }
+    let mut is_there = !files.is_empty() || folder.is_empty();
     for (path, file) in snapshot.below(folder) {
+        is_there = true;
         let name = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
         if !name.ends_with(".yaml") || name.ends_with(".context.yaml") {
             continue;
         }
-        match file.text().map(|bytes| std::str::from_utf8(bytes)) {
-            Some(Ok(text)) => {
-                files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text: text.to_owned() });
-            }
-            Some(Err(_)) | None => {
-                let message = format!("template {name} cannot be read: it is no text, a link, or too large");
-                diagnostics.push(Diagnostic::error(CODE_TEMPLATE, message).at(Place::file(path)));
-            }
+        let text = file.text().and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
+        if text.is_none() {
+            let message = format!("template {name} cannot be read: it is no text, a link, or too large");
+            diagnostics.push(Diagnostic::error(CODE_TEMPLATE, message).at(Place::file(path)));
         }
+        files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text });
+    }
+    if !is_there {
+        let message = format!("there is no folder `{folder}` with templates: the embedded ones are used");
+        let hint = "put a template there, or take `spec.templates` out of the GitSource";
+        diagnostics.push(Diagnostic::warning(CODE_TEMPLATES_ABSENT, message).hint(hint));
     }
     files
+}
+
+/// What is said of everything that would be rendered by a template that cannot be read.
+fn unreadable(template: String, path: Arc<str>) -> Error {
+    let message = "cannot be read, and the template that it replaces does not step in".to_owned();
+    Error { template, line: None, message, subject: "nothing yet".to_owned(), path: Some(path) }
 }
 
 fn unknown(file: &TemplateFile) -> Diagnostic {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Template;
 use crate::{
     object::Object,
-    yaml::{self, Node, NodeValue},
+    yaml::{self, Node, NodeValue, ParseErrorKind},
 };
 
 /// What is set on an object, whatever its template says.
@@ -38,24 +38,36 @@ pub(super) struct Problem {
 /// Keys of labels and annotations that only code sets: they say to whom an object belongs and who acts on it.
 const RESERVED: [&str; 3] = ["operator.kyma-project.io/", "deprecated-operator.kyma-project.io/", "tidegate.dev/"];
 
-/// Reads `text` as the object that `template` may produce, and stamps it.
-pub(super) fn object(template: Template, text: &str, stamp: &Stamp) -> Result<Object, Problem> {
-    let documents = yaml::parse(text, &yaml::Limits::default())
-        .map_err(|error| at(Some(error.line), format!("writes what is not YAML: {}", error.message)))?;
+/// What a template wrote.
+pub(super) struct Written<'t> {
+    /// All of it.
+    pub(super) text: &'t str,
+    /// Whether a text stands in the template as it is. What it computed is not quoted: it may be part of a secret.
+    pub(super) is_literal: &'t dyn Fn(&str) -> bool,
+}
+
+/// Reads what was written as the object that `template` may produce, and stamps it.
+pub(super) fn object(template: Template, written: &Written<'_>, stamp: &Stamp) -> Result<Object, Problem> {
+    let documents = yaml::parse(written.text, &yaml::Limits::default()).map_err(|error| {
+        let key = error.message.split('`').nth(1).unwrap_or_default().trim_end_matches('…');
+        let is_computed = error.kind == ParseErrorKind::DuplicateKey && !(written.is_literal)(key);
+        let what = if is_computed { "a key that it computes occurs twice" } else { error.message.as_str() };
+        at(Some(error.line), format!("writes what is not YAML: {what}"))
+    })?;
     let mut documents = documents.iter().filter(|node| !matches!(node.value, NodeValue::Null));
     let Some(node) = documents.next() else { return Err(at(None, "writes no object")) };
     if let Some(second) = documents.next() {
         return Err(at(Some(second.line), "writes more than one object"));
     }
-    check_kind(template, node)?;
-    check_metadata(node, stamp)?;
+    check_kind(template, node, written)?;
+    check_metadata(node, stamp, written)?;
     let mut value = node.to_json();
     let map = value.as_object_mut().expect("check_kind saw a mapping");
     stamp.put_on(map);
     Object::new(value).map_err(|error| at(Some(node.line), error.to_string()))
 }
 
-fn check_kind(template: Template, node: &Node) -> Result<(), Problem> {
+fn check_kind(template: Template, node: &Node, written: &Written<'_>) -> Result<(), Problem> {
     let NodeValue::Map(entries) = &node.value else {
         return Err(at(Some(node.line), "writes something that is not a mapping"));
     };
@@ -66,7 +78,9 @@ fn check_kind(template: Template, node: &Node) -> Result<(), Problem> {
         };
         let found = text(&entry.value);
         if !allowed.contains(&found) {
-            let message = format!("writes `{field}: {found}`; it may only write `{field}: {}`", allowed[0]);
+            let what =
+                written.named(found, || format!("`{field}: {found}`"), || format!("a `{field}` that it computes"));
+            let message = format!("writes {what}; it may only write `{field}: {}`", allowed[0]);
             return Err(at(Some(entry.key_line), message));
         }
     }
@@ -76,7 +90,7 @@ fn check_kind(template: Template, node: &Node) -> Result<(), Problem> {
     }
 }
 
-fn check_metadata(node: &Node, stamp: &Stamp) -> Result<(), Problem> {
+fn check_metadata(node: &Node, stamp: &Stamp, written: &Written<'_>) -> Result<(), Problem> {
     let NodeValue::Map(entries) = &node.value else { return Ok(()) };
     let Some(metadata) = entries.iter().find(|entry| entry.key == "metadata") else { return Ok(()) };
     let fields = match &metadata.value.value {
@@ -90,32 +104,34 @@ fn check_metadata(node: &Node, stamp: &Stamp) -> Result<(), Problem> {
         match field.key.as_str() {
             "name" if same(&stamp.name) => {}
             "namespace" if same(&stamp.namespace) => {}
-            "labels" => check_marks("label", &field.value, &stamp.labels)?,
-            "annotations" => check_marks("annotation", &field.value, &stamp.annotations)?,
+            "labels" => check_marks("label", &field.value, &stamp.labels, written)?,
+            "annotations" => check_marks("annotation", &field.value, &stamp.annotations, written)?,
             other => {
-                let message = format!("writes `metadata.{other}`; identity and ownership are set by Tidegate");
-                return Err(at(line, message));
+                let computed = || "a field of `metadata` that it computes".to_owned();
+                let what = written.named(other, || format!("`metadata.{other}`"), computed);
+                return Err(at(line, format!("writes {what}; identity and ownership are set by Tidegate")));
             }
         }
     }
     Ok(())
 }
 
-fn check_marks(what: &str, node: &Node, ours: &[(String, String)]) -> Result<(), Problem> {
+fn check_marks(what: &str, node: &Node, ours: &[(String, String)], written: &Written<'_>) -> Result<(), Problem> {
     let entries = match &node.value {
         NodeValue::Null => return Ok(()),
         NodeValue::Map(entries) => entries,
         _ => return Err(at(Some(node.line), format!("writes {what}s that are not a mapping"))),
     };
     for entry in entries {
+        let key = &entry.key;
+        let mark = || written.named(key, || format!("{what} `{key}`"), || format!("{what} of a key that it computes"));
         let NodeValue::Str(found) = &entry.value.value else {
-            return Err(at(Some(entry.key_line), format!("writes {what} `{}` that is not a text", entry.key)));
+            return Err(at(Some(entry.key_line), format!("writes {} that is not a text", mark())));
         };
         let expected = ours.iter().find(|(key, _)| *key == entry.key).map(|(_, value)| value);
         let reserved = RESERVED.iter().any(|prefix| entry.key.starts_with(prefix));
         if expected.map_or(reserved, |expected| expected != found) {
-            let message = format!("writes {what} `{}`, which only Tidegate sets", entry.key);
-            return Err(at(Some(entry.key_line), message));
+            return Err(at(Some(entry.key_line), format!("writes {}, which only Tidegate sets", mark())));
         }
     }
     Ok(())
@@ -131,6 +147,15 @@ fn text(node: &Node) -> &str {
 
 fn at(line: Option<u32>, message: impl Into<String>) -> Problem {
     Problem { line, message: message.into() }
+}
+
+// === impl Written ===
+
+impl Written<'_> {
+    /// What is said of a text: as it is, if it stands in the template, else that it was computed.
+    fn named(&self, text: &str, literal: impl FnOnce() -> String, computed: impl FnOnce() -> String) -> String {
+        if (self.is_literal)(text) { literal() } else { computed() }
+    }
 }
 
 // === impl Stamp ===

@@ -255,7 +255,7 @@ impl Local {
     fn read(&mut self, name: &str, text: &str) -> Result<Vec<String>, Mistake> {
         self.environment.add_template_owned(name.to_owned(), text.to_owned()).map_err(|error| {
             self.environment.remove_template(name);
-            mistake(name, &error)
+            mistake(name, &error, &self.overrides)
         })?;
         self.overrides.push((name.to_owned(), text.to_owned()));
         Ok(self.variables(name))
@@ -271,7 +271,7 @@ impl Local {
             Mode::Marked | Mode::Traced => render(&self.prepared(template, mode)?),
         };
         match result {
-            Err(error) if mode != Mode::Marked => Err(mistake(template, &error)),
+            Err(error) if mode != Mode::Marked => Err(mistake(template, &error, &self.overrides)),
             _ => Ok(output.text()),
         }
     }
@@ -280,11 +280,11 @@ impl Local {
     fn prepared(&self, template: &str, mode: Mode) -> Result<Environment<'static>, Mistake> {
         let mut prepared = self.environment.clone();
         let mut replace = |name: &str, text: String| {
-            prepared.add_template_owned(name.to_owned(), text).map_err(|error| mistake(name, &error))
+            prepared.add_template_owned(name.to_owned(), text).map_err(|error| mistake(name, &error, &self.overrides))
         };
         if mode == Mode::Marked {
             let text = self.environment.get_template(template).map(|found| lines::marked(found.source()));
-            replace(template, text.map_err(|error| mistake(template, &error))?)?;
+            replace(template, text.map_err(|error| mistake(template, &error, &self.overrides))?)?;
         } else {
             for (name, text) in &self.overrides {
                 replace(name, lines::traced(name, text))?;
@@ -302,7 +302,7 @@ impl Local {
 }
 
 /// What the engine found wrong with a template.
-fn mistake(template: &str, error: &minijinja::Error) -> Mistake {
+fn mistake(template: &str, error: &minijinja::Error, overrides: &[(String, String)]) -> Mistake {
     // An error in an included template or a macro is wrapped: the innermost one knows the line.
     let mut innermost = error;
     while let Some(source) = innermost.source().and_then(|source| source.downcast_ref::<minijinja::Error>()) {
@@ -312,13 +312,13 @@ fn mistake(template: &str, error: &minijinja::Error) -> Mistake {
     Mistake {
         template: innermost.name().unwrap_or(template).to_owned(),
         line,
-        message: sentence(innermost),
+        message: sentence(innermost, overrides),
         full: error.kind() == ErrorKind::WriteFailure && line.is_none(),
     }
 }
 
-/// What the engine found, in our words.
-fn sentence(error: &minijinja::Error) -> String {
+/// What the engine found, in our words. `overrides` are the templates that it was given, by name.
+fn sentence(error: &minijinja::Error, overrides: &[(String, String)]) -> String {
     let excerpt = || -> Option<&str> { error.template_source()?.get(error.range()?).map(str::trim) };
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
@@ -329,9 +329,27 @@ fn sentence(error: &minijinja::Error) -> String {
         ErrorKind::OutOfFuel => format!("takes more than {} steps; does it end?", environment::FUEL),
         ErrorKind::WriteFailure => format!("writes more than {} bytes", environment::OUTPUT_BYTES_MAX),
         ErrorKind::SyntaxError => format!("syntax error: {detail}"),
+        ErrorKind::TemplateNotFound => not_found(detail, overrides),
+        // The numbers are left out: they may come from anywhere.
+        ErrorKind::InvalidOperation if detail.starts_with("unable to calculate") => {
+            "computes a number that is too large".to_owned()
+        }
         ErrorKind::InvalidOperation if !detail.is_empty() => detail.to_owned(),
         kind if detail.is_empty() => kind.to_string(),
         kind => format!("{kind}: {detail}"),
+    }
+}
+
+/// A template that is not there is named only where its name stands in a template: what is computed may be part of a
+/// secret.
+fn not_found(detail: &str, overrides: &[(String, String)]) -> String {
+    let is_literal = |name: &&str| {
+        let quoted = ['"', '\''].map(|quote| format!("{quote}{name}{quote}"));
+        overrides.iter().any(|(_, text)| quoted.iter().any(|quoted| text.contains(quoted.as_str())))
+    };
+    match detail.split(['"', '\'']).nth(1).filter(is_literal) {
+        Some(name) => format!("there is no template `{name}`"),
+        None => "wants a template of a name that it computes, and there is none of that name".to_owned(),
     }
 }
 

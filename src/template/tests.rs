@@ -4,7 +4,7 @@ use super::*;
 use crate::name::Key;
 
 fn file(name: &str, text: &str) -> TemplateFile {
-    TemplateFile { name: name.to_owned(), path: format!("templates/{name}").into(), text: text.to_owned() }
+    TemplateFile { name: name.to_owned(), path: format!("templates/{name}").into(), text: Some(text.to_owned()) }
 }
 
 /// What goes wrong when the namespace's template is replaced by `text`.
@@ -109,6 +109,57 @@ fn a_template_writes_only_its_kind() {
         "apiVersion: v2\nkind: Namespace\n",
         "template skr/namespace.yaml:1: writes `apiVersion: v2`; it may only write `apiVersion: v1` (rendering the namespace)",
     );
+}
+
+/// What a template computes may be part of a secret, also where what it computes is wrong.
+#[test]
+fn what_is_computed_is_not_quoted() {
+    let all = [
+        (format!("{HEAD}{{% include 'absent.yaml' %}}\n"), "there is no template `absent.yaml`"),
+        (format!("{HEAD}{{% include name[:4] %}}\n"), "wants a template of a name that it computes"),
+        (format!("{HEAD}{{% include [name|upper, 'b'] %}}\n"), "wants a template of a name that it computes"),
+        (format!("{{% import name|upper as a %}}{HEAD}"), "wants a template of a name that it computes"),
+        (format!("{{% extends name|upper %}}{HEAD}"), "wants a template of a name that it computes"),
+        (
+            format!("{HEAD}x: {{{{ (name|length) * 9999999999999999999999999 * 9999999999999999999999999 }}}}\n"),
+            "too large",
+        ),
+        ("apiVersion: v1\nkind: {{ name|upper }}\n".to_owned(), "writes a `kind` that it computes"),
+        (format!("{HEAD}metadata: {{ {{{{ name|upper }}}}: 1 }}\n"), "writes a field of `metadata` that it computes"),
+        (
+            format!("{HEAD}metadata: {{ labels: {{ {{{{ name|upper }}}}: 1 }} }}\n"),
+            "writes label of a key that it computes",
+        ),
+        (
+            format!("{HEAD}a: {{ {{{{ name|upper }}}}: 1, {{{{ name|upper }}}}: 2 }}\n"),
+            "a key that it computes occurs twice",
+        ),
+    ];
+    for (text, expected) in all {
+        let said = mistake(&text);
+        assert!(said.contains(expected), "{text}: {said}");
+        assert!(!said.contains("kyma-") && !said.contains("KYMA-"), "{text}: {said}");
+    }
+}
+
+/// A file that is there and cannot be read is no reason to take the embedded template.
+#[test]
+fn a_template_that_cannot_be_read_does_not_make_way_for_the_embedded_one() {
+    let unread = |template: Template| TemplateFile { text: None, ..file(template.name(), "") };
+    let mut diagnostics = Diagnostics::default();
+    let base = Templates::embedded().with_overrides(&mut diagnostics, [file(Template::Namespace.name(), HEAD)]);
+    for below in [Templates::embedded(), base] {
+        let templates = below.with_overrides(&mut diagnostics, [unread(Template::Namespace)]);
+        let stamp = Stamp::new("", "kyma-system");
+        let render = |templates: &Templates| {
+            templates.render(Template::Namespace, &json!({"name": "kyma-system"}), &stamp, "the namespace")
+        };
+        let error = render(&templates).unwrap_err().to_string();
+        assert!(error.contains("the template that it replaces does not step in (rendering the namespace)"), "{error}");
+        assert!(templates != below, "it is another set of templates");
+        assert!(render(&templates.with_overrides(&mut diagnostics, [file(Template::Namespace.name(), HEAD)])).is_ok());
+    }
+    assert!(diagnostics.is_empty(), "whoever could not read it has said so: {diagnostics:?}");
 }
 
 #[test]
@@ -264,10 +315,13 @@ fn a_folder_of_templates_that_is_a_link_is_told() {
     };
     let mut snapshot = Snapshot::empty(Revision::WorkTree);
     snapshot.files.insert("infra/templates".into(), File { id: Oid::new([1; 20]), content: Content::Symlink });
-    for (folder, expected) in [("infra/templates", 1), ("infra/templates/kcp", 1), ("infra", 0), ("templates", 0)] {
+    for (folder, expected) in [("infra/templates", 1), ("infra/templates/kcp", 1), ("templates", 0)] {
         let mut diagnostics = Diagnostics::default();
-        assert!(files(&mut diagnostics, &snapshot, folder).is_empty());
+        let found = files(&mut diagnostics, &snapshot, folder);
+        // Nobody knows which templates it was to replace.
+        assert_eq!(found.len(), expected * Template::ALL.len(), "{folder}");
+        assert!(found.iter().all(|file| file.text.is_none()));
         let codes: Vec<&str> = diagnostics.iter().map(|one| one.code).collect();
-        assert_eq!(codes, vec!["symlink"; expected], "{folder}");
+        assert_eq!(codes, [if expected == 1 { "symlink" } else { CODE_TEMPLATES_ABSENT }], "{folder}");
     }
 }

@@ -273,6 +273,12 @@ fn no_error_of_a_template_quotes_a_secret() {
         "{{ resource.stringData.password.absent.more }}",
         "{{ resource.stringData.password }}: [",
         "{% include resource.stringData.password %}",
+        "{% include resource.stringData.password[:12] %}",
+        "{% include resource.stringData.password|replace('-', '') %}",
+        "{% import resource.stringData.password[:12] as a %}",
+        "1\nmetadata: { {{ resource.stringData.password[:12] }}: 1 }",
+        "1\nmetadata: {labels: { {{ resource.stringData.password[:12] }}: 1 }}",
+        "1\nstatus: 1\n? {{ resource.stringData.password[:12] }}\n? {{ resource.stringData.password[:12] }}",
     ];
     let (folder, repository) = repository();
     let source = repository.read(".tidegate/dev.yaml").unwrap() + "  templates: templates\n";

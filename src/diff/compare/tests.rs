@@ -126,7 +126,7 @@ impl World {
         let files = self.templates.iter().map(|(name, text)| TemplateFile {
             name: (*name).to_owned(),
             path: format!("templates/{name}").into(),
-            text: (*text).to_owned(),
+            text: Some((*text).to_owned()),
         });
         let mut library = Library::new(Templates::embedded());
         library.set(source(), Templates::embedded().with_overrides(&mut diagnostics, files));

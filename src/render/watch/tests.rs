@@ -172,7 +172,7 @@ fn the_secret_is_filled_after_rendering() {
     let file = TemplateFile {
         name: "skr/agent/secret.yaml".to_owned(),
         path: "templates/skr/agent/secret.yaml".into(),
-        text: "apiVersion: v1\nkind: Secret\nstringData: {tls.key: mine}\n".to_owned(),
+        text: Some("apiVersion: v1\nkind: Secret\nstringData: {tls.key: mine}\n".to_owned()),
     };
     let overridden = Templates::embedded().with_overrides(&mut diagnostics, [file]);
     let error = agent_secret(&overridden, data).unwrap_err().to_string();
