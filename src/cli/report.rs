@@ -11,7 +11,6 @@ use std::{
 };
 
 use owo_colors::OwoColorize as _;
-use serde_json::{Value, json};
 
 use crate::{
     definition,
@@ -51,23 +50,6 @@ pub(super) fn write_text(
         writeln!(out)?;
     }
     writeln!(out, "{}", Count::of(diagnostics).summary(files))
-}
-
-/// All diagnostics as `{"diagnostics": […]}`. A file as a whole is its first line.
-pub(super) fn to_json(diagnostics: &[Diagnostic]) -> Value {
-    let entry = |diagnostic: &Diagnostic| {
-        let place = diagnostic.place.as_ref();
-        json!({
-            "severity": diagnostic.severity,
-            "code": diagnostic.code,
-            "message": diagnostic.message,
-            "path": place.map(|place| &*place.path),
-            "line": place.map(|place| place.line.max(1)),
-            "column": place.map(|place| place.column.max(1)),
-            "hint": diagnostic.hint,
-        })
-    };
-    json!({ "diagnostics": diagnostics.iter().map(entry).collect::<Vec<_>>() })
 }
 
 fn write_one(out: &mut dyn Write, diagnostic: &Diagnostic, excerpts: &mut Excerpts<'_>) -> io::Result<()> {

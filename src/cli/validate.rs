@@ -44,7 +44,7 @@ pub(super) struct Arguments {
 enum Output {
     /// As a compiler prints it.
     Text,
-    /// One JSON object.
+    /// For programs; `docs/validate.schema.json` is its schema.
     Json,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
@@ -91,7 +91,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         sink.write(&mut |out| {
             let text = match sink.format {
                 Output::Text => return report::write_text(out, &report.diagnostics, &mut excerpts, files),
-                Output::Json => json::for_stream(&report::to_json(&report.diagnostics)),
+                Output::Json => json::validation(&report.diagnostics),
                 Output::Sarif => sarif::sarif(&report, &loaded.below),
                 Output::Github => github::github(&report, &loaded.below),
                 Output::Gitlab => gitlab::gitlab(&report, &loaded.below),

@@ -3,10 +3,13 @@
 //! `docs/diff.schema.json` is what [`schema`] says; a test holds the two together. Within a version, fields may be added;
 //! none is removed or given another meaning.
 
+mod validation;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::validation::{validation, validation_schema};
 use super::{
     escape, model,
     model::{Report, Side},
@@ -364,15 +367,14 @@ pub fn json(report: &Report) -> String {
     escape::json(&root)
 }
 
-/// Any JSON for a stream that somebody may look at: nothing in it steers a terminal or a runner.
-pub fn for_stream(value: &Value) -> String {
-    escape::json(value)
-}
-
 /// The schema of what [`json`] gives, as it is published.
 pub fn schema() -> Value {
+    schema_of::<Root<'_>>()
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
     let schema = schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator();
-    schema.into_root_schema_for::<Root<'_>>().to_value()
+    schema.into_root_schema_for::<T>().to_value()
 }
 
 // === from the model ===

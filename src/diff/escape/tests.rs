@@ -42,6 +42,7 @@ fn json_reads_back_unchanged() {
         let steers = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{2028}'..='\u{202e}'));
         assert!(!written.contains(steers) && !written.contains("##[") && !written.contains("##vso["), "{written}");
     }
+    assert_eq!(json(&Value::from("a\u{fffe}\u{fdd0}\u{1ffff}")), "\"a\\ufffe\\ufdd0\\ud83f\\udfff\"\n");
     let nested = serde_json::json!({"##": [1, ["##x", {"a": []}]], "\u{1f600}": "\u{9b}"});
     assert_eq!(serde_json::from_str::<Value>(&json(&nested)).unwrap(), nested);
 }

@@ -3,16 +3,33 @@ use serde_json::Value;
 use super::*;
 use crate::diff::fixture;
 
-const PUBLISHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/diff.schema.json");
+#[test]
+fn the_published_schemas_are_what_the_code_says() {
+    for (name, schema) in [("diff", schema()), ("validate", validation_schema())] {
+        let path = format!("{}/docs/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+        let text = format!("{schema:#}\n");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let published = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(published == text, "{path} is another one; UPDATE_GOLDEN=1 writes it anew");
+    }
+}
 
 #[test]
-fn the_published_schema_is_what_the_code_says() {
-    let text = format!("{:#}\n", schema());
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(PUBLISHED, &text).unwrap();
+fn what_validation_writes_is_what_its_schema_says() {
+    let schema = validation_schema();
+    for report in [fixture::report(), fixture::nasty(), Report::default()] {
+        let value: Value = serde_json::from_str(&validation(&report.diagnostics)).unwrap();
+        let mut problems = Vec::new();
+        check(&schema, &schema, &value, "", &mut problems);
+        assert!(problems.is_empty(), "{problems:#?}");
+        assert_eq!(value["diagnostics"].as_array().unwrap().len(), report.diagnostics.len());
     }
-    let published = std::fs::read_to_string(PUBLISHED).unwrap_or_default();
-    assert!(published == text, "docs/diff.schema.json is another one; UPDATE_GOLDEN=1 writes it anew");
+    let mut problems = Vec::new();
+    let wrong = serde_json::json!({"version": 2, "diagnostics": [{"severity": "bad"}]});
+    check(&schema, &schema, &wrong, "", &mut problems);
+    assert!(problems.len() >= 3, "{problems:#?}");
 }
 
 #[test]
