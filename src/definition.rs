@@ -27,7 +27,7 @@ pub mod code;
 mod file;
 mod kinds;
 mod module;
-mod near;
+pub(crate) mod near;
 mod paths;
 mod refer;
 mod secret;

@@ -31,6 +31,7 @@ use crate::{
         compare::{Comparison, Given, Prepared, Request, Seen},
         mask::{MaskKey, Masker},
         model::Subject,
+        policy::Kinds,
     },
     git,
     landscape::file::{KnownKyma, LandscapeFile},
@@ -173,7 +174,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let prepared = Prepared::new(&request);
     let mut draft = compare(request, &prepared, diagnostics, subject);
-    rules.judge(&mut draft, &prepared.labels());
+    rules.judge(&mut draft, &prepared.labels(), Some(&Kinds::of(&[&from.definitions, &to.definitions])));
     let report = draft.finish();
     drop(progress);
     let mut excerpts = Excerpts::new(&to.loaded.snapshot);
@@ -199,8 +200,8 @@ async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) ->
         masker: Masker::new(mask),
         numbers: arguments.mask_key_file.is_none(),
     };
-    let (mut draft, labels) = live::compare(&arguments.clusters, given, &progress).await?;
-    rules.judge(&mut draft, &labels);
+    let live::Compared { mut draft, labels, kinds } = live::compare(&arguments.clusters, given, &progress).await?;
+    rules.judge(&mut draft, &labels, kinds.as_ref());
     let report = draft.finish();
     drop(progress);
     arguments.outputs.write(&report, &below, &mut Excerpts::new(&snapshot))?;

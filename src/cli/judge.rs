@@ -11,7 +11,7 @@ use super::Exit;
 use crate::diff::{
     clean::Draft,
     model::{Report, Verdict},
-    policy::{self, FailOn, Labels, Policies},
+    policy::{self, FailOn, Kinds, Labels, Policies},
 };
 
 /// What must not happen, and what the exit code says of it.
@@ -66,8 +66,8 @@ fn read(path: &Path) -> anyhow::Result<Policies> {
 
 impl Rules {
     /// Holds a report against the rules.
-    pub(super) fn judge(&self, draft: &mut Draft, labels: &Labels) {
-        draft.judge(&self.fail_on, &self.policies, labels);
+    pub(super) fn judge(&self, draft: &mut Draft, labels: &Labels, kinds: Option<&Kinds>) {
+        draft.judge(&self.fail_on, &self.policies, labels, kinds);
     }
 
     /// How the command ends.

@@ -1,7 +1,7 @@
 //! What a misspelt word probably meant.
 
 /// The candidate that differs from `word` in at most a third of its letters; the nearest, then the first.
-pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     candidates
         .map(|candidate| (distance(word, candidate), candidate))
@@ -11,7 +11,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
 }
 
 /// "did you mean …?", if something is near.
-pub(super) fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     nearest(word, candidates).map(|meant| format!("did you mean `{meant}`?"))
 }
 

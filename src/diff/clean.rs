@@ -12,7 +12,7 @@ use super::{
     hunk,
     mask::{Masker, Numbers},
     model::{Hunk, Line, Report},
-    policy::{self, FailOn, Labels, Policies},
+    policy::{self, FailOn, Kinds, Labels, Policies},
 };
 use crate::{
     definition::{Definitions, Kind},
@@ -142,9 +142,12 @@ impl Draft {
         Draft { report, masker, numbers }
     }
 
-    /// Holds what differs against rules.
-    pub fn judge(&mut self, fail_on: &[FailOn], policies: &Policies, labels: &Labels) {
+    /// Holds what differs against rules. `kinds` are those that there may be, if anybody knows.
+    pub fn judge(&mut self, fail_on: &[FailOn], policies: &Policies, labels: &Labels, kinds: Option<&Kinds>) {
         policy::judge(&mut self.report, fail_on, policies, labels, &self.masker);
+        if let Some(kinds) = kinds {
+            policies.warn(&mut self.report, kinds);
+        }
     }
 
     /// What may be shown: scrubbed, with numbers for digests if these are others in every run, and with hunks.

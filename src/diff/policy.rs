@@ -7,12 +7,14 @@
 
 mod file;
 mod judge;
+mod kinds;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 pub use self::{
     file::{FileError, parse},
     judge::judge,
+    kinds::Kinds,
 };
 use super::model::{Action, Side};
 use crate::{diagnostic::Severity, name::Key, schema::expression::Expression};

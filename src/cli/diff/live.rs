@@ -36,7 +36,7 @@ use crate::{
         gather::{Found, Gatherer},
         mask::Masker,
         model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
-        policy::Labels,
+        policy::{Kinds, Labels},
         sample::{Stratum, sample},
     },
     intake::Policy,
@@ -91,6 +91,14 @@ pub(super) struct Given {
     pub(super) numbers: bool,
 }
 
+/// What came out, and what rules need to know beside it.
+pub(super) struct Compared {
+    pub(super) draft: Draft,
+    pub(super) labels: Labels,
+    /// None where nothing could be read.
+    pub(super) kinds: Option<Kinds>,
+}
+
 /// What everything is compared with.
 struct Inputs {
     definitions: Definitions,
@@ -131,11 +139,7 @@ const RUNTIME_REQUESTS: usize = 8;
 /// # Errors
 ///
 /// Only what is wrong with the arguments. Clusters that cannot be reached are in the report.
-pub(super) async fn compare(
-    arguments: &Clusters,
-    given: Given,
-    progress: &Progress,
-) -> anyhow::Result<(Draft, Labels)> {
+pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progress) -> anyhow::Result<Compared> {
     let shared = Shared::new(given.masker);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
     let config = arguments.access.config().await?;
@@ -146,7 +150,7 @@ pub(super) async fn compare(
     let world = World::read(Arc::clone(&kcp), &given.loaded.options.namespaces, &arguments.istio_namespace).await;
     let world = match world {
         Ok(world) => world,
-        Err(error) => return Ok((unreachable(subject, &shared, &error), Labels::default())),
+        Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
     let (mut inputs, diagnostics) = read(given.loaded, given.library, given.diagnostics, &world);
     inputs.numbers = given.numbers;
@@ -156,10 +160,10 @@ pub(super) async fn compare(
     let comparer = Comparer::new(&shared, &kcp, Side::ControlPlane, Arc::default(), Vec::new());
     let intent = match intent::intend(&inputs, &world, &comparer, &mut outcome).await {
         Ok(intent) => intent,
-        Err(error) => return Ok((unreachable(subject, &shared, &error), Labels::default())),
+        Err(error) => return Ok(unreachable(subject, &shared, &error)),
     };
     if let Err(error) = virtual_services(&inputs, &world, &intent, &comparer, &mut outcome).await {
-        return Ok((unreachable(subject, &shared, &error), Labels::default()));
+        return Ok(unreachable(subject, &shared, &error));
     }
     let chosen = choose(arguments, &inputs, &intent)?;
     let site = Site { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
@@ -167,7 +171,8 @@ pub(super) async fn compare(
     let looked = look_at_all(arguments, &site, &chosen, limits(RUNTIME_REQUESTS), progress).await;
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
-    Ok((report.finish(&site, looked), intent.labels()))
+    let kinds = Some(Kinds::of(&[&inputs.definitions]));
+    Ok(Compared { draft: report.finish(&site, looked), labels: intent.labels(), kinds })
 }
 
 fn subject(loaded: &Loaded) -> Subject {
@@ -181,10 +186,11 @@ fn subject(loaded: &Loaded) -> Subject {
 }
 
 /// The report where the control plane cannot be looked at: nothing else can be known then.
-fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Draft {
+fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
     let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&error.to_string()) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
-    Draft::new(report, shared.met(), true)
+    let draft = Draft::new(report, shared.met(), true);
+    Compared { draft, labels: Labels::default(), kinds: None }
 }
 
 /// Reads the definitions, which may refer to what stands in the control plane.

@@ -32,7 +32,10 @@ const TYPES: [&str; 10] = ["bool", "bytes", "double", "int", "list", "map", "nul
 /// Most rules in a file: each is evaluated for each difference.
 const RULES_MAX: usize = 1_000;
 
-/// Reads rules. Empty text is no rule.
+/// What is said of a file without rules.
+const NO_RULES: &str = "the file has no rules; write one, or do not give it";
+
+/// Reads rules. A file without any protects nothing, so it is an error.
 pub fn parse(text: &str) -> Result<Policies, FileError> {
     let documents = yaml::parse(text, &yaml::Limits::default()).map_err(|error| FileError {
         line: error.line,
@@ -40,13 +43,13 @@ pub fn parse(text: &str) -> Result<Policies, FileError> {
         message: error.message,
     })?;
     let root = match documents.as_slice() {
-        [] => return Ok(Policies::default()),
+        [] => return Err(FileError { line: 1, column: 1, message: NO_RULES.to_owned() }),
         [root] => root,
         [_, second, ..] => return Err(at(second, "the file must have one document, a list of rules")),
     };
     let items = match &root.value {
-        NodeValue::Null => &[],
-        NodeValue::Seq(items) => items.as_slice(),
+        NodeValue::Seq(items) if !items.is_empty() => items.as_slice(),
+        NodeValue::Null | NodeValue::Seq(_) => return Err(at(root, NO_RULES)),
         _ => return Err(at(root, "the file must be a list of rules")),
     };
     if let Some(first) = items.get(RULES_MAX) {

@@ -51,6 +51,43 @@ fn a_rule_that_holds_is_silent() {
     check(fixture::difference(), "- {name: a, rule: 'action == \"change\" && runtime.count == 3'}", &[]);
 }
 
+/// A kind that is misspelt would switch its rule off in silence.
+#[test]
+fn a_kind_that_nothing_has_is_a_warning() {
+    let crd = crate::object::Object::new(serde_json::json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.org"},
+        "spec": {"group": "example.org", "names": {"kind": "Thing"}},
+    }));
+    let mut kinds = Kinds::of(&[]);
+    kinds.add_object(&crd.unwrap());
+    let warnings = |wanted: &str| -> Vec<(String, Option<String>)> {
+        let rules = format!("- {{name: a, rule: 'true', match: {{kinds: [{wanted}]}}}}\n");
+        let mut report = Report { differences: vec![fixture::difference()], ..Report::default() };
+        parse(&rules).unwrap().warn(&mut report, &kinds);
+        report.diagnostics.into_iter().map(|one| (one.message, one.hint)).collect()
+    };
+    for known in [
+        "ConfigMap",
+        "Deployment.apps",
+        "Thing",
+        "Thing.example.org",
+        "Manifest.operator.kyma-project.io",
+        "VirtualService",
+    ] {
+        assert_eq!(warnings(known), [], "{known}");
+    }
+    for (unknown, hint) in [
+        ("Configmap", "did you mean `ConfigMap`?"),
+        ("Thimg", "did you mean `Thing`?"),
+        ("Deployment.app", "correct `match.kinds`; write `Kind` or `Kind.group`"),
+        ("Thing.example.com", "correct `match.kinds`; write `Kind` or `Kind.group`"),
+    ] {
+        let found = warnings(unknown);
+        assert!(found[0].0.contains(&format!("the rule `a` is about the kind `{unknown}`")), "{found:?}");
+        assert_eq!(found[0].1.as_deref(), Some(hint), "{unknown}");
+    }
+}
+
 #[test]
 fn a_rule_that_does_not_hold_says_so() {
     check(
@@ -158,7 +195,9 @@ fn what_is_wrong_with_a_file_is_one_sentence_with_its_line() {
     refused("- a\n", "1:3: a rule must be a mapping");
     refused("[]\n---\n[]\n", "3:1: the file must have one document, a list of rules");
     assert!(parse("- name: [\n").unwrap_err().line > 0);
-    assert!(parse("").unwrap().rules.is_empty());
+    for empty in ["", "# none yet\n", "[]\n", "null\n"] {
+        assert!(parse(empty).unwrap_err().message.contains("the file has no rules"), "{empty:?}");
+    }
 }
 
 #[test]
