@@ -281,6 +281,7 @@ impl Arguments {
         let mut known = cache.begin(&loaded.options);
         parse(&mut known, &loaded.snapshot, &loaded.options);
         let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut known);
+        loaded.hint(&mut diagnostics);
         cache.end(known);
         Ok(Half { loaded, definitions, library, diagnostics })
     }

@@ -67,6 +67,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let definitions =
         definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut definition::Cache::default());
+    loaded.hint(&mut diagnostics);
     let target = arguments.target.as_deref().map(|text| find_target(&[&definitions], &[], text)).transpose()?;
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
     let (source, mut out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use crate::{
     api::{self, GitSource, names},
     definition::{Allow, Options},
-    diagnostic::Diagnostics,
+    diagnostic::{Diagnostic, Diagnostics},
     git, intake,
     landscape::SourceName,
     name::{self, Key},
@@ -70,6 +70,8 @@ pub(super) struct Loaded {
 
 /// Name of the source where no file names one.
 const SOURCE_NAME: &str = "landscape";
+/// Code of the warning about a repository within the one that is read.
+const CODE_OWN_ROOT: &str = "own-repository";
 /// A folder of this name makes the folder around it a repository of its own.
 const OWN_ROOT: &str = ".tidegate";
 
@@ -154,6 +156,24 @@ impl Loaded {
         if self.part.take().is_some() {
             self.options.paths.clear();
         }
+    }
+
+    /// Says where a repository of its own lies within this one, if there are errors: they may come from reading more than
+    /// was meant.
+    pub(super) fn hint(&self, diagnostics: &mut Diagnostics) {
+        if !diagnostics.has_errors() {
+            return;
+        }
+        // Folders of a revision need not lie on disk, and then there is nothing to name.
+        let is_own = |folder: &&Arc<str>| {
+            let marker = self.root.join(&***folder).join(OWN_ROOT);
+            !folder.is_empty() && marker.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
+        };
+        let Some(own) = self.snapshot.trees.keys().find(is_own) else { return };
+        let own = yaml::short(own);
+        let message = format!("the folder {own} is a repository of its own, since it has a folder `{OWN_ROOT}`");
+        let hint = format!("name it in place of the folder around it, as in `tidegate validate {own}`");
+        diagnostics.push(Diagnostic::warning(CODE_OWN_ROOT, message).hint(hint));
     }
 
     /// The templates: embedded, then those of `folder`, then those of the repository. What is wrong with them is among

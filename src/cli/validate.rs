@@ -70,6 +70,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let mut cache = definition::Cache::default();
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
+    loaded.hint(&mut diagnostics);
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });

@@ -25,6 +25,9 @@ pub struct MergeBase {
 /// What to do about a commit that a shallow clone does not have.
 const DEEPEN: &str = "run `git fetch --unshallow`, or let the pipeline clone with full history (`fetch-depth: 0`)";
 
+/// What to do about a file that a partial clone does not have.
+const REFILL: &str = "clone it without `--filter`, or run `git fetch --refetch --no-filter`";
+
 /// Where a path lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -61,7 +64,11 @@ pub fn resolve_after(
         }
         Error::NoRevision { path: path.to_owned(), revision: revision.to_owned() }
     })?;
-    let broken = |what| Error::Repository { path: path.to_owned(), what };
+    let is_partial = is_partial(&repository);
+    let broken = |what: String| {
+        let what = if is_partial { format!("it is a partial clone without {what}; {REFILL}") } else { what };
+        Error::Repository { path: path.to_owned(), what }
+    };
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
 }
 
@@ -93,6 +100,19 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
             Err(broken(format!("HEAD and {branch} have no commit in common; name the old revision with `--from`")))
         }
     }
+}
+
+/// Whether git was told to leave objects with the remote until somebody needs them.
+fn is_partial(repository: &Repository) -> bool {
+    let Ok(config) = repository.config().and_then(|mut config| config.snapshot()) else { return false };
+    let promises = |entries: git2::ConfigEntries<'_>| {
+        let mut any = false;
+        // Entries that cannot be read promise nothing.
+        let _ = entries.for_each(|entry| any |= entry.value().is_ok_and(|value| value == "true"));
+        any
+    };
+    config.get_string("extensions.partialclone").is_ok()
+        || config.entries(Some(r"^remote\..*\.promisor$")).is_ok_and(promises)
 }
 
 fn open(path: &Path) -> Result<Repository, Error> {
