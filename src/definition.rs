@@ -48,7 +48,7 @@ pub use self::{
 use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
-    object::{Digest, Object},
+    object::{Digest, Object, PathPart},
     revision::Oid,
     snapshot::{File, Snapshot, is_definition_name},
     yaml,
@@ -201,6 +201,18 @@ impl FromStr for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is none of the kinds that git declares")]
 pub struct UnknownKind(pub String);
+
+// === impl Definition ===
+
+impl Definition {
+    /// Where it says in which folder the objects of its module are; `None` if they are in none.
+    pub fn module_place(&self) -> Option<Place> {
+        self.module.as_ref()?;
+        let path = ["metadata", "annotations", crate::api::names::annotation::MODULE_PATH].map(PathPart::from);
+        let (line, column) = self.fields.position(&path);
+        Some(Place::at(&self.place.path, line, column))
+    }
+}
 
 // === impl Options ===
 

@@ -255,7 +255,16 @@ fn a_bump(stage: &Stage) {
     let path = "modules/cache/module-release-meta.yaml";
     let before = text(stage, path);
     write(stage, path, &before.replace("version: 1.0.0", "version: 1.1.0"));
+    let marks = stage.marks();
     let report = diff(stage, &[]).report(1);
+    // What is asked of one runtime is not asked again of another with equal objects.
+    let asked = stage.landscape.skrs.iter().zip(&marks[1..]).flat_map(|(skr, mark)| {
+        let records = skr.audit().expect("audited").since(*mark).expect("an audit log");
+        records.into_iter().filter(|record| record.user == USER && record.verb == "patch").map(|record| record.name)
+    });
+    let mut asked: Vec<String> = asked.filter(|name| name.starts_with("cache-")).collect();
+    asked.sort();
+    assert_eq!(asked, ["cache-config", "cache-manager"]);
     let expected = [
         "kcp change ModuleReleaseMeta cache []",
         "kcp change Manifest one-cache-3313067807 [one two]",
@@ -436,6 +445,13 @@ async fn what_is_suspended_is_held(stage: &Stage) {
     // The line that causes it, as offline.
     let place = &difference(&report, "ConfigMap", "cache-config")["places"][0];
     assert_eq!((&place["path"], &place["line"]), (&json!(path), &json!(line_of(&before, "256Mi"))));
+    // What names the folder of the objects stands for what follows from it in the control plane.
+    let template = "modules/cache/1.0.0/module-template.yaml";
+    let line = line_of(&text(stage, template), "tidegate.dev/module-path");
+    for (kind, name) in [("ModuleTemplate", "cache-1.0.0"), ("Manifest", "one-cache-3313067807")] {
+        let place = &difference(&report, kind, name)["places"][0];
+        assert_eq!((&place["path"], &place["line"]), (&json!(template), &json!(line)), "{kind}");
+    }
     edit(&stage.kcp, kyma.take(), &PatchParams::default(), &stop(Value::Null)).await;
 
     let source = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource", "metadata": {"name": "landscape", "namespace": "kcp-system"}});
@@ -468,6 +484,14 @@ fn what_is_refused(stage: &Stage) {
     assert_eq!(report["unreached"], json!([]));
     let held = held(&report, "refused");
     assert_eq!((held["module"].as_str(), held["place"]["path"].as_str()), (Some("mailer"), Some(path)));
+    // Where the server quotes a value that is a Secret's, it is not shown.
+    let name = before.lines().find(|line| line.trim_start().starts_with("- name:")).expect("a container");
+    let (indent, _) = name.split_once('-').expect("a list");
+    write(stage, path, &before.replacen(name, &format!("{indent}- name: \"{}!\"", PLANTED[0]), 1));
+    let report = diff(stage, &[]).report(3);
+    let refused = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "object-refused");
+    let message = refused.unwrap_or_else(|| panic!("{report:#}"))["message"].as_str().unwrap();
+    assert!(message.contains("Invalid value") && message.contains("(masked: Secret "), "{message}");
     write(stage, path, &before);
 }
 

@@ -26,12 +26,11 @@ pub struct Lines<'a> {
 pub(super) fn of_definition(old: &Definition, new: &Definition) -> Place {
     let leaves = leaves(old.object.value(), new.object.value());
     let lines = first(&leaves, |path| new.fields.position(path));
-    let annotation = crate::api::names::annotation::MODULE_PATH;
-    let lines = lines.or_else(|| {
+    match lines {
+        Some((line, column)) => Place::at(&new.place.path, line, column),
         // The text is the same: the objects of its module are not.
-        new.module.as_ref().map(|_| new.fields.position(&["metadata".into(), "annotations".into(), annotation.into()]))
-    });
-    lines.map_or_else(|| new.place.clone(), |(line, column)| Place::at(&new.place.path, line, column))
+        None => new.module_place().unwrap_or_else(|| new.place.clone()),
+    }
 }
 
 /// The first line that says something else; where fields are only gone, the one that held them.

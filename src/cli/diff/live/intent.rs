@@ -287,9 +287,11 @@ fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
         path.iter().try_fold(definition.object.value().clone(), |value, part| step(&value, part)).is_some()
     };
     let lines = paths.iter().filter(is_written).map(|path| definition.fields.position(path));
-    lines
-        .min()
-        .map_or_else(|| definition.place.clone(), |(line, column)| Place::at(&definition.place.path, line, column))
+    match lines.min() {
+        Some((line, column)) => Place::at(&definition.place.path, line, column),
+        // Of a module's template nothing may differ but what its objects are.
+        None => definition.module_place().unwrap_or_else(|| definition.place.clone()),
+    }
 }
 
 /// Good definitions that are not applied since their objects are somebody else's.

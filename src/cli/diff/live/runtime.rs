@@ -309,7 +309,7 @@ impl<'a> Look<'a> {
         };
         let manifest = key(&desired);
         let cause = self.moved(installation, live);
-        let place = cause.clone().or(place);
+        let place = cause.clone().or_else(|| self.edited(installation, live)).or(place);
         let wish = Wish {
             gvk: desired.gvk(),
             object: desired,
@@ -351,6 +351,28 @@ impl<'a> Look<'a> {
         let was = was.filter(|entry| entry.channel == installation.channel).map(|entry| entry.version.as_str()).next();
         let moves = before != Some(installation.version.as_str()) && was != Some(installation.version.as_str());
         self.site.inputs.channel_place(&release, &installation.channel).filter(|_| moves)
+    }
+
+    /// The line of the ModuleTemplate that says otherwise than the Manifest, where both are of one version.
+    fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
+        let template = (crate::definition::Kind::ModuleTemplate, installation.template.clone());
+        let definition = self.site.inputs.definitions.good.get(&template)?;
+        let said = |pointer: &str| live.and_then(|live| live.value().pointer(pointer));
+        let InstallSource::Git { tree, .. } = &installation.source;
+        let before = said("/spec/install/source/tree").and_then(Value::as_str);
+        if before.is_some_and(|before| before != tree.to_string()) {
+            return definition.module_place();
+        }
+        let manager = installation.manager.as_ref().and_then(|manager| serde_json::to_value(manager).ok());
+        let pairs = [
+            ("data", said("/spec/resource"), installation.default_resource.as_ref()),
+            ("manager", said("/spec/manager"), manager.as_ref()),
+        ];
+        let differs = pairs.into_iter().find(|(_, before, after)| {
+            after.is_some_and(|after| before.is_some_and(|before| !crate::changes::covers(after, before)))
+        });
+        let (line, column) = definition.fields.position(&["spec".into(), differs?.0.into()]);
+        Some(Place::at(&definition.place.path, line, column))
     }
 
     /// The objects of a module; `None` if they are not known here.
