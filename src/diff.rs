@@ -19,6 +19,7 @@ pub mod live;
 pub mod markdown;
 pub mod mask;
 pub mod model;
+pub mod names;
 pub mod policy;
 mod remark;
 pub mod sample;

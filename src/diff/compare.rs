@@ -31,7 +31,6 @@ pub use self::places::Lines;
 use self::{
     found::{Found, Hit, Runtime},
     held::HeldBy,
-    leaves::Own,
     modules::{Bucket, Pair},
     overlap::Overlaps,
 };
@@ -39,6 +38,7 @@ use super::{
     clean::{self, Draft},
     mask::{MaskKey, Masker},
     model::{Effect, Held, Move, Report, Runtimes, Side, Subject},
+    names::Names,
     policy::Labels,
 };
 use crate::{
@@ -351,7 +351,7 @@ impl<'a> Comparison<'a> {
             new: new.map(object),
             places: place.into_iter().collect(),
             maker: None,
-            own: Own::new([(id.1.to_string(), "((key))"), (id.1.name().to_owned(), "((name))")]),
+            own: Names::new([(id.1.to_string(), "key"), (id.1.name().to_owned(), "name")]),
             owner: None,
             moves: false,
         }
@@ -378,7 +378,7 @@ impl<'a> Comparison<'a> {
                     new: new.map(|rendered| rendered.object.clone()),
                     places: place.into_iter().collect(),
                     maker: Some(template.name()),
-                    own: Own::default(),
+                    own: Names::default(),
                     owner: None,
                     moves: false,
                 },

@@ -200,6 +200,24 @@ fn install_source(found: &Found<'_>) -> Result<InstallSource, Refusal> {
     Ok(InstallSource::Git { source: source.key().clone(), path: path.to_owned(), tree })
 }
 
+// === impl Installation ===
+
+impl Installation {
+    /// The same module in the runtime of another Kyma of the same namespace: all but the names is equal.
+    #[must_use]
+    pub fn of_kyma(&self, landscape: &Landscape, kyma: Key) -> Installation {
+        let manifest_name = manifest_name(kyma.name(), &self.component, &self.module);
+        let template = landscape.templates.get(&self.template);
+        let data = template.and_then(|template| template.spec.data.as_ref());
+        Installation {
+            default_resource: data.map(|data| default_resource(data, &manifest_name)),
+            kyma,
+            manifest_name,
+            ..self.clone()
+        }
+    }
+}
+
 /// The default custom resource, named after the Manifest and put into the runtime's system namespace unless it says
 /// otherwise.
 fn default_resource(data: &Value, manifest_name: &str) -> Value {

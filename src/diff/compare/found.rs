@@ -7,17 +7,13 @@ use std::{
 
 use serde_json::Value;
 
-use super::{
-    Request,
-    leaves::{Own, alike},
-    places::PLACES_MAX,
-    recreate,
-};
+use super::{Request, leaves::alike, places::PLACES_MAX, recreate};
 use crate::{
     diagnostic::Place,
     diff::{
         mask::Masker,
         model::{Action, Conflict, Difference, Effect, Side},
+        names::Names,
     },
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
@@ -34,7 +30,7 @@ pub(super) struct Hit {
     pub(super) new: Option<Object>,
     pub(super) places: Vec<Place>,
     pub(super) maker: Option<&'static str>,
-    pub(super) own: Own,
+    pub(super) own: Names,
     /// Whose it is, where it is in conflict.
     pub(super) owner: Option<String>,
     /// Whether another module gives it away, so that it goes and comes again.
@@ -114,7 +110,7 @@ impl Found {
             action,
             old: hit.old,
             new: hit.new,
-            places: hit.places,
+            places: named(hit.places),
             maker: hit.maker,
             runtimes: runtimes.to_vec(),
             objects,
@@ -142,7 +138,12 @@ impl Found {
         }
         known.objects += entry.objects;
         known.runtimes.extend(entry.runtimes);
-        known.places.extend(entry.places);
+        // What causes it first stays first.
+        for place in entry.places {
+            if known.places.len() < PLACES_MAX && !known.places.contains(&place) {
+                known.places.push(place);
+            }
+        }
     }
 
     /// Masks and sorts them, those of one side or all. `keys` are the runtimes. Their hunks are not made here.
@@ -177,6 +178,14 @@ impl Found {
     }
 }
 
+/// Each place that names a file once, and no more than are shown.
+fn named(mut places: Vec<Place>) -> Vec<Place> {
+    let mut known = BTreeSet::new();
+    places.retain(|place| !place.path.is_empty() && known.insert(place.clone()));
+    places.truncate(PLACES_MAX);
+    places
+}
+
 // === impl Entry ===
 
 impl Entry {
@@ -190,10 +199,6 @@ impl Entry {
     ) -> Option<(Difference, Vec<Runtime>)> {
         self.runtimes.sort_unstable();
         self.runtimes.dedup();
-        // What causes it first stays first.
-        let mut known = BTreeSet::new();
-        self.places.retain(|place| !place.path.is_empty() && known.insert(place.clone()));
-        self.places.truncate(PLACES_MAX);
         let shown = self.new.as_ref().or(self.old.as_ref())?;
         let (id, gvk): (ObjectId, Gvk) = (shown.id(), shown.gvk());
         let mut value = |object: Option<Object>| -> Option<Arc<Value>> {

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::object::{Digest, PathPart};
+use crate::{
+    diff::names::Names,
+    object::{Digest, PathPart},
+};
 
 /// A field that differs. Fields of a mapping that stands on one side only are one difference.
 pub(in crate::diff) struct Leaf<'a> {
@@ -10,10 +13,6 @@ pub(in crate::diff) struct Leaf<'a> {
     pub(in crate::diff) old: Option<&'a Value>,
     pub(in crate::diff) new: Option<&'a Value>,
 }
-
-/// Texts that a runtime has for itself, longest first, and what stands for them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Own(Vec<(String, &'static str)>);
 
 /// The fields that differ, in the order of the new side.
 pub(in crate::diff) fn leaves<'a>(old: &'a Value, new: &'a Value) -> Vec<Leaf<'a>> {
@@ -45,9 +44,9 @@ fn collect<'a>(old: Option<&'a Value>, new: Option<&'a Value>, path: &mut Vec<Pa
 }
 
 /// Equal for differences that are alike.
-pub(super) fn alike(old: Option<&Value>, new: Option<&Value>, own: &Own) -> Digest {
+pub(super) fn alike(old: Option<&Value>, new: Option<&Value>, own: &Names) -> Digest {
     let digest = |value: Option<&Value>| match value {
-        Some(value) => Digest::of(&own.replaced(value)),
+        Some(value) => Digest::of(&own.neutral(value)),
         None => Digest::of_bytes(b"absent"),
     };
     match (old, new) {
@@ -60,50 +59,6 @@ pub(super) fn alike(old: Option<&Value>, new: Option<&Value>, own: &Own) -> Dige
             Digest::all(&digests)
         }
         (old, new) => Digest::all(&[digest(old), digest(new)]),
-    }
-}
-
-// === impl Own ===
-
-impl Own {
-    /// Of texts and what stands for each; empty texts do not count.
-    pub(super) fn new(texts: impl IntoIterator<Item = (String, &'static str)>) -> Own {
-        let mut texts: Vec<_> = texts.into_iter().filter(|(text, _)| !text.is_empty()).collect();
-        texts.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
-        texts.dedup_by(|a, b| a.0 == b.0);
-        Own(texts)
-    }
-
-    fn replaced(&self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.text(text)),
-            Value::Array(items) => Value::Array(items.iter().map(|item| self.replaced(item)).collect()),
-            Value::Object(map) => {
-                Value::Object(map.iter().map(|(key, value)| (key.clone(), self.replaced(value))).collect())
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-        }
-    }
-
-    /// Only whole words are replaced: a runtime named `a` must not touch every other text.
-    fn text(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for (own, stands) in &self.0 {
-            let mut from = 0;
-            while let Some(at) = text[from..].find(own.as_str()).map(|at| from + at) {
-                let end = at + own.len();
-                let part_of_name =
-                    |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.');
-                let within = part_of_name(text[..at].chars().next_back()) || part_of_name(text[end..].chars().next());
-                if within {
-                    from = end;
-                } else {
-                    text.replace_range(at..end, stands);
-                    from = at + stands.len();
-                }
-            }
-        }
-        text
     }
 }
 
@@ -125,7 +80,7 @@ mod tests {
     #[track_caller]
     fn check_alike(one: (&str, Value, Value), other: (&str, Value, Value), expected: bool) {
         let digest = |(name, old, new): (&str, Value, Value)| {
-            alike(Some(&old), Some(&new), &Own::new([(name.to_owned(), "((name))")]))
+            alike(Some(&old), Some(&new), &Names::new([(name.to_owned(), "name")]))
         };
         assert_eq!(digest(one) == digest(other), expected);
     }
@@ -148,11 +103,5 @@ mod tests {
         check_alike(one.clone(), two, false);
         let two = ("prod", json!({"host": "x"}), json!({"host": "prod/x"}));
         check_alike(("dev", json!({"host": "x"}), json!({"host": "dev/x"})), two, true);
-    }
-
-    #[test]
-    fn a_short_name_does_not_touch_other_words() {
-        let own = Own::new([("a".to_owned(), "((name))"), ("kcp-system/a".to_owned(), "((key))")]);
-        assert_eq!(own.text("a banana of kcp-system/a is a-b"), "((name)) banana of ((key)) is a-b");
     }
 }

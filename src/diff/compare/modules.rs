@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Comparison, Hit, Lines, Own, Runtime, Seen, TemplateChanges,
+    Comparison, Hit, Lines, Names, Runtime, Seen, TemplateChanges,
     held::HeldBy,
     overlap::{Clash, Fate, Other},
     places::{self, PLACES_MAX},
@@ -19,6 +19,7 @@ use crate::{
     diagnostic::Place,
     diff::model::{Effect, Side, Why},
     inventory::Inventory,
+    landscape::Landscape,
     name::Key,
     object::{Object, ObjectId},
     plan::{InstallSource, Installation},
@@ -36,8 +37,8 @@ pub(super) struct Pair {
     /// Objects that other modules of the runtime bring as well.
     clashes: Vec<Clash>,
     is_unmanaged: bool,
-    /// Where a template may write something else for each runtime, the runtime.
-    alone: Option<Runtime>,
+    /// Whether what is rendered may say something else for each runtime.
+    is_individual: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,9 @@ struct Wish {
 }
 
 /// One pair, and who has it.
+///
+/// Of thousands of runtimes no more than their numbers are kept: what the first has says what each of them has, see
+/// [`Has::of`].
 pub(super) struct Bucket {
     old: Option<Has>,
     new: Option<Has>,
@@ -118,14 +122,14 @@ fn note(
     (effect, is_unmanaged, shared): (Effect, bool, Shared<'_>),
     wish: Option<Place>,
 ) {
-    let alone = [&old, &new].into_iter().flatten().any(|has| has.is_individual(comparison));
+    let is_individual = [&old, &new].into_iter().flatten().any(|has| has.is_individual(comparison));
     let pair = Pair {
         old: old.as_ref().map(Has::wish),
         new: new.as_ref().map(Has::wish),
         effect,
         clashes: shared.clashes,
         is_unmanaged,
-        alone: alone.then_some(runtime),
+        is_individual,
     };
     let manifests = || shared.manifests.cloned().unwrap_or_default();
     let bucket = seen.buckets.entry(pair).or_insert_with(|| Bucket {
@@ -153,11 +157,11 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
         let edited = work.edited(&differing);
         let mut of_manifest = if causes.is_empty() { edited.into_iter().collect() } else { causes.clone() };
         of_manifest.extend(changes.and_then(|changes| changes.manifest.clone()).flatten());
-        work.manifest(of_manifest);
+        work.rendered(|work, one| work.manifest(one, &of_manifest));
         if !pair.is_unmanaged {
             work.objects(&differing, &causes);
             work.clashes(&differing, &causes);
-            work.default_resource(causes);
+            work.rendered(|work, one| work.default_resource(one, &causes));
         }
     }
 }
@@ -186,6 +190,14 @@ fn differing(
     differing
 }
 
+/// What some runtimes of a pair have.
+struct Part<'b> {
+    old: Option<&'b Has>,
+    new: Option<&'b Has>,
+    runtimes: &'b [Runtime],
+    own: Names,
+}
+
 /// One pair under way.
 struct Work<'w, 'a, 'l> {
     comparison: &'w Comparison<'a>,
@@ -198,16 +210,35 @@ struct Work<'w, 'a, 'l> {
 // === impl Work ===
 
 impl Work<'_, '_, '_> {
+    /// Does something for all runtimes at once, or for each where each may have something of its own.
+    fn rendered(&mut self, mut act: impl FnMut(&mut Self, &Part<'_>)) {
+        let bucket = self.bucket;
+        if !self.pair.is_individual {
+            let (old, new) = (bucket.old.as_ref(), bucket.new.as_ref());
+            act(self, &Part { old, new, runtimes: &bucket.runtimes, own: bucket.own() });
+            return;
+        }
+        let prepared = self.comparison.prepared;
+        for runtime in &bucket.runtimes {
+            let Some(key) = self.comparison.keys.get(*runtime as usize) else { continue };
+            let old = bucket.old.as_ref().and_then(|has| has.of(&prepared.old, key));
+            let new = bucket.new.as_ref().and_then(|has| has.of(&prepared.new, key));
+            let (old, new) = (old.as_ref(), new.as_ref());
+            let own = Names::new([old, new].into_iter().flatten().flat_map(Has::texts));
+            act(self, &Part { old, new, runtimes: std::slice::from_ref(runtime), own });
+        }
+    }
+
     fn hit(
         &mut self,
+        part: &Part<'_>,
         side: Side,
-        old: Option<Object>,
-        new: Option<Object>,
-        places: Vec<Place>,
+        objects: (Option<Object>, Option<Object>),
+        places: &[Place],
         maker: Option<Template>,
     ) {
-        let hit = self.one(side, (old, new), places, maker);
-        self.seen.found.add(hit, &self.bucket.runtimes);
+        let hit = Hit { own: part.own.clone(), ..self.one(side, objects, places.to_vec(), maker) };
+        self.seen.found.add(hit, part.runtimes);
     }
 
     fn one(
@@ -230,12 +261,10 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    fn manifest(&mut self, places: Vec<Place>) {
-        let (old, new) = (&self.bucket.old, &self.bucket.new);
+    fn manifest(&mut self, part: &Part<'_>, places: &[Place]) {
         // What the old side could not render was never there.
-        let before = old.as_ref().and_then(|has| self.comparison.old.manifest(&has.kyma, &has.installation).ok());
-        let after = match new.as_ref().map(|has| self.comparison.new.manifest(&has.kyma, &has.installation)).transpose()
-        {
+        let before = part.old.and_then(|has| self.comparison.old.manifest(&has.kyma, &has.installation).ok());
+        let after = match part.new.map(|has| self.comparison.new.manifest(&has.kyma, &has.installation)).transpose() {
             Ok(after) => after,
             Err(error) => {
                 self.seen.diagnostics.push(error.diagnostic());
@@ -254,10 +283,10 @@ impl Work<'_, '_, '_> {
         match (before, after) {
             // A Manifest of another name is another one.
             (Some(before), Some(after)) if before.id() != after.id() => {
-                self.hit(Side::ControlPlane, Some(before), None, places.clone(), maker);
-                self.hit(Side::ControlPlane, None, Some(after), places, maker);
+                self.hit(part, Side::ControlPlane, (Some(before), None), places, maker);
+                self.hit(part, Side::ControlPlane, (None, Some(after)), places, maker);
             }
-            (before, after) => self.hit(Side::ControlPlane, before, after, places, maker),
+            objects => self.hit(part, Side::ControlPlane, objects, places, maker),
         }
     }
 
@@ -407,12 +436,11 @@ impl Work<'_, '_, '_> {
     }
 
     /// It is made once with the module and goes with it; nobody writes it in between.
-    fn default_resource(&mut self, places: Vec<Place>) {
-        let resource = |has: &Option<Has>| has.as_ref().and_then(|has| default_resource(&has.installation));
-        let (old, new) = (resource(&self.bucket.old), resource(&self.bucket.new));
-        match (old, new, &self.bucket.new) {
-            (None, Some(new), _) => self.hit(Side::Runtime, None, Some(new), places, None),
-            (Some(old), None, None) => self.hit(Side::Runtime, Some(old), None, places, None),
+    fn default_resource(&mut self, part: &Part<'_>, places: &[Place]) {
+        let resource = |has: Option<&Has>| has.and_then(|has| default_resource(&has.installation));
+        match (resource(part.old), resource(part.new), part.new) {
+            (None, Some(new), _) => self.hit(part, Side::Runtime, (None, Some(new)), places, None),
+            (Some(old), None, None) => self.hit(part, Side::Runtime, (Some(old), None), places, None),
             (Some(_) | None, None, _) | (Some(_), Some(_), _) => {}
         }
     }
@@ -465,20 +493,11 @@ impl Bucket {
     }
 
     /// Texts that the runtime which stands for all has for itself.
-    fn own(&self) -> Own {
-        let texts = [&self.old, &self.new].into_iter().flatten().flat_map(|has| {
-            let (kyma, manifest) = (&has.installation.kyma, &has.installation.manifest_name);
-            [
-                (Key::new(kyma.namespace(), manifest).to_string(), "((manifest key))"),
-                (manifest.clone(), "((manifest))"),
-                (kyma.to_string(), "((kyma))"),
-                (kyma.name().to_owned(), "((kyma name))"),
-            ]
-        });
+    fn own(&self) -> Names {
+        let texts = [&self.old, &self.new].into_iter().flatten().flat_map(Has::texts);
         let others = self.manifests.values();
-        let others =
-            others.flat_map(|key| [(key.to_string(), "((manifest key))"), (key.name().to_owned(), "((manifest))")]);
-        Own::new(texts.chain(others))
+        let others = others.flat_map(|key| [(key.to_string(), "manifest key"), (key.name().to_owned(), "manifest")]);
+        Names::new(texts.chain(others))
     }
 }
 
@@ -516,6 +535,27 @@ impl Has {
         };
         comparison.templates[usize::from(self.is_declared)].individual
             || self.installation.default_resource.as_ref().is_some_and(named)
+    }
+
+    /// What another runtime of the same pair has.
+    fn of(&self, landscape: &Landscape, key: &Key) -> Option<Has> {
+        Some(Has {
+            kyma: Arc::clone(landscape.kymas.get(key)?),
+            installation: self.installation.of_kyma(landscape, key.clone()),
+            class: self.class,
+            is_declared: self.is_declared,
+        })
+    }
+
+    /// Texts that the runtime has for itself.
+    fn texts(&self) -> [(String, &'static str); 4] {
+        let (kyma, manifest) = (&self.installation.kyma, &self.installation.manifest_name);
+        [
+            (self.manifest().to_string(), "manifest key"),
+            (manifest.clone(), "manifest"),
+            (kyma.to_string(), "kyma"),
+            (kyma.name().to_owned(), "kyma name"),
+        ]
     }
 
     fn tree(&self) -> Oid {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Comparison, Hit, Own, Runtime, Seen};
+use super::{Comparison, Hit, Names, Runtime, Seen};
 use crate::{
     api::KYMA_GROUP,
     definition::Kind,
@@ -66,7 +66,7 @@ fn compare(
             new: object(is),
             places: causes(comparison, definition.as_ref(), part, old.is_none() || new.is_none()),
             maker: Some(part.maker),
-            own: Own::new([(owner.to_string(), "((key))"), (owner.name().to_owned(), "((name))")]),
+            own: Names::new([(owner.to_string(), "key"), (owner.name().to_owned(), "name")]),
             owner: None,
             moves: false,
         };

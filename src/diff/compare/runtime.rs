@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use super::{
-    Comparison, Found, Hit, Own, Runtime, Seen,
+    Comparison, Found, Hit, Names, Runtime, Seen,
     held::HeldBy,
     modules::{self, Installed, Shared},
     overlap::{Clash, Clashes, Outcomes},
@@ -133,8 +133,8 @@ fn counterpart(
     let place = comparison.place_of(&(Kind::Kyma, key.clone()));
     let template: Option<Place> = changed.flatten();
     let labels = new.or(old).and_then(|half| half.kyma.metadata.labels.as_ref()).into_iter().flatten();
-    let own = labels.map(|(_, value)| (value.clone(), "((label))"));
-    let own = own.chain([(key.to_string(), "((key))"), (key.name().to_owned(), "((name))")]);
+    let own = labels.map(|(_, value)| (value.clone(), "label"));
+    let own = own.chain([(key.to_string(), "key"), (key.name().to_owned(), "name")]);
     let hit = Hit {
         side: Side::Runtime,
         effect,
@@ -142,7 +142,7 @@ fn counterpart(
         new: new_object,
         places: place.or(template).into_iter().collect(),
         maker: Some(Template::Kyma.name()),
-        own: Own::new(own),
+        own: Names::new(own),
         owner: None,
         moves: false,
     };

@@ -546,6 +546,49 @@ fn a_template_that_looks_at_names_is_asked_for_each_runtime() {
     assert!(found.differences.iter().all(|one| one.places[0].to_string().starts_with("templates/kcp/manifest.yaml:")));
 }
 
+/// Of thousands of runtimes one stands for all, and yet each has what its own names say.
+#[test]
+fn what_a_template_makes_of_names_is_each_runtimes_own() {
+    let template = "modules/cache/1.0.0/template.yaml";
+    let resource = "\n  data: {apiVersion: example.org/v1, kind: Thing}\n";
+    let mut old =
+        world().kyma("one", "channel: regular").kyma("two", "channel: regular").kyma("six", "channel: regular");
+    let text = old.files[template]
+        .trim_end()
+        .replace("spec: {moduleName: cache, version: 1.0.0}", "spec:\n  moduleName: cache\n  version: 1.0.0");
+    old = old.file(template, &format!("{text}{resource}"));
+    let wish = "channel: regular\n  modules: [{name: cache, customResourcePolicy: CreateAndDelete}]";
+    let asked = old.clone().kyma("one", wish).kyma("two", wish).kyma("six", wish);
+    let with = |text: &'static str| World { templates: vec![("kcp/manifest.yaml", text)], ..asked.clone() };
+    let find = |report: &Report, kind: &str| -> Vec<Difference> {
+        report.differences.iter().filter(|one| &*one.id.kind == kind).cloned().collect()
+    };
+    let names = |found: &[Difference]| -> Vec<String> { found.iter().map(|one| one.id.name.to_string()).collect() };
+    // The name itself makes no difference between runtimes.
+    let found = report(&old, &asked);
+    assert_eq!(find(&found, "Manifest").iter().map(|one| one.objects).collect::<Vec<_>>(), [3], "{:?}", script(&found));
+    let things = find(&found, "Thing");
+    assert_eq!(names(&things).len(), 3);
+    for (thing, runtime) in things.iter().zip(["one", "six", "two"]) {
+        assert_eq!((thing.runtimes[0].name(), thing.objects), (runtime, 1));
+        assert!(thing.id.name.starts_with(&format!("{runtime}-cache-")), "{}", thing.id.name);
+    }
+    // What is made of it does, and each is shown as its own.
+    let manifest = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\nmetadata: {annotations: {a: {{ kyma.name|upper }}}}\n\
+        spec: {install: {{ install|tojson }}, version: {{ module.version|tojson }}, resource: {{ resource|tojson }}}\n";
+    let manifests = find(&report(&asked, &with(manifest)), "Manifest");
+    let shown: Vec<(&str, &str)> = manifests
+        .iter()
+        .map(|one| {
+            let new = one.new.as_ref().unwrap();
+            let own = new["metadata"]["name"] == new["spec"]["resource"]["metadata"]["name"];
+            assert!(own && one.id.name.starts_with(one.runtimes[0].name()), "{new:#}");
+            (one.runtimes[0].name(), new["metadata"]["annotations"]["a"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(shown, [("one", "ONE"), ("six", "SIX"), ("two", "TWO")]);
+}
+
 #[test]
 fn a_template_that_fails_is_no_delete() {
     let new = World { templates: vec![("skr/module-template.yaml", "{{ fail(\"no\") }}")], ..world() };

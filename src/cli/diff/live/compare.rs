@@ -22,10 +22,11 @@ use crate::{
     diagnostic::Place,
     diff::{
         clean,
-        gather::{Found, Names},
+        gather::Found,
         live::{drops, overlaid, secret_after, stripped},
         mask::Masker,
         model::{Action, Conflict, Effect, Side},
+        names::Names,
     },
     name::Key,
     object::{Digest, Gvk, Object},

@@ -32,9 +32,10 @@ use crate::{
     counterpart::{self, Write},
     diagnostic::Place,
     diff::{
-        gather::{Found, Names},
+        gather::Found,
         live::stripped,
         model::{Effect, Held, NotKnown, Side, Why},
+        names::Names,
     },
     inventory::Inventory,
     landscape,
