@@ -48,7 +48,7 @@ pub use self::{
 use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
-    object::{Digest, Object, PathPart},
+    object::{Digest, Object, ObjectId, PathPart},
     revision::Oid,
     snapshot::{File, Snapshot, is_definition_name},
     yaml,
@@ -151,6 +151,28 @@ pub struct Withheld {
     pub message: String,
 }
 
+/// A custom resource of a module that is refused where another module is installed in a version whose definition of the
+/// kind does not take it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// The tree of the module that brings it.
+    pub tree: Oid,
+    /// The module that brings it.
+    pub module: Key,
+    /// The object.
+    pub object: ObjectId,
+    /// Where it stands.
+    pub place: Place,
+    /// The tree of the module that defines its kind.
+    pub definer: Oid,
+    /// The module that defines its kind.
+    pub definer_module: Key,
+    /// The ModuleTemplate of that version.
+    pub definer_name: String,
+    /// What is wrong, in one sentence.
+    pub message: String,
+}
+
 /// Everything that a snapshot declares.
 #[derive(Clone, Debug, Default)]
 pub struct Definitions {
@@ -160,6 +182,8 @@ pub struct Definitions {
     pub withheld: Vec<Withheld>,
     /// The objects of modules that live in git, by the id of their tree or file.
     pub modules: BTreeMap<Oid, Arc<ModuleObjects>>,
+    /// Custom resources of modules that some runtimes will refuse.
+    pub unfit: Vec<Unfit>,
     /// What is referred to and not declared here, whether it stands elsewhere or not.
     pub outside: BTreeSet<(Kind, Key)>,
     /// How many files were read for definitions.

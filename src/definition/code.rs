@@ -115,6 +115,8 @@ pub const KUSTOMIZATION: &str = "kustomization";
 pub const MODULE_EMPTY: &str = "module-empty";
 /// A document of a module that is no object.
 pub const MODULE_OBJECT: &str = "module-object";
+/// A custom resource that another module's definition of its kind refuses, in some of the versions that there are.
+pub const MODULE_OBJECT_UNFIT: &str = "module-object-unfit";
 /// An object that a module has twice.
 pub const MODULE_DUPLICATE: &str = "module-duplicate-object";
 /// One of our kinds among a module's objects.

@@ -8,15 +8,18 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Channels, Definition, Definitions, Kind, Options, Withheld, code,
+    Channels, Definition, Definitions, Kind, Options, Unfit, Withheld, code,
     file::{Cache, Candidate, ModuleRead},
-    module::{self, ModuleSource},
+    module::{
+        self, ModuleSource,
+        object::{Opinion, Refusing},
+    },
     near,
 };
 use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     name::Key,
-    object::PathPart,
+    object::{Object, ObjectId, PathPart},
     revision::Oid,
     snapshot::Snapshot,
     yaml,
@@ -40,6 +43,7 @@ struct Work<'a> {
     good: BTreeMap<(Kind, Key), Arc<Definition>>,
     withheld: BTreeMap<(Kind, Key), Withheld>,
     outside: BTreeSet<(Kind, Key)>,
+    unfit: Vec<Unfit>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -75,6 +79,7 @@ pub(super) fn resolve(
         good: BTreeMap::new(),
         withheld: BTreeMap::new(),
         outside: BTreeSet::new(),
+        unfit: Vec::new(),
         diagnostics: Vec::new(),
     };
     work.declare(candidates);
@@ -85,7 +90,7 @@ pub(super) fn resolve(
     work.kymas();
     diagnostics.extend(work.diagnostics);
     let withheld = work.withheld.into_values().collect();
-    Definitions { good: work.good, withheld, modules, outside: work.outside, files: 0 }
+    Definitions { good: work.good, withheld, modules, unfit: work.unfit, outside: work.outside, files: 0 }
 }
 
 impl<'a> Work<'a> {
@@ -197,17 +202,25 @@ impl<'a> Work<'a> {
     }
 
     /// Holds custom resources against the kinds that modules define, whichever module brings which. The version of a module
-    /// with one that no API server will take is withheld.
+    /// with one that no API server will take is withheld; one that some will not take is noted.
     fn custom_resources(&mut self, reads: &[Brought]) {
         let mut defined = module::object::Defined::default();
         for brought in reads {
-            defined.add(&brought.module, &brought.read.objects, &brought.read.schemas);
+            defined.add(&brought.module, &brought.id.1, &brought.read.objects, &brought.read.schemas);
         }
         let mut told = BTreeSet::new();
-        for Brought { id, module, read } in reads {
+        for brought in reads {
+            let Brought { id, module, read } = brought;
             let own = (module.as_str(), read.objects.tree);
             for source in &read.objects.objects {
-                for (_, message) in defined.violations(own, source.object.value()) {
+                let wrong = match defined.opinion(own, source.object.value()) {
+                    Opinion::All(wrong) => wrong,
+                    Opinion::Some(refusing) => {
+                        self.unfit(brought, source.object.id(), &source.place, refusing);
+                        continue;
+                    }
+                };
+                for (_, message) in wrong {
                     let message = format!("{}: {message}", source.object.id());
                     let diagnostic = Diagnostic::error(code::MODULE_OBJECT, message.clone())
                         .hint("no API server takes it with what this revision declares")
@@ -221,9 +234,52 @@ impl<'a> Work<'a> {
                 }
             }
             if let Some(definition) = self.good.get(id).cloned() {
-                for diagnostic in default_resource(&definition, own, &defined) {
-                    self.refuse(id, diagnostic);
+                self.default_resource(&definition, brought, &defined);
+            }
+        }
+    }
+
+    /// Holds the default resource of a module against them as well.
+    fn default_resource(&mut self, template: &Definition, brought: &Brought, defined: &module::object::Defined<'_>) {
+        let Some(data) = template.object.value().pointer("/spec/data") else { return };
+        let below = |path: Vec<PathPart>| -> Place {
+            at(template, &["spec".into(), "data".into()].into_iter().chain(path).collect::<Vec<_>>())
+        };
+        let mut wrong = module::object::unknown_fields(data);
+        match defined.opinion((&brought.module, brought.read.objects.tree), data) {
+            Opinion::All(more) => wrong.extend(more),
+            Opinion::Some(refusing) => {
+                if let Ok(resource) = Object::new(data.clone()) {
+                    self.unfit(brought, resource.id(), &below(Vec::new()), refusing);
                 }
+            }
+        }
+        for (path, message) in wrong {
+            let hint = "no API server takes it with what this revision declares";
+            let diagnostic = Diagnostic::error(code::MODULE_OBJECT, format!("default resource: {message}"));
+            self.refuse(&brought.id, diagnostic.hint(hint).at(below(path)));
+        }
+    }
+
+    /// Notes an object that the API servers of some runtimes will refuse, and warns of it.
+    fn unfit(&mut self, brought: &Brought, object: ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
+        for Refusing { module, template, tree, message } in refusing {
+            let unfit = Unfit {
+                tree: brought.read.objects.tree,
+                module: Key::new(brought.id.1.namespace(), &brought.module),
+                object: object.clone(),
+                place: place.clone(),
+                definer: tree,
+                definer_module: Key::new(template.namespace(), module),
+                definer_name: template.name().to_owned(),
+                message: format!("{object}: {message}"),
+            };
+            // Two templates may name one folder.
+            if !self.unfit.contains(&unfit) {
+                let hint = format!("runtimes that have {} refuse it", template.name());
+                let warning = Diagnostic::warning(code::MODULE_OBJECT_UNFIT, unfit.message.clone());
+                self.diagnostics.push(warning.hint(hint).at(place.clone()));
+                self.unfit.push(unfit);
             }
         }
     }
@@ -370,20 +426,6 @@ impl<'a> Work<'a> {
     fn of_kind(&self, kind: Kind) -> Vec<Arc<Definition>> {
         self.good.iter().filter(|((of, _), _)| *of == kind).map(|(_, definition)| Arc::clone(definition)).collect()
     }
-}
-
-/// What the definitions of modules say of the default resource of one.
-fn default_resource(template: &Definition, own: (&str, Oid), defined: &module::object::Defined<'_>) -> Vec<Diagnostic> {
-    let Some(data) = template.object.value().pointer("/spec/data") else { return Vec::new() };
-    let diagnostic = |(path, message): (Vec<PathPart>, String)| {
-        let path: Vec<PathPart> = ["spec".into(), "data".into()].into_iter().chain(path).collect();
-        let hint = "no API server takes it with what this revision declares";
-        Diagnostic::error(code::MODULE_OBJECT, format!("default resource: {message}"))
-            .hint(hint)
-            .at(at(template, &path))
-    };
-    let unknown = module::object::unknown_fields(data).into_iter();
-    unknown.chain(defined.violations(own, data)).map(diagnostic).collect()
 }
 
 /// The ModuleTemplate of a version that a release offers.

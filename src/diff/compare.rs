@@ -19,6 +19,7 @@ mod places;
 mod recreate;
 mod runtime;
 mod settle;
+mod unfit;
 mod unknown;
 
 use std::{
@@ -143,6 +144,8 @@ pub struct Seen {
     buckets: BTreeMap<Pair, Bucket>,
     classes: BTreeMap<(Option<u32>, Option<u32>, Effect), Vec<Runtime>>,
     held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,
+    /// Runtimes that refuse a custom resource, by its position among those that some refuse.
+    refused: BTreeMap<usize, Vec<Runtime>>,
     /// Runtimes that somebody stopped.
     suspended: usize,
     /// Runtimes by module and channel, where the module is installed: on the
@@ -273,6 +276,7 @@ impl<'a> Comparison<'a> {
         let shown = self.control_plane(&mut seen, &mut outlined);
         modules::finish(&self, &mut seen, &mut lines);
         parts::finish(&self, &mut seen);
+        self.tell_refused(&mut seen);
         diagnostics.append(outlined);
         diagnostics.append(std::mem::take(&mut seen.diagnostics));
         let side = match self.request.target {
@@ -575,6 +579,9 @@ impl Seen {
         for (key, (before, after)) in other.on_channel {
             let count = self.on_channel.entry(key).or_default();
             *count = (count.0 + before, count.1 + after);
+        }
+        for (index, runtimes) in other.refused {
+            self.refused.entry(index).or_default().extend(runtimes);
         }
         self.suspended += other.suspended;
         self.deciding.extend(other.deciding);

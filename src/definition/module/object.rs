@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     definition::{ModuleObjects, code},
     diagnostic::{Diagnostic, Diagnostics, Place},
+    name::Key,
     object::{DisplayPath, Object, PathPart},
     revision::Oid,
     schema::{Schema, Violation, ViolationKind},
@@ -205,35 +206,59 @@ pub(in crate::definition) struct Defined<'a>(BTreeMap<(&'a str, &'a str), Vec<De
 struct Definer<'a> {
     /// Its ModuleTemplate says it; two versions of one module are never in one runtime.
     module: &'a str,
+    template: &'a Key,
     tree: Oid,
     served: BTreeSet<&'a str>,
     schemas: &'a Schemas,
 }
 
+/// A field, and what is wrong with it.
+pub(in crate::definition) type Wrong = (Vec<PathPart>, String);
+
+/// What modules say of a custom resource.
+pub(in crate::definition) enum Opinion<'a> {
+    /// What every API server refuses that knows the kind from here: by the definition that comes with the resource, or else
+    /// by those of all other modules, in each of their versions. Empty if nothing is wrong.
+    All(Vec<Wrong>),
+    /// Versions of other modules that refuse it, where others take it.
+    Some(Vec<Refusing<'a>>),
+}
+
+/// A version of a module that refuses a custom resource.
+pub(in crate::definition) struct Refusing<'a> {
+    pub(in crate::definition) module: &'a str,
+    /// Its ModuleTemplate.
+    pub(in crate::definition) template: &'a Key,
+    pub(in crate::definition) tree: Oid,
+    /// The first reason.
+    pub(in crate::definition) message: String,
+}
+
 impl<'a> Defined<'a> {
     /// Adds the kinds that a module defines.
-    pub(in crate::definition) fn add(&mut self, module: &'a str, objects: &'a ModuleObjects, schemas: &'a Schemas) {
+    pub(in crate::definition) fn add(
+        &mut self,
+        module: &'a str,
+        template: &'a Key,
+        objects: &'a ModuleObjects,
+        schemas: &'a Schemas,
+    ) {
         for crd in objects.objects.iter().map(|source| &source.object).filter(|object| is_crd(object)) {
             let text = |pointer| crd.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let versions = crd.value().pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
             let served = versions.filter(|version| version.get("served") == Some(&Value::Bool(true)));
             let served = served.filter_map(|version| version.get("name")?.as_str()).collect();
             let kind = (text("/spec/group"), text("/spec/names/kind"));
-            self.0.entry(kind).or_default().push(Definer { module, tree: objects.tree, served, schemas });
+            self.0.entry(kind).or_default().push(Definer { module, template, tree: objects.tree, served, schemas });
         }
     }
 
-    /// What is wrong with a custom resource of a module, where in it and what: by the definition that comes with the module,
-    /// or else if those of all other modules refuse it, in each of their versions.
-    pub(in crate::definition) fn violations(
-        &self,
-        (module, own): (&str, Oid),
-        resource: &Value,
-    ) -> Vec<(Vec<PathPart>, String)> {
+    /// What is wrong with a custom resource of a module, given by its name and tree.
+    pub(in crate::definition) fn opinion(&self, (module, own): (&str, Oid), resource: &Value) -> Opinion<'a> {
         let field = |name: &str| resource.get(name).and_then(Value::as_str).unwrap_or_default();
         let ((group, version), kind) = (field("apiVersion").split_once('/').unwrap_or_default(), field("kind"));
         let all = self.0.get(&(group, kind)).map_or(&[][..], Vec::as_slice);
-        let by = |definer: &Definer<'_>| -> Vec<(Vec<PathPart>, String)> {
+        let by = |definer: &Definer<'_>| -> Vec<Wrong> {
             if !definer.served.contains(version) {
                 let message = format!("the CustomResourceDefinition of {} serves no such version", yaml::short(kind));
                 return vec![(vec!["apiVersion".into()], message)];
@@ -244,19 +269,19 @@ impl<'a> Defined<'a> {
         };
         let is_own = |definer: &&Definer<'_>| definer.tree == own;
         if let Some(own) = all.iter().find(is_own) {
-            return by(own);
+            return Opinion::All(by(own));
         }
-        let mut first = Vec::new();
-        for definer in all.iter().filter(|definer| definer.module != module) {
-            let found = by(definer);
-            if found.is_empty() {
-                return found;
-            }
-            if first.is_empty() {
-                first = found;
-            }
+        let others = all.iter().filter(|definer| definer.module != module);
+        let opinions: Vec<(&Definer<'a>, Vec<Wrong>)> = others.map(|definer| (definer, by(definer))).collect();
+        if opinions.iter().all(|(_, wrong)| !wrong.is_empty()) {
+            return Opinion::All(opinions.into_iter().next().map(|(_, wrong)| wrong).unwrap_or_default());
         }
-        first
+        let refusing = opinions.into_iter().filter_map(|(definer, wrong)| {
+            let Definer { module, template, tree, .. } = *definer;
+            let (_, message) = wrong.into_iter().next()?;
+            Some(Refusing { module, template, tree, message })
+        });
+        Opinion::Some(refusing.collect())
     }
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Pair {
     effect: Effect,
     /// Objects that other modules of the runtime bring as well.
     clashes: Vec<Clash>,
+    /// Objects that the runtime refuses.
+    refused: BTreeSet<ObjectId>,
     is_unmanaged: bool,
     /// Whether what is rendered may say something else for each runtime.
     is_individual: bool,
@@ -69,6 +71,9 @@ pub(super) struct Bucket {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared<'a> {
     pub(super) clashes: Vec<Clash>,
+    /// Objects that the runtime refuses, since another module defines their kind otherwise.
+    pub(super) refused: BTreeSet<ObjectId>,
+    /// The Manifests of modules with which it shares objects.
     pub(super) manifests: Option<&'a BTreeMap<String, Key>>,
 }
 
@@ -128,6 +133,7 @@ fn note(
         new: new.as_ref().map(Has::wish),
         effect,
         clashes: shared.clashes,
+        refused: shared.refused,
         is_unmanaged,
         is_individual,
     };
@@ -248,9 +254,10 @@ impl Work<'_, '_, '_> {
         places: Vec<Place>,
         maker: Option<Template>,
     ) -> Hit {
+        let is_refused = side == Side::Runtime && new.as_ref().is_some_and(|new| self.pair.refused.contains(&new.id()));
         Hit {
             side,
-            effect: self.pair.effect,
+            effect: if is_refused { Effect::Held } else { self.pair.effect },
             old,
             new,
             places,

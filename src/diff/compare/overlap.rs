@@ -172,7 +172,7 @@ fn one(
     }
 }
 
-fn tree(outcome: &ModuleOutcome) -> Option<Oid> {
+pub(super) fn tree(outcome: &ModuleOutcome) -> Option<Oid> {
     match outcome {
         ModuleOutcome::Install(installation) => {
             let InstallSource::Git { tree, .. } = &installation.source;

@@ -6,7 +6,7 @@ use super::{
     Comparison, Found, Hit, Names, Runtime, Seen,
     held::HeldBy,
     modules::{self, Installed, Shared},
-    overlap::{Clash, Clashes, Outcomes},
+    overlap::{Clashes, Outcomes},
 };
 use crate::{
     api::{
@@ -163,7 +163,10 @@ fn modules(
     if !some {
         return;
     }
-    let wanted = |name: &str| wanted(name) || comparison.overlaps.concern(&Key::new(key.namespace(), name));
+    let wanted = |name: &str| {
+        let module = Key::new(key.namespace(), name);
+        wanted(name) || comparison.overlaps.concern(&module) || comparison.is_unfit(&module)
+    };
     let old_kyma = old.map(|half| with_installed(comparison, key, half));
     let old_plan = match (old, &old_kyma) {
         (Some(half), Some(kyma)) => Some(half.outline.plan(kyma, &half.only(&wanted))),
@@ -184,13 +187,18 @@ fn modules(
         let objects = comparison.old.module(*tree)?.objects;
         objects.into_iter().find(|object| object.id == *id).map(|object| object.object(key))
     });
+    let mut refused = comparison.refused(seen, (key, runtime), (&before, &after));
     let manifests = manifests(key, [&before, &after], &clashes);
     let names: Vec<String> =
         before.keys().chain(after.keys().filter(|name| !before.contains_key(*name))).cloned().collect();
     for name in names {
         let outcomes = (before.remove(&name), after.remove(&name));
-        let clashes = clashes.remove(&name).unwrap_or_default();
-        let module = One { comparison, key, runtime, name: &name, old, new, effect, clashes, manifests: &manifests };
+        let shared = Shared {
+            clashes: clashes.remove(&name).unwrap_or_default(),
+            refused: refused.remove(&name).unwrap_or_default(),
+            manifests: Some(&manifests),
+        };
+        let module = One { comparison, key, runtime, name: &name, old, new, effect, shared };
         module.look(outcomes, old_kyma.as_deref(), seen);
     }
 }
@@ -244,10 +252,7 @@ struct One<'c, 'a> {
     old: Option<&'c Half<'c>>,
     new: Option<&'c Half<'c>>,
     effect: Effect,
-    /// Objects that other modules bring as well.
-    clashes: Vec<Clash>,
-    /// The Manifests of these.
-    manifests: &'c BTreeMap<String, Key>,
+    shared: Shared<'c>,
 }
 
 // === impl One ===
@@ -280,12 +285,12 @@ impl One<'_, '_> {
                 Some(Installed { half: half?, installation: installation? }.owned())
             };
             let pair = (installed(self.old, old), installed(self.new, new));
-            let shared = Shared { clashes: self.clashes.clone(), manifests: Some(self.manifests) };
-            modules::record(self.comparison, seen, self.runtime, pair, (self.effect, shared), self.wishes());
+            let shared = (self.effect, self.shared.clone());
+            modules::record(self.comparison, seen, self.runtime, pair, shared, self.wishes());
         };
         match (before, after) {
             (Some(Install(old)), Some(Install(new))) => {
-                if *old != *new || self.is_rendered_anew() || self.clashes.iter().any(|clash| clash.is_news) {
+                if *old != *new || self.is_rendered_anew() || self.shared.clashes.iter().any(|clash| clash.is_news) {
                     record(seen, Some(&*old), Some(&*new));
                 }
             }

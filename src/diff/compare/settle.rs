@@ -67,8 +67,8 @@ pub(super) fn settle(
     for (tree, objects) in &from.modules {
         modules.entry(*tree).or_insert_with(|| Arc::clone(objects));
     }
-    let (withheld, outside) = (to.withheld.clone(), to.outside.clone());
-    let definitions = Definitions { good, withheld, modules, outside, files: to.files };
+    let (withheld, outside, unfit) = (to.withheld.clone(), to.outside.clone(), to.unfit.clone());
+    let definitions = Definitions { good, withheld, modules, unfit, outside, files: to.files };
     Settled { definitions, unconfirmed, held }
 }
 
