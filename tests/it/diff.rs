@@ -4,6 +4,7 @@
 //! to be reviewed like code. Commits are shown as `<commit>`: they have another id in every run.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -491,6 +492,38 @@ fn custom_resources_are_checked_against_every_module() {
     assert!(found.iter().any(|message| message.contains("nosuch")), "{found:?}");
     stage.write(path, &resource("{}"));
     assert_eq!(errors(&stage, 1), [""; 0]);
+    // One version of the module takes it and the other does not: so it is said where the other one is installed.
+    let stage = Stage::new();
+    let field = "replicas: {type: integer, minimum: 1, maximum: 5}";
+    let more = format!("{field}\n                nosuch: {{type: integer}}");
+    stage.replace("modules/cache/1.1.0/objects/crd.yaml", field, &more).commit();
+    stage.write(path, &resource("{nosuch: 1}"));
+    let report = stage.json(&["--from", "HEAD"], 3);
+    let all = report["diagnostics"].as_array().unwrap();
+    let of = |code: &str| -> Vec<&Value> { all.iter().filter(|one| one["code"] == code).collect() };
+    assert_eq!(
+        (of("module-object").len(), of("module-object-unfit").len(), of("object-refused").len()),
+        (0, 1, 1),
+        "{all:#?}"
+    );
+    let refused = of("object-refused")[0];
+    assert!(refused["message"].as_str().unwrap().ends_with("; 1 runtime with cache-1.0.0 will refuse it"), "{refused}");
+    assert_eq!(refused["place"]["path"], path);
+    let held = &report["held"][0];
+    assert_eq!((&held["why"], &held["module"]), (&"refused".into(), &"mailer".into()), "{held}");
+    assert_eq!(held["runtimes"], serde_json::json!(["kcp-system/prod"]), "its channel has the other version");
+    let created: Vec<(&Value, &Value)> = report["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["object"]["kind"] == "Cache")
+        .map(|one| (&one["effect"], &one["runtimes"][0]))
+        .collect();
+    assert_eq!(created, [(&"applies".into(), &"kcp-system/dev".into()), (&"held".into(), &"kcp-system/prod".into())]);
+    // It was so before: nothing new is refused.
+    stage.commit();
+    stage.replace(PROD, "prod-instance", "another-instance");
+    assert_eq!(stage.json(&["--from", "HEAD"], 1)["held"], Value::Array(Vec::new()));
     // The version of the default resource goes.
     let stage = Stage::new();
     stage.replace("modules/cache/1.1.0/objects/crd.yaml", "v1alpha1", "v1");
@@ -510,6 +543,90 @@ fn the_first_line_tells_of_errors_and_of_what_does_not_come_about() {
     let text = stage.text(&["--from", "HEAD", "-o", "markdown"], 3);
     let first = text.lines().find(|line| line.starts_with("### ")).unwrap();
     assert!(first.contains("differ") && first.ends_with("; 1 error"), "{first}");
+}
+
+/// What git holds in place of a template is never the embedded template, without anybody's word.
+#[test]
+fn templates_that_cannot_be_read_are_not_replaced_by_embedded_ones() {
+    let stage = Stage::new();
+    let source = |folder: &str| {
+        let spec = format!("spec: {{url: \"https://git.example.org/a.git\", templates: {folder}}}\n");
+        let head =
+            "apiVersion: tidegate.dev/v1alpha1\nkind: GitSource\nmetadata: {name: landscape, namespace: kcp-system}\n";
+        stage.beside(&format!("{folder}.yaml"), &format!("{head}{spec}"))
+    };
+    let template = "templates/kcp/manifest.yaml";
+    let embedded = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/kcp/manifest.yaml")).unwrap();
+    stage.write(template, &embedded.replace("remote: true", "remote: false")).commit();
+    let path = stage.repository.path();
+    let elsewhere = stage.folder.path().join("elsewhere");
+    let manifests = |report: &Value| script(report).into_iter().filter(|one| one.contains("Manifest")).count();
+    let codes = |report: &Value| -> BTreeSet<String> {
+        let all = report["diagnostics"].as_array().unwrap().iter();
+        all.map(|one| one["code"].as_str().unwrap().to_owned()).collect()
+    };
+    let source_file = source("templates");
+    let arguments = ["--from", "HEAD", "--source-file", source_file.as_str()];
+    let validated = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["validate", ".", "--source-file", &source_file]).current_dir(path).output().unwrap().status.code()
+    };
+    // The file.
+    fs::rename(path.join(template), &elsewhere).unwrap();
+    symlink(&elsewhere, path.join(template)).unwrap();
+    let report = stage.json(&arguments, 3);
+    assert_eq!((manifests(&report), validated()), (0, Some(3)), "{report:#}");
+    assert!(codes(&report).contains("template"), "{report:#}");
+    fs::remove_file(path.join(template)).unwrap();
+    fs::rename(&elsewhere, path.join(template)).unwrap();
+    assert_eq!(stage.json(&arguments, 0)["diagnostics"], Value::Array(Vec::new()));
+    // The folder.
+    fs::rename(path.join("templates"), &elsewhere).unwrap();
+    symlink(&elsewhere, path.join("templates")).unwrap();
+    let report = stage.json(&arguments, 3);
+    assert_eq!((manifests(&report), validated()), (0, Some(3)), "{report:#}");
+    assert!(codes(&report).contains("symlink"), "{report:#}");
+    fs::remove_file(path.join("templates")).unwrap();
+    // There is none: that is said, and shown.
+    let report = stage.json(&arguments, 1);
+    assert!(manifests(&report) > 0, "{report:#}");
+    assert_eq!(codes(&report), BTreeSet::from(["templates-absent".to_owned()]));
+    assert!(report["diagnostics"][0]["message"].as_str().unwrap().contains("there is no folder `templates`"));
+}
+
+/// A rule that judges nothing is said to, and a file without rules is none.
+#[test]
+fn a_rule_that_judges_nothing_is_said() {
+    let stage = Stage::new();
+    stage.replace(CACHE, "version: 1.0.0", "version: 1.1.0");
+    let rules = stage.beside("rules.yaml", "- {name: a, rule: 'false', match: {kinds: [Configmap]}}\n");
+    let report = stage.json(&["--policy", &rules], 1);
+    let warning = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "policy-kind").unwrap();
+    assert_eq!(warning["hint"], "did you mean `ConfigMap`?");
+    for empty in ["", "[]\n"] {
+        let rules = stage.beside("rules.yaml", empty);
+        let error = stage.error(&["--policy", &rules]);
+        assert!(error.contains("rules.yaml:1:1: the file has no rules"), "{error}");
+    }
+}
+
+#[test]
+fn of_a_repository_around_another_it_is_said_which_one_to_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::init(&folder.path().join("repo")).unwrap();
+    harness::copy(Path::new(EXAMPLE), &repository.path().join("infra"));
+    fs::create_dir(repository.path().join("infra/.tidegate"))
+        .or_else(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(error),
+        })
+        .unwrap();
+    repository.commit("all of it").unwrap();
+    let stage = Stage { folder, repository };
+    let report = stage.json(&["."], 3);
+    let hint = report["diagnostics"].as_array().unwrap().iter().find(|one| one["code"] == "own-repository").unwrap();
+    assert!(hint["message"].as_str().unwrap().contains("the folder infra is a repository of its own"), "{hint}");
+    assert_eq!(stage.json(&["infra"], 0)["diagnostics"], Value::Array(Vec::new()));
 }
 
 #[test]
@@ -547,6 +664,23 @@ fn a_shallow_clone_is_told_what_to_do() {
     stage.git(&["clone", "-q", "--depth", "1", &from, target.to_str().unwrap()]);
     let error = stage.error(&[target.to_str().unwrap(), "--from", "HEAD~1"]);
     assert!(error.contains("it is a shallow clone without `HEAD~1`; run `git fetch --unshallow`"), "{error}");
+}
+
+#[test]
+fn a_partial_clone_is_told_what_to_do() {
+    let stage = Stage::new();
+    stage.git(&["config", "uploadpack.allowFilter", "true"]);
+    let from = format!("file://{}", stage.repository.path().display());
+    let target = stage.folder.path().join("partial");
+    let path = target.to_str().unwrap();
+    stage.git(&["clone", "-q", "--no-checkout", "--filter=blob:none", &from, path]);
+    let error = stage.error(&[path, "--from", "HEAD", "--to", "HEAD"]);
+    assert!(error.contains("it is a partial clone without blob "), "{error}");
+    assert!(error.contains("; clone it without `--filter`, or run `git fetch --refetch --no-filter`"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    // The advice is good.
+    stage.git(&["-C", path, "fetch", "-q", "--refetch", "--no-filter"]);
+    stage.json(&[path, "--from", "HEAD", "--to", "HEAD"], 0);
 }
 
 #[test]

@@ -205,6 +205,54 @@ fn nothing_moves_and_nothing_is_coloured_where_no_terminal_looks_on() {
     assert_eq!(coloured("NO_COLOR"), out);
 }
 
+/// What a command prints with all of its streams at a terminal.
+fn at_a_terminal(repository: &Repository, command: &str) -> String {
+    let line = format!("{} {command}", env!("CARGO_BIN_EXE_tidegate"));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(repository.path());
+    script.env_remove("NO_COLOR").env_remove("CI").env("TERM", "xterm-256color").stdin(std::process::Stdio::null());
+    let output = script.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_terminal_sees_colours_and_what_takes_long() {
+    let (_folder, repository) = changed();
+    let seen = at_a_terminal(&repository, "diff --from HEAD");
+    assert!(seen.contains("\u{1b}[32m"), "lines that come are green: {seen:?}");
+    assert!(seen.contains("reading the repository"), "it is said what takes long: {seen:?}");
+    // A file is no terminal, whoever looks on.
+    at_a_terminal(&repository, "diff --from HEAD -o text=report.txt");
+    assert!(!fs::read_to_string(repository.path().join("report.txt")).unwrap().contains('\u{1b}'));
+}
+
+/// The command that prints the numbers comes to its end, with all of them.
+#[test]
+fn what_a_comparison_costs_is_measured_beside_its_yardstick() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["sim", "diff-offline", "--runtimes", "4", "--modules", "2", "--templates", "50", "--objects", "2"]);
+    command.args(["--runs", "1", "--yardstick-runtimes", "2", "-o", "json"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = value["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let expected = [
+        "diff, cold",
+        "diff, cold, filling a cache",
+        "diff, warm",
+        "a part: diff, cold",
+        "a part: rendering, and diff -r",
+        "a part: diff -r alone",
+    ];
+    assert_eq!(names, expected);
+    assert!(
+        rows.iter().all(|row| row["wallSeconds"].as_f64().unwrap() > 0.0 && row["peakBytes"].as_u64().unwrap() > 0)
+    );
+    assert_eq!((&value["runtimes"], &value["partRuntimes"]), (&4.into(), &2.into()));
+}
+
 #[test]
 fn the_json_of_a_comparison_has_its_version_and_all_runtimes() {
     let (_folder, repository) = changed();

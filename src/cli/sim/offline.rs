@@ -234,12 +234,12 @@ fn print(arguments: &Arguments, rows: &[(&str, Usage)]) {
                 "{runtimes} runtimes × {modules} modules × {objects} objects, {templates} ModuleTemplates, one channel bumped\n"
             );
             anstream::println!("{:<30} {:>10} {:>10} {:>10}", "", "wall", "processor", "peak");
-            if !arguments.no_yardstick {
-                anstream::println!("A part: {} runtimes.", arguments.yardstick_runtimes.min(*runtimes));
-            }
             for (name, usage) in rows {
                 let peak = format!("{} MiB", usage.peak >> 20);
                 anstream::println!("{name:<30} {:>10} {:>10} {peak:>10}", seconds(usage.wall), seconds(usage.cpu));
+            }
+            if !arguments.no_yardstick {
+                anstream::println!("\na part: {} of the runtimes", arguments.yardstick_runtimes.min(*runtimes));
             }
         }
         Output::Json => {
@@ -251,7 +251,10 @@ fn print(arguments: &Arguments, rows: &[(&str, Usage)]) {
                     "peakBytes": usage.peak,
                 })
             };
-            anstream::println!("{:#}", json!({ "rows": rows.iter().map(row).collect::<Vec<_>>() }));
+            let part = arguments.yardstick_runtimes.min(arguments.runtimes);
+            let part = (!arguments.no_yardstick).then_some(part);
+            let rows = rows.iter().map(row).collect::<Vec<_>>();
+            anstream::println!("{:#}", json!({ "runtimes": arguments.runtimes, "partRuntimes": part, "rows": rows }));
         }
     }
 }

@@ -18,6 +18,18 @@ fn nothing_at_all() {
 }
 
 #[test]
+fn what_may_hide_a_change_is_never_no_change() {
+    use crate::diff::model::Verdict;
+    let mut report = Report { unknown: fixture::report().unknown, ..Report::default() };
+    assert_eq!(report.verdict(), Verdict::Changes);
+    let text = all(&report);
+    assert!(text.contains("no change that is known; 1 unknown value may hide one"), "{text}");
+    report.unknown.retain(|unknown| !unknown.may_hide);
+    assert_eq!(report.verdict(), Verdict::Same);
+    assert!(all(&report).contains("Not known offline (1)"), "and what hides nothing is listed all the same");
+}
+
+#[test]
 fn all_runtimes_are_named_where_they_are_asked_for() {
     let text = plain(&differences(&fixture::report(), Options { all_runtimes: true }));
     assert!(text.contains("kcp-system/skr-0812\n"), "{text}");
