@@ -7,5 +7,6 @@ mod credentials;
 mod delivery;
 mod hostile;
 pub(crate) mod http;
+mod pair;
 mod process;
 mod stage;

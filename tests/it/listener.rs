@@ -67,7 +67,7 @@ impl Bench {
 
     /// The next event, which must be there already.
     pub(crate) async fn event(&mut self) -> Received {
-        tokio::time::timeout(Duration::from_secs(10), self.events.next()).await.expect("an event").expect("open")
+        tokio::time::timeout(Duration::from_secs(60), self.events.next()).await.expect("an event").expect("open")
     }
 
     /// The value of a series.
@@ -157,7 +157,7 @@ async fn row_68_the_six_series_move() {
             .as_bytes(),
     )
     .await;
-    crate::harness::eventually("a request is under way", Duration::from_secs(10), async || {
+    crate::harness::eventually("a request is under way", Duration::from_secs(60), async || {
         let text = bench.metrics.render();
         let wanted = format!("{} 1", name("inflight_requests"));
         if text.contains(&wanted) { Ok(()) } else { Err(text) }
@@ -178,7 +178,7 @@ async fn row_65_requests_under_way_are_answered_at_the_end_and_new_ones_refused(
     let mut idle = client::Raw::connect(bench.address).await;
     idle.send(b"GET /v2/lifecycle-manager/event HTTP/1.1\r\nhost: a\r\n\r\n").await;
     assert_eq!(idle.reply().await.status, 405);
-    crate::harness::eventually("the request is under way", Duration::from_secs(10), async || {
+    crate::harness::eventually("the request is under way", Duration::from_secs(60), async || {
         let text = bench.metrics.render();
         if text.contains("inflight_requests{server_name=\"listener\"} 1") { Ok(()) } else { Err(text) }
     })

@@ -141,6 +141,8 @@ cases! {
     row_11_no_request => "no request",
     row_10_review_of_v1beta1 => "review of v1beta1",
     row_21_unknown_operation => "unknown operation",
+    row_23_labels_and_owners_are_not_read => "a Kyma of v1alpha1 with labels and owner",
+    row_19_status_of_a_module => "a module's status from Ready to Deleting",
 }
 
 #[tokio::test(flavor = "multi_thread")]

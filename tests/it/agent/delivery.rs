@@ -85,7 +85,8 @@ async fn row_39_nobody_waits_for_a_control_plane_that_refuses() {
     for name in ["a", "b", "c"] {
         let begun = Instant::now();
         stage.change(name).await;
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        // An agent that waits for such a control plane answers after six seconds at the least.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
     let deadline = Instant::now() + http::PATIENCE;
     while stage.metric("watcher_failed_kcp_total{error_reason=\"failed-request\"}").await == 0.0 {
@@ -110,7 +111,8 @@ async fn row_39_nobody_waits_for_a_control_plane_that_is_silent() {
     for name in ["b", "c", "a"] {
         let begun = Instant::now();
         stage.change(name).await;
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        // An agent that waits for such a control plane answers after six seconds at the least.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
     assert_eq!(stage.metric("tidegate_agent_pending_objects").await, 3.0);
 }

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Longest time for anything that a test waits for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A message: its first line, its headers as they came, its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -39,7 +39,7 @@ impl Bench {
     }
 
     async fn event(&mut self) -> String {
-        let next = tokio::time::timeout(Duration::from_secs(10), self.events.next());
+        let next = tokio::time::timeout(Duration::from_secs(60), self.events.next());
         next.await.expect("an event").expect("open").runtime_id().to_owned()
     }
 
