@@ -3,7 +3,7 @@
 //! Each server has its own port, authority, certificate and administrator: to a client it is a cluster like any other,
 //! and its kubeconfig has no more in it than a real one. A thousand of them are a thousand sockets of one process.
 
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -39,6 +39,9 @@ pub enum Error {
     #[error("cannot set up TLS: {0}")]
     Tls(String),
 }
+
+/// A connection without requests is closed after this, as the real server's are. Clients give them up before.
+const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// A server behind TLS. It is served as long as this value lives.
 pub struct Served {
@@ -173,7 +176,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, fr
         }
     }));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX);
     builder.http2().timer(TokioTimer::new());
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
