@@ -22,6 +22,7 @@ use crate::{
     cluster::{self, Cause, Cluster, ClusterName, Kind, OnConflict, access},
     name::Key,
     object::{Digest, Gvk, Object, ObjectId, Stage},
+    retry::Class,
     testbed,
 };
 
@@ -29,6 +30,9 @@ use crate::{
 const CONNECTIONS: usize = 16;
 /// For how long a definition may take until its kind is served.
 const ESTABLISHED_MAX: Duration = Duration::from_secs(30);
+
+/// How often a write is tried that may succeed the next time.
+const TRIES_MAX: usize = 3;
 
 /// Clients of all clusters, KCP first.
 pub(super) struct Clients(Vec<Cluster>);
@@ -258,14 +262,22 @@ impl Wave {
     async fn send(self, client: &Cluster, object: &Final) -> anyhow::Result<()> {
         let (cause, Final { kind, id, .. }) = (Cause::trigger("limit"), object);
         let body = if self == Wave::Statuses { &object.status } else { &object.body };
-        let body = body.clone().unwrap_or_default();
-        let sent = match self {
-            Wave::Statuses => client.apply_status(&cause, kind, id, body).await,
-            Wave::Definitions | Wave::Namespaces | Wave::Objects => {
-                client.apply(&cause, kind, id, body, OnConflict::Force).await
+        let mut tries = 0;
+        loop {
+            let body = body.clone().unwrap_or_default();
+            let sent = match self {
+                Wave::Statuses => client.apply_status(&cause, kind, id, body).await,
+                Wave::Definitions | Wave::Namespaces | Wave::Objects => {
+                    client.apply(&cause, kind, id, body, OnConflict::Force).await
+                }
+            };
+            tries += 1;
+            match sent {
+                // A connection that broke is no reason to throw away all that was measured.
+                Err(error) if tries < TRIES_MAX && error.class() == Class::Transient => {}
+                sent => return sent.map(drop).with_context(|| format!("{id} of cluster {}", object.cluster)),
             }
-        };
-        sent.map(drop).with_context(|| format!("{id} of cluster {}", object.cluster))
+        }
     }
 }
 
