@@ -26,7 +26,7 @@ pub(super) enum Server {
     /// A real one.
     Real(Box<ControlPlane>),
     /// One in this process, behind TLS.
-    Simulated(Served),
+    Simulated(Box<Served>),
 }
 
 /// What real API servers are started from.
@@ -78,7 +78,7 @@ impl Ground {
 impl Server {
     /// Starts one in this process.
     pub(super) async fn simulated(name: &str, options: &sim::Options) -> anyhow::Result<Server> {
-        Ok(Server::Simulated(sim::Server::new(options).listen(name).await?))
+        Ok(Server::Simulated(Box::new(sim::Server::new(options).listen(name).await?)))
     }
 
     /// Its short name.

@@ -103,7 +103,7 @@ async fn a_given_control_plane_has_the_secrets_as_long_as_the_fleet_is_there() {
         let child = serve(&folder, &[&kubeconfig]);
         served(&folder).await;
         let names: Vec<String> =
-            secrets(&kcp).list(&ListParams::default()).await.unwrap().iter().map(|s| s.name_any()).collect();
+            secrets(&kcp).list(&ListParams::default()).await.unwrap().iter().map(kube::ResourceExt::name_any).collect();
         assert_eq!(names, ["kubeconfig-runtime-0001", "kubeconfig-runtime-0002", "kubeconfig-runtime-0003"]);
         assert!(!folder.join("kcp.kubeconfig").exists(), "no control plane is simulated");
         assert!(end(child).await);
@@ -131,7 +131,7 @@ async fn a_secret_of_somebody_else_stays_as_it_is() {
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("Secret theirs gives access to another runtime of that name"), "{said}");
     let left = secrets(&kcp).list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(left.iter().map(|secret| secret.name_any()).collect::<Vec<_>>(), ["theirs"]);
+    assert_eq!(left.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>(), ["theirs"]);
 }
 
 /// The phases of a bench of three runtimes, by name.

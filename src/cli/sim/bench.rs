@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         let watch = self.watch("idle")?;
         tokio::time::sleep(time).await;
         let seen = self.stage.requests(&watch.marks)?;
-        self.push(watch, &seen, time, Work::Nothing, None, Objects::default())
+        self.push(&watch, &seen, time, Work::Nothing, None, Objects::default())
     }
 
     /// The first module's channel gets its next version.
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
         let watch = self.watch("one object deleted")?;
         accounts.delete(&name, &DeleteParams::default()).await?;
         let request = json!({"metadata": {"annotations": {annotation::RECONCILE_REQUESTED_AT: "drift"}}});
-        let watch = watch.from_now();
+        let watch = watch.restarted();
         kymas.patch(&fleet::kyma_name(1), &PatchParams::default(), &Patch::Merge(request)).await?;
         let back = self.stage.look(async || match accounts.get_opt(&name).await {
             Ok(Some(_)) => Ok(()),
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         self.stage.quiet(&watch.marks).await?;
         let seen = self.stage.requests(&watch.marks)?;
         let wall = after(watch.began, seen.0[1].last_write).unwrap_or_default();
-        self.push(watch, &seen, wall, Work::Objects(1), None, Objects::default())
+        self.push(&watch, &seen, wall, Work::Objects(1), None, Objects::default())
     }
 
     /// All runtimes tell of changes at once.
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         let seen = self.stage.requests(marks)?;
         let heard = storm.began.iter().zip(&seen.0[1..]).filter_map(|(began, seen)| after(*began, seen.first));
         let latency = Latency::of(heard.collect());
-        self.push(watch, &seen, storm.took, Work::Events(storm.taken), latency, Objects::default())
+        self.push(&watch, &seen, storm.took, Work::Events(storm.taken), latency, Objects::default())
     }
 
     /// A channel is bumped while one runtime of five answers nothing; then these are back.
@@ -269,7 +269,7 @@ impl<'a> Run<'a> {
         self.change("20 % black-holed", vec![file], &healthy, &dead).await?;
         let watch = self.watch("20 % back")?;
         dead.iter().for_each(|index| self.stage.clusters[*index].thaw());
-        let watch = watch.from_now();
+        let watch = watch.restarted();
         self.stage.ready(&dead, |index, kyma| self.is_as_git_says(index, kyma)).await?;
         self.stage.quiet(&watch.marks).await?;
         self.finish(watch, &dead, &[]).await
@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
         let mut watch = self.watch("daemon restart")?;
         self.daemon.end();
         // A process that has just been started has used nothing.
-        watch = Watch { before: Usage::default(), ..watch }.from_now();
+        watch = Watch { before: Usage::default(), ..watch }.restarted();
         self.daemon = self.stage.daemon(&self.more)?;
         let looked = self.stage.look(async || self.looked_at(&watch.marks)).await;
         looked.context("the new process did not catch up")?;
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
         let seen = self.stage.requests(&watch.marks)?;
         let looks: Vec<Duration> = seen.0[1..].iter().filter_map(|seen| after(watch.began, seen.first)).collect();
         let wall = looks.iter().max().copied().unwrap_or_default();
-        self.push(watch, &seen, wall, Work::Nothing, Latency::of(looks), Objects::default())
+        self.push(&watch, &seen, wall, Work::Nothing, Latency::of(looks), Objects::default())
     }
 
     // --- what phases are made of ---
@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
         }
         let watch = self.watch(name)?;
         self.stage.repository.commit(name)?;
-        let watch = watch.from_now();
+        let watch = watch.restarted();
         self.stage.ready(which, |index, kyma| self.is_as_git_says(index, kyma)).await?;
         if dead.is_empty() {
             self.stage.quiet(&watch.marks).await?;
@@ -323,7 +323,7 @@ impl<'a> Run<'a> {
         let wanted = |index: usize| seen.wrote_to(index) && !dead.contains(&index);
         let objects = Objects::collect(&self.clients, &mut self.memory, wanted).await?;
         let work = Work::Objects(objects.count());
-        self.push(watch, &seen, last.unwrap_or_default(), work, Latency::of(applied), objects)
+        self.push(&watch, &seen, last.unwrap_or_default(), work, Latency::of(applied), objects)
     }
 
     /// Whether the status of a Kyma names the versions that git asks for.
@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
 
     fn push(
         &mut self,
-        watch: Watch,
+        watch: &Watch,
         seen: &Requests,
         wall: Duration,
         work: Work,
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
 
 impl Watch {
     /// The same, timed from now on.
-    fn from_now(self) -> Watch {
+    fn restarted(self) -> Watch {
         Watch { began: Timestamp::now(), ..self }
     }
 }
