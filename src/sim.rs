@@ -17,7 +17,10 @@
 //!
 //! It says so, with 415 or 501, or as the real server does of what it does not have:
 //!
-//! * strategic merge patch (415), the subresources `scale`, `finalize`, `token` and those of Pods (501), protobuf (406);
+//! * strategic merge patch (415), so `kubectl edit`, and `kubectl apply` of what is there without `--server-side`, work on
+//!   custom resources only;
+//! * protobuf (406, 415), which `kubectl create` sends of what it makes itself, such as `kubectl create configmap`;
+//! * the subresources `scale`, `finalize`, `token` and those of Pods (501);
 //! * groups other than those above, and versions other than `v1` of built-in kinds;
 //! * RBAC: whoever is known may do everything, whoever is not may ask for versions and health;
 //! * OpenAPI schemas: `/openapi/v3` tells of parameters only, so `kubectl explain` finds nothing.

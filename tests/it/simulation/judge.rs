@@ -9,8 +9,8 @@ use http::Method;
 use serde_json::Value;
 
 use super::{
-    land::{KYMAS, Land},
-    world::World,
+    land::Land,
+    world::{RUNTIMES, World},
 };
 
 /// What the checks remember.
@@ -61,6 +61,7 @@ impl Judge {
     /// What must hold at any moment.
     pub(super) async fn look(&mut self, world: &World) {
         for arrival in world.wires.take() {
+            assert!(!arrival.late, "a daemon wrote after another one did: {arrival}");
             let deleted = arrival.path.split('?').next().and_then(|path| path.strip_prefix(MAPS)?.strip_prefix('/'));
             if let (&Method::DELETE, 200, Some(name)) = (&arrival.method, arrival.code, deleted) {
                 let steady = self.steady.get(arrival.server).is_some_and(|steady| steady.contains(name));
@@ -86,7 +87,9 @@ impl Judge {
 
     /// Faults have stopped: all must become well, and stay so without a write.
     pub(super) async fn conclude(&mut self, world: &mut World) {
-        // What is in the way of us goes: only its user may decide that.
+        // Of two modules that bring one object one has to let go, and what is in the way of us goes: only its user may
+        // decide that.
+        world.land.separate();
         for (kyma, name) in std::mem::take(&mut self.theirs) {
             if name.starts_with("theirs") {
                 self.theirs.insert((kyma, name));
@@ -95,6 +98,8 @@ impl Judge {
                 world.delete(&world.runtimes[kyma], &format!("{MAPS}/{name}")).await;
             }
         }
+        let source = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
+        world.patch(&world.kcp, source, &serde_json::json!({"spec": {"suspend": false}})).await;
         world.land.broken = false;
         world.note("git: all is mended");
         world.commit();
@@ -120,7 +125,7 @@ impl Judge {
         }
         self.look(world).await;
         world.note(format!("all is well after {} s", waited.as_secs()));
-        self.steady = KYMAS
+        self.steady = RUNTIMES
             .into_iter()
             .map(|kyma| (kyma, world.land.wanted(kyma).into_keys().map(str::to_owned).collect()))
             .collect();
@@ -152,7 +157,7 @@ async fn recorded(world: &World, kyma: &str) -> Vec<Value> {
 
 /// Whether everything is as git says, and the status says so.
 async fn is_well(world: &World) -> Result<(), String> {
-    for kyma in KYMAS {
+    for kyma in RUNTIMES {
         let wanted: BTreeMap<String, String> =
             world.land.wanted(kyma).into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
         let server = &world.runtimes[kyma];
@@ -185,7 +190,8 @@ async fn is_well(world: &World) -> Result<(), String> {
         .unwrap_or_default();
     let conditions = source["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let is_ready = conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-    if is_ready { Ok(()) } else { Err(format!("the GitSource says {}", source["status"])) }
+    let is_applied = source["status"]["appliedRevision"].as_str().is_some_and(|text| text.ends_with(world.head()));
+    if is_ready && is_applied { Ok(()) } else { Err(format!("the GitSource says {}", source["status"])) }
 }
 
 /// Whether the status of a Kyma is the truth.
@@ -193,7 +199,12 @@ async fn says_so(world: &World, kyma: &str) -> Result<(), String> {
     let live = world.read(&world.kcp, &format!("{KYMA_API}/kcp-system/kymas/{kyma}")).await;
     let manifests =
         format!("{KYMA_API}/kcp-system/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
-    let manifests = world.list(&world.kcp, &manifests).await.len();
+    let manifests = world.list(&world.kcp, &manifests).await;
+    let goes = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+    if manifests.iter().chain(&live).any(goes) {
+        return Err(format!("{kyma}: something is being deleted"));
+    }
+    let manifests = manifests.len();
     let (live, declared) = match (live, world.land.kymas.get(kyma)) {
         (None, None) => return same(kyma, "Manifests", &manifests, &0),
         (Some(live), None) => return Err(format!("Kyma {kyma} is still there: {}", live["status"])),

@@ -8,8 +8,10 @@ pub(super) const MODULES: [(&str, [&str; 2]); 3] =
 pub(super) const CHANNELS: [&str; 2] = ["regular", "fast"];
 /// Kymas that git may declare; each has a runtime.
 pub(super) const KYMAS: [&str; 2] = ["one", "two"];
+/// A Kyma that a user has made in the control plane, and whose modules its runtime decides.
+pub(super) const USERS: &str = "three";
 
-/// What git says.
+/// What git says, and what users want of the Kyma that is theirs.
 #[derive(Clone, Debug)]
 pub(super) struct Land {
     /// The ConfigMaps of each module's versions: name and text.
@@ -47,6 +49,7 @@ impl Land {
             let declared = Declared { channel: "regular", modules: ["cache", "mailer"].into() };
             land.kymas.insert(name, declared);
         }
+        land.kymas.insert(USERS, Declared { channel: "regular", modules: ["cache"].into() });
         land
     }
 
@@ -63,6 +66,13 @@ impl Land {
         maps.map(|(name, text)| (name.as_str(), text.as_str())).collect()
     }
 
+    /// No two modules bring one object.
+    pub(super) fn separate(&mut self) {
+        for ((module, _), maps) in &mut self.maps {
+            maps.retain(|name, _| name.starts_with(module));
+        }
+    }
+
     /// The files.
     pub(super) fn files(&self) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
@@ -74,7 +84,7 @@ impl Land {
             }
             files.insert(format!("modules/{module}/release.yaml"), self.release(module, &versions));
         }
-        for (name, declared) in &self.kymas {
+        for (name, declared) in self.kymas.iter().filter(|(name, _)| **name != USERS) {
             files.insert(format!("kymas/{name}.yaml"), kyma(name, declared));
         }
         if self.broken {

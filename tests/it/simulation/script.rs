@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{
     judge::Judge,
-    land::{CHANNELS, Declared, KYMAS, MODULES},
-    world::{World, access_secret},
+    land::{CHANNELS, Declared, KYMAS, MODULES, USERS},
+    world::{KCP, RUNTIMES, World, access_secret},
 };
 use crate::harness;
 
@@ -19,6 +19,8 @@ enum Step {
     Text,
     /// A module gets one more ConfigMap, or loses one.
     Map,
+    /// A module brings what another one may bring as well.
+    Shared,
     /// A channel leads to another version.
     Channel,
     /// A Kyma has other modules, or another channel.
@@ -43,6 +45,12 @@ enum Step {
     Secret,
     /// A runtime cannot be reached for a while.
     Dark,
+    /// The control plane cannot be reached for a while.
+    Outage,
+    /// The daemon loses the control plane, and another one takes over.
+    Split,
+    /// Somebody suspends the source, or lets it go on.
+    Source,
     /// The daemon dies at one of its next requests.
     Kill,
     /// Servers forget what happened.
@@ -53,11 +61,12 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 22] = [
+const STEPS: [Step; 27] = [
     Step::Text,
     Step::Text,
     Step::Map,
     Step::Map,
+    Step::Shared,
     Step::Channel,
     Step::Channel,
     Step::Kyma,
@@ -73,7 +82,11 @@ const STEPS: [Step; 22] = [
     Step::Manifest,
     Step::Secret,
     Step::Dark,
+    Step::Outage,
     Step::Kill,
+    Step::Kill,
+    Step::Split,
+    Step::Source,
     Step::Compact,
     Step::Clock,
 ];
@@ -87,15 +100,24 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) {
     let step = if world.dice.below(12) == 0 { Step::Rest } else { world.dice.one_of(&STEPS) };
     let kyma = world.dice.one_of(&KYMAS);
     match step {
-        Step::Text | Step::Map | Step::Channel | Step::Kyma | Step::Leave | Step::Break => {
+        Step::Text | Step::Map | Step::Shared | Step::Channel | Step::Kyma | Step::Leave | Step::Break => {
             let what = in_git(world, step, kyma);
             world.note(format!("git: {what}"));
             world.commit();
             judge.committed(&world.land);
         }
-        Step::Drift | Step::Theirs | Step::Stranger | Step::Modules => in_runtime(world, judge, step, kyma).await,
-        Step::Hands | Step::Manifest | Step::Secret => in_control_plane(world, judge, step, kyma).await,
-        Step::Dark | Step::Kill | Step::Compact | Step::Clock | Step::Rest => from_below(world, step, kyma),
+        Step::Drift | Step::Theirs | Step::Stranger | Step::Modules => {
+            let runtime = world.dice.one_of(&RUNTIMES);
+            in_runtime(world, judge, step, runtime).await;
+        }
+        Step::Hands | Step::Manifest | Step::Secret | Step::Source => in_control_plane(world, judge, step, kyma).await,
+        Step::Split => {
+            world.note("the daemon loses the control plane, and another one starts");
+            world.split().await;
+        }
+        Step::Dark | Step::Outage | Step::Kill | Step::Compact | Step::Clock | Step::Rest => {
+            from_below(world, step, kyma);
+        }
     }
     // Mostly the daemon has time to see it, sometimes to finish with it.
     let longest = world.dice.one_of(&[1_000, 20_000, 120_000, 900_000]);
@@ -124,6 +146,13 @@ fn in_git(world: &mut World, step: Step, kyma: &'static str) -> String {
             }
             format!("{module} {version} has or lacks {name}")
         }
+        Step::Shared => {
+            let maps = land.maps.entry((module, version)).or_default();
+            if maps.remove("shared").is_none() {
+                maps.insert("shared".to_owned(), module.to_owned());
+            }
+            format!("{module} {version} has or lacks what others may have")
+        }
         Step::Channel => {
             let channel = world.dice.one_of(&CHANNELS);
             land.channels.insert((module, channel), version);
@@ -147,6 +176,9 @@ fn in_git(world: &mut World, step: Step, kyma: &'static str) -> String {
                 declared.channel = channel;
             } else if !declared.modules.remove(module) {
                 declared.modules.insert(module);
+            } else if declared.modules.is_empty() {
+                // A Kyma that declares no module leaves the choice to its runtime, which then keeps what it has.
+                declared.modules.insert("cache");
             }
             format!("Kyma {kyma}: {declared:?}")
         }
@@ -163,12 +195,20 @@ async fn in_runtime(world: &mut World, judge: &mut Judge, step: Step, kyma: &'st
             }
             let name = world.dice.one_of(&maps)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let path = format!("{MAPS}/{name}");
-            if world.dice.below(2) == 0 {
-                world.note(format!("{kyma}: somebody deletes {name}"));
-                world.delete(&server, &path).await;
-            } else {
-                world.note(format!("{kyma}: somebody edits {name}"));
-                world.patch(&server, &path, &json!({"data": {"text": "edited"}})).await;
+            match world.dice.below(3) {
+                0 => {
+                    world.note(format!("{kyma}: somebody deletes {name}"));
+                    world.delete(&server, &path).await;
+                }
+                1 => {
+                    world.note(format!("{kyma}: somebody edits {name}"));
+                    world.patch(&server, &path, &json!({"data": {"text": "edited"}})).await;
+                }
+                _ => {
+                    world.note(format!("{kyma}: somebody takes our mark off {name}"));
+                    let label = json!({"operator.kyma-project.io/managed-by": null});
+                    world.patch(&server, &path, &json!({"metadata": {"labels": label}})).await;
+                }
             }
         }
         Step::Theirs | Step::Stranger => {
@@ -191,10 +231,25 @@ async fn in_runtime(world: &mut World, judge: &mut Judge, step: Step, kyma: &'st
             }
         }
         _ => {
-            world.note(format!("{kyma}: a user wants other modules"));
-            let modules = json!({"spec": {"modules": [{"name": "router", "managed": true}]}});
             let path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default";
-            world.patch(&server, path, &modules).await;
+            if world.read(&server, path).await.is_none() {
+                return;
+            }
+            let module = world.dice.one_of(&MODULES).0;
+            let mut wanted = std::collections::BTreeSet::from([module]);
+            if kyma == USERS
+                && let Some(users) = world.land.kymas.get_mut(USERS)
+            {
+                // Here it is the user who decides; elsewhere git takes it back.
+                if !users.modules.remove(module) {
+                    users.modules.insert(module);
+                }
+                wanted.clone_from(&users.modules);
+            }
+            world.note(format!("{kyma}: a user wants {wanted:?}"));
+            let modules: Vec<_> = wanted.iter().map(|module| json!({"name": module, "managed": true})).collect();
+            world.patch(&server, path, &json!({"spec": {"modules": modules}})).await;
+            judge.committed(&world.land);
         }
     }
 }
@@ -214,6 +269,12 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
                 // A field that git declares. What a user adds to a list beside git's entries is theirs.
                 world.patch(&kcp, &path, &json!({"spec": {"channel": "fast"}})).await;
             }
+        }
+        Step::Source => {
+            let suspend = world.dice.below(2) == 0;
+            world.note(format!("the source is suspended: {suspend}"));
+            let path = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
+            world.patch(&kcp, path, &json!({"spec": {"suspend": suspend}})).await;
         }
         Step::Manifest => {
             let selector = format!("{MANIFESTS}?labelSelector=operator.kyma-project.io/kyma-name={kyma}");
@@ -241,6 +302,11 @@ fn from_below(world: &mut World, step: Step, kyma: &'static str) {
             let dark = !world.wires.is_dark(kyma);
             world.note(format!("{kyma} is {}", if dark { "out of reach" } else { "back" }));
             world.wires.darken(kyma, dark);
+        }
+        Step::Outage => {
+            let dark = !world.wires.is_dark(KCP);
+            world.note(format!("the control plane is {}", if dark { "out of reach" } else { "back" }));
+            world.wires.darken(KCP, dark);
         }
         Step::Kill => {
             let (count, arrives) = (world.dice.below(60), world.dice.below(2) == 0);

@@ -15,6 +15,8 @@ use tidegate::sim::{Server, Service, User};
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
 
+use super::world::KCP;
+
 /// What happened on all wires of a world.
 #[derive(Clone, Default)]
 pub(super) struct Wires(Arc<Inner>);
@@ -32,6 +34,10 @@ struct State {
     /// How many requests until the daemon is killed, and whether that one still arrives.
     doom: Option<(u64, bool)>,
     dark: Vec<&'static str>,
+    /// Up to which life daemons have lost the control plane for good.
+    cut_off: u32,
+    /// The latest life that wrote something.
+    writer: u32,
 }
 
 /// A request that arrived.
@@ -41,12 +47,16 @@ pub(super) struct Arrival {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) code: u16,
+    /// It is a write of a daemon after which another one has written.
+    pub(super) late: bool,
 }
 
-/// The daemon's wire to one server, behind whatever faults there are.
+/// A daemon's wire to one server, behind whatever faults there are.
 #[derive(Clone)]
 pub(super) struct Wire {
     wires: Wires,
+    /// Which daemon it is, of those that there were.
+    life: u32,
     name: &'static str,
     service: Service,
 }
@@ -54,9 +64,9 @@ pub(super) struct Wire {
 // === impl Wires ===
 
 impl Wires {
-    pub(super) fn wire(&self, name: &'static str, server: &Server) -> Wire {
+    pub(super) fn wire(&self, life: u32, name: &'static str, server: &Server) -> Wire {
         let user = User { name: "tidegate".to_owned(), groups: vec!["system:masters".to_owned()] };
-        Wire { wires: self.clone(), name, service: server.service_as(user) }
+        Wire { wires: self.clone(), life, name, service: server.service_as(user) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -85,6 +95,21 @@ impl Wires {
         if dark {
             state.dark.push(name);
         }
+    }
+
+    /// The daemons up to this life never again hear of the control plane; runtimes they do reach.
+    pub(super) fn cut_off(&self, life: u32) {
+        self.state().cut_off = life;
+    }
+
+    /// Takes note of what arrived.
+    fn note(&self, life: u32, mut arrival: Arrival) {
+        let mut state = self.state();
+        if arrival.is_write() && !arrival.is_of_lease() {
+            arrival.late = life < state.writer;
+            state.writer = state.writer.max(life);
+        }
+        state.journal.push(arrival);
     }
 
     pub(super) fn is_dark(&self, name: &str) -> bool {
@@ -137,9 +162,9 @@ impl tower::Service<Request<kube::client::Body>> for Wire {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let Wire { wires, name, service } = self.clone();
+        let Wire { wires, life, name, service } = self.clone();
         Box::pin(async move {
-            if wires.is_dark(name) {
+            if wires.is_dark(name) || (name == KCP && life <= wires.state().cut_off) {
                 std::future::pending::<()>().await;
             }
             let dies = wires.count();
@@ -147,7 +172,7 @@ impl tower::Service<Request<kube::client::Body>> for Wire {
                 let (method, path) = (request.method().clone(), request.uri().to_string());
                 let Ok(response) = service.oneshot(request).await;
                 let code = response.status().as_u16();
-                wires.state().journal.push(Arrival { server: name, method, path, code });
+                wires.note(life, Arrival { server: name, method, path, code, late: false });
                 if dies.is_none() {
                     return Ok(response);
                 }

@@ -1,6 +1,6 @@
 //! A control plane, its runtimes, a repository, and the daemon, all in this thread and out of one seed.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::{SignedDuration, Timestamp};
@@ -18,15 +18,19 @@ use tidegate::{
     },
     testbed::{Folder, Repository},
 };
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tower::Layer as _;
 
-use super::{dice::Dice, land::Land, wire::Wires};
+use super::{
+    dice::Dice,
+    land::{KYMAS, Land, USERS},
+    wire::Wires,
+};
 use crate::harness;
 
 /// The clusters. A Kyma's runtime has its name.
-pub(super) const RUNTIMES: [&str; 2] = super::land::KYMAS;
-const KCP: &str = "kcp";
+pub(super) const RUNTIMES: [&str; 3] = [KYMAS[0], KYMAS[1], USERS];
+pub(super) const KCP: &str = "kcp";
 /// When every world begins.
 const BEGAN: &str = "2026-01-01T00:00:00Z";
 
@@ -42,14 +46,17 @@ pub(super) struct World {
     pub(super) script: Vec<String>,
     pub(super) dice: Dice,
     faults: Vec<(&'static str, Faults)>,
-    network: Network,
     repository: Repository,
     files: BTreeMap<String, String>,
     head: String,
     folder: Folder,
     daemon: Option<JoinHandle<anyhow::Result<Ended>>>,
+    /// Daemons that lost the control plane and have not noticed yet.
+    former: JoinSet<anyhow::Result<Ended>>,
     /// How many daemons there were.
     lives: u32,
+    /// On how many disks.
+    disk: u32,
     began: tokio::time::Instant,
 }
 
@@ -68,15 +75,9 @@ impl World {
             RUNTIMES.iter().map(|name| (*name, server(Readiness::After(Duration::from_secs(3))))).collect();
         let wires = Wires::default();
         let mut faults = Vec::new();
-        let mut clients = BTreeMap::new();
-        for (name, server) in std::iter::once((KCP, &kcp)).chain(runtimes.iter().map(|(name, server)| (*name, server)))
-        {
-            let layer = Faults::new(Schedule { seed: dice.roll(), rates: rates(&mut dice) });
-            let wire = layer.layer(wires.wire(name, server));
-            faults.push((name, layer));
-            clients.insert(format!("{name}.example.org"), Client::new(wire, "default"));
+        for name in std::iter::once(KCP).chain(RUNTIMES) {
+            faults.push((name, Faults::new(Schedule { seed: dice.roll(), rates: rates(&mut dice) })));
         }
-        let network = Network::in_process(move |host| clients.get(host).cloned());
         let folder = harness::folder();
         let repository = Repository::init(&folder.path().join("repository")).expect("a repository");
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig(KCP)).expect("a file");
@@ -89,13 +90,14 @@ impl World {
             script: Vec::new(),
             dice,
             faults,
-            network,
             repository,
             files: BTreeMap::new(),
             head: String::new(),
             folder,
             daemon: None,
+            former: JoinSet::new(),
             lives: 0,
+            disk: 0,
             began: tokio::time::Instant::now(),
         };
         world.commit();
@@ -122,6 +124,12 @@ impl World {
             "spec": {"url": self.repository.url(), "ref": {"branch": "main"}, "interval": "60s"},
         });
         harness::apply(&client, &source).await;
+        let users = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": USERS, "namespace": "kcp-system"},
+            "spec": {"channel": "regular", "modules": [{"name": "cache", "managed": true}]},
+        });
+        harness::apply(&client, &users).await;
     }
 
     /// Says what is done, at which moment.
@@ -144,6 +152,11 @@ impl World {
         self.head = self.repository.commit("change").expect("a commit");
     }
 
+    /// The last commit.
+    pub(super) fn head(&self) -> &str {
+        &self.head
+    }
+
     /// Lets what waits for a word of a human go on.
     pub(super) async fn confirm(&self) {
         let patch = json!({"metadata": {"annotations": {"tidegate.dev/confirm-prune": self.head}}});
@@ -157,7 +170,7 @@ impl World {
         let options = ConfigOptions {
             kubeconfig: Some(self.folder.path().join("kubeconfig")),
             allow_local_sources: Some(true),
-            state: Some(self.folder.path().join("state")),
+            state: Some(self.state()),
             metrics_address: Some("127.0.0.1:0".parse().expect("an address")),
             health_address: Some("127.0.0.1:0".parse().expect("an address")),
             events_address: Some("off".parse().expect("off")),
@@ -169,12 +182,33 @@ impl World {
             ..ConfigOptions::default()
         };
         let config = Config::try_from(options.over(ConfigOptions::defaults())).expect("a configuration");
-        let daemon = Daemon::load_on(config, &self.network).await.expect("it loads");
+        let daemon = Daemon::load_on(config, &self.network()).await.expect("it loads");
         self.daemon = Some(tokio::spawn(daemon.run(Mode::Forever, std::future::pending())));
+    }
+
+    /// How the daemon of this life reaches the servers.
+    fn network(&self) -> Network {
+        let client = |(name, faults): &(&'static str, Faults)| {
+            let server = if *name == KCP { &self.kcp } else { &self.runtimes[name] };
+            let wire = faults.layer(self.wires.wire(self.lives, name, server));
+            (format!("{name}.example.org"), Client::new(wire, "default"))
+        };
+        let clients: BTreeMap<String, Client> = self.faults.iter().map(client).collect();
+        Network::in_process(move |host| clients.get(host).cloned())
+    }
+
+    /// The daemon loses the control plane, and another one starts beside it, on a disk of its own.
+    pub(super) async fn split(&mut self) {
+        let Some(daemon) = self.daemon.take() else { return };
+        self.former.spawn(async move { daemon.await.unwrap_or_else(|error| Err(error.into())) });
+        self.wires.cut_off(self.lives);
+        self.disk += 1;
+        self.start().await;
     }
 
     /// Ends the daemon as a process ends that is killed.
     pub(super) async fn kill(&mut self) {
+        self.former.shutdown().await;
         let Some(daemon) = self.daemon.take() else { return };
         daemon.abort();
         let _ = daemon.await;
@@ -266,8 +300,9 @@ impl World {
         self.ambience.step(by);
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        self.folder.path()
+    /// The daemon's disk.
+    pub(super) fn state(&self) -> PathBuf {
+        self.folder.path().join(format!("state-{}", self.disk))
     }
 }
 
