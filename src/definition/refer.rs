@@ -216,7 +216,7 @@ impl<'a> Work<'a> {
                 let wrong = match defined.opinion(own, source.object.value()) {
                     Opinion::All(wrong) => wrong,
                     Opinion::Some(refusing) => {
-                        self.unfit(brought, source.object.id(), &source.place, refusing);
+                        self.unfit(brought, &source.object.id(), &source.place, refusing);
                         continue;
                     }
                 };
@@ -250,7 +250,7 @@ impl<'a> Work<'a> {
             Opinion::All(more) => wrong.extend(more),
             Opinion::Some(refusing) => {
                 if let Ok(resource) = Object::new(data.clone()) {
-                    self.unfit(brought, resource.id(), &below(Vec::new()), refusing);
+                    self.unfit(brought, &resource.id(), &below(Vec::new()), refusing);
                 }
             }
         }
@@ -262,7 +262,7 @@ impl<'a> Work<'a> {
     }
 
     /// Notes an object that the API servers of some runtimes will refuse, and warns of it.
-    fn unfit(&mut self, brought: &Brought, object: ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
+    fn unfit(&mut self, brought: &Brought, object: &ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
         for Refusing { module, template, tree, message } in refusing {
             let unfit = Unfit {
                 tree: brought.read.objects.tree,
