@@ -150,9 +150,14 @@ impl Inbox {
         Answer::Taken
     }
 
-    /// Takes note that an agent looked whether its way to us is open.
+    /// Takes note that an agent looked whether its way to us is open. One whose events are not taken is not heard of.
     pub fn probed(&self, context: &Context, identity: &Identity) {
-        if let Runtime::One(kyma) = context.stores.runtime(identity.common_name()) {
+        if self.unavailable(context).is_some() {
+            return;
+        }
+        if let Runtime::One(kyma) = context.stores.runtime(identity.common_name())
+            && self.check_name(context, &kyma, identity).is_ok()
+        {
             heard(context, &landscape::key(&kyma.metadata));
         }
     }

@@ -7,6 +7,7 @@ mod credentials;
 mod delivery;
 mod hostile;
 pub(crate) mod http;
+mod neighbours;
 mod pair;
 mod process;
 mod stage;

@@ -117,8 +117,19 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(15);
 const IDLE_MAX: Duration = Duration::from_secs(180);
 /// The longest answer that is read so that its connection can be used again, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// What whoever took the connection should do.
+const ANSWER: &str = "answer";
 /// Addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 4;
+
+// === impl Error ===
+
+impl Error {
+    /// Whether it was about the request: somebody took the connection, and did not answer.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Error::Exchange { .. } | Error::Slow { what: ANSWER, .. })
+    }
+}
 
 // === impl Client ===
 
@@ -152,7 +163,7 @@ impl Client {
                 return Ok(answer);
             }
         }
-        let slow = || Error::Slow { authority: self.address.authority.clone(), limit: ATTEMPT_MAX, what: "answer" };
+        let slow = || Error::Slow { authority: self.address.authority.clone(), limit: ATTEMPT_MAX, what: ANSWER };
         let connection = self.connect().await?;
         let request = self.request(method, path, body);
         let (answer, connection) = timeout_at(deadline, exchange(connection, request))

@@ -131,6 +131,10 @@ impl Courier {
         self.metrics.connections(self.client.connections());
         let sent = sent(&result);
         match (&result, sent) {
+            // The way to somebody else may end there; that to our control plane is proven by itself.
+            (Err(error), Sent::Busy(_)) if key.manager != Manager::ours() => {
+                tracing::warn!(manager = %key.manager, error = chain(error), "event not answered");
+            }
             (Err(error), _) => self.is_down(&chain(error)),
             (Ok(answer), Sent::Refused) => {
                 self.is_up();
@@ -168,14 +172,26 @@ impl Courier {
         self.probe = Some(now() + interval.mul_f64(0.9 + 0.2 * dice()));
         let is_fresh = |proven: Instant| now().saturating_duration_since(proven) < interval / 2;
         if self.outbox.path_proven().is_some_and(is_fresh) {
+            self.make_good();
             return;
         }
         let result = self.client.probe(&Manager::ours().event_path(&self.contract)).await;
         self.metrics.connections(self.client.connections());
         match result {
-            Ok(Answer { status: StatusCode::METHOD_NOT_ALLOWED, .. }) => self.is_up(),
+            Ok(Answer { status: StatusCode::METHOD_NOT_ALLOWED, .. }) => {
+                self.is_up();
+                self.make_good();
+            }
             Ok(answer) => self.is_down(&format!("it answers a probe with {} instead of 405", answer.status.as_u16())),
             Err(error) => self.is_down(&chain(&error)),
+        }
+    }
+
+    /// Has managers of whom something was dropped told to look at all. One that refuses this as well is told again with the
+    /// next proof.
+    fn make_good(&mut self) {
+        for manager in self.outbox.take_all_lost() {
+            self.resync(manager, Scope::All);
         }
     }
 
@@ -246,6 +262,8 @@ fn ours(scope: Scope) -> Event {
 /// What an answer means for its event: 200 alone is a yes, and what can pass is tried again.
 fn sent(result: &Result<Answer, Error>) -> Sent {
     match result {
+        // A manager that does not answer must not hold up the others.
+        Err(error) if error.is_unanswered() => Sent::Busy(None),
         Err(_) => Sent::Unreachable,
         Ok(Answer { status: StatusCode::OK, .. }) => Sent::Delivered,
         Ok(answer) if answer.status.is_server_error() => Sent::Busy(answer.retry_after),

@@ -124,6 +124,11 @@ impl Outbox {
         inner.lost.len() < before
     }
 
+    /// Managers of whom something was dropped since the last call.
+    pub fn take_all_lost(&self) -> Vec<Manager> {
+        std::mem::take(&mut self.lock().lost)
+    }
+
     /// Managers that there were events for, and the last object of each.
     pub fn managers(&self) -> BTreeMap<Manager, Event> {
         self.lock().managers.clone()

@@ -13,8 +13,8 @@
 //! the write took longer, whoever was told found nothing new; hence what was sent soon after its admission is sent once
 //! more, *resend* after it.
 //!
-//! What cannot be delivered waits. When nobody answers, all wait for one and the same pause, so that an outage costs one
-//! attempt at a time whatever waits; when a manager answers that it cannot, those of this manager wait, and the object that
+//! What cannot be delivered waits. When nobody takes a connection, all wait for one and the same pause, so that an outage
+//! costs one attempt at a time whatever waits; when a manager answers that it cannot, or not at all, those of this manager wait, and the object that
 //! was refused stands behind the others. Beyond [`Limits::objects`] the oldest is dropped.
 //!
 //! Reads no clock and throws no dice: both are arguments.
@@ -66,9 +66,9 @@ pub enum Sent {
     Delivered,
     /// It was refused for good.
     Refused,
-    /// The manager cannot take it now, and may have said how long.
+    /// The manager cannot take it now, and may have said how long; or it does not answer.
     Busy(Option<Duration>),
-    /// Nobody answered.
+    /// Nobody took the connection.
     Unreachable,
 }
 
@@ -288,7 +288,7 @@ impl Pending {
                 if occasion == Occasion::Again && changed {
                     object.since = object.later;
                 }
-                // Nobody answered: it keeps its place. It was refused: those that were not go first.
+                // Nobody was there: it keeps its place. Somebody was: those that were not tried go first.
                 if matches!(sent, Sent::Busy(_)) {
                     object.due = now + delay(object.attempt, fraction, self.draining);
                 }

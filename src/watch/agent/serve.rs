@@ -1,8 +1,8 @@
 //! Connections from outside: accepted, bounded, ended.
 //!
 //! Nobody can keep others out by holding connections: beyond [`CONNECTIONS_MAX`] the one on which nothing was answered for
-//! longest is closed for the new one. A body is read up to a size, within a time, and all bodies that are being read share
-//! one budget of memory.
+//! longest is closed for the new one. A body is read up to a size, within a time and without long pauses, and beyond
+//! their first part all bodies that are being read share one budget of memory.
 
 use std::{
     collections::BTreeMap,
@@ -58,12 +58,16 @@ pub const CONNECTIONS_MAX: usize = 512;
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// Memory for all bodies that are being read, in bytes.
 const BODIES_BYTES_MAX: usize = 32 << 20;
+/// So much of each body counts for nothing, so that whoever holds the budget holds up large reviews only, in bytes.
+const BODY_BYTES_FREE: usize = 64 << 10;
 /// The budget is counted in blocks of this many bytes.
 const BLOCK_BYTES: usize = 16 << 10;
 /// Longest time for a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Longest time for a body.
 const BODY_MAX: Duration = Duration::from_secs(10);
+/// Longest time in which nothing of a body comes. API servers have it whole before they send.
+const BODY_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Longest time until a request's head is complete, waiting for it to begin included. Clients of API servers close idle
 /// connections after 90 s: whoever is first must not be us, since a request may be on its way.
 const IDLE_MAX: Duration = Duration::from_secs(180);
@@ -261,7 +265,8 @@ impl Budget {
         let deadline = time::Instant::now() + BODY_MAX;
         let (mut bytes, mut permits) = (BytesMut::new(), Vec::new());
         loop {
-            let frame = match time::timeout_at(deadline, body.frame()).await {
+            let pause = deadline.min(time::Instant::now() + BODY_PAUSE_MAX);
+            let frame = match time::timeout_at(pause, body.frame()).await {
                 Err(_elapsed) => return Err(StatusCode::REQUEST_TIMEOUT),
                 Ok(None) => return Ok(Body { bytes: bytes.freeze(), _permits: permits }),
                 Ok(Some(Err(_))) => return Err(StatusCode::BAD_REQUEST),
@@ -273,7 +278,7 @@ impl Budget {
                 return Err(StatusCode::PAYLOAD_TOO_LARGE);
             }
             // Only what has come counts: an announcement takes nothing from others.
-            while permits.len() * BLOCK_BYTES < length {
+            while permits.len() * BLOCK_BYTES + BODY_BYTES_FREE < length {
                 match time::timeout_at(deadline, self.0.acquire()).await {
                     Ok(Ok(permit)) => permits.push(permit),
                     Ok(Err(_)) | Err(_) => return Err(StatusCode::SERVICE_UNAVAILABLE),

@@ -32,6 +32,10 @@ pub(crate) enum Reply {
     Status(u16, &'static str),
     /// Nothing, ever.
     Silence,
+    /// Nothing to paths that hold this; 200 to others.
+    SilenceFor(&'static str),
+    /// A status for events; the way to them is there.
+    Refuse(u16),
     /// The connection is closed without an answer.
     Close,
 }
@@ -167,6 +171,7 @@ async fn serve(stream: TcpStream, connection: usize, shared: Arc<Shared>) {
     while let Ok(Some(message)) = http::read(&mut stream).await {
         let at = Instant::now();
         let is_probe = message.first.starts_with("GET ");
+        let first = message.first.clone();
         let (certificate, server_name) = (certificate.clone(), server_name.clone());
         let received = Received { message, connection, certificate, server_name, at };
         shared.received.lock().unwrap().push(received);
@@ -175,7 +180,9 @@ async fn serve(stream: TcpStream, connection: usize, shared: Arc<Shared>) {
             // As a listener answers whoever does not post.
             Reply::Status(200, headers) if is_probe => (405, headers),
             Reply::Status(status, headers) => (status, headers),
-            Reply::Silence => std::future::pending().await,
+            Reply::SilenceFor(part) if !first.contains(part) => (200, ""),
+            Reply::Silence | Reply::SilenceFor(_) => std::future::pending().await,
+            Reply::Refuse(status) => (if is_probe { 405 } else { status }, ""),
             Reply::Close => return,
         };
         let answer = format!("HTTP/1.1 {status} As Told\r\nContent-Length: 0\r\n{headers}\r\n");
