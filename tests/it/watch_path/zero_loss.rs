@@ -250,14 +250,30 @@ async fn until_rotated(stage: &Stage, former: &Held) {
     .await;
 }
 
-/// E40, and the issue's list: rotation of everything; a network that is slow, resets, loses answers, is a black hole;
-/// a daemon that is killed; an agent that is killed; a rotation in the midst of all that.
+/// E40 and beyond: rotation of everything; a network that is slow, resets, loses answers, is a black hole; a daemon that is
+/// killed; an agent that is killed; and all of it together.
 #[tokio::test(flavor = "multi_thread")]
 async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_change() {
     let mut site = Site::new().await;
-    let before = (site.failed_calls().await, site.failed_events().await);
+    let failed_calls = site.failed_calls().await;
+    rotations(&mut site).await;
+    bad_networks(&mut site).await;
+    daemon_is_killed(&mut site).await;
+    // Nobody in the runtime noticed any of it.
+    assert_eq!(site.failed_calls().await, failed_calls, "calls of webhooks that failed");
+    // What could not be said at once is counted as such, and as nothing else.
+    let metrics = site.agent.metrics().await;
+    for line in metrics.lines().filter(|line| line.starts_with("watcher_failed_kcp_total{")) {
+        assert_eq!(line.ends_with(" 0"), !line.contains("failed-request"), "{line}");
+    }
+    agent_is_killed(&mut site).await;
+    all_of_it(&mut site).await;
+    eprintln!("{} changes, the slowest took {:.0?}", site.made, site.slowest);
+}
 
-    // Rotation alone fails nothing, neither here nor there: what upstream's own test watches for twelve minutes.
+/// Rotation alone fails nothing, neither here nor there: what upstream's own test watches for twelve minutes.
+async fn rotations(site: &mut Site) {
+    let before = (site.failed_calls().await, site.failed_events().await);
     for _ in 0..2 {
         site.rotate().await;
         site.until_declared("a rotation").await;
@@ -265,7 +281,9 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
     let reloaded = site.agent.metric(r#"tidegate_agent_credential_reloads_total{result="success"}"#).await;
     assert!(2.0 <= reloaded, "{reloaded} sets of certificates were in use");
     assert_eq!((site.failed_calls().await, site.failed_events().await), before);
+}
 
+async fn bad_networks(site: &mut Site) {
     for weather in [Weather::Slow(Duration::from_millis(300)), Weather::Resets, Weather::AnswersLost] {
         site.weather(weather).await;
     }
@@ -277,7 +295,9 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
     site.wire.cut();
     site.wire.set(Weather::Fair);
     site.until_declared("silence").await;
+}
 
+async fn daemon_is_killed(site: &mut Site) {
     let mut writer = site.writer();
     writer.makes(SOME).await;
     site.stage.kill();
@@ -286,17 +306,10 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
     site.stage.start();
     site.lead_to_listener().await;
     site.until_declared("the daemon was killed").await;
-    // Nobody in the runtime noticed any of it.
-    assert_eq!(site.failed_calls().await, before.0, "calls of webhooks that failed");
-    // What could not be said at once is counted as such, and as nothing else.
-    let metrics = site.agent.metrics().await;
-    let reasons = metrics.lines().filter(|line| line.starts_with("watcher_failed_kcp_total{"));
-    for line in reasons {
-        let is_zero = line.ends_with(" 0");
-        assert_eq!(is_zero, !line.contains("failed-request"), "{line}");
-    }
+}
 
-    // What happens while there is no agent is told by nobody: the next one has the runtime looked at.
+/// What happens while there is no agent is told by nobody: the next one has the runtime looked at.
+async fn agent_is_killed(site: &mut Site) {
     let mut writer = site.writer();
     writer.makes(SOME).await;
     site.agent.kill();
@@ -304,8 +317,9 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
     site.end(writer).await;
     site.agent.again(&site.stage, &["--resend=1s", "--resync-within=3s"]).await;
     site.until_declared("the agent was killed").await;
+}
 
-    // And all of it together.
+async fn all_of_it(site: &mut Site) {
     let before = site.failed_calls().await;
     let former = rotation::held(&site.stage).await.expect("all is there");
     let mut writer = site.writer();
@@ -324,5 +338,4 @@ async fn e40_nothing_that_happens_between_runtime_and_control_plane_loses_a_chan
     site.wire.set(Weather::Fair);
     site.until_declared("all of it").await;
     assert_eq!(site.failed_calls().await, before, "calls of webhooks that failed");
-    eprintln!("{} changes, the slowest took {:.0?}", site.made, site.slowest);
 }
