@@ -113,7 +113,7 @@ impl Wires {
     }
 
     pub(super) fn is_dark(&self, name: &str) -> bool {
-        self.state().dark.iter().any(|one| *one == name)
+        self.state().dark.contains(&name)
     }
 
     /// Takes what arrived since the last time.
