@@ -32,7 +32,7 @@ impl Authorities {
             }
         }
         let count = roots.len();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = crate::tls::provider(crate::tls::Algorithms::All);
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|_| Error::NoAuthorities)?;

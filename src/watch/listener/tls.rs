@@ -50,7 +50,7 @@ impl Tls {
         }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::Key)?;
         let authorities = Authorities::parse(client_authorities, now).map_err(TlsError::Authorities)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = crate::tls::provider(crate::tls::Algorithms::All);
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(TlsError::Pair)?
