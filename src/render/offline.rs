@@ -3,8 +3,8 @@
 //! One target is the control plane, the others are the runtimes. What only a cluster knows is a placeholder unless it is
 //! assumed. Objects that the daemon makes only where they are absent (a namespace in the control plane) are not shown.
 //!
-//! An [`Outline`] holds what runtimes share, made once, and makes everything else when it is asked for; [`render_each`] asks
-//! for all of it.
+//! An [`Outline`] holds what runtimes share, made once, and makes everything else when it is asked for; [`render_each`]
+//! asks for all of it.
 
 use std::{
     collections::{BTreeMap, HashMap},
