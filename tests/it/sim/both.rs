@@ -137,7 +137,10 @@ fn parse(bytes: &[u8]) -> Value {
     }
     let text = String::from_utf8_lossy(bytes).into_owned();
     let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
-    lines.map_or_else(|_| json!(text), Value::from)
+    let Ok(mut lines) = lines else { return json!(text) };
+    // How often a watch says how far it is depends on when it began.
+    lines.dedup_by(|later, former| [later, former].iter().all(|event| event["type"] == "BOOKMARK"));
+    Value::from(lines)
 }
 
 // === impl Both ===
