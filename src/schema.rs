@@ -21,6 +21,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomR
 use serde_json::{Map, Value};
 
 use self::node::{Node, Others, Type};
+pub(crate) use self::rule::escape;
 use crate::object::PathPart;
 
 /// A compiled schema of a whole object. Cheap to clone.
@@ -82,6 +83,8 @@ pub enum ViolationKind {
     Combination,
     /// A CEL rule does not hold.
     Rule,
+    /// A CEL rule does not hold for what was there before: only [`Schema::check_update`] says so, and it refuses nothing.
+    Tolerated,
     /// `metadata` is not what every object's must be.
     Metadata,
 }
@@ -107,7 +110,15 @@ impl Schema {
     /// `value` is the whole object: `apiVersion`, `kind` and `metadata` are checked as for every kind.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
         let mut violations = Vec::new();
-        check::object(&self.0, value, &mut violations);
+        check::object(&self.0, value, None, &mut violations);
+        violations
+    }
+
+    /// As [`Schema::check`], of a value that takes the place of `old`: rules that compare with it are asked as well, and
+    /// what was there before is not wrong now, though the server warns of rules that it breaks.
+    pub fn check_update(&self, value: &Value, old: &Value) -> Vec<Violation> {
+        let mut violations = Vec::new();
+        check::object(&self.0, value, Some(old), &mut violations);
         violations
     }
 

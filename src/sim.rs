@@ -37,10 +37,11 @@
 //!   their keys and size. What else it demands is not: a Service without ports, or a Deployment whose selector does not
 //!   fit its template, is taken.
 //! * Keys that stand twice in a JSON body are not noticed, the last one counts.
-//! * Rules that compare with `oldSelf` are passed over, and what a CEL expression that does not compile is told, after
-//!   the server's words, comes from our compiler.
+//! * CEL has no types and no costs here: a rule that compares a text with a number, or that may take too long, is taken.
+//!   What the server says of an expression that does not compile, or that fails, quotes its compiler; here these words are
+//!   ours, but for a key that is absent. Defaults in definitions are not held against their schemas.
 //! * All versions of a custom resource are stored as they were sent: no conversion webhooks.
-//! * Webhooks with `matchConditions` are asked without looking at these; mutating ones are asked once.
+//! * Mutating webhooks are asked once, whatever their `reinvocationPolicy`; `matchConditions` that name `authorizer` fail.
 //! * Columns of tables of built-in kinds are fewer, and without descriptions.
 
 mod admission;

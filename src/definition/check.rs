@@ -222,7 +222,7 @@ impl Check<'_> {
             ViolationKind::Range => (code::RANGE, self.at(&path)),
             ViolationKind::Duplicate => (code::DUPLICATE_ITEM, self.at(&path)),
             ViolationKind::Combination => (code::COMBINATION, self.at_key(&path)),
-            ViolationKind::Rule => (code::RULE, self.at_key(&path)),
+            ViolationKind::Rule | ViolationKind::Tolerated => (code::RULE, self.at_key(&path)),
             // Of a label, the key may be wrong or the value.
             ViolationKind::Metadata if message.contains(" is not a key of ") => (code::METADATA, self.at_key(&path)),
             ViolationKind::Metadata => (code::METADATA, self.at(&path)),

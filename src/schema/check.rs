@@ -46,8 +46,8 @@ impl Path {
     }
 }
 
-/// Checks a whole object.
-pub(super) fn object(root: &Node, value: &Value, out: &mut Vec<Violation>) {
+/// Checks a whole object, which takes the place of the old one if there is one.
+pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut Vec<Violation>) {
     let path = &mut Path::default();
     let Some(fields) = value.as_object() else {
         out.push(path.violation(ViolationKind::Type, format!("an object must be a mapping, not {}", type_name(value))));
@@ -55,17 +55,25 @@ pub(super) fn object(root: &Node, value: &Value, out: &mut Vec<Violation>) {
     };
     metadata::check_type(fields, path, out);
     metadata::check(fields.get("metadata"), metadata::Of::Object, path, out);
-    node(root, value, At::Root, path, out);
+    node(root, value, At { is_root: true, old }, path, out);
 }
 
-/// Whether the value is the object itself: its type and metadata are checked elsewhere.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
-    Root,
-    Below,
+/// What is known of a value beside its schema.
+#[derive(Clone, Copy, Default)]
+struct At<'a> {
+    /// It is the object itself: its type and metadata are checked elsewhere.
+    is_root: bool,
+    /// What it takes the place of.
+    old: Option<&'a Value>,
 }
 
-fn node(schema: &Node, value: &Value, at: At, path: &mut Path, out: &mut Vec<Violation>) {
+impl<'a> At<'a> {
+    fn below(old: Option<&'a Value>) -> At<'a> {
+        At { is_root: false, old }
+    }
+}
+
+fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
     if value.is_null() && schema.nullable {
         return;
     }
@@ -78,28 +86,63 @@ fn node(schema: &Node, value: &Value, at: At, path: &mut Path, out: &mut Vec<Vio
         out.push(wrong_type(schema.kind, value, path));
         return;
     }
+    // The object as a whole never is what it was: its version goes on.
+    if !at.is_root && at.old == Some(value) {
+        unchanged(schema, value, at, path, out);
+        return;
+    }
     let before = out.len();
     check_allowed(schema, value, path, out);
     match value {
         Value::String(text) => check_text(schema, text, path, out),
         Value::Number(number) => check_number(schema, number, path, out),
-        Value::Array(items) => check_list(schema, items, path, out),
+        Value::Array(items) => check_list(schema, items, at.old, path, out),
         Value::Object(fields) => check_mapping(schema, fields, at, path, out),
         Value::Null | Value::Bool(_) => {}
     }
-    check_combinations(schema, value, path, out);
+    check_combinations(schema, value, at.old, path, out);
     // A rule may assume what the schema says, so it has nothing to say about a value that is wrong already.
     if !schema.rules.is_empty() && out.len() == before {
-        check_rules(schema, value, path, out);
+        check_rules(schema, value, at.old, ViolationKind::Rule, path, out);
     }
 }
 
-fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At, path: &mut Path, out: &mut Vec<Violation>) {
-    let has_own_type = at == At::Root || schema.embedded;
+/// Of a value that was there before, or is part of one: the rules that compare are asked, and others warned of.
+fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
+    if !schema.rules.is_empty() {
+        check_rules(schema, value, at.old, ViolationKind::Tolerated, path, out);
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let of = match (schema.properties.get(name), &schema.others) {
+                    (Some(property), _) => property,
+                    (None, Others::Of(of)) => of,
+                    (None, Others::Kept | Others::Unknown) => continue,
+                };
+                let at = At::below(at.old.map(|_| value));
+                path.within(name, |path| unchanged(of, value, at, path, out));
+            }
+        }
+        Value::Array(items) => {
+            let Some(of) = schema.items.as_deref() else { return };
+            for (index, item) in items.iter().enumerate() {
+                // Only items with keys are known again.
+                let old = at.old.filter(|_| matches!(schema.list, List::Map(_))).map(|_| item);
+                path.step(PathPart::from(index), |path| unchanged(of, item, At::below(old), path, out));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
+    let has_own_type = at.is_root || schema.embedded;
     if schema.embedded {
         metadata::check_type(fields, path, out);
         metadata::check(fields.get("metadata"), metadata::Of::Embedded, path, out);
     }
+    let old = |name: &str| at.old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
     for (name, value) in fields {
         if has_own_type && metadata::is_type_or_metadata(name) {
             continue;
@@ -107,13 +150,13 @@ fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At, path: &mut 
         path.within(name, |path| match (schema.properties.get(name), &schema.others) {
             (Some(property), _) => {
                 if !is_dropped(property, value) {
-                    node(property, value, At::Below, path, out);
+                    node(property, value, At::below(old(name)), path, out);
                 }
             }
             (None, Others::Kept) => {}
             (None, Others::Of(of)) => {
                 if !is_dropped(of, value) {
-                    node(of, value, At::Below, path, out);
+                    node(of, value, At::below(old(name)), path, out);
                 }
             }
             (None, Others::Unknown) => {
@@ -140,11 +183,12 @@ fn is_dropped(schema: &Node, value: &Value) -> bool {
     value.is_null() && !schema.nullable && schema.kind != Type::Any
 }
 
-fn check_list(schema: &Node, items: &[Value], path: &mut Path, out: &mut Vec<Violation>) {
+fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Path, out: &mut Vec<Violation>) {
     check_count(items.len(), schema.items_count, "item", path, out);
     let Some(item_schema) = schema.items.as_deref() else { return };
     for (index, item) in items.iter().enumerate() {
-        path.step(PathPart::from(index), |path| node(item_schema, item, At::Below, path, out));
+        let old = old.and_then(|old| known_again(item_schema, &schema.list, item, old));
+        path.step(PathPart::from(index), |path| node(item_schema, item, At::below(old), path, out));
     }
     if schema.list == List::Atomic {
         return;
@@ -164,6 +208,15 @@ fn check_list(schema: &Node, items: &[Value], path: &mut Path, out: &mut Vec<Vio
             });
         }
     }
+}
+
+/// The item of an old list that an item of a list with keys takes the place of.
+fn known_again<'a>(schema: &Node, list: &List, item: &Value, old: &'a Value) -> Option<&'a Value> {
+    if !matches!(list, List::Map(_)) {
+        return None;
+    }
+    let key = rule::key_of(schema, list, item);
+    old.as_array()?.iter().find(|old| rule::key_of(schema, list, old) == key)
 }
 
 fn duplicate_message(list: &List, item: &Value) -> String {
@@ -263,13 +316,13 @@ fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path,
     }
 }
 
-fn check_combinations(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &mut Path, out: &mut Vec<Violation>) {
     for condition in &schema.all_of {
-        node(condition, value, At::Below, path, out);
+        node(condition, value, At::below(old), path, out);
     }
     let holds = |condition: &Node| {
         let mut problems = Vec::new();
-        node(condition, value, At::Below, &mut Path::default(), &mut problems);
+        node(condition, value, At::default(), &mut Path::default(), &mut problems);
         problems.is_empty()
     };
     let mut refuse = |message: String| out.push(path.violation(ViolationKind::Combination, message));
@@ -287,11 +340,21 @@ fn check_combinations(schema: &Node, value: &Value, path: &mut Path, out: &mut V
     }
 }
 
-fn check_rules(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Violation>) {
+/// Asks the rules. `kind` is what those are that do not compare with the old value.
+fn check_rules(
+    schema: &Node,
+    value: &Value,
+    old: Option<&Value>,
+    kind: ViolationKind,
+    path: &mut Path,
+    out: &mut Vec<Violation>,
+) {
     let this = rule::bind(schema, value);
+    let former = old.map(|old| rule::bind(schema, old));
     for rule in &schema.rules {
-        if let Some(message) = rule.check(&this) {
-            let mut violation = path.violation(ViolationKind::Rule, message);
+        if let Some(message) = rule.check(&this, former.as_ref()) {
+            let kind = if rule.is_transition { ViolationKind::Rule } else { kind.clone() };
+            let mut violation = path.violation(kind, message);
             violation.path.extend(rule.field.iter().map(|field| PathPart::from(field.as_str())));
             out.push(violation);
         }

@@ -36,12 +36,14 @@ const FUNCTIONS: &[&str] = &[
     "endsWith",
     "flatten",
     "format",
+    "hasValue",
     "indexOf",
     "int",
     "join",
     "lastIndexOf",
     "lowerAscii",
     "matches",
+    "orValue",
     "replace",
     "reverse",
     "size",
@@ -54,6 +56,7 @@ const FUNCTIONS: &[&str] = &[
     "type",
     "uint",
     "upperAscii",
+    "value",
 ];
 
 /// Longest expression, in bytes: the parser is recursive, and the longest rules in use have some hundred.
@@ -104,6 +107,32 @@ impl Expression {
     /// What it gives in a context, or one sentence about why it gives nothing.
     pub(crate) fn evaluate(&self, context: &Context<'_, '_>) -> Result<CelValue, String> {
         self.program.execute(context).map_err(|problem| explain(&problem))
+    }
+
+    /// Whether it is true in a context, or why it gives nothing, in the words of the API server where these are known.
+    pub(crate) fn decide(&self, context: &Context<'_, '_>) -> Result<bool, String> {
+        match self.program.execute(context) {
+            Ok(CelValue::Bool(holds)) => Ok(holds),
+            Ok(_) => Err("it is neither true nor false".to_owned()),
+            Err(ExecutionError::NoSuchKey(key)) => Err(format!("no such key: {key}")),
+            Err(ExecutionError::DivisionByZero(_)) => Err("division by zero".to_owned()),
+            Err(problem) => Err(explain(&problem)),
+        }
+    }
+
+    /// Whether it may be true or false: what depends on nothing gives what it gives.
+    pub(crate) fn may_decide(&self) -> bool {
+        self.constant().is_none_or(|value| matches!(value, CelValue::Bool(_)))
+    }
+
+    /// Whether it may give a text.
+    pub(crate) fn may_tell(&self) -> bool {
+        self.constant().is_none_or(|value| matches!(value, CelValue::String(_)))
+    }
+
+    /// What it gives in every context, if it takes nothing from one.
+    fn constant(&self) -> Option<CelValue> {
+        if self.variables().is_empty() { self.program.execute(&context()).ok() } else { None }
     }
 
     /// Its text.

@@ -1,12 +1,12 @@
 //! The rules of `x-kubernetes-validations`, in CEL.
 //!
 //! A rule sees its value as the API server shows it: with the defaults filled in, only the fields that the schema
-//! knows, and names that are no identifiers escaped. Rules that compare with the old value are passed over, since
-//! there is none: they hold on create. Durations are whole nanoseconds here, which compares as well.
+//! knows, and names that are no identifiers escaped. Rules that compare with the old value are passed over where there is
+//! none: they hold on create. Durations are whole nanoseconds here, which compares as well.
 
 use std::{collections::HashMap, sync::Arc};
 
-use cel::{Context, Value as CelValue};
+use cel::{Context, Value as CelValue, objects::OptionalValue};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use serde_json::Value;
 
@@ -22,8 +22,10 @@ pub(super) struct Rule {
     message_expression: Option<Expression>,
     /// The field that a violation is reported at, below the rule's own.
     pub(super) field: Vec<String>,
-    /// The rule speaks of the old value, and there is none.
-    on_update_only: bool,
+    /// It compares with the old value.
+    pub(super) is_transition: bool,
+    /// The old value is an optional, so that the rule holds without one, too.
+    optional: bool,
 }
 
 /// CEL's words that cannot be names of fields.
@@ -60,7 +62,8 @@ impl Rule {
         let message_expression = rule.message_expression.as_deref().map(Expression::compile).transpose()?;
         let field = rule.field_path.as_deref().unwrap_or_default();
         Ok(Rule {
-            on_update_only: expression.names("oldSelf") && !rule.optional_old_self.unwrap_or_default(),
+            is_transition: expression.names("oldSelf"),
+            optional: rule.optional_old_self.unwrap_or_default(),
             expression,
             message_expression,
             message: rule.message.clone().filter(|message| !message.trim().is_empty()),
@@ -68,17 +71,32 @@ impl Rule {
         })
     }
 
-    /// What is wrong, if the rule does not hold for the value, which `bind` has made `self`.
-    pub(super) fn check(&self, this: &CelValue) -> Option<String> {
-        if self.on_update_only {
+    /// What is wrong, if the rule does not hold for the value and the one before it, which `bind` has made `self` and
+    /// `oldSelf`.
+    pub(super) fn check(&self, this: &CelValue, old: Option<&CelValue>) -> Option<String> {
+        if self.is_transition && old.is_none() && !self.optional {
             return None;
         }
-        let context = context(this);
+        let context = self.context(this, old);
         match self.expression.evaluate(&context) {
             Ok(CelValue::Bool(true)) => None,
             Ok(_) => Some(self.message(&context)),
             Err(problem) => Some(format!("the rule `{}` cannot be applied: {problem}", self.expression.text())),
         }
+    }
+
+    fn context(&self, this: &CelValue, old: Option<&CelValue>) -> Context<'static, 'static> {
+        let mut context = expression::context();
+        context.add_variable_from_value("self", this.clone());
+        let old = match (self.optional, old) {
+            (true, old) => {
+                let optional = old.cloned().map_or_else(OptionalValue::none, OptionalValue::of);
+                CelValue::Opaque(Arc::new(optional))
+            }
+            (false, old) => old.cloned().unwrap_or(CelValue::Null),
+        };
+        context.add_variable_from_value("oldSelf", old);
+        context
     }
 
     fn message(&self, context: &Context<'_, '_>) -> String {
@@ -96,14 +114,6 @@ impl std::fmt::Debug for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Rule").field(&self.expression.text()).finish()
     }
-}
-
-fn context(this: &CelValue) -> Context<'static, 'static> {
-    let mut context = expression::context();
-    context.add_variable_from_value("self", this.clone());
-    // `optionalOldSelf` makes it an optional without a value; null is as near as this crate comes.
-    context.add_variable_from_value("oldSelf", CelValue::Null);
-    context
 }
 
 /// A value as rules see it.
@@ -147,7 +157,7 @@ pub(super) fn bind(node: &Node, value: &Value) -> CelValue {
 }
 
 /// A field's name as rules spell it.
-fn escape(name: &str) -> String {
+pub(crate) fn escape(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");
     }

@@ -226,6 +226,42 @@ fn rules_see_defaults_and_only_known_fields() {
 }
 
 #[test]
+fn rules_that_compare_are_asked_of_updates_and_what_was_there_is_tolerated() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "fixed": {"type": "string", "maxLength": 3, "x-kubernetes-validations": [
+            {"rule": "self == oldSelf", "message": "is fixed"}, {"rule": "self.size() < 3", "message": "is long"}]},
+        "first": {"type": "string", "x-kubernetes-validations": [
+            {"rule": "oldSelf.orValue('first') == self", "optionalOldSelf": true, "message": "is not the first"}]},
+        "list": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "required": ["name"],
+                "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 1}},
+                "x-kubernetes-validations": [{"rule": "self.count >= oldSelf.count", "message": "falls"}]},
+        },
+    }}));
+    let check = |old: Value, new: Value, expected: &[(&str, ViolationKind)]| {
+        let found = schema.check_update(&object(new), &object(old));
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|violation| (format!("{}: {}", DisplayPath(&violation.path), violation.message), violation.kind))
+            .collect();
+        let expected: Vec<_> = expected.iter().map(|(text, kind)| ((*text).to_owned(), kind.clone())).collect();
+        assert_eq!(found, expected);
+    };
+    check(json!({}), json!({"fixed": "a"}), &[]);
+    check(json!({"fixed": "a"}), json!({"fixed": "b"}), &[("spec.fixed: is fixed", ViolationKind::Rule)]);
+    // What the schema has become too strict for stays, and rules that it breaks are told.
+    check(json!({"fixed": "abcd"}), json!({"fixed": "abcd"}), &[("spec.fixed: is long", ViolationKind::Tolerated)]);
+    check(json!({}), json!({"first": "b"}), &[("spec.first: is not the first", ViolationKind::Rule)]);
+    check(json!({"first": "b"}), json!({"first": "b", "fixed": "a"}), &[]);
+    let list = |items: &[(&str, i64)]| -> Value {
+        json!({"list": items.iter().map(|(name, count)| json!({"name": name, "count": count})).collect::<Vec<_>>()})
+    };
+    check(list(&[("a", 2)]), list(&[("b", 1), ("a", 3)]), &[]);
+    check(list(&[("a", 2)]), list(&[("b", 1), ("a", 1)]), &[("spec.list[1]: falls", ViolationKind::Rule)]);
+}
+
+#[test]
 fn rules_are_silent_about_what_is_wrong_already() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}},
         "x-kubernetes-validations": [{"rule": "self.a == 'b'"}]});

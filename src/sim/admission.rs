@@ -5,14 +5,25 @@
 //! `<service>.<namespace>.svc`.
 
 mod call;
+mod conditions;
 
 use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
-pub(super) use self::call::{Clients, Routes};
-use super::{Server, patch, refusal::Refusal, resource::NAMESPACES, selector::Labels, write::Writing};
+use self::conditions::{Conditions, Verdict};
+pub(super) use self::{
+    call::{Clients, Routes},
+    conditions::check,
+};
+use super::{
+    Server, patch,
+    refusal::{Named, Refusal},
+    resource::{NAMESPACES, Resource},
+    selector::Labels,
+    write::Writing,
+};
 
 /// What webhooks are asked about.
 pub(super) struct Asked<'a> {
@@ -45,6 +56,7 @@ pub(super) struct Webhook {
     rules: Vec<Value>,
     objects: Labels,
     namespaces: Labels,
+    conditions: Conditions,
     ignores_failure: bool,
     timeout: Duration,
 }
@@ -53,6 +65,11 @@ const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
 /// No webhook is asked about these: a broken one could not be mended otherwise.
 const EXEMPT: [&str; 2] = [MUTATING, VALIDATING];
+
+/// Whether a resource's objects configure webhooks.
+pub(super) fn is_configuration(resource: &Resource) -> bool {
+    EXEMPT.contains(&&*resource.collection)
+}
 
 // === impl Operation ===
 
@@ -77,6 +94,7 @@ impl Webhook {
             rules: value["rules"].as_array().cloned().unwrap_or_default(),
             objects: Labels::of_object(&value["objectSelector"]),
             namespaces: Labels::of_object(&value["namespaceSelector"]),
+            conditions: Conditions::of(value),
             ignores_failure: value["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(seconds),
         }
@@ -152,7 +170,7 @@ impl Server {
         let mut mutated: Option<Value> = None;
         for webhook in &webhooks.mutating {
             let current = mutated.as_ref().unwrap_or(object);
-            if !self.is_asked(webhook, writing, asked, Some(current)) {
+            if !self.is_asked(webhook, writing, asked, Some(current))? {
                 continue;
             }
             let Some(response) = self.ask(webhook, writing, asked, Some(current)).await? else { continue };
@@ -173,8 +191,12 @@ impl Server {
         object: Option<&Value>,
     ) -> Result<(), Refusal> {
         let webhooks = self.webhooks();
-        let asked_ones = webhooks.validating.iter().filter(|webhook| self.is_asked(webhook, writing, asked, object));
-        let answers = asked_ones.map(|webhook| self.ask(webhook, writing, asked, object));
+        let mut answers = Vec::new();
+        for webhook in &webhooks.validating {
+            if self.is_asked(webhook, writing, asked, object)? {
+                answers.push(self.ask(webhook, writing, asked, object));
+            }
+        }
         // They are asked side by side, and the first refusal counts.
         for answer in futures::future::join_all(answers).await {
             answer?;
@@ -182,10 +204,29 @@ impl Server {
         Ok(())
     }
 
-    fn is_asked(&self, webhook: &Webhook, writing: &Writing<'_>, asked: &Asked<'_>, object: Option<&Value>) -> bool {
-        !EXEMPT.contains(&&*writing.resource.collection)
+    /// Whether a webhook is asked. Conditions that say neither so nor so refuse the write, unless failures are ignored.
+    fn is_asked(
+        &self,
+        webhook: &Webhook,
+        writing: &Writing<'_>,
+        asked: &Asked<'_>,
+        object: Option<&Value>,
+    ) -> Result<bool, Refusal> {
+        let is_meant = !is_configuration(writing.resource)
             && webhook.speaks_of(writing, asked.operation)
-            && webhook.wants(self, writing, asked, object)
+            && webhook.wants(self, writing, asked, object);
+        if !is_meant || webhook.conditions.is_empty() {
+            return Ok(is_meant);
+        }
+        let review = review(self, writing, asked, object);
+        match webhook.conditions.judge(object, asked.before, &review["request"]) {
+            Verdict::Matches => Ok(true),
+            Verdict::Fails(problem) if !webhook.ignores_failure => {
+                let name = review["request"]["name"].as_str().unwrap_or_default();
+                Err(Refusal::forbidden(&Named::of(writing.resource, name), &problem))
+            }
+            Verdict::Differs | Verdict::Fails(_) => Ok(false),
+        }
     }
 
     /// The webhooks of all configurations, read anew after these have changed.
@@ -289,7 +330,7 @@ fn review(server: &Server, writing: &Writing<'_>, asked: &Asked<'_>, object: Opt
         "object": object,
         "oldObject": asked.before,
         "dryRun": writing.options.dry_run,
-        "options": {"kind": options_kind(asked.operation), "apiVersion": "meta.k8s.io/v1"},
+        "options": options(asked.operation, &writing.options.sent),
     });
     if resource.namespaced {
         request["namespace"] = writing.namespace.into();
@@ -303,12 +344,18 @@ fn review(server: &Server, writing: &Writing<'_>, asked: &Asked<'_>, object: Opt
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
 }
 
-fn options_kind(operation: Operation) -> &'static str {
-    match operation {
+/// The options of a write with their kind, which is the operation's.
+fn options(operation: Operation, sent: &Value) -> Value {
+    let kind = match operation {
         Operation::Create => "CreateOptions",
         Operation::Update => "UpdateOptions",
         Operation::Delete => "DeleteOptions",
+    };
+    let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+    if let (Some(options), Some(sent)) = (options.as_object_mut(), sent.as_object()) {
+        options.extend(sent.iter().map(|(name, value)| (name.clone(), value.clone())));
     }
+    options
 }
 
 impl Labelled for Value {

@@ -1,12 +1,10 @@
 //! Bodies: JSON or YAML to values, with the server's words for what is not one, not of the kind, or not known.
 
-use http::{HeaderMap, header};
 use serde_json::Value;
 
 use super::{
     builtin, crd,
-    metadata::go_type,
-    patch,
+    patch::{self, go_type},
     refusal::{Cause, Named, Refusal},
     request::Unknown,
     resource::{self, Resource},
@@ -18,10 +16,8 @@ const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kube
 const EXCERPT_LEN_MAX: usize = 30;
 
 /// The object of a POST or PUT, of the resource's kind.
-pub(super) fn object(resource: &Resource, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = content_type.split(';').next().unwrap_or_default().trim();
-    let mut object = match media {
+pub(super) fn object(resource: &Resource, content_type: &str, bytes: &[u8]) -> Result<Value, Refusal> {
+    let mut object = match content_type {
         "" | "application/json" => json_object(resource, bytes)?,
         "application/yaml" => yaml_value(bytes)
             .map_err(|problem| Refusal::bad_request(format!("error converting YAML to JSON: yaml: {problem}")))?,
@@ -142,43 +138,19 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), Refusal> {
     Err(Refusal::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {problem}")))
 }
 
-/// Removes what the schema does not know, and warns or refuses, as the request asks.
+/// Removes what the schema does not know, and warns or refuses, as the request asks. `refusal` says it of the object
+/// without what is not known.
 pub(super) fn check_unknown(
     resource: &Resource,
     object: &mut Value,
     unknown: Unknown,
     warnings: &mut Vec<String>,
+    refusal: impl FnOnce(&Value, &str) -> Refusal,
 ) -> Result<(), Refusal> {
     let said = remove_unknown(resource, object)?;
     match unknown {
         Unknown::Refuse if !said.is_empty() => {
-            let (kind, version) = (&resource.kind.kind, &resource.kind.version);
-            Err(Refusal::bad_request(format!(
-                "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
-                said.join(", ")
-            )))
-        }
-        Unknown::Warn => {
-            warnings.extend(said);
-            Ok(())
-        }
-        Unknown::Refuse | Unknown::Ignore => Ok(()),
-    }
-}
-
-/// As [`check_unknown`], of what a patch has made.
-pub(super) fn check_patched(
-    resource: &Resource,
-    object: &mut Value,
-    unknown: Unknown,
-    warnings: &mut Vec<String>,
-) -> Result<(), Refusal> {
-    let said = remove_unknown(resource, object)?;
-    match unknown {
-        Unknown::Refuse if !said.is_empty() => {
-            let problem = format!("strict decoding error: {}", said.join(", "));
-            let named = Named { group: "", kind: "", name: "" };
-            Err(Refusal::invalid(&named, &[Cause::invalid_text("patch", &object.to_string(), &problem)]))
+            Err(refusal(object, &format!("strict decoding error: {}", said.join(", "))))
         }
         Unknown::Warn => {
             warnings.extend(said);

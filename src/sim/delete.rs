@@ -18,12 +18,14 @@ use super::{
 use super::{identity::User, read::Filter};
 
 /// What a DELETE asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct DeleteOptions {
     uid: Option<String>,
     version: Option<String>,
     policy: Policy,
     dry_run: bool,
+    /// As webhooks are told.
+    sent: Value,
 }
 
 /// What becomes of dependents.
@@ -91,6 +93,7 @@ impl DeleteOptions {
             version: text(&sent["preconditions"]["resourceVersion"]),
             policy: chosen,
             dry_run: !dry_run.is_empty(),
+            sent: told(&sent, policy.as_deref(), orphan, &dry_run),
         })
     }
 
@@ -118,6 +121,26 @@ impl DeleteOptions {
         }
         Ok(())
     }
+}
+
+/// The options that a request gave, in its body or as parameters.
+fn told(sent: &Value, policy: Option<&str>, orphan: Option<bool>, dry_run: &[String]) -> Value {
+    let mut told = json!({});
+    for field in ["gracePeriodSeconds", "preconditions"] {
+        if let Some(value) = sent.get(field).filter(|value| !value.is_null()) {
+            told[field] = value.clone();
+        }
+    }
+    if let Some(orphan) = orphan {
+        told["orphanDependents"] = orphan.into();
+    }
+    if let Some(policy) = policy {
+        told["propagationPolicy"] = policy.into();
+    }
+    if !dry_run.is_empty() {
+        told["dryRun"] = json!(dry_run);
+    }
+    told
 }
 
 fn decode(body: &[u8]) -> Result<Value, Refusal> {
@@ -151,8 +174,13 @@ impl Server {
         }
         options.check(resource, name, &object)?;
         let before = object.value();
-        let write =
-            WriteOptions { dry_run: options.dry_run, manager: String::new(), unknown: Unknown::Ignore, force: false };
+        let write = WriteOptions {
+            dry_run: options.dry_run,
+            manager: String::new(),
+            unknown: Unknown::Ignore,
+            force: false,
+            sent: options.sent.clone(),
+        };
         let writing = Writing::new(self, resource, namespace, None, write, user);
         self.validate(&writing, &Asked { operation: Operation::Delete, before: Some(&before) }, None).await?;
         self.delete_now(resource, namespace, name, options)

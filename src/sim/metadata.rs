@@ -17,18 +17,6 @@ const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDelet
 /// Keys and values of all annotations together, in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
-/// What Go calls the type of a JSON value.
-pub(super) fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// The namespace that an object names must be that of the URL.
 pub(super) fn check_namespace(namespace: &str, object: &Value) -> Result<(), Refusal> {
     let named = object["metadata"]["namespace"].as_str().unwrap_or_default();

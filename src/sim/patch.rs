@@ -35,6 +35,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub(in crate::sim) use self::json::go_type;
 pub use self::{
     json::{OPERATIONS_MAX, json_patch},
     merge::merge_patch,

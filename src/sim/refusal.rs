@@ -14,6 +14,8 @@ pub(super) struct Refusal {
     reason: &'static str,
     message: String,
     details: Option<Value>,
+    /// Sentences for the `Warning` header.
+    pub(super) warnings: Vec<String>,
 }
 
 /// One thing that is wrong with an object.
@@ -116,7 +118,7 @@ impl std::fmt::Display for Named<'_> {
 
 impl Refusal {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { code, reason, message: message.into(), details: None }
+        Refusal { code, reason, message: message.into(), details: None, warnings: Vec::new() }
     }
 
     fn with(self, details: impl Into<Value>) -> Refusal {
@@ -178,6 +180,13 @@ impl Refusal {
     pub(super) fn unsupported_media(accepted: &str) -> Refusal {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// The real server takes these of built-in kinds.
+    pub(super) fn no_strategic_merge() -> Refusal {
+        let message = "strategic merge patches are not simulated: use `kubectl apply --server-side` instead of `kubectl edit` \
+            or `kubectl apply`, and `kubectl patch --type=merge`";
         Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
@@ -323,7 +332,12 @@ impl Refusal {
             reason,
             message: status["message"].as_str().unwrap_or_default().to_owned(),
             details: status.get("details").cloned(),
+            warnings: Vec::new(),
         }
+    }
+
+    pub(super) fn warning(self, warnings: Vec<String>) -> Refusal {
+        Refusal { warnings, ..self }
     }
 
     /// One sentence.

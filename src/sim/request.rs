@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, Method, header};
+use serde_json::{Value, json};
 
 use super::refusal::{Cause, Refusal};
 
@@ -58,12 +59,14 @@ pub(super) enum Unknown {
 }
 
 /// How a write is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) manager: String,
     pub(super) unknown: Unknown,
     pub(super) force: bool,
+    /// Those that the request gave, as webhooks are told.
+    pub(super) sent: Value,
 }
 
 /// Longest name of a field manager, in bytes.
@@ -140,7 +143,7 @@ impl Parameters {
     pub(super) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let problem = |_| {
-            let quoted = serde_json::Value::from(text);
+            let quoted = Value::from(text);
             Refusal::bad_request(format!("strconv.ParseInt: parsing {quoted}: invalid syntax"))
         };
         text.parse().map(Some).map_err(problem)
@@ -160,7 +163,7 @@ impl Parameters {
         }
         let dry_run = self.all("dryRun");
         if !dry_run.is_empty() && dry_run != ["All"] {
-            causes.push(Cause::unsupported("dryRun", serde_json::json!(dry_run), &["All"]));
+            causes.push(Cause::unsupported("dryRun", json!(dry_run), &["All"]));
         }
         let unknown = match self.get("fieldValidation") {
             Some("Ignore") => Unknown::Ignore,
@@ -168,7 +171,7 @@ impl Parameters {
             Some("Strict") => Unknown::Refuse,
             Some(other) => {
                 let supported = ["", "Ignore", "Strict", "Warn"];
-                causes.push(Cause::unsupported("fieldValidation", serde_json::Value::from(other), &supported));
+                causes.push(Cause::unsupported("fieldValidation", Value::from(other), &supported));
                 Unknown::Warn
             }
         };
@@ -177,7 +180,16 @@ impl Parameters {
         }
         let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let manager = self.get("fieldManager").map_or_else(|| super::patch::manager_from_agent(agent), str::to_owned);
-        Ok(WriteOptions { dry_run: !dry_run.is_empty(), manager, unknown, force: self.flag("force") })
+        let mut sent = json!({});
+        if !dry_run.is_empty() {
+            sent["dryRun"] = json!(dry_run);
+        }
+        for name in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = self.get(name) {
+                sent[name] = value.into();
+            }
+        }
+        Ok(WriteOptions { dry_run: !dry_run.is_empty(), manager, unknown, force: self.flag("force"), sent })
     }
 }
 

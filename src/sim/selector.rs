@@ -274,13 +274,15 @@ impl Fields {
     pub(super) fn parse(text: &str) -> Result<Fields, Refusal> {
         let mut terms = Vec::new();
         for term in split_unescaped(text).iter().filter(|term| !term.is_empty()) {
-            let parsed = ["!=", "==", "="]
-                .into_iter()
-                .find_map(|operator| term.split_once(operator).map(|(path, value)| (path, value, operator != "!=")));
+            // The first operator in the term counts, and of those that begin there the longest.
+            let parsed = term.find(['!', '=']).map(|at| term.split_at(at)).and_then(|(path, rest)| {
+                let operator = ["!=", "==", "="].into_iter().find(|operator| rest.starts_with(operator))?;
+                Some((path, &rest[operator.len()..], operator != "!="))
+            });
             let Some((path, value, equal)) = parsed else {
                 return Err(Refusal::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")));
             };
-            terms.push(FieldTerm { path: path.to_owned(), value: unescape(value), equal });
+            terms.push(FieldTerm { path: path.to_owned(), value: unescape(value)?, equal });
         }
         Ok(Fields(terms))
     }
@@ -307,18 +309,23 @@ fn split_unescaped(text: &str) -> Vec<String> {
     terms
 }
 
-fn unescape(value: &str) -> String {
+/// A value without the backslashes before `\`, `,` and `=`, which stand there in no other way.
+fn unescape(value: &str) -> Result<String, Refusal> {
+    let refuse = |problem: String| Err(Refusal::bad_request(format!("invalid field selector: {problem}")));
     let mut unescaped = String::with_capacity(value.len());
-    let mut escaped = false;
-    for c in value.chars() {
-        if c == '\\' && !escaped {
-            escaped = true;
-            continue;
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match (c, if c == '\\' { chars.next() } else { None }) {
+            ('\\', Some(escaped @ ('\\' | ',' | '='))) => unescaped.push(escaped),
+            ('\\', other) => {
+                let other = other.map(String::from).unwrap_or_default();
+                return refuse(format!("invalid escape sequence: \\{other}"));
+            }
+            (',' | '=', _) => return refuse(format!("unescaped character in value: {}", u32::from(c))),
+            (plain, _) => unescaped.push(plain),
         }
-        escaped = false;
-        unescaped.push(c);
     }
-    unescaped
+    Ok(unescaped)
 }
 
 #[cfg(test)]

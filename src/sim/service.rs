@@ -24,7 +24,7 @@ use super::{
     refusal::{BODY_BYTES_MAX, Named, Refusal},
     request::{Accept, Form, Parameters, Place, Route, verb},
     resource::Resource,
-    write::Written,
+    write::{Sent, Written},
 };
 use crate::yaml;
 
@@ -214,10 +214,7 @@ impl Call<'_> {
             ("GET", None) => self.get_many(parts),
             ("POST", None) if self.place.namespace.is_some() == self.resource.namespaced => {
                 let accept = Accept::of(&parts.headers, false)?;
-                let namespace = self.namespace();
-                let (parameters, user) = (self.parameters, self.user);
-                let written =
-                    self.server.create(self.resource, namespace, parameters, user, &parts.headers, body).await?;
+                let written = self.server.create(&self.sent(parts, body)).await?;
                 self.written(&written, accept)
             }
             ("PUT" | "PATCH", Some(name)) => self.change(parts, name, body).await,
@@ -234,6 +231,18 @@ impl Call<'_> {
 
     fn namespace(&self) -> &str {
         self.place.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn sent<'s>(&'s self, parts: &'s Parts, body: &'s [u8]) -> Sent<'s> {
+        Sent {
+            resource: self.resource,
+            namespace: self.namespace(),
+            subresource: self.place.subresource.as_deref(),
+            parameters: self.parameters,
+            user: self.user,
+            headers: &parts.headers,
+            body,
+        }
     }
 
     fn get(&self, parts: &Parts, name: &str) -> Result<Response<Body>, Refusal> {
@@ -258,12 +267,11 @@ impl Call<'_> {
 
     async fn change(&self, parts: &Parts, name: &str, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let accept = Accept::of(&parts.headers, false)?;
-        let place = (self.namespace(), name, self.place.subresource.as_deref());
-        let (parameters, user, headers) = (self.parameters, self.user, &parts.headers);
+        let sent = self.sent(parts, body);
         let written = if parts.method == Method::PUT {
-            self.server.replace(self.resource, place, parameters, user, headers, body).await?
+            self.server.replace(&sent, name).await?
         } else {
-            self.server.patch(self.resource, place, parameters, user, headers, body).await?
+            self.server.patch(&sent, name).await?
         };
         self.written(&written, accept)
     }
@@ -271,12 +279,7 @@ impl Call<'_> {
     fn written(&self, written: &Written, accept: Accept) -> Result<Response<Body>, Refusal> {
         let body = written.body(self.resource, accept, self.server)?;
         let mut response = ok(written.status, body, accept);
-        for warning in &written.warnings {
-            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
-                response.headers_mut().append(header::WARNING, value);
-            }
-        }
+        warn(&mut response, &written.warnings);
         Ok(response)
     }
 
@@ -326,5 +329,17 @@ pub(super) fn response(status: StatusCode, content_type: &'static str, body: imp
 }
 
 fn refused(refusal: &Refusal) -> Response<Body> {
-    response(refusal.code, "application/json", refusal.body())
+    let mut response = response(refusal.code, "application/json", refusal.body());
+    warn(&mut response, &refusal.warnings);
+    response
+}
+
+/// Adds warnings.
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
 }

@@ -80,7 +80,14 @@ impl Server {
         };
         // Without a version, or from "any", a watch begins with what there is; so does one that asks for it.
         if watch.version == 0 || parameters.flag("sendInitialEvents") && parameters.get("sendInitialEvents").is_some() {
-            watch.begin();
+            let current = self.0.store.version();
+            if current < watch.version {
+                let refusal = Refusal::too_large_version(watch.version, current);
+                watch.initial = Some(vec![watch.error(&refusal)]);
+                watch.over = true;
+            } else {
+                watch.begin();
+            }
         }
         Ok(stream::unfold(watch, |mut watch| async move { watch.next().await.map(|lines| (lines, watch)) }))
     }

@@ -11,16 +11,28 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Server,
-    admission::{Asked, Operation},
+    admission::{self, Asked, Operation},
     body, builtin, convert, crd,
     identity::User,
     metadata,
     patch::{self, Write, keep_times, track_update},
-    refusal::{Named, Refusal},
+    refusal::{Cause, Named, Refusal},
     request::{Accept, Parameters, WriteOptions},
     resource::{DEFINITIONS, Generation, NAMESPACES, Resource},
     store::{Draft, Object, key},
 };
+
+/// A request that writes, as it was sent.
+pub(super) struct Sent<'a> {
+    pub(super) resource: &'a Arc<Resource>,
+    /// Empty for what is cluster-scoped.
+    pub(super) namespace: &'a str,
+    pub(super) subresource: Option<&'a str>,
+    pub(super) parameters: &'a Parameters,
+    pub(super) user: &'a User,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body: &'a [u8],
+}
 
 /// A write under way.
 pub(super) struct Writing<'a> {
@@ -60,75 +72,44 @@ enum Change {
 /// How often a write begins again before it gives up; the server gives up after as many.
 const TRIES_MAX: usize = 5;
 
+const APPLY: &str = "application/apply-patch+yaml";
 const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 impl Server {
     /// POST.
-    pub(super) async fn create(
-        &self,
-        resource: &Arc<Resource>,
-        namespace: &str,
-        parameters: &Parameters,
-        user: &User,
-        headers: &HeaderMap,
-        bytes: &[u8],
-    ) -> Result<Written, Refusal> {
-        let options = parameters.write_options("CreateOptions", headers, false)?;
-        let mut writing = Writing::new(self, resource, namespace, None, options, user);
-        let object = writing.decode(headers, bytes)?;
-        metadata::check_namespace(namespace, &object)?;
-        self.check_namespace_is_open(resource, namespace, &object)?;
-        let object = writing.created(object, false).await?;
-        writing.commit_new(object).await
+    pub(super) async fn create(&self, sent: &Sent<'_>) -> Result<Written, Refusal> {
+        let mut writing = sent.begin(self, "CreateOptions", false)?;
+        let created = writing.create(sent).await;
+        created.map_err(|refusal| writing.refused(refusal))
     }
 
     /// PUT.
-    pub(super) async fn replace(
-        &self,
-        resource: &Arc<Resource>,
-        place: (&str, &str, Option<&str>),
-        parameters: &Parameters,
-        user: &User,
-        headers: &HeaderMap,
-        bytes: &[u8],
-    ) -> Result<Written, Refusal> {
-        let options = parameters.write_options("UpdateOptions", headers, false)?;
-        let (namespace, name, subresource) = place;
-        let mut writing = Writing::new(self, resource, namespace, subresource, options, user);
-        let object = writing.decode(headers, bytes)?;
-        metadata::check_name_on_url(&object, name)?;
-        metadata::check_namespace(namespace, &object)?;
-        writing.change(name, Change::Replace(object)).await
+    pub(super) async fn replace(&self, sent: &Sent<'_>, name: &str) -> Result<Written, Refusal> {
+        let mut writing = sent.begin(self, "UpdateOptions", false)?;
+        let replaced = writing.replace(sent, name).await;
+        replaced.map_err(|refusal| writing.refused(refusal))
     }
 
     /// PATCH.
-    pub(super) async fn patch(
-        &self,
-        resource: &Arc<Resource>,
-        place: (&str, &str, Option<&str>),
-        parameters: &Parameters,
-        user: &User,
-        headers: &HeaderMap,
-        bytes: &[u8],
-    ) -> Result<Written, Refusal> {
-        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let content_type = content_type.split(';').next().unwrap_or_default().trim();
-        let apply = content_type == "application/apply-patch+yaml";
+    pub(super) async fn patch(&self, sent: &Sent<'_>, name: &str) -> Result<Written, Refusal> {
+        let content_type = sent.content_type();
+        let apply = content_type == APPLY;
         match content_type {
-            "application/apply-patch+yaml" | "application/merge-patch+json" | "application/json-patch+json" => {}
-            // Refused for custom resources by the server, too; and for built-in ones by this one only.
-            "application/strategic-merge-patch+json" => return Err(Refusal::unsupported_media(PATCH_TYPES)),
+            APPLY | "application/merge-patch+json" | "application/json-patch+json" => {}
+            "application/strategic-merge-patch+json" if !sent.resource.is_built_in() => {
+                return Err(Refusal::unsupported_media(PATCH_TYPES));
+            }
+            "application/strategic-merge-patch+json" => return Err(Refusal::no_strategic_merge()),
             _ => return Err(Refusal::unsupported_patch()),
         }
-        let options = parameters.write_options("PatchOptions", headers, apply)?;
+        let mut writing = sent.begin(self, "PatchOptions", apply)?;
         let change = match content_type {
-            "application/apply-patch+yaml" => Change::Apply(body::yaml_mapping(bytes)?),
-            "application/merge-patch+json" => Change::Merge(body::patch(bytes)?),
-            _ => Change::Json(body::patch(bytes)?),
+            APPLY => Change::Apply(body::yaml_mapping(sent.body)?),
+            "application/merge-patch+json" => Change::Merge(body::patch(sent.body)?),
+            _ => Change::Json(body::patch(sent.body)?),
         };
-        let (namespace, name, subresource) = place;
-        let mut writing = Writing::new(self, resource, namespace, subresource, options, user);
-        writing.change(name, change).await
+        let changed = writing.change(name, change).await;
+        changed.map_err(|refusal| writing.refused(refusal))
     }
 
     /// What is created must be in a namespace that is there and stays.
@@ -150,6 +131,22 @@ impl Server {
     }
 }
 
+// === impl Sent ===
+
+impl<'a> Sent<'a> {
+    /// The write, if its options are ones. `kind` names them in messages.
+    fn begin(&self, server: &'a Server, kind: &str, apply: bool) -> Result<Writing<'a>, Refusal> {
+        let options = self.parameters.write_options(kind, self.headers, apply)?;
+        Ok(Writing::new(server, self.resource, self.namespace, self.subresource, options, self.user))
+    }
+
+    /// Without its parameters.
+    fn content_type(&self) -> &'a str {
+        let value = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        value.split(';').next().unwrap_or_default().trim()
+    }
+}
+
 // === impl Writing ===
 
 impl<'a> Writing<'a> {
@@ -164,10 +161,33 @@ impl<'a> Writing<'a> {
         Writing { server, resource, namespace, subresource, options, user, warnings: Vec::new() }
     }
 
+    async fn create(&mut self, sent: &Sent<'_>) -> Result<Written, Refusal> {
+        let object = self.decode(sent)?;
+        metadata::check_namespace(self.namespace, &object)?;
+        self.server.check_namespace_is_open(self.resource, self.namespace, &object)?;
+        let object = self.created(object, false).await?;
+        self.commit_new(object).await
+    }
+
+    async fn replace(&mut self, sent: &Sent<'_>, name: &str) -> Result<Written, Refusal> {
+        let object = self.decode(sent)?;
+        metadata::check_name_on_url(&object, name)?;
+        metadata::check_namespace(self.namespace, &object)?;
+        self.change(name, Change::Replace(object)).await
+    }
+
+    /// A refusal with what the server warned of before.
+    fn refused(&mut self, refusal: Refusal) -> Refusal {
+        refusal.warning(std::mem::take(&mut self.warnings))
+    }
+
     /// The object of a body, without what its schema does not know.
-    fn decode(&mut self, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
-        let mut object = body::object(self.resource, headers, bytes)?;
-        body::check_unknown(self.resource, &mut object, self.options.unknown, &mut self.warnings)?;
+    fn decode(&mut self, sent: &Sent<'_>) -> Result<Value, Refusal> {
+        let mut object = body::object(self.resource, sent.content_type(), sent.body)?;
+        let (kind, version) = (&self.resource.kind.kind, &self.resource.kind.version);
+        body::check_unknown(self.resource, &mut object, self.options.unknown, &mut self.warnings, |_, problem| {
+            Refusal::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {problem}"))
+        })?;
         self.fill_in(&mut object);
         Ok(object)
     }
@@ -224,12 +244,21 @@ impl<'a> Writing<'a> {
     }
 
     /// Everything that may be wrong with an object that is otherwise ready to be stored.
-    fn check(&self, before: Option<&Value>, object: &Value) -> Result<(), Refusal> {
+    fn check(&mut self, before: Option<&Value>, object: &Value) -> Result<(), Refusal> {
         let mut causes = metadata::check(self.resource, before, object);
         match &self.resource.custom {
-            Some(custom) => causes.extend(crd::violations(custom, object)),
+            Some(custom) => {
+                let (violations, warnings) = crd::violations(custom, before, object);
+                causes.extend(violations);
+                self.warnings.extend(warnings);
+            }
             None if self.resource.is(DEFINITIONS) && self.subresource.is_none() => causes.extend(crd::check(object)),
-            None => causes.extend(builtin::check(&self.resource.kind, before, object)),
+            None => {
+                causes.extend(builtin::check(&self.resource.kind, before, object));
+                if admission::is_configuration(self.resource) {
+                    causes.extend(admission::check(object));
+                }
+            }
         }
         if causes.is_empty() {
             return Ok(());
@@ -398,7 +427,11 @@ impl<'a> Writing<'a> {
         };
         let mut after = patched;
         if !matches!(change, Change::Replace(_)) {
-            body::check_patched(self.resource, &mut after, self.options.unknown, &mut self.warnings)?;
+            let unknown = self.options.unknown;
+            body::check_unknown(self.resource, &mut after, unknown, &mut self.warnings, |after, problem| {
+                let named = Named { group: "", kind: "", name: "" };
+                Refusal::invalid(&named, &[Cause::invalid_text("patch", &after.to_string(), problem)])
+            })?;
             metadata::check_name_on_url(&after, name)?;
             metadata::check_namespace(self.namespace, &after)?;
             self.fill_in(&mut after);

@@ -1,26 +1,13 @@
 //! Whether a CustomResourceDefinition is one: its names, its versions, and a schema that is structural.
-//!
-//! What the server says of a rule that does not compile quotes the compiler; ours has other words, so only the
-//! beginning of that sentence is the server's.
 
-use serde_json::{Map, Value, json};
+mod rules;
+mod schema;
+mod structural;
 
-use crate::{
-    schema::expression::Expression,
-    sim::{clock::time_text, refusal::Cause, text},
-};
+use serde_json::{Value, json};
 
-const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-
-/// Where a schema is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Root,
-    Field,
-    Item,
-    /// Inside `allOf`, `anyOf`, `oneOf` or `not`.
-    Condition,
-}
+use self::schema::{Found, Place};
+use crate::sim::{clock::time_text, refusal::Cause, text};
 
 /// Everything that is wrong with a definition.
 pub(in crate::sim) fn check(definition: &Value) -> Vec<Cause> {
@@ -77,111 +64,17 @@ fn check_schemas(versions: &[Value], causes: &mut Vec<Cause>) {
             continue;
         }
         let path = if same { "spec.validation.openAPIV3Schema".to_owned() } else { in_version };
-        structural(&schema, &path, Role::Root, causes);
+        let mut found = Found::default();
+        schema::walk(&schema, &path, &Place::root(), &mut found);
+        causes.append(&mut found.causes);
+        causes.append(&mut found.of_rules);
+        if !found.is_foreign {
+            causes.append(&mut structural::check(&schema, &path));
+        }
         if same {
             break;
         }
     }
-}
-
-fn structural(schema: &Value, path: &str, role: Role, causes: &mut Vec<Cause>) {
-    let none = Map::new();
-    let fields = schema.as_object().unwrap_or(&none);
-    let is = |marker: &str| fields.get(marker) == Some(&Value::Bool(true));
-    let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
-    let at = |field: &str| format!("{path}.{field}");
-    if fields.contains_key("$ref") {
-        causes.push(Cause::forbidden(&at("$ref"), "$ref is not supported"));
-        return;
-    }
-    let free = is("x-kubernetes-int-or-string") || is("x-kubernetes-preserve-unknown-fields");
-    match (kind, role) {
-        ("", Role::Condition) => {}
-        (_, Role::Condition) => causes.push(Cause::forbidden(&at("type"), "must be empty to be structural")),
-        ("", Role::Root) => causes.push(Cause::required(&at("type"), "must not be empty at the root")),
-        ("", Role::Field) if !free => {
-            causes.push(Cause::required(&at("type"), "must not be empty for specified object fields"));
-        }
-        ("", Role::Item) if !free => {
-            causes.push(Cause::required(&at("type"), "must not be empty for specified array items"));
-        }
-        ("", Role::Field | Role::Item) => {}
-        (known, _) if TYPES.contains(&known) => {}
-        (other, _) => causes.push(Cause::unsupported(&at("type"), json!(other), &TYPES)),
-    }
-    if let Some(pattern) = fields.get("pattern").and_then(Value::as_str)
-        && regex::Regex::new(pattern).is_err()
-    {
-        let detail =
-            format!("must be a valid regular expression, but isn't: error parsing regexp: {}", go_regexp(pattern));
-        causes.push(Cause::invalid_text(&at("pattern"), pattern, &detail));
-    }
-    if kind == "array" && !fields.contains_key("items") {
-        causes.push(Cause::required(&at("items"), "must be specified"));
-    }
-    let no_keys = fields.get("x-kubernetes-list-map-keys").and_then(Value::as_array).is_none_or(Vec::is_empty);
-    if fields.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map") && no_keys {
-        let detail = "must not be empty if x-kubernetes-list-type is map";
-        causes.push(Cause::required(&at("x-kubernetes-list-map-keys"), detail));
-    }
-    rules(schema, path, causes);
-    below(fields, path, role, causes);
-}
-
-fn below(fields: &Map<String, Value>, path: &str, role: Role, causes: &mut Vec<Cause>) {
-    let inner = |field: Role| if role == Role::Condition { Role::Condition } else { field };
-    let mut properties: Vec<_> = fields.get("properties").and_then(Value::as_object).into_iter().flatten().collect();
-    properties.sort_unstable_by_key(|(name, _)| name.as_str());
-    for (name, of) in properties {
-        let is_meta = role == Role::Root && matches!(name.as_str(), "metadata" | "apiVersion" | "kind");
-        if !is_meta {
-            structural(of, &format!("{path}.properties[{name}]"), inner(Role::Field), causes);
-        }
-    }
-    if let Some(items) = fields.get("items") {
-        structural(items, &format!("{path}.items"), inner(Role::Item), causes);
-    }
-    if let Some(of) = fields.get("additionalProperties").filter(|of| of.is_object()) {
-        structural(of, &format!("{path}.additionalProperties"), inner(Role::Field), causes);
-    }
-    // The alternatives of an int-or-string may name its types.
-    if fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
-        return;
-    }
-    for junctor in ["allOf", "anyOf", "oneOf"] {
-        for (index, of) in fields.get(junctor).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            structural(of, &format!("{path}.{junctor}[{index}]"), Role::Condition, causes);
-        }
-    }
-    if let Some(of) = fields.get("not") {
-        structural(of, &format!("{path}.not"), Role::Condition, causes);
-    }
-}
-
-fn rules(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for (index, rule) in schema["x-kubernetes-validations"].as_array().into_iter().flatten().enumerate() {
-        let text = rule["rule"].as_str().unwrap_or_default();
-        let field = format!("{path}.x-kubernetes-validations[{index}].rule");
-        if text.trim().is_empty() {
-            causes.push(Cause::required(&field, "rule is not specified"));
-        } else if let Err(problem) = Expression::compile(text) {
-            let shown = go_rule(rule);
-            causes.push(Cause::invalid(&field, shown, &format!("compilation failed: ERROR: {problem}")));
-        }
-    }
-}
-
-/// A rule as Go prints it.
-fn go_rule(rule: &Value) -> Value {
-    let text = |name: &str| Value::from(rule[name].as_str().unwrap_or_default());
-    json!({
-        "Rule": text("rule"),
-        "Message": text("message"),
-        "MessageExpression": text("messageExpression"),
-        "Reason": rule["reason"],
-        "FieldPath": text("fieldPath"),
-        "OptionalOldSelf": rule["optionalOldSelf"],
-    })
 }
 
 /// A version as Go prints it, without its schema, which the server has moved elsewhere by then.
@@ -197,19 +90,6 @@ fn go_version(version: &Value) -> Value {
         "AdditionalPrinterColumns": version["additionalPrinterColumns"],
         "SelectableFields": version["selectableFields"],
     })
-}
-
-/// What Go says of the most common mistakes in a pattern.
-fn go_regexp(pattern: &str) -> String {
-    let problem = match (pattern.matches('(').count(), pattern.matches(')').count()) {
-        (open, close) if open > close => "missing closing )",
-        (open, close) if open < close => "unexpected )",
-        _ if pattern.matches('[').count() > pattern.matches(']').count() => {
-            return format!("missing closing ]: `{}`", &pattern[pattern.rfind('[').unwrap_or_default()..]);
-        }
-        _ => "invalid or unsupported Perl syntax",
-    };
-    format!("{problem}: `{pattern}`")
 }
 
 /// The status of a definition whose names are accepted and whose versions are served.

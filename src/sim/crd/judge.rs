@@ -13,24 +13,30 @@ use crate::{
 
 const NOT_ALL_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// Everything that the schema has against an object. What every object's metadata must be is not looked at here.
-pub(in crate::sim) fn violations(custom: &Custom, object: &Value) -> Vec<Cause> {
-    let found = custom.checks.check(object);
+/// Everything that the schema has against an object, and what it only warns of since it was there before. What every
+/// object's metadata must be is not looked at here.
+pub(in crate::sim) fn violations(custom: &Custom, before: Option<&Value>, object: &Value) -> (Vec<Cause>, Vec<String>) {
+    let found = match before {
+        None => custom.checks.check(object),
+        Some(before) => custom.checks.check_update(object, before),
+    };
     let is_ours = |violation: &&Violation| {
         let is_type_or_metadata = matches!(violation.path.first(), Some(PathPart::Key(key)) if matches!(key.as_str(), "metadata" | "apiVersion" | "kind"));
         !is_type_or_metadata && !matches!(violation.kind, ViolationKind::UnknownField { .. })
     };
-    let found: Vec<Violation> = found.iter().filter(is_ours).cloned().collect();
+    let tolerated = |violation: &&Violation| violation.kind == ViolationKind::Tolerated;
+    let warnings = found.iter().filter(is_ours).filter(tolerated);
+    let warnings: Vec<String> = warnings.map(|violation| broken_rule(custom, object, violation).to_string()).collect();
+    let found: Vec<&Violation> = found.iter().filter(is_ours).filter(|violation| !tolerated(violation)).collect();
     let mut causes: Vec<Cause> = Vec::new();
-    let mut incomplete = false;
-    for violation in &found {
-        incomplete |= stops_rules(violation);
+    let incomplete = found.iter().any(|violation| stops_rules(violation));
+    for violation in found.into_iter().filter(|violation| !incomplete || violation.kind != ViolationKind::Rule) {
         said(custom, object, violation, &mut causes);
     }
     if incomplete && has_rules(&custom.props) {
         causes.push(Cause::invalid("<nil>", "null", NOT_ALL_CHECKED));
     }
-    causes
+    (causes, if incomplete { Vec::new() } else { warnings })
 }
 
 /// Whether rules are not looked at once this is wrong.
@@ -48,6 +54,7 @@ fn stops_rules(violation: &Violation) -> bool {
         | ViolationKind::TooShort
         | ViolationKind::Range
         | ViolationKind::Rule
+        | ViolationKind::Tolerated
         | ViolationKind::Metadata
         | ViolationKind::UnknownField { .. } => false,
     }
@@ -118,8 +125,8 @@ fn said(custom: &Custom, object: &Value, violation: &Violation, causes: &mut Vec
             let detail = format!("{} {}", Value::from(path), violation.message);
             causes.push(Cause::invalid_text("<nil>", "", &detail));
         }
-        ViolationKind::Rule => causes.push(broken_rule(custom, &path, violation)),
-        ViolationKind::Metadata | ViolationKind::UnknownField { .. } => {}
+        ViolationKind::Rule => causes.push(broken_rule(custom, object, violation)),
+        ViolationKind::Tolerated | ViolationKind::Metadata | ViolationKind::UnknownField { .. } => {}
     }
 }
 
@@ -156,24 +163,49 @@ fn out_of_range(value: &Value, props: &Map<String, Value>) -> String {
 }
 
 /// A rule's own message where it has one, and its reason.
-fn broken_rule(custom: &Custom, path: &str, violation: &Violation) -> Cause {
+fn broken_rule(custom: &Custom, object: &Value, violation: &Violation) -> Cause {
     // The rule stands at the violation's path or, where it names a field, above it.
-    let rules = (0..=violation.path.len()).rev().find_map(|end| {
+    let found = (0..=violation.path.len()).rev().find_map(|end| {
         let rules = schema_at(&custom.props, &violation.path[..end])?.get("x-kubernetes-validations")?.as_array()?;
-        rules.iter().find(|rule| is_the_rule(rule, &violation.message))
+        let rule = rules.iter().find(|rule| is_the_rule(rule, &violation.message))?;
+        Some((rule, at(object, &violation.path[..end])))
     });
-    let text = |name: &str| rules.and_then(|rule| rule[name].as_str()).unwrap_or_default();
+    let text = |name: &str| found.and_then(|(rule, _)| rule[name].as_str()).unwrap_or_default();
     let message = match violation.message.strip_prefix("the rule `") {
         Some(_) if !text("rule").is_empty() => format!("failed rule: {}", text("rule").trim()),
         _ => violation.message.clone(),
     };
-    let (reason, prefix) = match text("reason") {
-        "FieldValueForbidden" => ("FieldValueForbidden", "Forbidden"),
-        "FieldValueRequired" => ("FieldValueRequired", "Required value"),
-        "FieldValueDuplicate" => ("FieldValueDuplicate", "Duplicate value"),
-        _ => ("FieldValueInvalid", "Invalid value"),
+    // Lists and mappings are not shown.
+    let value = found.map(|(_, value)| value).filter(|value| !value.is_object() && !value.is_array());
+    let (reason, message) = match (text("reason"), value) {
+        ("FieldValueForbidden", _) => ("FieldValueForbidden", format!("Forbidden: {message}")),
+        ("FieldValueRequired", _) => ("FieldValueRequired", format!("Required value: {message}")),
+        ("FieldValueDuplicate", Some(value)) => ("FieldValueDuplicate", format!("Duplicate value: {value}")),
+        ("FieldValueDuplicate", None) => ("FieldValueDuplicate", format!("Duplicate value: {message}")),
+        (_, Some(value)) => ("FieldValueInvalid", format!("Invalid value: {value}: {message}")),
+        (_, None) => ("FieldValueInvalid", format!("Invalid value: {message}")),
     };
-    Cause { field: path.to_owned(), reason, message: format!("{prefix}: {message}") }
+    Cause { field: path_of_rule(custom, &violation.path), reason, message }
+}
+
+/// A path as rules are told of: keys of a mapping in brackets.
+fn path_of_rule(custom: &Custom, path: &[PathPart]) -> String {
+    let mut told = String::new();
+    for (end, part) in path.iter().enumerate() {
+        let is_property = |key: &str| {
+            schema_at(&custom.props, &path[..end])
+                .is_none_or(|of| !of["properties"][key].is_null() || of["additionalProperties"].is_null())
+        };
+        match part {
+            PathPart::Key(key) if is_property(key) => {
+                let dot = if told.is_empty() { "" } else { "." };
+                told.push_str(&format!("{dot}{key}"));
+            }
+            PathPart::Key(key) => told.push_str(&format!("[{key}]")),
+            PathPart::Index(index) => told.push_str(&format!("[{index}]")),
+        }
+    }
+    told
 }
 
 /// Whether a violation with this message comes from the rule.

@@ -72,7 +72,7 @@ fn operations(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
 }
 
 /// How Go's decoder names the type of a value.
-pub(super) fn go_type(value: &Value) -> &'static str {
+pub(in crate::sim) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

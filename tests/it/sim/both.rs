@@ -19,7 +19,7 @@ pub(super) struct Ask {
     path: String,
     headers: Vec<(&'static str, String)>,
     body: String,
-    /// Only the code and the reason are compared, since the words are known to differ.
+    /// Only the code, the reason and where something is wrong are compared, since the words are known to differ.
     loose: bool,
 }
 
@@ -93,7 +93,7 @@ impl Ask {
         self.header("accept", value)
     }
 
-    /// The words of the answer differ on purpose; its code and reason must not.
+    /// The words of the answer differ on purpose; its code, its reason, and where something is wrong must not.
     pub(super) fn loosely(self) -> Ask {
         Ask { loose: true, ..self }
     }
@@ -230,7 +230,12 @@ fn difference(real: &Value, simulated: &Value) -> String {
 /// An answer without what a server makes up, its fields sorted.
 fn normal(answer: &Answer, loose: bool) -> Value {
     let body = if loose {
-        json!({"reason": answer.body["reason"], "kind": answer.body["kind"]})
+        let details = &answer.body["details"];
+        let causes = details["causes"].as_array().into_iter().flatten();
+        let mut causes: Vec<Value> = causes.map(|of| json!([of["field"], of["reason"]])).collect();
+        causes.sort_by_key(Value::to_string);
+        let of = json!([details["group"], details["kind"], details["name"]]);
+        json!({"reason": answer.body["reason"], "kind": answer.body["kind"], "of": of, "causes": causes})
     } else {
         sorted(&answer.body)
     };

@@ -107,6 +107,139 @@ async fn what_the_schema_forbids_is_refused_in_the_servers_words() {
     both.check(&asks).await;
 }
 
+/// A definition whose rules compare with what was there.
+fn ratchet(max: u32) -> Value {
+    let list = |kind: &str, rule: &str| {
+        let mut list = json!({
+            "type": "array", "maxItems": 9, "x-kubernetes-list-type": kind,
+            "items": {
+                "type": "object", "required": ["name"],
+                "x-kubernetes-validations": [{"rule": rule, "message": "a count never falls"}],
+                "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 0}},
+            },
+        });
+        if kind == "map" {
+            list["x-kubernetes-list-map-keys"] = json!(["name"]);
+        }
+        list
+    };
+    let spec = json!({
+        "type": "object",
+        "x-kubernetes-validations": [
+            {"rule": "!has(oldSelf.fixed) || has(self.fixed)", "message": "fixed stays", "fieldPath": ".fixed"},
+            {
+                "rule": "self.size <= 10 || self.size == oldSelf.size", "reason": "FieldValueForbidden",
+                "messageExpression": "oldSelf.size > self.size ? 'still large' : 'too large'",
+            },
+            {"rule": "self.size != 7"},
+        ],
+        "properties": {
+            "fixed": {
+                "type": "string", "maxLength": max,
+                "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed is immutable"}],
+            },
+            "first": {
+                "type": "string",
+                "x-kubernetes-validations": [{
+                    "rule": "oldSelf.hasValue() ? oldSelf.value() == self : self == 'first'", "optionalOldSelf": true,
+                }],
+            },
+            "size": {"type": "integer", "default": 1},
+            "map": list("map", "self.count >= oldSelf.count"),
+            "atomic": list("atomic", "self.count >= 5"),
+            "texts": {
+                "type": "object", "maxProperties": 9,
+                "additionalProperties": {
+                    "type": "string", "maxLength": 9,
+                    "x-kubernetes-validations": [{"rule": "self.startsWith(oldSelf)"}, {"rule": format!("self.size() < {max}")}],
+                },
+            },
+        },
+    });
+    let mut definition = definition();
+    definition["metadata"]["name"] = json!("ratchets.sim.example.com");
+    definition["spec"]["names"] = json!({"kind": "Ratchet", "plural": "ratchets"});
+    let version = &mut definition["spec"]["versions"][0];
+    version["additionalPrinterColumns"] = json!([]);
+    version["selectableFields"] = json!([]);
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec;
+    definition
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_compare_are_asked_on_update_only() {
+    let both = Both::new().await;
+    both.install(&ratchet(9)).await;
+    let ratchets = "/apis/sim.example.com/v1/namespaces/{ns}/ratchets";
+    let one = format!("{ratchets}/r");
+    let ratchet = |spec: Value| json!({"apiVersion": "sim.example.com/v1", "kind": "Ratchet", "metadata": {"name": "r"}, "spec": spec});
+    let merge = |spec: Value| Ask::merge(&one, &json!({"spec": spec}));
+    both.check(&[
+        Ask::post(ratchets, &ratchet(json!({"first": "second"}))),
+        Ask::post(
+            ratchets,
+            &ratchet(json!({
+                "first": "first", "size": 20, "map": [{"name": "a", "count": 5}], "atomic": [{"name": "a", "count": 5}],
+                "texts": {"a": "x"},
+            })),
+        ),
+        merge(json!({"fixed": "abc"})),
+        merge(json!({"fixed": "abd"})),
+        merge(json!({"fixed": null})),
+        merge(json!({"first": "other"})),
+        merge(json!({"size": 21})),
+        merge(json!({"size": 8})),
+        merge(json!({"size": 7})),
+        merge(json!({"map": [{"name": "a", "count": 4}]})),
+        merge(json!({"map": [{"name": "b", "count": 1}, {"name": "a", "count": 6}]})),
+        merge(json!({"atomic": [{"name": "a", "count": 4}]})),
+        merge(json!({"texts": {"a": "y"}})),
+        merge(json!({"texts": {"a": "xy", "b": "z"}})),
+        Ask::merge(&one, &json!({"metadata": {"labels": {"a": "b"}}})),
+        Ask::merge(&format!("{one}/status"), &json!({"status": {"state": "Ready"}})),
+        Ask::apply(&format!("{one}?fieldManager=m&force=true"), &ratchet(json!({"fixed": "abx"}))),
+        Ask::apply(&format!("{one}?fieldManager=m"), &ratchet(json!({"fixed": "abc", "size": 8}))),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_there_before_is_not_wrong_once_the_schema_is_tightened() {
+    let both = Both::new().await;
+    let mut definition = ratchet(9);
+    definition["metadata"]["name"] = json!("tights.sim.example.com");
+    definition["spec"]["names"] = json!({"kind": "Tight", "plural": "tights"});
+    both.install(&definition).await;
+    let tights = "/apis/sim.example.com/v1/namespaces/{ns}/tights";
+    let one = format!("{tights}/t");
+    let tight = json!({
+        "apiVersion": "sim.example.com/v1", "kind": "Tight", "metadata": {"name": "t"},
+        "spec": {"fixed": "abcdef", "texts": {"a": "abcdef", "b": "a"}},
+    });
+    both.check(&[Ask::post(tights, &tight)]).await;
+    let schema = ratchet(3)["spec"]["versions"][0]["schema"].clone();
+    let tighten = json!([{"op": "replace", "path": "/spec/versions/0/schema", "value": schema}]);
+    both.check(&[Ask::json(&format!("{DEFINITIONS}/tights.sim.example.com"), &tighten).loosely()]).await;
+    // The real server learns of it in its own time.
+    let new = Ask::post(&format!("{tights}?dryRun=All"), &tight);
+    for client in [&both.real, &both.simulated] {
+        crate::harness::eventually("the schema is the new one", crate::harness::SOON, async || {
+            let answer = new.send(client, &both.namespace, &[]).await;
+            if answer.code == 422 { Ok(()) } else { Err(format!("{answer:?}")) }
+        })
+        .await;
+    }
+    both.check(&[
+        new,
+        Ask::merge(&one, &json!({"metadata": {"labels": {"a": "b"}}})),
+        Ask::merge(&one, &json!({"spec": {"size": 2}})),
+        Ask::merge(&one, &json!({"spec": {"texts": {"b": "ab"}}})),
+        Ask::merge(&one, &json!({"spec": {"texts": {"a": "abcdefg"}}})),
+        Ask::merge(&one, &json!({"spec": {"texts": {"b": "abcd"}}})),
+    ])
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_fields_are_dropped_and_defaults_filled_in() {
     let both = both().await;
@@ -258,6 +391,7 @@ async fn definitions_that_are_not_structural_are_refused() {
     let with = |spec: Value| {
         Ask::post(DEFINITIONS, &bad("bads.bad.example.com", json!({"type": "object", "properties": {"spec": spec}})))
     };
+    let root = |schema: Value| Ask::post(DEFINITIONS, &bad("bads.bad.example.com", schema));
     let mut without_schema = bad("bads.bad.example.com", json!({}));
     without_schema["spec"]["versions"][0] = json!({"name": "v1", "served": true, "storage": true});
     let mut nothing_stored = bad("bads.bad.example.com", json!({"type": "object"}));
@@ -274,6 +408,54 @@ async fn definitions_that_are_not_structural_are_refused() {
         with(json!({"type": "object", "anyOf": [{"type": "object"}]})),
         with(json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"})),
         with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.x =="}]})).loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.x == 1"}]})).loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "other == 1"}]})).loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": " "}]})).loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "1"}]})).loosely(),
+        with(json!({
+            "type": "object", "x-kubernetes-validations": [{"rule": "true", "messageExpression": "self +"}],
+        }))
+        .loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "Foo"}]})).loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".no"}]})).loosely(),
+        with(json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.foo()"}]})).loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "message": "a\nb"}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true\n&& true"}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "messageExpression": "1"}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "messageExpression": " "}]})),
+        with(json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == 'a'", "optionalOldSelf": true}]})),
+        with(json!({
+            "type": "array", "maxItems": 3, "x-kubernetes-list-type": "set",
+            "items": {"type": "string", "maxLength": 3, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
+        })),
+        with(json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}})),
+        with(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": false})),
+        with(json!({"type": "array", "items": [{"type": "string"}]})),
+        with(json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true})),
+        with(json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"})),
+        with(json!({
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b", "c"],
+            "items": {"type": "object", "required": ["a"], "properties": {"b": {"type": "string"}}},
+        })),
+        with(json!({"type": "string", "x-kubernetes-list-type": "foo"})),
+        with(json!({"type": "object", "x-kubernetes-map-type": "foo"})),
+        with(json!({"type": "object", "x-kubernetes-list-map-keys": ["a"]})),
+        with(json!({
+            "type": "object", "properties": {"x": {"type": "integer"}},
+            "not": {"properties": {"x": {"minimum": 1, "default": 2}}},
+        })),
+        with(json!({"type": "object", "allOf": [{"properties": {"x": {"description": "a", "nullable": true}}}]})).loosely(),
+        with(json!({"type": "object", "definitions": {"a": {"type": "string"}}})),
+        with(json!({"type": "object", "patternProperties": {"a": {"type": "string"}}})),
+        with(json!({"type": "object", "dependencies": {"a": ["b"]}})),
+        with(json!({"type": "object", "id": "x"})),
+        with(json!({"type": "object", "x-kubernetes-embedded-resource": true})),
+        with(json!({"type": "string", "x-kubernetes-embedded-resource": true})),
+        with(json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true})),
+        root(json!({"type": "string"})),
+        root(json!({"type": "object", "additionalProperties": {"type": "string"}})),
+        root(json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}})),
+        root(json!({"type": "object", "properties": {"metadata": {"type": "object", "default": {}}}})),
         Ask::post(DEFINITIONS, &without_schema),
         Ask::post(DEFINITIONS, &nothing_stored),
     ])

@@ -231,5 +231,5 @@ async fn kubectl_is_told_what_cannot_be_edited() {
     sides.simulated.edit_with("color: red", "color: blue");
     assert!(sides.simulated.run(&["apply", "--server-side", "-f", "objects.yaml"]).await.well);
     let said = sides.simulated.run(&["edit", "configmap", "map"]).await;
-    assert!(!said.well && said.err.contains("accepted media types include"), "{said:?}");
+    assert!(!said.well && said.err.contains("use `kubectl apply --server-side`"), "{said:?}");
 }

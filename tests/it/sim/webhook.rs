@@ -103,12 +103,40 @@ async fn mutate(State(heard): State<Heard>, Json(review): Json<Value>) -> Json<V
 
 fn hear(heard: &Heard, request: &Value) {
     let name = |object: &Value| object["metadata"]["name"].clone();
+    let mut options = request["options"].clone();
+    if let Some(uid) = options.pointer_mut("/preconditions/uid") {
+        *uid = json!("MADE UP");
+    }
     heard.lock().unwrap().push(json!({
         "kind": request["kind"], "resource": request["resource"], "subResource": request["subResource"],
         "name": request["name"], "namespace": request["namespace"], "operation": request["operation"],
         "dryRun": request["dryRun"], "object": name(&request["object"]), "oldObject": name(&request["oldObject"]),
-        "data": request["object"]["data"],
+        "data": request["object"]["data"], "options": options,
     }));
+}
+
+/// Conditions that choose what is asked about, by the label of the webhook.
+fn conditions(label: &str) -> Value {
+    let condition = |name: &str, expression: &str| json!({"name": name, "expression": expression});
+    match label {
+        "chosen" => json!([
+            condition(
+                "not-by-robot",
+                "!(has(request.options.fieldManager) && request.options.fieldManager == 'robot')"
+            ),
+            condition(
+                "changed",
+                "request.operation != 'UPDATE' || !has(oldObject.data) || !has(object.data) || object.data != oldObject.data",
+            ),
+            condition("of-ours", "request.userInfo.username != 'nobody' && request.resource.resource == 'configmaps'"),
+            condition("named", "request.name != 'spared' && (oldObject == null || oldObject.metadata.name != 'kept')"),
+        ]),
+        "hazy" | "hazed" => json!([
+            condition("red", "object.data.color == 'red'"),
+            condition("not-small", "object.data.size != 'small'"),
+        ]),
+        _ => json!([]),
+    }
 }
 
 fn configuration(kind: &str, namespace: &str, webhook: &Webhook, path: &str, label: &str, policy: &str) -> Value {
@@ -124,13 +152,94 @@ fn configuration(kind: &str, namespace: &str, webhook: &Webhook, path: &str, lab
             }],
             "objectSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]},
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "matchPolicy": "Equivalent", "timeoutSeconds": 5, "failurePolicy": policy,
+            "matchConditions": conditions(label), "matchPolicy": "Equivalent", "timeoutSeconds": 5,
+            "failurePolicy": policy,
         }],
     })
 }
 
 fn map(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}})
+}
+
+/// The simulator has asked its webhook what the server has asked its own.
+#[track_caller]
+fn same(hooks: &[Webhook; 2]) {
+    let [real, simulated] = hooks.each_ref().map(Webhook::heard);
+    for (real, simulated) in real.iter().zip(&simulated) {
+        assert_eq!(simulated, real);
+    }
+    assert_eq!(simulated.len(), real.len(), "{simulated:#?}\n{real:#?}");
+}
+
+fn chosen_by_conditions() -> Vec<Ask> {
+    let chosen = |name: &str, data: Value| {
+        let mut object = map(name, json!({"chosen": "yes"}));
+        object["data"] = data;
+        object
+    };
+    let hazy = |name: &str, label: &str, data: Value| {
+        let mut object = map(name, json!({label: "yes"}));
+        object["data"] = data;
+        Ask::post(MAPS, &object)
+    };
+    let by = |manager: &str| format!("{MAPS}?fieldManager={manager}&fieldValidation=Strict");
+    vec![
+        Ask::post(&by("person"), &chosen("d", json!({"x": "1"}))),
+        Ask::post(&by("robot"), &chosen("e", json!({"x": "1"}))),
+        Ask::post(MAPS, &chosen("spared", json!({"x": "1"}))),
+        Ask::post(MAPS, &chosen("kept", json!({"x": "1"}))),
+        Ask::merge(&one("d"), &json!({"metadata": {"labels": {"other": "yes"}}})),
+        Ask::merge(&format!("{}?fieldManager=person", one("d")), &json!({"data": {"x": "2"}})),
+        Ask::apply(&format!("{}?fieldManager=robot&force=true", one("d")), &chosen("d", json!({"x": "3"}))),
+        Ask::apply(&format!("{}?fieldManager=person&force=true", one("d")), &chosen("d", json!({"x": "4"}))),
+        Ask::delete(&one("kept")),
+        Ask::delete_with(
+            &one("d"),
+            &json!({
+                "propagationPolicy": "Background", "gracePeriodSeconds": 0, "preconditions": {"uid": "{uid:0}"},
+            }),
+        ),
+        Ask::delete(&format!("{}?propagationPolicy=Background&dryRun=All", one("e"))),
+        hazy("h", "hazy", json!({"color": "red", "size": "large"})),
+        hazy("i", "hazy", json!({"color": "blue"})),
+        hazy("j", "hazy", json!({"color": "red"})),
+        hazy("k", "hazy", json!({})),
+        hazy("l", "hazed", json!({"color": "red", "size": "large"})),
+        hazy("m", "hazed", json!({"color": "red"})),
+    ]
+}
+
+/// Conditions that cannot be one are refused with the configuration.
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_that_do_not_compile_are_refused() {
+    const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations?dryRun=All";
+    let both = Both::new().await;
+    let with = |conditions: Value| {
+        Ask::post(
+            CONFIGURATIONS,
+            &json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": "conditions"},
+                "webhooks": [{
+                    "name": "one.example.org", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                    "clientConfig": {"url": "https://localhost/validate"}, "matchConditions": conditions,
+                }],
+            }),
+        )
+    };
+    let condition = |name: &str, expression: &str| json!({"name": name, "expression": expression});
+    both.check(&[
+        with(json!([condition("a", "object != null && request.operation == 'CREATE'"), condition("b", "true")])),
+        with(json!([condition("a", "object.x ==")])).loosely(),
+        with(json!([condition("a", "other == 1")])).loosely(),
+        with(json!([condition("a", "object.foo()")])).loosely(),
+        with(json!([condition("a", "true"), condition("a", "true")])),
+        with(json!([condition("a", "")])),
+        with(json!([condition("", "true")])),
+        with(json!([condition("a b", "true")])),
+    ])
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,19 +262,21 @@ async fn webhooks_are_asked_the_same_and_their_answers_mean_the_same() {
             ("ValidatingWebhookConfiguration", "/validate", "watched", "Fail"),
             ("MutatingWebhookConfiguration", "/mutate", "mutated", "Fail"),
             ("ValidatingWebhookConfiguration", "/none", "ignored", "Ignore"),
+            ("ValidatingWebhookConfiguration", "/validate", "chosen", "Fail"),
+            ("ValidatingWebhookConfiguration", "/validate", "hazy", "Fail"),
+            ("MutatingWebhookConfiguration", "/mutate", "hazed", "Ignore"),
         ] {
             harness::apply(client, &configuration(kind, &both.namespace, hook, path, label, policy)).await;
         }
         // The real server learns of them in its own time.
         harness::eventually("the webhook is asked", harness::SOON, async || {
-            Ask::post(&format!("{MAPS}?dryRun=All"), &map("probe", json!({"watched": "yes"})))
-                .send(client, &both.namespace, &[])
-                .await;
-            Ask::post(&format!("{MAPS}?dryRun=All"), &map("probe", json!({"mutated": "yes"})))
-                .send(client, &both.namespace, &[])
-                .await;
+            for label in ["watched", "mutated", "chosen", "hazy", "hazed"] {
+                let mut probe = map("probe", json!({label: "yes"}));
+                probe["data"] = json!({"color": "red", "size": "large"});
+                Ask::post(&format!("{MAPS}?dryRun=All"), &probe).send(client, &both.namespace, &[]).await;
+            }
             let heard = hook.heard();
-            if heard.len() == 2 { Ok(()) } else { Err(format!("{heard:?}")) }
+            if heard.len() == 5 { Ok(()) } else { Err(format!("{heard:?}")) }
         })
         .await;
     }
@@ -186,8 +297,9 @@ async fn webhooks_are_asked_the_same_and_their_answers_mean_the_same() {
         Ask::post(MAPS, &map("i", json!({"ignored": "yes"}))),
     ])
     .await;
-    assert_eq!(json!(hooks[1].heard()), json!(hooks[0].heard()), "the simulator asks what the server asks");
-    hooks.iter().for_each(|hook| drop(hook.heard()));
+    same(&hooks);
+    both.check(&chosen_by_conditions()).await;
+    same(&hooks);
     plane.webhooks().lead_to(None);
     both.server.lead_to("hook", &both.namespace, None);
     let unreachable = Ask::post(MAPS, &map("u", json!({"watched": "yes"}))).loosely();
