@@ -2,7 +2,7 @@
 //!
 //! [`Server`] is what the daemon, the agent, `kubectl` and Lifecycle Manager's module path need of kube-apiserver 1.36
 //! and of the controllers beside it: discovery; the built-in kinds of the groups core, apps, networking, policy, rbac,
-//! events, admission, apiextensions, scheduling and coordination; custom resources with pruning, defaults, checks, CEL
+//! events, admission, apiextensions, scheduling and coordination, and reviews of authentication and authorization; custom resources with pruning, defaults, checks, CEL
 //! and status; lists in pages, selectors, watches with bookmarks and 410; generated names, generations, finalizers,
 //! owners, preconditions, dry run; merge and JSON patch and server-side apply; metadata and tables instead of objects;
 //! namespaces that terminate; tokens and client certificates; admission webhooks; Deployments that become ready.
@@ -18,12 +18,13 @@
 //! It says so, with 415 or 501, or as the real server does of what it does not have:
 //!
 //! * strategic merge patch (415), so `kubectl edit`, and `kubectl apply` of what is there without `--server-side`, work on
-//!   custom resources only;
-//! * protobuf (406, 415), which `kubectl create` sends of what it makes itself, such as `kubectl create configmap`;
+//!   custom resources only: the refusal says what to use instead;
+//! * answers in protobuf alone (406); bodies in protobuf are read of built-in kinds but CustomResourceDefinitions (415);
 //! * the subresources `scale`, `finalize`, `token` and those of Pods (501);
 //! * groups other than those above, and versions other than `v1` of built-in kinds;
-//! * RBAC: whoever is known may do everything, whoever is not may ask for versions and health;
-//! * OpenAPI schemas: `/openapi/v3` tells of parameters only, so `kubectl explain` finds nothing.
+//! * RBAC: whoever is known may do everything, whoever is not may ask for versions and health; reviews of who may do what
+//!   say so, and there is no `SelfSubjectRulesReview`;
+//! * descriptions: `/openapi/v3` tells of built-in kinds without them, and so does `kubectl explain`.
 //!
 //! # What differs from the real server
 //!
@@ -33,8 +34,8 @@
 //! * Pods are deleted at once, without a grace period.
 //! * A list that goes on in pages shows what is there when each page is read; its version is the first page's, so a watch
 //!   from there tells of everything that changed meanwhile. `resourceVersionMatch=Exact` reads what is there now.
-//! * Of built-in kinds, metadata and the types of fields are checked, in the server's words, and of ConfigMaps and Secrets
-//!   their keys and size. What else it demands is not: a Service without ports, or a Deployment whose selector does not
+//! * Of built-in kinds, metadata and the types of fields are checked, in the server's words, of ConfigMaps and Secrets
+//!   their keys and size, of webhooks their conditions, and of Events their namespace. Services get no address. What else it demands is not: a Service without ports, or a Deployment whose selector does not
 //!   fit its template, is taken.
 //! * Keys that stand twice in a JSON body are not noticed, the last one counts.
 //! * CEL has no types and no costs here: a rule that compares a text with a number, or that may take too long, is taken.
@@ -42,7 +43,8 @@
 //!   ours, but for a key that is absent. Defaults in definitions are not held against their schemas.
 //! * All versions of a custom resource are stored as they were sent: no conversion webhooks.
 //! * Mutating webhooks are asked once, whatever their `reinvocationPolicy`; `matchConditions` that name `authorizer` fail.
-//! * Columns of tables of built-in kinds are fewer, and without descriptions.
+//! * Columns of tables of built-in kinds have no descriptions, and those of Pods, Nodes, volumes, quotas, Ingresses and
+//!   the like are fewer.
 
 mod admission;
 mod body;
@@ -57,11 +59,13 @@ pub mod fault;
 mod identity;
 mod journal;
 mod metadata;
+mod openapi;
 pub mod patch;
 mod read;
 mod refusal;
 mod request;
 mod resource;
+mod reviews;
 mod selector;
 mod serve;
 mod service;
@@ -261,6 +265,10 @@ impl Server {
 
     fn user(&self, headers: &HeaderMap, certificate: Option<&User>) -> Result<User, Refusal> {
         self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).user(headers, certificate)
+    }
+
+    fn user_of_token(&self, token: &str) -> Option<User> {
+        self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).of(token)
     }
 
     fn readiness(&self, namespace: &str, name: &str) -> Readiness {

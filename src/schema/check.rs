@@ -103,14 +103,14 @@ fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec
     check_combinations(schema, value, at.old, path, out);
     // A rule may assume what the schema says, so it has nothing to say about a value that is wrong already.
     if !schema.rules.is_empty() && out.len() == before {
-        check_rules(schema, value, at.old, ViolationKind::Rule, path, out);
+        check_rules(schema, value, at.old, &ViolationKind::Rule, path, out);
     }
 }
 
 /// Of a value that was there before, or is part of one: the rules that compare are asked, and others warned of.
 fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
     if !schema.rules.is_empty() {
-        check_rules(schema, value, at.old, ViolationKind::Tolerated, path, out);
+        check_rules(schema, value, at.old, &ViolationKind::Tolerated, path, out);
     }
     match value {
         Value::Object(fields) => {
@@ -345,7 +345,7 @@ fn check_rules(
     schema: &Node,
     value: &Value,
     old: Option<&Value>,
-    kind: ViolationKind,
+    kind: &ViolationKind,
     path: &mut Path,
     out: &mut Vec<Violation>,
 ) {

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    builtin, crd,
+    builtin::{self, protobuf},
+    crd,
     patch::{self, go_type},
     refusal::{Cause, Named, Refusal},
     request::Unknown,
@@ -21,6 +22,10 @@ pub(super) fn object(resource: &Resource, content_type: &str, bytes: &[u8]) -> R
         "" | "application/json" => json_object(resource, bytes)?,
         "application/yaml" => yaml_value(bytes)
             .map_err(|problem| Refusal::bad_request(format!("error converting YAML to JSON: yaml: {problem}")))?,
+        protobuf::CONTENT_TYPE if resource.is_built_in() => {
+            let object = protobuf::decode(bytes).map_err(Refusal::bad_request)?;
+            object.ok_or_else(|| Refusal::unsupported_media(ACCEPTED))?
+        }
         _ => return Err(Refusal::unsupported_media(ACCEPTED)),
     };
     check_kind(resource, &mut object)?;

@@ -8,6 +8,7 @@ mod check;
 mod decode;
 mod defaults;
 mod pod;
+pub(super) mod protobuf;
 mod quantity;
 
 use std::{
@@ -61,8 +62,13 @@ pub fn kinds() -> impl Iterator<Item = &'static Gvk> {
     KINDS.roots.keys()
 }
 
+/// A component as it was recorded.
+pub(super) fn recorded(component: &str) -> Option<&'static Value> {
+    COMPONENTS.get(component)
+}
+
 /// The component of a kind.
-fn component(kind: &Gvk) -> Option<&'static str> {
+pub(super) fn component(kind: &Gvk) -> Option<&'static str> {
     KINDS.roots.get(kind).map(|(component, _)| *component)
 }
 

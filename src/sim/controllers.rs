@@ -49,8 +49,13 @@ impl Server {
                     object["spec"]["conversion"] = json!({"strategy": "None"});
                 }
             }
-            "deployments.apps" | "statefulsets.apps" | "daemonsets.apps" | "replicasets.apps" => {
-                object["status"] = json!({});
+            "deployments.apps" => object["status"] = json!({}),
+            "statefulsets.apps" => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
+            "replicasets.apps" => object["status"] = json!({"replicas": 0}),
+            "daemonsets.apps" => {
+                object["status"] = json!({
+                    "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
+                });
             }
             _ => {}
         }

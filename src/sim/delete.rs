@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Server,
     admission::{Asked, Operation},
+    builtin::protobuf,
     patch,
     refusal::{Cause, Named, Refusal},
     request::{Parameters, Unknown, WriteOptions},
@@ -144,6 +145,9 @@ fn told(sent: &Value, policy: Option<&str>, orphan: Option<bool>, dry_run: &[Str
 }
 
 fn decode(body: &[u8]) -> Result<Value, Refusal> {
+    if body.starts_with(protobuf::MAGIC) {
+        return Ok(protobuf::decode(body).map_err(Refusal::bad_request)?.unwrap_or_default());
+    }
     if let Some(problem) = patch::syntax_error(body) {
         return Err(Refusal::bad_request(format!("couldn't get version/kind; json parse error: {problem}")));
     }

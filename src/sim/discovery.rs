@@ -1,4 +1,4 @@
-//! What is served: versions, groups, resources, health, and as much of OpenAPI as clients need to write.
+//! What is served: versions, groups, resources, health, and the index of OpenAPI.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Server,
     identity::User,
+    openapi,
     refusal::Refusal,
     resource::{self, Resource},
     service::response,
@@ -232,30 +233,10 @@ fn openapi_index(server: &Server) -> Value {
     json!({"paths": paths})
 }
 
-/// Which parameters a PATCH takes: what `kubectl` looks for before it asks for strict validation. Schemas are not told.
+/// The schemas of a group and version.
 fn openapi(server: &Server, group: &str, version: &str) -> Option<Value> {
     let found = of_version(server, group, version);
     found.first()?;
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    let mut paths = Map::new();
-    for resource in &found {
-        let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
-        let names = ["dryRun", "fieldManager", "fieldValidation", "force"];
-        let parameters: Vec<Value> =
-            names.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}})).collect();
-        let kind = json!({
-            "group": resource.kind.group, "version": resource.kind.version, "kind": resource.kind.kind,
-        });
-        let patch = json!({
-            "patch": {
-                "parameters": parameters,
-                "x-kubernetes-action": "patch",
-                "x-kubernetes-group-version-kind": kind,
-                "responses": {"200": {"description": "OK"}},
-            },
-        });
-        paths.insert(format!("{root}{scope}/{}/{{name}}", resource.plural), patch);
-    }
-    let info = json!({"title": "Kubernetes", "version": GIT_VERSION});
-    Some(json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}))
+    Some(openapi::document(&root, &found, GIT_VERSION))
 }

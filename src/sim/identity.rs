@@ -53,6 +53,11 @@ impl Tokens {
         self.0.insert(token, user);
     }
 
+    /// Whose a token is.
+    pub(super) fn of(&self, token: &str) -> Option<User> {
+        self.0.get(token).cloned()
+    }
+
     /// Whose request this is. A certificate counts if there is one; a token that is not known is refused.
     pub(super) fn user(&self, headers: &HeaderMap, certificate: Option<&User>) -> Result<User, Refusal> {
         if let Some(user) = certificate {

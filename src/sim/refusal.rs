@@ -13,7 +13,7 @@ pub(super) struct Refusal {
     /// Empty where the server gives none.
     reason: &'static str,
     message: String,
-    details: Option<Value>,
+    details: Option<Box<Value>>,
     /// Sentences for the `Warning` header.
     pub(super) warnings: Vec<String>,
 }
@@ -122,7 +122,7 @@ impl Refusal {
     }
 
     fn with(self, details: impl Into<Value>) -> Refusal {
-        Refusal { details: Some(details.into()), ..self }
+        Refusal { details: Some(Box::new(details.into())), ..self }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Refusal {
@@ -185,8 +185,8 @@ impl Refusal {
 
     /// The real server takes these of built-in kinds.
     pub(super) fn no_strategic_merge() -> Refusal {
-        let message = "strategic merge patches are not simulated: use `kubectl apply --server-side` instead of `kubectl edit` \
-            or `kubectl apply`, and `kubectl patch --type=merge`";
+        let message = "strategic merge patches are not simulated: use `kubectl apply --server-side` or `kubectl patch \
+            --type=merge` instead";
         Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
@@ -331,7 +331,7 @@ impl Refusal {
             code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             reason,
             message: status["message"].as_str().unwrap_or_default().to_owned(),
-            details: status.get("details").cloned(),
+            details: status.get("details").cloned().map(Box::new),
             warnings: Vec::new(),
         }
     }
@@ -358,7 +358,7 @@ impl Refusal {
             status["reason"] = self.reason.into();
         }
         if let Some(details) = &self.details {
-            status["details"] = details.clone();
+            status["details"] = Value::clone(details);
         }
         status["code"] = self.code.as_u16().into();
         status

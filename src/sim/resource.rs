@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use super::{builtin, crd::Custom, patch::Schema};
+use super::{builtin, crd::Custom, patch::Schema, reviews};
 use crate::object::Gvk;
 
 /// A resource at one version.
@@ -99,6 +99,11 @@ const ROWS: &[Row] = &[
     ("apps", "v1", "ReplicaSet", "replicasets", "nsg", "rs", "all"),
     ("apps", "v1", "StatefulSet", "statefulsets", "nsg", "sts", "all"),
     ("events.k8s.io", "v1", "Event", "events", "np", "ev", ""),
+    ("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", "", "", ""),
+    ("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "", "", ""),
+    ("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", "n", "", ""),
+    ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", "", "", ""),
+    ("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", "", "", ""),
     ("networking.k8s.io", "v1", "IngressClass", "ingressclasses", "g", "", ""),
     ("networking.k8s.io", "v1", "Ingress", "ingresses", "nsg", "ing", ""),
     ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "ng", "netpol", ""),
@@ -216,6 +221,7 @@ impl Resource {
     pub(super) fn verbs(&self) -> &'static [&'static str] {
         match &*self.collection {
             NAMESPACES => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            _ if reviews::is_review(self) => &["create"],
             _ if self.is_built_in() => {
                 &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
             }

@@ -24,6 +24,7 @@ use super::{
     refusal::{BODY_BYTES_MAX, Named, Refusal},
     request::{Accept, Form, Parameters, Place, Route, verb},
     resource::Resource,
+    reviews,
     write::{Sent, Written},
 };
 use crate::yaml;
@@ -37,6 +38,9 @@ pub struct Service {
 }
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the server says to whoever asks for Endpoints.
+const OLD_ENDPOINTS: &str = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
 // === impl Service ===
 
@@ -84,7 +88,13 @@ impl Service {
         let call = Call { server: &self.server, resource: &resource, place, parameters: &parameters, user: &user };
         let verb = verb(&parts.method, place, parameters.flag("watch"));
         self.server.count(verb);
-        let answer = call.respond(parts, &body).await;
+        let mut answer = call.respond(parts, &body).await;
+        if resource.is("endpoints") {
+            match &mut answer {
+                Ok(response) => warn(response, &[OLD_ENDPOINTS.to_owned()]),
+                Err(refusal) => refusal.warnings.push(OLD_ENDPOINTS.to_owned()),
+            }
+        }
         let code = answer.as_ref().map_or_else(|refusal| refusal.code, Response::status);
         self.server.note(&user.name, verb, place, parameters.get("dryRun").is_some(), code);
         answer
@@ -210,23 +220,33 @@ impl Call<'_> {
     async fn respond(&self, parts: &Parts, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let name = self.place.name.as_deref();
         match (parts.method.as_str(), name) {
+            ("POST", None) if reviews::is_review(self.resource) && self.is_in_scope() => {
+                let accept = Accept::of(&parts.headers, false)?;
+                let written = self.server.review(&self.sent(parts, body))?;
+                self.written(&written, accept)
+            }
+            _ if reviews::is_review(self.resource) => {
+                Err(if name.is_some() { Refusal::not_served() } else { Refusal::method_not_allowed() })
+            }
             ("GET", Some(name)) => self.get(parts, name),
             ("GET", None) => self.get_many(parts),
-            ("POST", None) if self.place.namespace.is_some() == self.resource.namespaced => {
+            ("POST", None) if self.is_in_scope() => {
                 let accept = Accept::of(&parts.headers, false)?;
                 let written = self.server.create(&self.sent(parts, body)).await?;
                 self.written(&written, accept)
             }
             ("PUT" | "PATCH", Some(name)) => self.change(parts, name, body).await,
             ("DELETE", Some(name)) if self.place.subresource.is_none() => self.delete(parts, name, body).await,
-            ("DELETE", None)
-                if self.place.namespace.is_some() == self.resource.namespaced
-                    && self.resource.verbs().contains(&"deletecollection") =>
-            {
+            ("DELETE", None) if self.is_in_scope() && self.resource.verbs().contains(&"deletecollection") => {
                 self.delete_many(parts, body).await
             }
             _ => Err(Refusal::method_not_allowed()),
         }
+    }
+
+    /// Whether the path has a namespace if, and only if, its objects have one.
+    fn is_in_scope(&self) -> bool {
+        self.place.namespace.is_some() == self.resource.namespaced
     }
 
     fn namespace(&self) -> &str {

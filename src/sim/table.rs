@@ -1,6 +1,7 @@
-//! Tables, as `kubectl get` shows them: columns of CustomResourceDefinitions, and those of the built-in kinds that are
-//! looked at most. Other built-in kinds have their name and age.
+//! Tables, as `kubectl get` shows them: columns of CustomResourceDefinitions, and those of the built-in kinds. Some of
+//! these, which no module of ours brings, have their name and age alone.
 
+mod columns;
 mod path;
 
 use std::sync::Arc;
@@ -9,11 +10,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use self::path::evaluate;
+use self::{columns::Column, path::evaluate};
 use super::{resource::Resource, store::Object};
-
-/// A column of a built-in kind: name, type, format, priority, and how its cell comes from the object.
-type Column = (&'static str, &'static str, &'static str, u8, fn(&Value) -> Value);
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources \
     may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for \
@@ -49,92 +47,47 @@ pub(super) fn of(
 
 fn definitions(resource: &Resource) -> Vec<Value> {
     let column = |name: &str, kind: &str, format: &str, description: &str, priority: u64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
+    let Some(custom) = &resource.custom else {
+        let own = columns::of(&resource.collection).iter();
+        return own
+            .map(|Column(name, kind, priority, _)| {
+                let (format, description) = if *name == "Name" { ("name", NAME) } else { ("", "") };
+                column(name, kind, format, description, (*priority).into())
+            })
+            .collect();
+    };
     let mut columns = vec![column("Name", "string", "name", NAME, 0)];
-    match &resource.custom {
-        Some(custom) if custom.columns.is_empty() => columns.push(column("Age", "date", "", "", 0)),
-        Some(custom) => columns.extend(custom.columns.iter().map(|of| {
-            let text = |field: &str| of[field].as_str().unwrap_or_default();
-            let described = text("description");
-            let path = format!("Custom resource definition column (in JSONPath format): {}", text("jsonPath"));
-            let description = if described.is_empty() { &path } else { described };
-            column(text("name"), text("type"), text("format"), description, of["priority"].as_u64().unwrap_or_default())
-        })),
-        None => {
-            let own = built_in(&resource.collection).iter();
-            columns.extend(
-                own.map(|(name, kind, format, priority, _)| column(name, kind, format, "", (*priority).into())),
-            );
-            columns.push(column("Age", "string", "", "", 0));
-        }
+    if custom.columns.is_empty() {
+        columns.push(column("Age", "date", "", "", 0));
     }
+    columns.extend(custom.columns.iter().map(|of| {
+        let text = |field: &str| of[field].as_str().unwrap_or_default();
+        let described = text("description");
+        let path = format!("Custom resource definition column (in JSONPath format): {}", text("jsonPath"));
+        let description = if described.is_empty() { &path } else { described };
+        column(text("name"), text("type"), text("format"), description, of["priority"].as_u64().unwrap_or_default())
+    }));
     columns
 }
 
 fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    let age = || age(&object["metadata"]["creationTimestamp"], now);
+    let Some(custom) = &resource.custom else {
+        return columns::of(&resource.collection).iter().map(|Column(_, _, _, cell)| cell(object, now)).collect();
+    };
     let mut cells = vec![object["metadata"]["name"].clone()];
-    match &resource.custom {
-        Some(custom) if custom.columns.is_empty() => cells.push(age()),
-        Some(custom) => cells.extend(custom.columns.iter().map(|column| {
-            let found = evaluate(column["jsonPath"].as_str().unwrap_or_default(), object);
-            match (column["type"].as_str(), found) {
-                (Some("date"), Some(value)) => self::age(&value, now),
-                (Some("integer"), Some(value)) if !value.is_number() => Value::Null,
-                (Some("string"), Some(value)) if !value.is_string() => Value::from(value.to_string()),
-                (_, found) => found.unwrap_or_default(),
-            }
-        })),
-        None => {
-            cells.extend(built_in(&resource.collection).iter().map(|(_, _, _, _, cell)| cell(object)));
-            cells.push(age());
-        }
+    if custom.columns.is_empty() {
+        cells.push(age(&object["metadata"]["creationTimestamp"], now));
     }
+    cells.extend(custom.columns.iter().map(|column| {
+        let found = evaluate(column["jsonPath"].as_str().unwrap_or_default(), object);
+        match (column["type"].as_str(), found) {
+            (Some("date"), Some(value)) => age(&value, now),
+            (Some("integer"), Some(value)) if !value.is_number() => Value::Null,
+            (Some("string"), Some(value)) if !value.is_string() => Value::from(value.to_string()),
+            (_, found) => found.unwrap_or_default(),
+        }
+    }));
     cells
-}
-
-/// The columns of a built-in kind between its name and its age.
-fn built_in(collection: &str) -> &'static [Column] {
-    fn number(object: &Value, pointer: &str) -> i64 {
-        object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
-    }
-    fn count(value: &Value) -> Value {
-        json!(value.as_object().map_or(0, serde_json::Map::len))
-    }
-    match collection {
-        "configmaps" => &[("Data", "string", "", 0, |object| {
-            json!(
-                object["data"].as_object().map_or(0, serde_json::Map::len)
-                    + object["binaryData"].as_object().map_or(0, serde_json::Map::len)
-            )
-        })],
-        "secrets" => &[
-            ("Type", "string", "", 0, |object| object["type"].clone()),
-            ("Data", "string", "", 0, |object| count(&object["data"])),
-        ],
-        "namespaces" => &[("Status", "string", "", 0, |object| object["status"]["phase"].clone())],
-        "deployments.apps" => &[
-            ("Ready", "string", "", 0, |object| {
-                let desired = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-                Value::from(format!("{}/{desired}", number(object, "/status/readyReplicas")))
-            }),
-            ("Up-to-date", "string", "", 0, |object| json!(number(object, "/status/updatedReplicas"))),
-            ("Available", "string", "", 0, |object| json!(number(object, "/status/availableReplicas"))),
-        ],
-        "services" => &[
-            ("Type", "string", "", 0, |object| object["spec"]["type"].clone()),
-            ("Cluster-IP", "string", "", 0, |object| object["spec"]["clusterIP"].clone()),
-        ],
-        "leases.coordination.k8s.io" => {
-            &[("Holder", "string", "", 0, |object| object["spec"]["holderIdentity"].clone())]
-        }
-        "customresourcedefinitions.apiextensions.k8s.io" => &[],
-        "events" | "events.events.k8s.io" => &[
-            ("Type", "string", "", 0, |object| object["type"].clone()),
-            ("Reason", "string", "", 0, |object| object["reason"].clone()),
-            ("Message", "string", "", 0, |object| object["message"].clone()),
-        ],
-        _ => &[],
-    }
 }
 
 /// How long ago a time was, as people are told: two units where that helps.

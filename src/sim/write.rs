@@ -135,7 +135,7 @@ impl Server {
 
 impl<'a> Sent<'a> {
     /// The write, if its options are ones. `kind` names them in messages.
-    fn begin(&self, server: &'a Server, kind: &str, apply: bool) -> Result<Writing<'a>, Refusal> {
+    pub(super) fn begin(&self, server: &'a Server, kind: &str, apply: bool) -> Result<Writing<'a>, Refusal> {
         let options = self.parameters.write_options(kind, self.headers, apply)?;
         Ok(Writing::new(server, self.resource, self.namespace, self.subresource, options, self.user))
     }
@@ -182,7 +182,7 @@ impl<'a> Writing<'a> {
     }
 
     /// The object of a body, without what its schema does not know.
-    fn decode(&mut self, sent: &Sent<'_>) -> Result<Value, Refusal> {
+    pub(super) fn decode(&mut self, sent: &Sent<'_>) -> Result<Value, Refusal> {
         let mut object = body::object(self.resource, sent.content_type(), sent.body)?;
         let (kind, version) = (&self.resource.kind.kind, &self.resource.kind.version);
         body::check_unknown(self.resource, &mut object, self.options.unknown, &mut self.warnings, |_, problem| {
@@ -200,7 +200,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    fn write(&self) -> Write<'_> {
+    pub(super) fn write(&self) -> Write<'_> {
         Write {
             manager: &self.options.manager,
             subresource: self.subresource,
@@ -275,17 +275,17 @@ impl<'a> Writing<'a> {
         if self.server.0.store.get(&self.resource.collection, &place).is_some() {
             return Err(Refusal::exists(&self.named(&name)));
         }
-        let draft = Draft::of(&convert_in(self.resource, object));
         if self.options.dry_run {
-            return Ok(self.written(StatusCode::CREATED, Outcome::Imagined(Box::new(draft), None)));
+            return Ok(self.written(StatusCode::CREATED, Outcome::Imagined(Box::new(Draft::of(&object)), None)));
         }
+        let draft = Draft::of(&convert_in(self.resource, object));
         let stored = self.server.0.store.put(&self.resource.collection, &place, None, draft);
         let stored = stored.map_err(|_| Refusal::exists(&self.named(&name)))?;
         self.server.settle(self.resource, &place, &stored);
         Ok(self.written(StatusCode::CREATED, Outcome::Stored(stored)))
     }
 
-    fn written(&mut self, status: StatusCode, object: Outcome) -> Written {
+    pub(super) fn written(&mut self, status: StatusCode, object: Outcome) -> Written {
         Written { status, object, warnings: std::mem::take(&mut self.warnings) }
     }
 
@@ -381,11 +381,11 @@ impl<'a> Writing<'a> {
             return Ok(Some(self.written(StatusCode::OK, Outcome::Stored(Arc::clone(live)))));
         }
         let finished = metadata::is_finished(self.resource, &after);
-        let draft = Draft::of(&convert_in(self.resource, after));
         if self.options.dry_run {
-            let imagined = Outcome::Imagined(Box::new(draft), Some(live.version));
+            let imagined = Outcome::Imagined(Box::new(Draft::of(&after)), Some(live.version));
             return Ok(Some(self.written(StatusCode::OK, imagined)));
         }
+        let draft = Draft::of(&convert_in(self.resource, after));
         let store = &self.server.0.store;
         if finished {
             // The last finalizer went: the object goes with it, and is answered as it was last.

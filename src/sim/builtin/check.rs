@@ -1,5 +1,6 @@
 //! What the server demands of ConfigMaps and Secrets beyond the types of their fields: keys, size, and that what is
-//! immutable stays as it is. Of other kinds it demands more than is asked for here, but for a Deployment's selector.
+//! immutable stays as it is; of Events, that they lie where their object is. Of other kinds it demands more than is asked
+//! for here, but for a Deployment's selector.
 
 use serde_json::Value;
 
@@ -31,6 +32,15 @@ pub(in crate::sim) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) 
             keys(object, "data", &mut causes);
             if DATA_BYTES_MAX < decoded(object, "data") {
                 causes.push(Cause::too_long("data", DATA_BYTES_MAX));
+            }
+        }
+        ("" | "events.k8s.io", "Event") => {
+            let involved = if kind.group.is_empty() { "involvedObject" } else { "regarding" };
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (own, of) = (text(&object["metadata"]["namespace"]), text(&object[involved]["namespace"]));
+            // What has no namespace is told of in this one.
+            if own != of && !(of.is_empty() && own == "default") {
+                causes.push(Cause::invalid_text("involvedObject.namespace", &of, "does not match event.namespace"));
             }
         }
         ("apps", "Deployment") => {

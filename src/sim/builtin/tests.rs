@@ -1,6 +1,7 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{kinds, prune, prune_metadata, quantity, schema};
+use super::{kinds, protobuf, prune, prune_metadata, quantity, schema};
 use crate::object::Gvk;
 
 #[test]
@@ -81,5 +82,49 @@ fn quantities_have_one_form() {
     }
     for text in ["", "a", "1x", "1.2.3", "--1", "1e99", "99999999999999999999999999999999999999999"] {
         assert_eq!(quantity::canonical(text), None, "{text}");
+    }
+}
+
+/// A message: each field's number and its bytes.
+fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
+    let field = |(number, bytes): &(u8, &[u8])| {
+        let length = u8::try_from(bytes.len()).unwrap();
+        [&[number << 3 | 2, length], *bytes].concat()
+    };
+    fields.iter().flat_map(field).collect()
+}
+
+fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let meta = message(&[(1, api_version.as_bytes()), (2, kind.as_bytes())]);
+    [protobuf::MAGIC, &message(&[(1, &meta), (2, raw)])].concat()
+}
+
+#[test]
+fn protobuf_says_what_json_says() {
+    let metadata = message(&[(1, b"one"), (11, &message(&[(1, b"a"), (2, b"b")]))]);
+    let raw = message(&[(1, &metadata), (2, &message(&[(1, b"x"), (2, b"1")]))]);
+    let expected = json!({
+        "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "one", "labels": {"a": "b"}}, "data": {"x": "1"},
+    });
+    assert_eq!(protobuf::decode(&body("v1", "ConfigMap", &raw)), Ok(Some(expected)));
+    let options = [&[8, 0], &*message(&[(4, b"Foreground"), (2, &message(&[(1, b"id")]))])].concat();
+    let expected = json!({
+        "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "propagationPolicy": "Foreground",
+        "preconditions": {"uid": "id"},
+    });
+    assert_eq!(protobuf::decode(&body("v1", "DeleteOptions", &options)), Ok(Some(expected)));
+    assert_eq!(protobuf::decode(&body("v1", "Unheard", b"")), Ok(None));
+    // Its schema is JSON within JSON, which no client of Go sends so.
+    assert_eq!(protobuf::decode(&body("apiextensions.k8s.io/v1", "CustomResourceDefinition", b"")), Ok(None));
+    assert!(protobuf::decode(b"{}").is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_strange_for_protobuf(raw in proptest::collection::vec(any::<u8>(), 0..64)) {
+        let _ = protobuf::decode(&[protobuf::MAGIC, &raw].concat());
+        for kind in ["ConfigMap", "Pod", "DeleteOptions"] {
+            let _ = protobuf::decode(&body("v1", kind, &raw));
+        }
     }
 }

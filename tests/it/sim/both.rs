@@ -19,6 +19,8 @@ pub(super) struct Ask {
     path: String,
     headers: Vec<(&'static str, String)>,
     body: String,
+    /// What is sent instead of the body's text.
+    bytes: Option<Vec<u8>>,
     /// Only the code, the reason and where something is wrong are compared, since the words are known to differ.
     loose: bool,
 }
@@ -44,7 +46,7 @@ pub(super) struct Both {
 
 impl Ask {
     fn new(method: &'static str, path: &str, body: String) -> Ask {
-        Ask { method, path: path.to_owned(), headers: Vec::new(), body, loose: false }
+        Ask { method, path: path.to_owned(), headers: Vec::new(), body, bytes: None, loose: false }
     }
 
     pub(super) fn get(path: &str) -> Ask {
@@ -84,6 +86,11 @@ impl Ask {
         Ask::new(method, path, body.to_owned()).header("content-type", content_type)
     }
 
+    /// POST of bytes that are no text.
+    pub(super) fn bytes(path: &str, content_type: &str, bytes: Vec<u8>) -> Ask {
+        Ask { bytes: Some(bytes), ..Ask::raw("POST", path, content_type, "") }
+    }
+
     pub(super) fn header(mut self, name: &'static str, value: &str) -> Ask {
         self.headers.push((name, value.to_owned()));
         self
@@ -114,7 +121,8 @@ impl Ask {
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
-        let request = request.body(Body::from(fill(&self.body).into_bytes())).expect("a request");
+        let body = self.bytes.clone().unwrap_or_else(|| fill(&self.body).into_bytes());
+        let request = request.body(Body::from(body)).expect("a request");
         let response = client.send(request).await.expect("an answer");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();

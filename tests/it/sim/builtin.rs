@@ -7,10 +7,16 @@ use std::{
 };
 
 use http::Request;
-use kube::Client;
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
 use serde_json::{Map, Value, json};
+use tidegate::object::Gvk;
 
-use super::sides::{Ask, compare};
+use super::{
+    both::{self, Both},
+    custom::definition,
+    sides::{Ask, collection, compare},
+};
 use crate::harness;
 
 /// The documents whose kinds we have.
@@ -19,6 +25,8 @@ const DOCUMENTS: &[&str] = &[
     "apis/admissionregistration.k8s.io/v1",
     "apis/apiextensions.k8s.io/v1",
     "apis/apps/v1",
+    "apis/authentication.k8s.io/v1",
+    "apis/authorization.k8s.io/v1",
     "apis/autoscaling/v2",
     "apis/batch/v1",
     "apis/coordination.k8s.io/v1",
@@ -75,13 +83,85 @@ async fn defaults_are_those_of_the_server() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
+/// What the simulator tells of schemas is what the server tells, as far as it tells it: lists and their keys among it.
+#[tokio::test(flavor = "multi_thread")]
+async fn published_schemas_are_those_of_the_server() {
+    let both = Both::new().await;
+    both.install(&definition()).await;
+    let index = document(&both.simulated, "").await.unwrap();
+    let names: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
+    assert!(names.iter().any(|name| *name == "apis/sim.example.com/v1"), "{index}");
+    let mut kinds = 0;
+    for name in names {
+        let found = document(&both.simulated, name).await.unwrap();
+        let schemas = found["components"]["schemas"].as_object().unwrap();
+        harness::eventually("the real server publishes the schemas", harness::SOON, async || {
+            let expected = document(&both.real, name).await?;
+            for (component, schema) in schemas {
+                let of_server = &expected["components"]["schemas"][component];
+                let kind = "x-kubernetes-group-version-kind";
+                let (left, right) = (compacted(of_server), compacted(schema));
+                if left != right || of_server[kind][0] != schema[kind][0] {
+                    return Err(format!("{name} {component}\n{left:?}\n{right:?}"));
+                }
+            }
+            Ok(())
+        })
+        .await;
+        kinds += schemas.len();
+    }
+    assert!(kinds > 100, "{kinds}");
+}
+
+/// A document of `/openapi/v3`, or the index of all.
+async fn document(client: &Client, name: &str) -> Result<Value, String> {
+    let request = Request::get(format!("/openapi/v3/{name}")).body(Vec::new()).unwrap();
+    let text = client.request_text(request).await.map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}
+
+/// Go's typed clients send protobuf: each kind as the server itself writes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_in_protobuf_say_what_they_say_to_the_server() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    let both = Both::new().await;
+    let objects: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).unwrap();
+    let mut asks = Vec::new();
+    // Of some, only schemas and defaults are known; and addresses are not given twice.
+    let is_served = |object: &&Value| {
+        let version = object["apiVersion"].as_str().unwrap();
+        !version.starts_with("batch/") && !version.starts_with("autoscaling/") && object["kind"] != "Service"
+    };
+    for object in objects.iter().filter(is_served) {
+        let kind = Gvk::from_api_version(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let path = format!("{}?dryRun=All", collection(&kind, &both.namespace));
+        let sent = object.to_string().replace("NAMESPACE", &both.namespace);
+        let mut sent: Value = serde_json::from_str(&sent).unwrap();
+        // Those of the cluster may be there under the other test's names.
+        sent["metadata"]["name"] = json!(format!("{}-{}", both.namespace, asks.len()));
+        sent["metadata"]["labels"] = json!({"a": "b"});
+        sent["metadata"]["annotations"] = json!({"c": "d"});
+        let request = Request::post(&path)
+            .header("content-type", "application/json")
+            .header("accept", PROTOBUF)
+            .body(Body::from(sent.to_string().into_bytes()))
+            .unwrap();
+        let response = both.real.send(request).await.unwrap();
+        assert_eq!(response.status(), 201, "{object}");
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(bytes.starts_with(b"k8s\0"));
+        asks.push(both::Ask::bytes(&format!("{path}&fieldManager=m"), PROTOBUF, bytes.to_vec()));
+    }
+    asks.push(both::Ask::bytes("/api/v1/namespaces/{ns}/configmaps", PROTOBUF, b"{}".to_vec()).loosely());
+    asks.push(both::Ask::bytes("/api/v1/namespaces/{ns}/configmaps", PROTOBUF, b"k8s\0\x0a\xff".to_vec()).loosely());
+    both.check(&asks).await;
+}
+
 /// All components that the kinds reach, one a line.
 async fn record(client: &Client) -> String {
     let mut all = BTreeMap::new();
     for document in DOCUMENTS {
-        let request = Request::get(format!("/openapi/v3/{document}")).body(Vec::new()).unwrap();
-        let text = client.request_text(request).await.unwrap();
-        let document: Value = serde_json::from_str(&text).unwrap();
+        let document = self::document(client, document).await.unwrap();
         for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
             all.insert(name.clone(), schema.clone());
         }
@@ -110,7 +190,8 @@ async fn record(client: &Client) -> String {
 
 /// Whether it is the schema of a kind that is stored, and that we have.
 fn is_kind(name: &str, schema: &Value) -> bool {
-    const OTHERS: &[&str] = &["Binding", "ComponentStatus", "Eviction", "Scale", "TokenRequest"];
+    const OTHERS: &[&str] =
+        &["Binding", "ComponentStatus", "Eviction", "Scale", "SelfSubjectRulesReview", "TokenRequest"];
     let kind = name.rsplit('.').next().unwrap_or_default();
     let has = |field: &str| schema["properties"].get(field).is_some();
     schema["x-kubernetes-group-version-kind"].is_array()

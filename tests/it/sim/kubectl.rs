@@ -63,6 +63,84 @@ metadata: {name: thing}
 spec: {color: red, size: 3}
 "#;
 
+/// What modules bring beside them, as far as a server alone makes the same of it.
+const MORE: &str = r#"apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: None, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: elsewhere}
+spec: {type: ExternalName, externalName: example.org}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: web}
+---
+apiVersion: v1
+kind: Event
+metadata: {name: web.1}
+involvedObject: {apiVersion: v1, kind: ConfigMap, name: map, namespace: NAMESPACE}
+reason: Scaled
+message: scaled up
+type: Normal
+source: {component: somebody, host: here}
+firstTimestamp: "2010-03-01T00:00:00Z"
+lastTimestamp: "2011-03-01T00:00:00Z"
+count: 2
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: lease}
+spec: {holderIdentity: me, leaseDurationSeconds: 15}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: role}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: binding}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: role}
+subjects:
+- {kind: ServiceAccount, name: web, namespace: default}
+- {kind: User, name: jane, apiGroup: rbac.authorization.k8s.io}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: policy}
+spec:
+  podSelector:
+    matchLabels: {app: web}
+    matchExpressions: [{key: tier, operator: In, values: [front, back]}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: budget}
+spec: {minAvailable: 50%, selector: {matchLabels: {app: web}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: set}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: set}}
+  template:
+    metadata: {labels: {app: set}}
+    spec: {containers: [{name: one, image: "one:1"}, {name: two, image: "two:1"}]}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: everywhere}
+spec:
+  selector: {matchLabels: {app: set}}
+  template:
+    metadata: {labels: {app: set}}
+    spec: {containers: [{name: one, image: "one:1"}], nodeSelector: {disk: fast}}
+"#;
+
 const OTHER: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, data: {a: b}}";
 
 // === impl Side ===
@@ -74,6 +152,7 @@ impl Side {
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig.text()).unwrap();
         std::fs::write(folder.path().join("objects.yaml"), OBJECTS).unwrap();
         std::fs::write(folder.path().join("other.yaml"), OTHER).unwrap();
+        std::fs::write(folder.path().join("more.yaml"), MORE.replace("NAMESPACE", namespace)).unwrap();
         Side { kubectl, folder, namespace: namespace.to_owned() }
     }
 
@@ -108,6 +187,8 @@ fn normal(text: &str) -> String {
     let patterns = [
         ("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
         (r#"resourceVersion: "[0-9]+""#, "resourceVersion: N"),
+        (r#""resourceVersion": "[0-9]+""#, "\"resourceVersion\": N"),
+        (r"(Created on: +).*", "${1}TIME"),
         (r"(Resource Version: +)[0-9]+", "${1}N"),
         (r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z", "TIME"),
         (r"(?m)(CreationTimestamp: +).*$", "${1}TIME"),
@@ -203,6 +284,45 @@ async fn kubectl_says_the_same_of_both() {
             (false, &["delete", "configmap", "other"]),
             (true, &["delete", "-f", "objects.yaml"]),
             (true, &["get", "configmaps,secrets,deployments,things"]),
+        ])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_shows_each_kind_alike() {
+    let sides = Sides::new().await;
+    let kinds = "configmaps,secrets,deployments,services,serviceaccounts,leases,roles,rolebindings,networkpolicies,\
+        poddisruptionbudgets,statefulsets,daemonsets,things";
+    sides
+        .check(&[
+            (true, &["apply", "--server-side", "-f", "objects.yaml"]),
+            (true, &["apply", "--server-side", "-f", "more.yaml"]),
+            (true, &["get", kinds]),
+            (true, &["get", kinds, "-o", "wide"]),
+            (true, &["get", "events"]),
+            (true, &["get", "events", "-o", "wide"]),
+            (true, &["get", "events", "--field-selector", "involvedObject.name=map,reason=Scaled"]),
+            (true, &["get", "events.events.k8s.io"]),
+            (true, &["events", "--for", "configmap/map"]),
+            (true, &["describe", "configmap", "map"]),
+            (true, &["describe", "role,rolebinding,networkpolicy,lease"]),
+            (true, &["get", "crd", "things.sim.example.com"]),
+            (true, &["get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[*].image}"]),
+            (true, &["get", "configmap", "map", "-o", "json"]),
+            (true, &["explain", "thing.spec.color"]),
+            (true, &["explain", "thing.spec", "--recursive"]),
+            (true, &["auth", "can-i", "get", "pods"]),
+            (true, &["wait", "--for=jsonpath={.data.color}=red", "configmap/map", "--timeout=60s"]),
+            (true, &["create", "configmap", "made", "--from-literal=a=b"]),
+            (true, &["create", "secret", "generic", "made", "--from-literal=a=b"]),
+            (true, &["create", "serviceaccount", "made"]),
+            (true, &["create", "deployment", "made", "--image=made:1", "--replicas=0"]),
+            (true, &["get", "configmap,secret,serviceaccount", "made", "-o", "yaml"]),
+            (true, &["get", "deployment", "made", "-o", "jsonpath={.spec}"]),
+            (true, &["delete", "configmap,secret,serviceaccount", "made", "--cascade=background"]),
+            (true, &["delete", "deployment", "made", "--cascade=orphan", "--wait=false"]),
+            (false, &["delete", "configmap", "made"]),
+            (true, &["delete", "-f", "more.yaml"]),
         ])
         .await;
 }

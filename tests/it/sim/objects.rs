@@ -483,3 +483,51 @@ async fn kinds_that_modules_bring_come_out_as_from_the_server() {
     ])
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reviews_are_answered_and_not_stored() {
+    let both = Both::new().await;
+    let review = |group: &str, kind: &str, spec: Value| {
+        let scope = if kind.starts_with("Local") { "/namespaces/{ns}" } else { "" };
+        let body = json!({"apiVersion": format!("{group}/v1"), "kind": kind, "spec": spec});
+        Ask::post(&format!("/apis/{group}/v1{scope}/{}s", kind.to_lowercase()), &body)
+    };
+    let (who, what) = ("authentication.k8s.io", "authorization.k8s.io");
+    let attributes = json!({"verb": "get", "resource": "pods"});
+    both.check(&[
+        review(what, "SelfSubjectAccessReview", json!({"resourceAttributes": attributes})),
+        review(what, "SelfSubjectAccessReview", json!({"nonResourceAttributes": {"verb": "get", "path": "/x"}})),
+        review(what, "SelfSubjectAccessReview", json!({})),
+        review(what, "SubjectAccessReview", json!({"resourceAttributes": attributes})),
+        review(
+            what,
+            "SubjectAccessReview",
+            json!({"user": "jane", "groups": ["system:masters"], "resourceAttributes": attributes}),
+        ),
+        review(
+            what,
+            "LocalSubjectAccessReview",
+            json!({
+                "user": "jane", "groups": ["system:masters"],
+                "resourceAttributes": {"namespace": "{ns}", "verb": "get", "resource": "pods"},
+            }),
+        ),
+        review(who, "TokenReview", json!({})),
+        Ask::get("/apis/authentication.k8s.io/v1"),
+        Ask::get("/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+        Ask::get("/apis/authorization.k8s.io/v1/subjectaccessreviews/a"),
+        Ask::delete("/apis/authorization.k8s.io/v1/subjectaccessreviews"),
+    ])
+    .await;
+    for client in [&both.real, &both.simulated] {
+        let ask = review(who, "SelfSubjectReview", Value::Null);
+        let answer = ask.send(client, &both.namespace, &[]).await;
+        let groups = answer.body["status"]["userInfo"]["groups"].as_array().cloned().unwrap_or_default();
+        assert!(answer.code == 201 && groups.contains(&json!("system:masters")), "{answer:?}");
+        let answer = review(who, "TokenReview", json!({"token": "x"})).send(client, &both.namespace, &[]).await;
+        assert!(answer.code == 201 && answer.body["status"]["authenticated"].is_null(), "{answer:?}");
+    }
+    both.server.accept_token("known", tidegate::sim::User::admin());
+    let answer = review(who, "TokenReview", json!({"token": "known"})).send(&both.simulated, "", &[]).await;
+    assert_eq!(answer.body["status"]["user"]["username"], "admin", "{answer:?}");
+}

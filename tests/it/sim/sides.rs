@@ -229,7 +229,7 @@ impl Ask {
 }
 
 /// The path of a kind's objects.
-fn collection(kind: &Gvk, namespace: &str) -> String {
+pub(super) fn collection(kind: &Gvk, namespace: &str) -> String {
     const OF_CLUSTER: &[&str] = &[
         "ClusterRole",
         "ClusterRoleBinding",
