@@ -9,6 +9,7 @@ pub mod certificate;
 pub mod contacts;
 pub mod dispatch;
 pub mod events;
+mod finalizers;
 pub mod gateway;
 pub mod inbox;
 pub mod manifest;

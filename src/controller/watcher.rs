@@ -22,7 +22,7 @@ use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::{Context, Failure, Pass, status_body};
+use super::{Context, Failure, Pass, finalizers, status_body};
 use crate::{
     ambient,
     api::{
@@ -263,13 +263,13 @@ impl Round<'_> {
 
     /// Deletes the VirtualService, then drops the finalizer.
     async fn remove(&self) -> Result<Finish, Error> {
-        let finalizers = self.watcher.metadata.finalizers.clone().unwrap_or_default();
-        if !finalizers.iter().any(|name| name == finalizer::WATCHER) {
+        let metadata = &self.watcher.metadata;
+        if !metadata.finalizers.iter().flatten().any(|name| name == finalizer::WATCHER) {
             return Ok(Finish::Gone);
         }
         self.remove_route().await?;
-        let rest: Vec<&String> = finalizers.iter().filter(|name| *name != finalizer::WATCHER).collect();
-        self.patch_metadata(&json!({ "finalizers": rest })).await?;
+        let kind = Kind::namespaced::<Watcher>();
+        finalizers::release(&self.context.kcp, self.cause, &kind, metadata, &[finalizer::WATCHER]).await?;
         self.context.watchers.forget(self.key);
         Ok(Finish::Gone)
     }

@@ -2,7 +2,7 @@
 //!
 //! A Manifest that is unmanaged leaves its objects where they are and only takes the mark off them.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::json;
@@ -16,6 +16,7 @@ use crate::{
     },
     changes::{Changes, Desired},
     cluster::{Cause, Cluster, Error, Kind, Propagation},
+    controller::finalizers,
     inventory::Inventory,
     landscape,
     name::Key,
@@ -146,27 +147,10 @@ async fn finish(site: &Site<'_>, manifest: &Arc<Manifest>) -> Result<Passed, Err
 
 /// Returns the finalizers of others.
 async fn drop_finalizers(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
-    let ours: BTreeSet<&str> = [finalizer::MANIFEST, finalizer::LABEL_REMOVAL, finalizer::MANIFEST_RESOURCE].into();
-    let kind = Kind::namespaced::<Manifest>();
-    let key = landscape::key(&manifest.metadata);
-    let (present, resource_version) = match &manifest.metadata.resource_version {
-        Some(resource_version) => (manifest.metadata.finalizers.clone().unwrap_or_default(), resource_version.clone()),
-        // We have just asked for its deletion, which has made a state of it that we have not seen.
-        None => match kcp.get_metadata(&kind, &key).await? {
-            Some(metadata) => (metadata.finalizers, metadata.resource_version),
-            None => return Ok(Vec::new()),
-        },
-    };
-    let foreign: Vec<String> = present.iter().filter(|name| !ours.contains(name.as_str())).cloned().collect();
-    if foreign.len() != present.len() {
-        // With the resource version, since a merge patch replaces the whole list.
-        let patch = json!({"metadata": {"finalizers": foreign, "resourceVersion": resource_version}});
-        match kcp.merge_patch(cause, &kind, &kind.id(&key), None, Bytes::from(patch.to_string())).await {
-            Ok(_) | Err(Error::NotFound { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(foreign)
+    // Without a resource version if we have just asked for its deletion, which has made a state of it that we have not
+    // seen.
+    let ours = [finalizer::MANIFEST, finalizer::LABEL_REMOVAL, finalizer::MANIFEST_RESOURCE];
+    finalizers::release(kcp, cause, &Kind::namespaced::<Manifest>(), &manifest.metadata, &ours).await
 }
 
 fn is_unmanaged(manifest: &Manifest) -> bool {

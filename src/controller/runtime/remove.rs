@@ -6,9 +6,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use serde_json::json;
-
 use super::{
     Memory, Round, manifests,
     outcome::{self, FailedKind},
@@ -21,7 +18,7 @@ use crate::{
         shared::State,
     },
     cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation},
-    controller::{Context, Failure, Pass, certificate, events::Severity, manifest},
+    controller::{Context, Failure, Pass, certificate, events::Severity, finalizers, manifest},
     name::Key,
     object::Gvk,
     queue::{Finish, Trigger},
@@ -232,25 +229,9 @@ async fn abandon(round: &Round<'_>, manifests: &[Arc<Manifest>], memory: &mut Me
 }
 
 async fn drop_finalizer(round: &Round<'_>) -> Result<(), Error> {
-    let finalizers: Vec<&String> = round
-        .kyma
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .filter(|name| ![finalizer::KYMA, finalizer::KYMA_PURGE].contains(&name.as_str()))
-        .collect();
-    let patch = json!({"metadata": {"finalizers": finalizers}});
+    let ours = [finalizer::KYMA, finalizer::KYMA_PURGE];
     let kind = Kind::namespaced::<Kyma>();
-    match round
-        .context
-        .kcp
-        .merge_patch(round.cause, &kind, &kind.id(round.key), None, Bytes::from(patch.to_string()))
-        .await
-    {
-        Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
+    finalizers::release(&round.context.kcp, round.cause, &kind, &round.kyma.metadata, &ours).await.map(drop)
 }
 
 /// Manifests whose Kyma is gone: those that are being deleted are brought to their end.

@@ -18,7 +18,7 @@ use crate::{
         names::{annotation, finalizer, label},
     },
     cluster::{self, Cause, Deleted, Metadata, OnConflict, Propagation, Target},
-    controller::{Failure, Pass, stores::Origin},
+    controller::{Failure, Pass, finalizers, stores::Origin},
     definition::Kind,
     intake::{Id, Other, OtherTool, status},
     landscape::SourceName,
@@ -58,8 +58,7 @@ pub(super) async fn guard(pass: &SourcePass<'_>) -> Result<(), Failure> {
 
 /// Lets go of everything, then of the GitSource.
 pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass {
-    let finalizers = pass.source.metadata.finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|name| name == finalizer::SOURCE) {
+    if !pass.source.metadata.finalizers.iter().flatten().any(|name| name == finalizer::SOURCE) {
         return Ok(Finish::Done);
     }
     let cause = Cause::trigger(&pass.triggers.to_string());
@@ -87,13 +86,9 @@ pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass 
             .await;
         results.into_iter().collect::<Result<Vec<()>, _>>().map_err(failure)?;
     }
-    let rest: Vec<&String> = finalizers.iter().filter(|name| *name != finalizer::SOURCE).collect();
-    let body = json!({ "metadata": { "finalizers": rest, "resourceVersion": pass.source.metadata.resource_version } });
     let kind = cluster::Kind::namespaced::<GitSource>();
-    match pass.ctx.kcp.merge_patch(&cause, &kind, &kind.id(pass.key), None, body.to_string().into()).await {
-        Ok(_) | Err(cluster::Error::NotFound { .. }) => Ok(Finish::Done),
-        Err(error) => Err(failure(error)),
-    }
+    let released = finalizers::release(&pass.ctx.kcp, &cause, &kind, &pass.source.metadata, &[finalizer::SOURCE]).await;
+    released.map(|_| Finish::Done).map_err(failure)
 }
 
 /// Why nothing is deleted yet.
