@@ -42,7 +42,7 @@ pub fn write(desired: &Object, kyma: &Kyma, live: Option<&Kyma>) -> Write {
     let target = plan::effective(kyma, Some(&live.spec));
     let reverted = differences(&target, &live.spec);
     if !reverted.is_empty() {
-        patch.insert("spec".to_owned(), json!({ "channel": target.channel, "modules": target.modules }));
+        patch.insert("spec".to_owned(), json!({ "channel": target.channel, "modules": *target.modules }));
     }
     if patch.is_empty() { Write::Nothing } else { Write::Merge { patch: Value::Object(patch), reverted } }
 }

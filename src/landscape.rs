@@ -81,6 +81,12 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
         Kind::Kyma => {
             object.set_label(names::label::MANAGED_BY, names::MANAGED_BY_KCP);
             add_finalizer(&mut object, finalizer::KYMA);
+            // A list goes from the API server with the last item that an apply takes from it, so that an empty one is no
+            // longer told from none: it is said in a word that git decides.
+            let wants_none = object.value()["spec"]["modules"].as_array().is_some_and(Vec::is_empty);
+            if wants_none && object.annotation(annotation::MODULES_FROM).is_none() {
+                object.set_annotation(annotation::MODULES_FROM, "git");
+            }
         }
         // Set at once, so that the controller need not write the Watcher a second time.
         Kind::Watcher => add_finalizer(&mut object, finalizer::WATCHER),

@@ -167,7 +167,8 @@ pub fn is_version(text: &str) -> bool {
     semver::Version::parse(text).is_ok()
 }
 
-/// Who decides a Kyma's modules: its annotation; without a known value git, where git declares the Kyma with modules.
+/// Who decides a Kyma's modules: its annotation; without a known value git, where git declares the Kyma with a list of
+/// modules, be it an empty one.
 pub fn modules_from(kyma: &Kyma) -> ModulesFrom {
     match landscape::annotation(&kyma.metadata, names::annotation::MODULES_FROM) {
         Some("runtime") => ModulesFrom::Runtime,
@@ -175,7 +176,7 @@ pub fn modules_from(kyma: &Kyma) -> ModulesFrom {
         Some("merge") => ModulesFrom::Merge,
         _ => {
             let from_git = landscape::label(&kyma.metadata, names::label::SOURCE).is_some();
-            if from_git && !kyma.spec.modules.is_empty() { ModulesFrom::Git } else { ModulesFrom::Runtime }
+            if from_git && !kyma.spec.modules.is_absent() { ModulesFrom::Git } else { ModulesFrom::Runtime }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Kyma: one runtime with its modules.
 
+use std::ops::{Deref, DerefMut};
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,12 +34,17 @@ pub struct KymaSpec {
     #[serde(default, skip_serializing_if = "is_false")]
     pub skip_maintenance_windows: bool,
     /// The modules that the runtime shall have.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub modules: Vec<Module>,
+    #[serde(default, skip_serializing_if = "Modules::is_absent")]
+    #[schemars(with = "Vec<Module>", extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub modules: Modules,
 }
 
 absent_is_empty!(KymaSpec);
+
+/// A list of modules, or none: who declares an empty one wants no module, who declares none leaves it to others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Modules(Option<Vec<Module>>);
 
 /// One wanted module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -156,4 +163,42 @@ pub struct TrackingMetadata {
     /// Generation that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+}
+
+// === impl Modules ===
+
+impl Modules {
+    /// Whether nothing is declared, not even that there are none.
+    pub fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Deref for Modules {
+    type Target = [Module];
+
+    fn deref(&self) -> &[Module] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl DerefMut for Modules {
+    fn deref_mut(&mut self) -> &mut [Module] {
+        self.0.as_deref_mut().unwrap_or_default()
+    }
+}
+
+impl FromIterator<Module> for Modules {
+    fn from_iter<I: IntoIterator<Item = Module>>(modules: I) -> Modules {
+        Modules(Some(modules.into_iter().collect()))
+    }
+}
+
+impl<'a> IntoIterator for &'a Modules {
+    type Item = &'a Module;
+    type IntoIter = std::slice::Iter<'a, Module>;
+
+    fn into_iter(self) -> std::slice::Iter<'a, Module> {
+        self.iter()
+    }
 }

@@ -15,7 +15,7 @@ use super::annotation;
 use crate::{
     api::{
         Kyma,
-        kyma::{KymaSpec, KymaStatus, Module, ModuleStatus},
+        kyma::{KymaSpec, KymaStatus, Module, ModuleStatus, Modules},
         names,
         shared::{CustomResourcePolicy, ObjectMeta, Time, is_default},
     },
@@ -266,11 +266,10 @@ impl KnownKyma {
             managed: module.managed,
             remote_module_template_ref: None,
         };
-        KymaSpec {
-            channel: self.channel.clone(),
-            skip_maintenance_windows: false,
-            modules: self.modules.iter().map(module).collect(),
-        }
+        // The file does not tell an empty list from none.
+        let modules = self.modules.iter().map(module);
+        let modules = if self.modules.is_empty() { Modules::default() } else { modules.collect() };
+        KymaSpec { channel: self.channel.clone(), skip_maintenance_windows: false, modules }
     }
 
     /// What its status says is installed.

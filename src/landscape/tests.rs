@@ -59,6 +59,23 @@ fn kyma() -> Value {
 }
 
 #[test]
+fn a_kyma_that_git_gives_no_module_says_that_git_decides() {
+    let source = SourceName::new(Key::new("kcp-system", "landscape"));
+    let says = |modules: Value, said: Option<&str>| {
+        let mut kyma = kyma();
+        kyma["spec"]["modules"] = modules;
+        if let Some(said) = said {
+            kyma["metadata"]["annotations"][annotation::MODULES_FROM] = said.into();
+        }
+        stamp(&definition(Kind::Kyma, kyma, None), &source).annotation(annotation::MODULES_FROM).map(str::to_owned)
+    };
+    assert_eq!(says(json!([]), None).as_deref(), Some("git"));
+    assert_eq!(says(json!([]), Some("runtime")).as_deref(), Some("runtime"), "what a user says counts");
+    assert_eq!(says(json!([{"name": "cache"}]), None), None, "a list says so itself");
+    assert_eq!(says(Value::Null, None), None, "who declares no list leaves it to the runtime");
+}
+
+#[test]
 fn a_stamped_kyma_says_where_it_comes_from_and_nothing_of_the_commit() {
     let source = SourceName::new(Key::new("kcp-system", "landscape"));
     let mut object = stamp(&definition(Kind::Kyma, kyma(), None), &source);

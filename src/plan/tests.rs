@@ -383,8 +383,10 @@ fn who_decides_the_modules_follows_annotation_then_origin() {
     assert_eq!(modules_from(&kyma(annotated("git"))), ModulesFrom::Git);
     assert_eq!(modules_from(&kyma(annotated("merge"))), ModulesFrom::Merge);
     let mut without_modules = from_git.clone();
+    without_modules["spec"] = json!({"modules": null});
+    assert_eq!(modules_from(&kyma(without_modules.clone())), ModulesFrom::Runtime);
     without_modules["spec"] = json!({"modules": []});
-    assert_eq!(modules_from(&kyma(without_modules)), ModulesFrom::Runtime);
+    assert_eq!(modules_from(&kyma(without_modules)), ModulesFrom::Git, "none is what git wants");
     let mut runtime = from_git;
     merge(&mut runtime, &annotated("runtime"));
     assert_eq!(modules_from(&kyma(runtime)), ModulesFrom::Runtime);

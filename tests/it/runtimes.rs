@@ -100,6 +100,25 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_last_module_goes_when_git_empties_the_list() {
+    let stage = stage::ready(1).await;
+    assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.is_some());
+    // An empty list is a word; no list at all would leave the choice to the runtime.
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &[]));
+    stage
+        .until("no module is left", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"]["modules"].as_array().is_none_or(Vec::is_empty) && kyma["status"]["state"] == "Ready"
+        })
+        .await;
+    assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.is_none(), "it is gone from the runtime");
+    stage
+        .until("the runtime is shown none", &stage.skrs[0], "Kyma", "kyma-system", "default", |kyma| {
+            kyma["spec"]["modules"].as_array().is_none_or(Vec::is_empty)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_otherwise() {
     let stage = stage::ready(1).await;
     let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);

@@ -51,7 +51,7 @@ pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, see
     if let (Some(old), Some(new)) = (&old, &new)
         && new.is_declared
         && plan::modules_from(new.kyma) == ModulesFrom::Runtime
-        && (&old.kyma.spec.channel, &old.kyma.spec.modules) != (&new.kyma.spec.channel, &new.kyma.spec.modules)
+        && (&old.kyma.spec.channel, &*old.kyma.spec.modules) != (&new.kyma.spec.channel, &*new.kyma.spec.modules)
     {
         seen.hold(HeldBy::decided_by_runtime(), &[runtime], place);
     }

@@ -192,8 +192,8 @@ impl<'a> Look<'a> {
         let inputs = self.site.inputs;
         let definition = inputs.definitions.good.get(&(crate::definition::Kind::Kyma, self.key.clone()));
         let (Some(definition), Some(live)) = (definition, in_runtime) else { return };
-        let differs = self.kyma.spec.modules != live.spec.modules || self.kyma.spec.channel != live.spec.channel;
-        if plan::modules_from(self.kyma) != ModulesFrom::Runtime || self.kyma.spec.modules.is_empty() || !differs {
+        let differs = *self.kyma.spec.modules != *live.spec.modules || self.kyma.spec.channel != live.spec.channel;
+        if plan::modules_from(self.kyma) != ModulesFrom::Runtime || self.kyma.spec.modules.is_absent() || !differs {
             return;
         }
         self.outcome.held.push(Held {
