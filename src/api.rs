@@ -14,6 +14,8 @@ pub mod names;
 pub mod shared;
 pub mod watcher;
 
+use std::sync::LazyLock;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::CustomResourceExt as _;
 
@@ -34,8 +36,13 @@ pub const TIDEGATE_GROUP: &str = "tidegate.dev";
 /// The version of the Kyma kinds that is no longer served.
 const KYMA_VERSION_RETIRED: &str = "v1beta1";
 
-/// The CustomResourceDefinitions of all our kinds, by name.
-pub fn crds() -> Vec<CustomResourceDefinition> {
+/// The CustomResourceDefinitions of all our kinds, by name. They are made once in a process, which takes a while.
+pub fn crds() -> &'static [CustomResourceDefinition] {
+    static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(make_crds);
+    &CRDS
+}
+
+fn make_crds() -> Vec<CustomResourceDefinition> {
     let upstream = |crd| crd::with_optional_spec(crd::finish(crd));
     let retired = |crd| crd::with_retired_version(upstream(crd), KYMA_VERSION_RETIRED);
     let mut crds = vec![
@@ -52,8 +59,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 }
 
 /// The CustomResourceDefinition of one of our kinds; `None` for a kind that is not ours.
-pub fn crd(kind: &str) -> Option<CustomResourceDefinition> {
-    crds().into_iter().find(|crd| crd.spec.names.kind == kind)
+pub fn crd(kind: &str) -> Option<&'static CustomResourceDefinition> {
+    crds().iter().find(|crd| crd.spec.names.kind == kind)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! for many runtimes are rendered and serialised once, see [`SharedObjects`]. What only a live cluster knows is passed
 //! in; offline it is a placeholder, see [`live`]. Nothing here looks at a cluster.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -117,7 +119,14 @@ pub fn runtime_namespace(templates: &Templates) -> Result<Object, Error> {
 }
 
 /// The CRDs of every runtime. They come from our types and from no template: a changed schema would break users.
-pub fn runtime_crds() -> Vec<Object> {
+///
+/// Made once in a process.
+pub fn runtime_crds() -> &'static [Object] {
+    static CRDS: LazyLock<Vec<Object>> = LazyLock::new(make_runtime_crds);
+    &CRDS
+}
+
+fn make_runtime_crds() -> Vec<Object> {
     let crds = RUNTIME_KINDS.into_iter().filter_map(api::crd);
     crds.map(|crd| {
         let value = serde_json::to_value(crd).expect("a CRD is JSON");

@@ -6,7 +6,7 @@
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use serde_json::Value;
@@ -90,12 +90,19 @@ impl Cache {
     }
 }
 
+/// Stands for the schemas of the kinds that git declares.
+static SCHEMAS: LazyLock<u64> = LazyLock::new(|| {
+    let mut hasher = DefaultHasher::new();
+    let crds = Kind::ALL.iter().filter_map(|kind| api::crd(kind.as_str()));
+    crds.for_each(|crd| serde_json::to_string(crd).unwrap_or_default().hash(&mut hasher));
+    hasher.finish()
+});
+
 /// What the contents depend on beside the files: our version, the schemas and the options.
 fn version(basis: &Basis) -> u64 {
     let mut hasher = DefaultHasher::new();
     env!("CARGO_PKG_VERSION").hash(&mut hasher);
-    let crds = Kind::ALL.iter().filter_map(|kind| api::crd(kind.as_str()));
-    crds.for_each(|crd| serde_json::to_string(&crd).unwrap_or_default().hash(&mut hasher));
+    SCHEMAS.hash(&mut hasher);
     format!("{basis:?}").hash(&mut hasher);
     hasher.finish()
 }

@@ -121,9 +121,13 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
 
 fn schema() -> anyhow::Result<Schema> {
     let crd = api::crd("GitSource").context("GitSource has a definition")?;
-    let version = crd.spec.versions.into_iter().next().context("GitSource has a version")?;
-    let props = version.schema.and_then(|schema| schema.open_api_v3_schema).context("GitSource has a schema")?;
-    Schema::compile(&props).context("the schema of GitSource can be used")
+    let version = crd.spec.versions.first().context("GitSource has a version")?;
+    let props = version
+        .schema
+        .as_ref()
+        .and_then(|schema| schema.open_api_v3_schema.as_ref())
+        .context("GitSource has a schema")?;
+    Schema::compile(props).context("the schema of GitSource can be used")
 }
 
 #[cfg(test)]

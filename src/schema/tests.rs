@@ -458,7 +458,7 @@ fn only_slips_of_the_pen_are_suggestions() {
 
 #[test]
 fn twenty_thousand_definitions_take_no_time() {
-    let schema = Schema::of(&crate::api::crd("ModuleReleaseMeta").unwrap()).unwrap();
+    let schema = Schema::of(crate::api::crd("ModuleReleaseMeta").unwrap()).unwrap();
     let value = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
         "metadata": {"name": "a", "labels": {"a": "b"}}, "spec": {"moduleName": "template-operator",
         "channels": [{"channel": "fast", "version": "1.0.0"}, {"channel": "regular", "version": "1.0.0"}]}});
@@ -473,7 +473,7 @@ fn twenty_thousand_definitions_take_no_time() {
 proptest! {
     #[test]
     fn checking_never_panics_and_defaults_never_make_it_worse(value in arbitrary_json()) {
-        static KYMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(&crate::api::crd("Kyma").unwrap()).unwrap());
+        static KYMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(crate::api::crd("Kyma").unwrap()).unwrap());
         let schema = &*KYMA;
         let mut value = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "a"}, "spec": value});
         let before: Vec<ViolationKind> = schema.check(&value).into_iter().map(|violation| violation.kind).collect();

@@ -199,9 +199,9 @@ fn render_base(context: &Context, inputs: &Inputs, kin: &Kin) -> Base {
         Ok(object) => objects.push(object),
         Err(error) => problems.push(error.to_string()),
     }
-    objects.extend(render::runtime_crds());
     // The catalog's kinds are namespaced: their CRDs are among the objects.
-    let objects = Arc::new(SharedObjects::new(&objects, Mark::Runtime, &|_| None));
+    let objects = objects.iter().chain(render::runtime_crds());
+    let objects = Arc::new(SharedObjects::new(objects, Mark::Runtime, &|_| None));
     let digest = Digest::all([&objects.digest, &states(landscape, &catalog)]);
     Base { objects, digest, problems }
 }

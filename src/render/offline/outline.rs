@@ -316,7 +316,7 @@ impl<'a> Outline<'a> {
             maker,
         };
         let Inputs { landscape, library, assumptions, .. } = self.inputs;
-        let mut base = vec![part(&render::runtime_crds(), Vec::new(), BUILT_IN)];
+        let mut base = vec![part(render::runtime_crds(), Vec::new(), BUILT_IN)];
         // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
         let of_kymas = library.of_all(landscape.kymas.values().map(|kyma| &kyma.metadata));
         match render::runtime_namespace(of_kymas) {

@@ -73,8 +73,8 @@ fn base(site: &Site<'_>, class: &Class) -> Base {
             Err(error) => problems.push(error.diagnostic()),
         }
     }
-    objects.extend(render::runtime_crds());
-    Base { objects: SharedObjects::new(&objects, Mark::Runtime, &|_| None), problems }
+    let objects = objects.iter().chain(render::runtime_crds());
+    Base { objects: SharedObjects::new(objects, Mark::Runtime, &|_| None), problems }
 }
 
 /// Which lines an object of [`Bases::of`] comes from, and what made it.
