@@ -166,9 +166,17 @@ impl Default for Options {
 impl Server {
     /// A server with the namespaces that every cluster has.
     pub fn new(options: &Options) -> Server {
+        let server = Server::with(Store::new(options.history_max), options);
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            server.begin_namespace(name);
+        }
+        server
+    }
+
+    fn with(store: Store, options: &Options) -> Server {
         let routes = Routes::default();
-        let server = Server(Arc::new(Inner {
-            store: Store::new(options.history_max),
+        Server(Arc::new(Inner {
+            store,
             clock: Clock::new(options.began, options.seed),
             custom: RwLock::default(),
             tokens: RwLock::default(),
@@ -179,11 +187,15 @@ impl Server {
             readiness: RwLock::new((options.readiness, BTreeMap::new())),
             requests: Mutex::default(),
             journal: Journal::default(),
-        }));
-        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            server.begin_namespace(name);
-        }
-        server
+        }))
+    }
+
+    /// A server that begins with what this one has now, as one that is restored from a backup: without history.
+    #[must_use]
+    pub fn restored(&self, options: &Options) -> Server {
+        let restored = Server::with(self.0.store.restored(options.history_max), options);
+        *restored.0.custom.write().unwrap_or_else(PoisonError::into_inner) = self.custom();
+        restored
     }
 
     /// The server for whoever says who it is, by its `Authorization` header.

@@ -229,6 +229,11 @@ impl Server {
         }
     }
 
+    /// Whether any webhook might be asked to judge a write.
+    pub(super) fn is_judged(&self) -> bool {
+        !self.webhooks().validating.is_empty()
+    }
+
     /// The webhooks of all configurations, read anew after these have changed.
     fn webhooks(&self) -> Arc<Webhooks> {
         let mut known = self.0.admission.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

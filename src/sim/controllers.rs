@@ -110,13 +110,14 @@ impl Server {
     // --- definitions ---
 
     fn settle_definition(&self, place: &Arc<str>, object: &Arc<Object>) {
-        let value = object.value();
-        if let Ok(defined) = crd::define(&value) {
-            self.serve(&defined, place);
-        }
+        // What it defines is served until it is gone.
         if object.deleting {
             self.clean_up_definition(place);
             return;
+        }
+        let value = object.value();
+        if let Ok(defined) = crd::define(&value) {
+            self.serve(&defined, place);
         }
         let status = crd::accepted_status(&value, self.0.clock.now());
         let accepted = value["status"]["acceptedNames"] == status["acceptedNames"];
@@ -379,9 +380,6 @@ impl Server {
             if after == before {
                 return;
             }
-            let now = self.0.clock.now();
-            let write = Write { manager, subresource, api_version: &resource.stored, now, force: false };
-            let after = track_update(&resource.schema, Some(&before), after, &write);
             if super::metadata::is_finished(&resource, &after) {
                 if self.0.store.remove(&resource.collection, place, live.version).is_ok() {
                     self.gone(&resource, place, &live);
@@ -389,8 +387,14 @@ impl Server {
                 }
                 continue;
             }
+            let now = self.0.clock.now();
+            let write = Write { manager, subresource, api_version: &resource.stored, now, force: false };
+            let after = track_update(&resource.schema, Some(&before), after, &write);
             if let Ok(stored) = self.0.store.put(&resource.collection, place, Some(live.version), Draft::of(&after)) {
-                self.settle(&resource, place, &stored);
+                // A status is what came of the object: nothing comes of it in turn.
+                if subresource != Some("status") {
+                    self.settle(&resource, place, &stored);
+                }
                 return;
             }
         }

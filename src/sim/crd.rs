@@ -45,24 +45,25 @@ pub(super) struct Custom {
 /// The resources of a definition, one a version that is served.
 pub(super) type Defined = Vec<Arc<Resource>>;
 
-static SHARED: LazyLock<Mutex<HashMap<Digest, Weak<Defined>>>> = LazyLock::new(Mutex::default);
+static SHARED: LazyLock<Mutex<HashMap<Digest, Vec<Weak<Resource>>>>> = LazyLock::new(Mutex::default);
 
 /// The resources that a definition defines. `Err` says why its schema cannot be used.
-pub(super) fn define(definition: &Value) -> Result<Arc<Defined>, schema::CompileError> {
+pub(super) fn define(definition: &Value) -> Result<Defined, schema::CompileError> {
     let spec = &definition["spec"];
     let digest = Digest::of(spec);
     let shared = || SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(defined) = shared().get(&digest).and_then(Weak::upgrade) {
+    // Servers keep the resources, each by itself.
+    let known = shared().get(&digest).and_then(|known| known.iter().map(Weak::upgrade).collect::<Option<Defined>>());
+    if let Some(defined) = known {
         return Ok(defined);
     }
     let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let served = versions.iter().filter(|version| version["served"] == true);
     let defined =
         served.map(|version| resource(spec, versions, version).map(Arc::new)).collect::<Result<Defined, _>>()?;
-    let defined = Arc::new(defined);
     let mut shared = shared();
-    shared.retain(|_, defined| defined.strong_count() > 0);
-    shared.insert(digest, Arc::downgrade(&defined));
+    shared.retain(|_, known| known.iter().any(|resource| resource.strong_count() > 0));
+    shared.insert(digest, defined.iter().map(Arc::downgrade).collect());
     Ok(defined)
 }
 

@@ -6,14 +6,15 @@
 //! Until [`Faults::stop`] all requests are in danger; after it none is, so that a test can wait for convergence.
 //!
 //! Faults are those which a real server and the network before it have, no stranger ones: only a read that allows any
-//! version (`resourceVersion=0`) is answered from the past, and only a watch and a list that goes on can be too old.
+//! version (`resourceVersion=0`) is answered from the past, only a watch lags behind, and only a watch and a list that
+//! goes on can be too old.
 //! Steps of the clock and the end of a process are not faults of this layer: [`crate::ambient`] sets the clock, and what
 //! stands before this layer can stop a client between any two of its requests.
 
 mod schedule;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     convert::Infallible,
     future::Future,
     io,
@@ -50,6 +51,8 @@ struct Inner {
 struct Memory {
     /// How often a method and path was asked for.
     counts: HashMap<String, u64>,
+    /// How often there was a fault of each kind.
+    met: BTreeMap<&'static str, u64>,
     /// What happened, oldest first.
     journal: VecDeque<String>,
     /// Earlier answers to reads that allow any version, oldest first.
@@ -96,6 +99,15 @@ impl Faults {
         self.memory(|memory| memory.journal.iter().cloned().collect())
     }
 
+    /// How often each kind of fault was met, and `latency`.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.memory(|memory| memory.met.clone())
+    }
+
+    fn met(&self, kind: &'static str) {
+        self.memory(|memory| *memory.met.entry(kind).or_default() += 1);
+    }
+
     fn memory<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
         work(&mut self.0.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -112,7 +124,14 @@ impl Faults {
             return (Duration::ZERO, None);
         }
         let (latency, fault) = (self.0.schedule.latency(asked, nth), self.0.schedule.fault(asked, nth));
+        if !latency.is_zero() {
+            self.met("latency");
+        }
         if let Some(fault) = &fault {
+            // Where there is nothing older to answer with, an answer is not stale.
+            if *fault != Fault::Stale {
+                self.met(fault.kind());
+            }
             self.memory(|memory| {
                 memory.journal.push_back(format!("{line} #{nth}: {fault:?}"));
                 if JOURNAL_MAX < memory.journal.len() {
@@ -217,7 +236,14 @@ where
             let response = server.oneshot(request).await?;
             Ok(response.map(|body| cut(body.into_data_stream(), after, events)))
         }
-        Some(Fault::Stale) if let Some(answer) = faults.recall(&uri) => Ok(answer.into_response()),
+        Some(Fault::Late { by }) => {
+            let response = server.oneshot(request).await?;
+            Ok(response.map(|body| held_back(body.into_data_stream(), by)))
+        }
+        Some(Fault::Stale) if let Some(answer) = faults.recall(&uri) => {
+            faults.met(Fault::Stale.kind());
+            Ok(answer.into_response())
+        }
         Some(Fault::Stale) | None if asked.allows_any_version() => {
             let answer = Answer::read(server.oneshot(request).await?).await?;
             if answer.head.status.is_success() {
@@ -254,6 +280,14 @@ fn cut(body: BodyDataStream, after: Duration, events: usize) -> Body {
     let body = body.map(|chunk| chunk.map_err(BoxError::from)).take_until(end);
     // A chunk of a watch is an event, or several; one is never split here.
     Body::from_stream(body.take(events))
+}
+
+/// The body, each chunk of it a while later.
+fn held_back(body: BodyDataStream, by: Duration) -> Body {
+    Body::from_stream(body.then(move |chunk| async move {
+        tokio::time::sleep(by).await;
+        chunk
+    }))
 }
 
 fn stream_of(event: &Value) -> Response<Body> {

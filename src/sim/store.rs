@@ -313,6 +313,23 @@ impl Store {
         Store { state: Mutex::new(state), history_max }
     }
 
+    /// One with the same objects, which knows nothing of how they came about.
+    pub(super) fn restored(&self, history_max: usize) -> Store {
+        let state = self.lock();
+        let collection = |(name, of): (&Arc<str>, &Collection)| {
+            let collection = Collection {
+                objects: of.objects.clone(),
+                history: VecDeque::new(),
+                compacted: state.version,
+                changed: watch::Sender::new(state.version),
+            };
+            (Arc::clone(name), collection)
+        };
+        let collections = state.collections.iter().map(collection).collect();
+        let state = State { version: state.version, collections, owned: state.owned.clone() };
+        Store { state: Mutex::new(state), history_max }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

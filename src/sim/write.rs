@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Server,
@@ -470,16 +470,17 @@ impl<'a> Writing<'a> {
             Generation::Content => !matches!(name, "metadata" | "status"),
             Generation::All => name != "metadata",
         };
-        let content = |object: &Value| -> Map<String, Value> {
-            let fields = object.as_object().into_iter().flatten().filter(|(name, _)| counts(name));
-            fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let size = |object: &Value| object.as_object().into_iter().flatten().filter(|(name, _)| counts(name)).count();
+        let is_same = |after: &Value| {
+            let mut fields = after.as_object().into_iter().flatten().filter(|(name, _)| counts(name));
+            size(before) == size(after) && fields.all(|(name, value)| before.get(name) == Some(value))
         };
         let former = before["metadata"]["generation"].as_i64();
         if self.resource.habits.generation == Generation::None {
             return;
         }
         let former = former.unwrap_or_default();
-        let now = if content(before) == content(after) { former } else { former + 1 };
+        let now = if is_same(after) { former } else { former + 1 };
         if now > 0 {
             after["metadata"]["generation"] = json!(now);
         }

@@ -39,6 +39,10 @@ pub struct Rates {
     pub dropped: u16,
     /// The longest that such a watch lives.
     pub dropped_after_max: Duration,
+    /// Watches that lag behind: whoever relies on them reads what is stale.
+    pub late: u16,
+    /// The longest that an event of theirs is held back.
+    pub late_max: Duration,
     /// Watches and pages whose version is too old, 410.
     pub gone: u16,
     /// Reads that allow any version and get an old one.
@@ -71,6 +75,11 @@ pub enum Fault {
         /// or after so many chunks of events, if that is sooner.
         events: usize,
     },
+    /// The watch lags behind.
+    Late {
+        /// So long is each chunk of events held back.
+        by: Duration,
+    },
     /// The version to go on from is too old: 410.
     Gone,
     /// The answer is an earlier one.
@@ -101,6 +110,25 @@ enum Draw {
     Fault,
     Detail,
     Events,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// Its kind, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Fault::Throttled => "throttled",
+            Fault::Failed(_) => "failed",
+            Fault::Reset => "reset",
+            Fault::Lost { .. } => "lost",
+            Fault::Unjudged { .. } => "unjudged",
+            Fault::Dropped { .. } => "dropped",
+            Fault::Late { .. } => "late",
+            Fault::Gone => "gone",
+            Fault::Stale => "stale",
+        }
+    }
 }
 
 // === impl Asked ===
@@ -165,6 +193,7 @@ impl Schedule {
             (rates.lost, asked.is_write(), Fault::Lost { after: rates.lost_after }),
             (rates.unjudged, asked.is_write(), Fault::Unjudged { after: rates.unjudged_after }),
             (rates.dropped, is_watch, dropped),
+            (rates.late, is_watch, Fault::Late { by: part(rates.late_max, detail) }),
             (rates.gone, is_watch || asked.is_continued(), Fault::Gone),
             (rates.stale, asked.allows_any_version(), Fault::Stale),
         ];

@@ -14,6 +14,8 @@ const MANY: Rates = Rates {
     unjudged_after: Duration::from_secs(10),
     dropped: 200,
     dropped_after_max: Duration::from_secs(10),
+    late: 100,
+    late_max: Duration::from_millis(50),
     gone: 100,
     stale: 100,
 };
@@ -50,6 +52,7 @@ fn rates_are_kept_and_each_fault_meets_only_what_it_can_meet() {
     near(share(&writes, |fault| matches!(fault, Fault::Lost { .. })), 100);
     near(share(&writes, |fault| matches!(fault, Fault::Unjudged { .. })), 50);
     near(share(&watches, |fault| matches!(fault, Fault::Dropped { .. })), 200);
+    near(share(&watches, |fault| matches!(fault, Fault::Late { .. })), 100);
     near(share(&watches, |fault| matches!(fault, Fault::Gone)), 100);
     near(share(&any, |fault| matches!(fault, Fault::Stale)), 100);
     assert_eq!(share(&reads, |fault| !matches!(fault, Fault::Throttled | Fault::Failed(_) | Fault::Reset)), 0);
@@ -110,6 +113,19 @@ async fn what_fails_before_the_server_never_reaches_it() {
     let error = reset.ask("POST", "/a").await.unwrap_err();
     assert_eq!(error.downcast_ref::<io::Error>().unwrap().kind(), io::ErrorKind::ConnectionReset);
     assert_eq!([throttled, failed, reset].map(|world| world.served()), [0, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_lags_loses_nothing() {
+    let world = World::with(Rates { late: 1_000, late_max: Duration::from_millis(50), ..Rates::default() });
+    let start = tokio::time::Instant::now();
+    for _ in 0..5 {
+        let (_, body) = world.ask("GET", "/a?watch=1").await.unwrap();
+        assert_eq!(body.lines().count(), 100);
+    }
+    assert!(!start.elapsed().is_zero());
+    assert!(world.ask("GET", "/a").await.is_ok(), "what is no watch does not lag");
+    assert_eq!(world.faults.counts(), [("late", 5)].into());
 }
 
 #[tokio::test]

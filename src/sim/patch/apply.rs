@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     ApplyError, Conflict, Operation, Write, last_applied,
@@ -149,13 +149,14 @@ impl Request<'_> {
         let owner = Owner::new(manager_name(write.manager), Operation::Apply, "", write.subresource);
         let resets = schema.resets(write.subresource);
         let set = members(schema.root(), applied).without_subtrees(&resets);
-        let last =
-            managed.0.insert(owner.clone(), Owned { set, api_version: write.api_version.to_owned(), time: None });
+        let own = Owned { set: set.clone(), api_version: write.api_version.to_owned(), time: None };
+        let last = managed.0.insert(owner.clone(), own);
         if let (Some(last), Some(owned)) = (&last, managed.0.get_mut(&owner)) {
             owned.time.clone_from(&last.time);
         }
         let after = match last {
-            Some(last) if !last.set.is_empty() && schema.is_served(&last.api_version) => {
+            // Who applies all that he applied last time takes nothing away.
+            Some(last) if schema.is_served(&last.api_version) && !last.set.difference(&set).is_empty() => {
                 self.prune(&united, &managed, &last.set)
             }
             _ => united,
@@ -307,20 +308,28 @@ fn set_managed_fields(object: &mut Value, managed: &Managed) {
 pub(super) fn keep_times(before: &Value, mut after: Value) -> Value {
     let entries = |object| managed_fields(object).and_then(Value::as_array);
     let (Some(old), Some(new)) = (entries(before), entries(&after)) else { return after };
-    let same = |(old, new): (&Value, &Value)| without_time(old) == without_time(new);
+    let same = |(old, new): (&Value, &Value)| is_same_but(old, new, &["time"]);
     let is_same = old.len() == new.len()
         && old.iter().zip(new).all(same)
-        && without_managed_fields(before) == without_managed_fields(&after);
+        && is_same_but(before, &after, &["metadata", "managedFields"]);
     if is_same {
         after["metadata"]["managedFields"] = before["metadata"]["managedFields"].clone();
     }
     after
 }
 
-fn without_time(entry: &Value) -> Value {
-    let mut entry = entry.clone();
-    if let Some(entry) = entry.as_object_mut() {
-        entry.shift_remove("time");
+/// Whether two values are equal, whatever stands at a path of names.
+fn is_same_but(one: &Value, other: &Value, path: &[&str]) -> bool {
+    let (Some((name, rest)), Value::Object(one), Value::Object(other)) = (path.split_first(), one, other) else {
+        return path.is_empty() || one == other;
+    };
+    let apart = |fields: &Map<String, Value>| fields.len() - usize::from(fields.contains_key(*name));
+    let same = |(key, value): (&String, &Value)| {
+        other.get(key).is_some_and(|other| if key == name { is_same_but(value, other, rest) } else { value == other })
+    };
+    if rest.is_empty() {
+        apart(one) == apart(other) && one.iter().filter(|(key, _)| key != name).all(same)
+    } else {
+        one.len() == other.len() && one.iter().all(same)
     }
-    entry
 }

@@ -336,6 +336,8 @@ fn rates(dice: &mut Dice) -> Rates {
         unjudged_after: Duration::from_secs(10),
         dropped: 60 * scale,
         dropped_after_max: Duration::from_secs(60),
+        late: 0,
+        late_max: Duration::ZERO,
         gone: 20 * scale,
         stale: 20 * scale,
     }
