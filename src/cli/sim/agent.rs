@@ -3,6 +3,9 @@
 //! The agent is a process of its own. Callers send reviews at a fixed rate over connections that stay open, as API servers
 //! do; a review that had to wait for the answer to the one before it counts from when it should have been sent, so a slow
 //! agent cannot hide behind slow callers.
+//!
+//! The three take turns, and each number is the median of its rounds: a neighbour on the machine who is busy for some
+//! seconds changes a round, not the result.
 
 use std::{
     fs,
@@ -29,9 +32,12 @@ pub(super) struct Arguments {
     /// Reviews a second
     #[arg(long, default_value_t = 1000)]
     rate: u32,
-    /// Seconds of each phase
-    #[arg(long, default_value_t = 20)]
+    /// Seconds of each phase of each round
+    #[arg(long, default_value_t = 5)]
     seconds: u32,
+    /// Rounds: numbers are medians of so many
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
     /// Connections that reviews come on
     #[arg(long, default_value_t = 8)]
     connections: u32,
@@ -54,7 +60,7 @@ enum ControlPlane {
     Silent,
 }
 
-/// The numbers of one phase.
+/// The numbers of one phase, of one round or of all.
 struct Phase {
     control_plane: &'static str,
     reviews: usize,
@@ -81,14 +87,18 @@ const WARM_UP: u32 = 50;
 /// Runs the command.
 pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     ensure!(
-        0 < arguments.rate && 0 < arguments.connections && 0 < arguments.objects,
-        "rate, connections and objects must not be 0"
+        0 < arguments.rate && 0 < arguments.connections && 0 < arguments.objects && 0 < arguments.rounds,
+        "rate, connections, objects and rounds must not be 0"
     );
-    let mut phases = Vec::new();
-    for control_plane in [ControlPlane::Up, ControlPlane::Refusing, ControlPlane::Silent] {
-        anstream::eprintln!("control plane {}", control_plane.name());
-        phases.push(phase(arguments, control_plane).await?);
+    const ALL: [ControlPlane; 3] = [ControlPlane::Up, ControlPlane::Refusing, ControlPlane::Silent];
+    let mut rounds: [Vec<Phase>; 3] = Default::default();
+    for round in 1..=arguments.rounds {
+        for (control_plane, phases) in ALL.into_iter().zip(&mut rounds) {
+            anstream::eprintln!("round {round} of {}, control plane {}", arguments.rounds, control_plane.name());
+            phases.push(phase(arguments, control_plane).await?);
+        }
     }
+    let phases: Vec<Phase> = rounds.iter().filter_map(|rounds| Phase::median(rounds)).collect();
     match arguments.output {
         Output::Text => table(arguments, &phases),
         Output::Json => anstream::println!("{:#}", Value::from_iter(phases.iter().map(Phase::json))),
@@ -260,11 +270,13 @@ fn review(index: u32) -> Bytes {
 
 fn table(arguments: &Arguments, phases: &[Phase]) {
     anstream::println!(
-        "{} reviews/s of {} bytes over {} connections, {} objects\n",
+        "{} reviews/s of {} bytes over {} connections, {} objects; medians of {} rounds of {} s\n",
         arguments.rate,
         review(0).len(),
         arguments.connections,
-        arguments.objects
+        arguments.objects,
+        arguments.rounds,
+        arguments.seconds
     );
     anstream::println!(
         "{:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>7} {:>10} {:>10}",
@@ -304,6 +316,33 @@ fn table(arguments: &Arguments, phases: &[Phase]) {
 // === impl Phase ===
 
 impl Phase {
+    /// Each number's median; of what is counted the sum, of the memory the most.
+    fn median(rounds: &[Phase]) -> Option<Phase> {
+        let time = |of: fn(&Phase) -> Duration| {
+            let mut all: Vec<Duration> = rounds.iter().map(of).collect();
+            all.sort();
+            all[all.len() / 2]
+        };
+        let share = |of: fn(&Phase) -> f64| {
+            let mut all: Vec<f64> = rounds.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        Some(Phase {
+            control_plane: rounds.first()?.control_plane,
+            reviews: rounds.iter().map(|phase| phase.reviews).sum(),
+            rate: share(|phase| phase.rate),
+            p50: time(|phase| phase.p50),
+            p99: time(|phase| phase.p99),
+            p999: time(|phase| phase.p999),
+            longest: time(|phase| phase.longest),
+            events: rounds.iter().map(|phase| phase.events).sum(),
+            cores: share(|phase| phase.cores),
+            resident: rounds.iter().map(|phase| phase.resident).max()?,
+            peak: rounds.iter().map(|phase| phase.peak).max()?,
+        })
+    }
+
     fn json(&self) -> Value {
         let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         json!({

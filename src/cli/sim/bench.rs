@@ -97,7 +97,8 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut phases = run.end();
     // The servers of the daemon make room for those of the limit.
     drop(stage);
-    limits(&servers, size, &mut phases).await?;
+    // What was measured is printed, also if the bare client fails.
+    let limited = limits(&servers, size, &mut phases).await.context("the bare client of the limit failed");
     let phases = phases.into_iter().map(|(phase, _)| phase).collect();
     let report = Report { size, servers: servers.describe(), phases };
     report.print(arguments.output);
@@ -105,7 +106,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
         std::fs::write(path, format!("{:#}\n", report.json()))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(Exit::Ok)
+    limited.map(|()| Exit::Ok)
 }
 
 /// Has a bare client do what each phase did, one after the other, on fresh servers.

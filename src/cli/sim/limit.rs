@@ -1,7 +1,9 @@
 //! The limit: every object of ours in its final form, applied once by a bare client over sixteen connections.
 //!
-//! CRDs first, and waited for; then namespaces; then everything else; then the statuses. Of a phase that changes what is
-//! there, the limit is that of the objects, and of the statuses, that are other than before.
+//! The KCP comes first, on all connections. Then the runtimes, as many at a time as there are connections, each on its
+//! own; if they are fewer, each has its share of them. In a cluster CRDs come first, and are waited for; then namespaces;
+//! then everything else; then the statuses. Of a phase that changes what is there, the limit is that of the objects, and
+//! of the statuses, that are other than before.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,8 +33,9 @@ const CONNECTIONS: usize = 16;
 /// For how long a definition may take until its kind is served.
 const ESTABLISHED_MAX: Duration = Duration::from_secs(30);
 
-/// How often a write is tried that may succeed the next time.
+/// How often a write is tried that may succeed the next time, and the pause before.
 const TRIES_MAX: usize = 3;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Clients of all clusters, KCP first.
 pub(super) struct Clients(Vec<Cluster>);
@@ -78,7 +81,7 @@ fn client(server: &Server) -> anyhow::Result<Cluster> {
     let text = server.kubeconfig().text();
     let config = access::parse(text.as_bytes())?.config()?;
     let limits = cluster::Limits { concurrency: CONNECTIONS, ..cluster::Limits::default() };
-    Ok(Cluster::new(ClusterName::Kcp, &config, limits)?)
+    Cluster::new(ClusterName::Kcp, &config, limits).with_context(|| format!("no client of {}", server.name()))
 }
 
 // === impl Objects ===
@@ -107,6 +110,25 @@ impl Objects {
             (one.cluster, one.id.apply_order()).cmp(&(other.cluster, other.id.apply_order()))
         });
         Ok(Objects(all))
+    }
+
+    /// Does `work` with the objects of each cluster: first the KCP's, then those of as many runtimes at a time as
+    /// connections allow. Gives back the sum of what it gives.
+    async fn each_cluster(
+        &self,
+        clients: &Clients,
+        work: impl AsyncFn(&Cluster, usize, &[Final]) -> anyhow::Result<usize>,
+    ) -> anyhow::Result<usize> {
+        let (kcp, runtimes) = self.0.split_at(self.0.partition_point(|object| object.cluster == 0));
+        let mut sum = work(&clients.0[0], CONNECTIONS, kcp).await?;
+        let runtimes: Vec<&[Final]> = runtimes.chunk_by(|one, other| one.cluster == other.cluster).collect();
+        let connections = (CONNECTIONS / runtimes.len().max(1)).max(1);
+        let each = runtimes.into_iter().map(|objects| work(&clients.0[objects[0].cluster], connections, objects));
+        let mut done = stream::iter(each).buffer_unordered(CONNECTIONS / connections);
+        while let Some(count) = done.next().await {
+            sum += count?;
+        }
+        Ok(sum)
     }
 }
 
@@ -210,31 +232,38 @@ pub(super) async fn prepare(kcp: &Server) -> anyhow::Result<()> {
 /// Applies the objects.
 pub(super) async fn apply(clients: &Clients, objects: &Objects) -> anyhow::Result<Limit> {
     let started = Instant::now();
-    let mut writes = 0;
-    for wave in [Wave::Definitions, Wave::Namespaces, Wave::Objects, Wave::Statuses] {
-        let tasks: Vec<&Final> = objects.0.iter().filter(|object| wave.takes(object)).collect();
-        writes += tasks.len();
-        let sent = tasks.iter().map(|object| wave.send(&clients.0[object.cluster], object));
-        stream::iter(sent).buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
-        if wave == Wave::Definitions && !tasks.is_empty() {
-            established(clients, objects).await?;
+    let writes = objects.each_cluster(clients, async |client, connections, objects: &[Final]| {
+        let mut writes = 0;
+        for wave in [Wave::Definitions, Wave::Namespaces, Wave::Objects, Wave::Statuses] {
+            let tasks: Vec<&Final> = objects.iter().filter(|object| wave.takes(object)).collect();
+            writes += tasks.len();
+            let sent = tasks.iter().map(|object| wave.send(client, object));
+            stream::iter(sent).buffer_unordered(connections).try_collect::<()>().await?;
+            if wave == Wave::Definitions && !tasks.is_empty() {
+                established(client, objects).await?;
+            }
         }
-    }
+        Ok(writes)
+    });
+    let writes = writes.await?;
     Ok(Limit { wall: started.elapsed(), writes })
 }
 
 /// Reads each object and tries out to apply it as it is, as `kubectl diff` does.
 pub(super) async fn try_out(clients: &Clients, objects: &Objects) -> anyhow::Result<Limit> {
     let started = Instant::now();
-    let tasks = objects.0.iter().filter_map(|object| object.body.as_ref().map(|body| (object, body)));
-    let tries = tasks.map(|(object, body)| async move {
-        let client = &clients.0[object.cluster];
-        client.get(&object.kind, &object.key()).await.with_context(|| object.id.to_string())?;
-        let tried = client.dry_run(&object.kind, &object.id, body.clone(), OnConflict::Force).await;
-        tried.map(drop).with_context(|| object.id.to_string())
+    let writes = objects.each_cluster(clients, async |client, connections, objects: &[Final]| {
+        let tasks = objects.iter().filter_map(|object| object.body.as_ref().map(|body| (object, body)));
+        let tries = tasks.map(|(object, body)| async move {
+            client.get(&object.kind, &object.key()).await.with_context(|| object.id.to_string())?;
+            let tried = client.dry_run(&object.kind, &object.id, body.clone(), OnConflict::Force).await;
+            tried.map(drop).with_context(|| object.id.to_string())
+        });
+        stream::iter(tries).buffer_unordered(connections).try_collect::<()>().await?;
+        Ok(objects.len())
     });
-    stream::iter(tries).buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
-    Ok(Limit { wall: started.elapsed(), writes: objects.count() })
+    let writes = writes.await?;
+    Ok(Limit { wall: started.elapsed(), writes })
 }
 
 /// What may be sent at once.
@@ -274,27 +303,29 @@ impl Wave {
             tries += 1;
             match sent {
                 // A connection that broke is no reason to throw away all that was measured.
-                Err(error) if tries < TRIES_MAX && error.class() == Class::Transient => {}
+                Err(error) if tries < TRIES_MAX && error.class() == Class::Transient => {
+                    tracing::warn!(error = %error, object = %id, "a write of the bare client is tried again");
+                    tokio::time::sleep(PAUSE).await;
+                }
                 sent => return sent.map(drop).with_context(|| format!("{id} of cluster {}", object.cluster)),
             }
         }
     }
 }
 
-/// Waits until the runtimes serve the kinds of their definitions, each asked once.
-async fn established(clients: &Clients, objects: &Objects) -> anyhow::Result<()> {
-    // The KCP had its definitions before.
-    let ours = objects.0.iter().filter(|object| object.cluster > 0 && &*object.kind.gvk.group == api::KYMA_GROUP);
+/// Waits until a runtime serves the kinds of its definitions, each asked once.
+async fn established(client: &Cluster, objects: &[Final]) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
-    let kinds: Vec<&Final> = ours.filter(|object| seen.insert((object.cluster, object.kind.gvk.clone()))).collect();
-    let waits = kinds.into_iter().map(|object| async move {
-        let client = &clients.0[object.cluster];
+    for object in objects.iter().filter(|object| &*object.kind.gvk.group == api::KYMA_GROUP) {
+        if !seen.insert(object.kind.gvk.clone()) {
+            continue;
+        }
         let ask = async || {
             let listed = client.list_metadata(&object.kind, Some(KCP_NAMESPACE), None).await;
             listed.map(drop).map_err(|error| error.to_string())
         };
         let late = |late| anyhow::anyhow!("{} is not served: {late}", object.kind.gvk);
-        testbed::until(ESTABLISHED_MAX, ask).await.map_err(late)
-    });
-    stream::iter(waits).buffer_unordered(CONNECTIONS).try_collect::<()>().await
+        testbed::until(ESTABLISHED_MAX, ask).await.map_err(late)?;
+    }
+    Ok(())
 }

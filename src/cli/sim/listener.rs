@@ -3,6 +3,11 @@
 //! Server and senders share this process and its machine, over loopback. Certificates are ECDSA on P-256; every sender is
 //! a runtime of its own. What is measured is the listener as the daemon runs it, without the control plane behind it:
 //! each event is taken at once.
+//!
+//! What a runtime that sends much costs the others is measured in turns, without it and with it, and the medians are
+//! compared: so what else the machine does counts on both sides. It *storms* at a rate that leaves the processor time to
+//! spare, and it *floods* over all connections as fast as answers come, which takes all of the two cores: there the
+//! others wait for a processor, whatever a listener does.
 
 pub(super) mod load;
 
@@ -33,6 +38,12 @@ pub(super) struct Arguments {
     /// Seconds of each phase
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Events a second of a runtime that storms
+    #[arg(long, default_value_t = 5_000)]
+    storm: u32,
+    /// How often calm runtimes are measured without and with the others; numbers are medians
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
     /// How the numbers are printed
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -43,14 +54,25 @@ const HOST: &str = "listener.example";
 /// Runtimes that send a little while another floods.
 const CALM: usize = 8;
 /// Pause between two events of such a runtime.
-const CALM_PAUSE: Duration = Duration::from_millis(20);
+const CALM_PAUSE: Duration = Duration::from_millis(5);
+/// Connections of a runtime that storms.
+const STORM_CONNECTIONS: u32 = 16;
 
 /// A phase and what came of it.
 struct Row {
-    name: &'static str,
+    name: String,
     budget: &'static str,
-    sample: Sample,
-    time: Duration,
+    numbers: Numbers,
+}
+
+/// What came of a phase.
+#[derive(Clone, Copy)]
+struct Numbers {
+    /// Events in a second.
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+    failed: usize,
 }
 
 /// Where the listener is, and the authority of its senders.
@@ -75,22 +97,11 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     ] {
         let all = senders(way).map(|(index, way)| bench.sender(&format!("runtime-{index}"), way));
         let all = all.collect::<anyhow::Result<Vec<Sender>>>()?;
-        rows.push(bench.run(name, budget, all.iter().map(|sender| (sender, Duration::ZERO))).await?);
+        let numbers = bench.run(all.iter().map(|sender| (sender, Duration::ZERO))).await?;
+        rows.push(Row { name: name.to_owned(), budget, numbers });
     }
-    for (alone, beside, way) in [
-        ("8 calm runtimes", "8 calm runtimes beside a flood", Way::Forwarded { keep: true }),
-        ("8 calm runtimes, mTLS", "8 calm runtimes beside a flood, mTLS", Way::Tls { keep: true }),
-    ] {
-        let calm = (0..CALM).map(|index| bench.sender(&format!("calm-{index}"), way));
-        let calm = calm.collect::<anyhow::Result<Vec<Sender>>>()?;
-        let flood = bench.sender("flood", way)?;
-        let calm = || calm.iter().map(|sender| (sender, CALM_PAUSE));
-        rows.push(bench.run(alone, "", calm()).await?);
-        let flooding = join_all((0..arguments.connections).map(|_| flood.send(bench.time, Duration::ZERO)));
-        let (row, flooded) = tokio::join!(bench.run(beside, "p99 +10 %", calm()), flooding);
-        rows.push(row?);
-        let sample = flooded.into_iter().collect::<anyhow::Result<Vec<Sample>>>()?;
-        rows.push(Row { name: "  the flood", budget: "", sample: Sample::all(sample), time: bench.time });
+    for (name, way) in [("plain", Way::Forwarded { keep: true }), ("mTLS", Way::Tls { keep: true })] {
+        rows.extend(bench.neighbours(name, way, arguments).await?);
     }
     print(&rows, arguments);
     Ok(Exit::Ok)
@@ -132,28 +143,75 @@ impl Bench {
     }
 
     /// Has all of them send for the time of a phase, each with its pause between two events.
-    async fn run(
-        &self,
-        name: &'static str,
-        budget: &'static str,
-        senders: impl Iterator<Item = (&Sender, Duration)>,
-    ) -> anyhow::Result<Row> {
+    async fn run(&self, senders: impl Iterator<Item = (&Sender, Duration)>) -> anyhow::Result<Numbers> {
         let started = Instant::now();
         let samples = join_all(senders.map(|(sender, pause)| sender.send(self.time, pause))).await;
         let samples = samples.into_iter().collect::<anyhow::Result<Vec<Sample>>>()?;
-        Ok(Row { name, budget, sample: Sample::all(samples), time: started.elapsed() })
+        Ok(Numbers::of(&Sample::all(samples), started.elapsed()))
+    }
+
+    /// Calm runtimes: alone, beside a storm and beside a flood.
+    async fn neighbours(&self, name: &str, way: Way, arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+        anyhow::ensure!(0 < arguments.rounds && 0 < arguments.storm, "rounds and storm must not be 0");
+        let calm = (0..CALM).map(|index| self.sender(&format!("calm-{index}"), way));
+        let calm = calm.collect::<anyhow::Result<Vec<Sender>>>()?;
+        let loud = self.sender("loud", way)?;
+        let calm = || calm.iter().map(|sender| (sender, CALM_PAUSE));
+        let pause = Duration::from_secs(1) * STORM_CONNECTIONS / arguments.storm;
+        let storm = || (0..STORM_CONNECTIONS).map(|_| (&loud, pause));
+        let flood = || (0..arguments.connections).map(|_| (&loud, Duration::ZERO));
+        let (mut alone, mut stormed, mut flooded) = (Vec::new(), [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        for _ in 0..arguments.rounds {
+            alone.push(self.run(calm()).await?);
+            let (calm_ones, loud_one) = tokio::join!(self.run(calm()), self.run(storm()));
+            stormed[0].push(calm_ones?);
+            stormed[1].push(loud_one?);
+            let (calm_ones, loud_one) = tokio::join!(self.run(calm()), self.run(flood()));
+            flooded[0].push(calm_ones?);
+            flooded[1].push(loud_one?);
+        }
+        let row = |name: String, budget, rounds: &[Numbers]| Row { name, budget, numbers: Numbers::median(rounds) };
+        let per_second = arguments.storm;
+        Ok(vec![
+            row(format!("{CALM} calm runtimes, {name}"), "", &alone),
+            row(format!("  beside a storm of {per_second}/s"), "p99 +10 %", &stormed[0]),
+            row("    the storm".to_owned(), "", &stormed[1]),
+            row("  beside a flood that takes both cores".to_owned(), "", &flooded[0]),
+            row("    the flood".to_owned(), "", &flooded[1]),
+        ])
     }
 }
 
-// === impl Row ===
+// === impl Numbers ===
 
-impl Row {
-    /// Events in a second.
-    fn rate(&self) -> f64 {
+impl Numbers {
+    fn of(sample: &Sample, time: Duration) -> Numbers {
         // As many events as fit into 52 bits are more than anybody sends.
         #[expect(clippy::cast_precision_loss, reason = "a count of events")]
-        let events = self.sample.count() as f64;
-        events / self.time.as_secs_f64()
+        let events = sample.count() as f64;
+        Numbers {
+            rate: events / time.as_secs_f64(),
+            p50: sample.quantile(0.5),
+            p99: sample.quantile(0.99),
+            failed: sample.failed,
+        }
+    }
+
+    /// Each number's median; of failures the sum. At least one round is given.
+    fn median(rounds: &[Numbers]) -> Numbers {
+        let time = |of: fn(&Numbers) -> Duration| {
+            let mut all: Vec<Duration> = rounds.iter().map(of).collect();
+            all.sort();
+            all[all.len() / 2]
+        };
+        let mut rates: Vec<f64> = rounds.iter().map(|numbers| numbers.rate).collect();
+        rates.sort_by(f64::total_cmp);
+        Numbers {
+            rate: rates[rates.len() / 2],
+            p50: time(|numbers| numbers.p50),
+            p99: time(|numbers| numbers.p99),
+            failed: rounds.iter().map(|numbers| numbers.failed).sum(),
+        }
     }
 }
 
@@ -164,8 +222,8 @@ fn print(rows: &[Row], arguments: &Arguments) {
             let rows: Vec<_> = rows
                 .iter()
                 .map(|row| {
-                    json!({"phase": row.name.trim(), "eventsPerSecond": row.rate(), "p50Milliseconds": milliseconds(row.sample.quantile(0.5)),
-                        "p99Milliseconds": milliseconds(row.sample.quantile(0.99)), "failed": row.sample.failed})
+                    json!({"phase": row.name.trim(), "eventsPerSecond": row.numbers.rate, "p50Milliseconds": milliseconds(row.numbers.p50),
+                        "p99Milliseconds": milliseconds(row.numbers.p99), "failed": row.numbers.failed})
                 })
                 .collect();
             anstream::println!("{:#}", json!({"connections": arguments.connections, "phases": rows}));
@@ -184,10 +242,10 @@ fn print(rows: &[Row], arguments: &Arguments) {
                 anstream::println!(
                     "{:<40} {:>10.0} {:>10.3} {:>10.3} {:>7}  {}",
                     row.name,
-                    row.rate(),
-                    milliseconds(row.sample.quantile(0.5)),
-                    milliseconds(row.sample.quantile(0.99)),
-                    row.sample.failed,
+                    row.numbers.rate,
+                    milliseconds(row.numbers.p50),
+                    milliseconds(row.numbers.p99),
+                    row.numbers.failed,
                     row.budget
                 );
             }
