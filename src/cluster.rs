@@ -24,6 +24,7 @@ use crate::{
 pub mod access;
 mod audit;
 mod breaker;
+mod crowd;
 mod discovery;
 mod dry_run;
 mod enact;

@@ -17,6 +17,7 @@ use tokio::{sync::OnceCell, time::Instant};
 use super::{
     Cluster, ClusterName, Error, Kind, Leadership, Limits, Requests,
     access::{self, Refused},
+    crowd::Crowd,
 };
 use crate::{api::names::ACCESS_SECRET_KEY, name::Key, object::Gvk};
 
@@ -32,6 +33,7 @@ pub struct Pool {
     kcp: Arc<Cluster>,
     limits: Limits,
     leadership: Option<Leadership>,
+    crowd: Crowd,
     entries: Mutex<BTreeMap<Key, Entry>>,
     /// Requests of clients that are held no more.
     retired: Mutex<Requests>,
@@ -59,7 +61,7 @@ struct Secret {
 impl Pool {
     /// An empty pool that reads access Secrets from `kcp`.
     pub fn new(kcp: Arc<Cluster>, limits: Limits, leadership: Option<Leadership>) -> Pool {
-        Pool { kcp, limits, leadership, entries: Mutex::default(), retired: Mutex::default() }
+        Pool { kcp, limits, leadership, crowd: Crowd::default(), entries: Mutex::default(), retired: Mutex::default() }
     }
 
     /// The runtime of a Kyma, as its Secret of this resource version says how to reach it.
@@ -174,7 +176,8 @@ impl Pool {
         let kubeconfig = STANDARD.decode(data).map_err(|_| refused(Refused::NotAKubeconfig))?;
         let config = access::parse(&kubeconfig).and_then(|access| access.config()).map_err(refused)?;
         let name = ClusterName::Runtime(runtime.clone());
-        let cluster = Cluster::on(&self.kcp.network, name, &config, self.limits)?.replacing(former);
+        let cluster =
+            Cluster::on(&self.kcp.network, name, &config, self.limits)?.replacing(former).among(self.crowd.clone());
         Ok(Arc::new(match &self.leadership {
             Some(leadership) => cluster.guarded(leadership.clone()),
             None => cluster,
@@ -201,5 +204,10 @@ impl Cluster {
     /// The same, with the breaker and counters of the client that it replaces.
     fn replacing(self, former: Option<&Cluster>) -> Cluster {
         Cluster { transport: self.transport.replacing(former.map(|former| &former.transport)), ..self }
+    }
+
+    /// The same, as one of a crowd.
+    fn among(self, crowd: Crowd) -> Cluster {
+        Cluster { transport: self.transport.among(crowd), ..self }
     }
 }

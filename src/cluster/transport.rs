@@ -30,6 +30,7 @@ use tower::ServiceBuilder;
 
 use super::{
     breaker::Breaker,
+    crowd::{Crowd, Member},
     error::{self, Error, Target, Unreachable},
     lease::Leadership,
 };
@@ -88,6 +89,7 @@ pub(super) struct Transport {
     counters: Arc<[AtomicU64; Verb::ALL.len()]>,
     breaker: Arc<Breaker>,
     worn: AtomicBool,
+    crowd: Member,
     /// Without it, writes always leave.
     leadership: Option<Leadership>,
 }
@@ -244,6 +246,7 @@ impl Transport {
             counters: Arc::default(),
             breaker: Arc::default(),
             worn: AtomicBool::new(false),
+            crowd: Member::default(),
             leadership: None,
         })
     }
@@ -261,6 +264,11 @@ impl Transport {
             }
             None => self,
         }
+    }
+
+    /// The same, as one of a crowd.
+    pub(super) fn among(self, crowd: Crowd) -> Transport {
+        Transport { crowd: Member::of(crowd), ..self }
     }
 
     pub(super) fn name(&self) -> Arc<str> {
@@ -285,7 +293,9 @@ impl Transport {
 
     /// Makes a request and reads its whole answer.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Answer, Error> {
-        let _place = self.places.acquire().await.expect("this semaphore is never closed");
+        let _request = self.crowd.begin();
+        let weight = u32::try_from(self.crowd.weight(self.limits.concurrency)).unwrap_or(1);
+        let _places = self.places.acquire_many(weight).await.expect("this semaphore is never closed");
         // Asked only now: a place may have been long in coming.
         match self.leadership.as_ref().filter(|_| ask.verb.is_write()) {
             None => self.exchange(ask).await,

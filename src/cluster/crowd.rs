@@ -1,0 +1,89 @@
+//! How many requests one runtime may have under way, while others have some as well.
+//!
+//! Alone, a runtime gets all that its limits allow: with a round trip of tens of milliseconds, that is what its rollout
+//! takes. Beside many others more at a time makes nothing faster, but every connection costs a handshake of some tenths
+//! of a millisecond on both sides, and the memory of its buffers until it is closed: of two hundred runtimes that are
+//! rolled out, sixteen connections each were an eighth of the processor time and most of the memory.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// Requests of all runtimes together, while these are few.
+const TOGETHER: usize = 32;
+/// A runtime always gets so many.
+const EACH_MIN: usize = 4;
+
+/// How many clusters have requests under way. Clones are the same crowd.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Crowd(Arc<AtomicUsize>);
+
+/// One cluster of a crowd.
+#[derive(Debug, Default)]
+pub(super) struct Member {
+    crowd: Crowd,
+    requests: AtomicUsize,
+}
+
+/// A request of a member, from when it waits for its place until its answer is read.
+pub(super) struct Request<'a>(&'a Member);
+
+// === impl Member ===
+
+impl Member {
+    /// A member that has no requests.
+    pub(super) fn of(crowd: Crowd) -> Member {
+        Member { crowd, requests: AtomicUsize::new(0) }
+    }
+
+    /// One more request.
+    pub(super) fn begin(&self) -> Request<'_> {
+        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.crowd.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Request(self)
+    }
+
+    /// How many of `limit` places a request takes at present: one if the member is alone, and more in a crowd.
+    pub(super) fn weight(&self, limit: usize) -> usize {
+        let members = self.crowd.0.load(Ordering::Relaxed).max(1);
+        let share = (TOGETHER / members).max(EACH_MIN).min(limit);
+        (limit / share.max(1)).max(1)
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if self.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.crowd.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_a_cluster_has_all_places_and_in_a_crowd_its_share() {
+        let crowd = Crowd::default();
+        let first = Member::of(crowd.clone());
+        let requests = [first.begin(), first.begin()];
+        assert_eq!(first.weight(16), 1);
+
+        let few: Vec<Member> = (0..3).map(|_| Member::of(crowd.clone())).collect();
+        let theirs: Vec<Request<'_>> = few.iter().map(Member::begin).collect();
+        assert_eq!(first.weight(16), 2, "eight of sixteen at a time");
+        assert_eq!(first.weight(4), 1, "what is few is not divided");
+
+        let many: Vec<Member> = (0..1000).map(|_| Member::of(crowd.clone())).collect();
+        let others: Vec<Request<'_>> = many.iter().map(Member::begin).collect();
+        assert_eq!(first.weight(16), 4, "four at a time");
+        assert_eq!(first.weight(1), 1);
+
+        drop((others, theirs, requests));
+        assert_eq!(first.weight(16), 1);
+        assert_eq!(crowd.0.load(Ordering::Relaxed), 0, "whoever asks nothing is in nobody's way");
+    }
+}
