@@ -7,13 +7,13 @@
 //! Assumes a tokio runtime. Dropping any of its futures cancels the request; a write may then have happened or not,
 //! and all of them may be repeated.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, StatusCode, header::CONTENT_TYPE};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::{sync::OnceCell, time::Instant};
 
 use crate::{
     api::names::FIELD_MANAGER,
@@ -37,6 +37,7 @@ mod pool;
 mod prune;
 mod take_over;
 mod transport;
+mod user;
 pub mod watch;
 
 pub use audit::Cause;
@@ -99,6 +100,8 @@ pub struct Cluster {
     transport: Transport,
     kinds: discovery::Known,
     fresh: fresh::Fresh,
+    /// As whom we act, once it was asked.
+    user: OnceCell<Option<Arc<str>>>,
     /// How it is reached, and what it leads to.
     network: Network,
 }
@@ -129,7 +132,7 @@ impl Cluster {
     pub fn on(network: &Network, name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
         let transport = Transport::new(name.to_string().into(), config, limits, network)?;
         let (kinds, fresh) = (discovery::Known::default(), fresh::Fresh::default());
-        Ok(Cluster { name, transport, kinds, fresh, network: network.clone() })
+        Ok(Cluster { name, transport, kinds, fresh, user: OnceCell::new(), network: network.clone() })
     }
 
     /// The same, but writes are refused while `leadership` does not hold.

@@ -92,7 +92,7 @@ pub const RECONCILE_REQUESTED_REASON: &str = "Handled";
 pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
 /// Condition of a Kyma that says whether changes in its runtime are heard of, and which piece is missing.
 pub const WATCH: &str = "tidegate.dev/Watch";
-/// Condition of a Kyma whose message is the digest of what was applied to hear of changes in its runtime.
+/// Condition of a Kyma whose message is the digest of what was applied to hear of changes in its runtime, and as whom.
 pub const WATCH_APPLIED: &str = "tidegate.dev/WatchApplied";
 /// Condition of a Watcher whose manager has others: their events take one path.
 pub const SHARED_MANAGER: &str = "tidegate.dev/SharedManager";

@@ -115,8 +115,8 @@ pub struct Facts {
     pub applied: Option<Digest>,
     /// Whether changes in the runtime are heard of.
     pub watch: Option<WatchFact>,
-    /// Digest of what was applied for that, once all of it is.
-    pub watch_applied: Option<Digest>,
+    /// What is recorded of what was applied for that, once all of it is: its digest, and as whom.
+    pub watch_applied: Option<String>,
     /// The channel in force.
     pub channel: String,
     /// Value of the annotation that asked for this pass.
@@ -212,8 +212,8 @@ fn kyma_conditions(
     if let Some(digest) = &facts.applied {
         set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
     }
-    if let Some(digest) = &facts.watch_applied {
-        set(conditions::WATCH_APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
+    if let Some(recorded) = &facts.watch_applied {
+        set(conditions::WATCH_APPLIED, true, conditions::APPLIED_REASON, recorded);
     }
     if let Some(requested) = &facts.requested {
         set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);

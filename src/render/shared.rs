@@ -89,9 +89,19 @@ impl SharedObjects {
                 shared.push(SharedObject::new(object, gvk, mark, index));
             }
         }
-        shared.sort_by(|a, b| a.id.apply_order().cmp(&b.id.apply_order()));
-        let digest = Digest::all(shared.iter().map(|object| &object.digest));
-        SharedObjects { objects: shared, digest }
+        SharedObjects::sorted(shared)
+    }
+
+    /// All of several, which have none in common. What is shared stays shared.
+    pub fn joined<'a>(all: impl IntoIterator<Item = &'a SharedObjects>) -> SharedObjects {
+        let objects = all.into_iter().flat_map(|shared| &shared.objects).cloned();
+        SharedObjects::sorted(objects.enumerate().map(|(index, object)| SharedObject { index, ..object }).collect())
+    }
+
+    fn sorted(mut objects: Vec<SharedObject>) -> SharedObjects {
+        objects.sort_by(|a, b| a.id.apply_order().cmp(&b.id.apply_order()));
+        let digest = Digest::all(objects.iter().map(|object| &object.digest));
+        SharedObjects { objects, digest }
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Reporting<'a> {
     pub timeout_seconds: u8,
     /// The kinds of objects whose changes by others are reported, where an agent of ours is installed.
     pub drift: Option<&'a Drift>,
+    /// As whom we write in the runtime, where that is known: what we write ourselves is not reported.
+    pub user: Option<&'a str>,
 }
 
 /// Longest wait for an answer where it is not known which agent gives it, in seconds.
@@ -32,9 +34,8 @@ const TIMEOUT_SECONDS: u8 = 15;
 const DRIFT: &str = "drift.tidegate.dev";
 const SCALE: &str = "scale.tidegate.dev";
 
-/// Left out: what we write ourselves.
-const NOT_OURS: (&str, &str) =
-    ("not-by-tidegate", "!(has(request.options.fieldManager) && request.options.fieldManager == 'tidegate')");
+/// Name of the condition that leaves out what we write ourselves.
+const NOT_OURS: &str = "not-by-tidegate";
 /// Left out: what Kubernetes notes on workloads that change.
 const NOT_NOTES: (&str, &str) = (
     "not-by-its-controller",
@@ -55,7 +56,7 @@ const SCALED: (&str, &str) = (
 impl<'a> Reporting<'a> {
     /// Of Watchers alone.
     pub fn of_watchers(watches: &'a [Watch], ca_bundle: Option<&'a str>) -> Reporting<'a> {
-        Reporting { watches, ca_bundle, timeout_seconds: TIMEOUT_SECONDS, drift: None }
+        Reporting { watches, ca_bundle, timeout_seconds: TIMEOUT_SECONDS, drift: None, user: None }
     }
 }
 
@@ -83,7 +84,7 @@ pub fn webhook(templates: &Templates, reporting: &Reporting<'_>) -> Result<Objec
         "caBundle": reporting.ca_bundle,
         "timeoutSeconds": reporting.timeout_seconds,
         "watches": watches,
-        "drift": reporting.drift.map(drift),
+        "drift": reporting.drift.map(|of| drift(of, reporting.user)),
         "scale": reporting.drift.and_then(scale),
     });
     let stamp = Stamp::new("", names::SKR_WEBHOOK).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
@@ -105,9 +106,22 @@ pub fn as_installed(desired: &mut Object, live: &Value) {
 }
 
 /// The webhook that reports edits and deletions.
-fn drift(drift: &Drift) -> Value {
+fn drift(drift: &Drift, user: Option<&str>) -> Value {
+    let not_ours = not_by(user);
     let rule = |(group, resources): (&str, Vec<&str>)| json!({ "group": group, "resources": resources, "operations": ["UPDATE", "DELETE"] });
-    part(DRIFT, &[NOT_OURS, NOT_NOTES], &drift.rules().map(rule).collect::<Vec<_>>())
+    part(DRIFT, &[(NOT_OURS, &not_ours), NOT_NOTES], &drift.rules().map(rule).collect::<Vec<_>>())
+}
+
+/// What leaves out what we write ourselves, in CEL. Any client may call itself as our field manager does, so the user
+/// counts as well where it is known; the user alone would leave out what others do with our credentials.
+fn not_by(user: Option<&str>) -> String {
+    let manager = names::FIELD_MANAGER;
+    let manager = format!("has(request.options.fieldManager) && request.options.fieldManager == '{manager}'");
+    match user {
+        // A JSON string is one in CEL.
+        Some(user) => format!("!({manager} && request.userInfo.username == {})", Value::from(user)),
+        None => format!("!({manager})"),
+    }
 }
 
 /// The webhook that reports what was scaled.

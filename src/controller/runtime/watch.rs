@@ -40,11 +40,13 @@ use crate::{
     status::{Part, WatchFact},
 };
 
+mod ours;
 mod readiness;
 mod remove;
 mod reports;
 mod rhythm;
 
+use ours::{Ours, Recorded};
 use readiness::Readiness;
 pub(super) use remove::remove;
 use reports::Report;
@@ -55,6 +57,7 @@ pub use reports::Reports;
 pub(super) struct Memory {
     shared: Option<Applied>,
     own: Option<Own>,
+    ours: Ours,
     /// Passes in a row in which something could not be applied.
     attempt: u32,
     readiness: Readiness,
@@ -76,8 +79,8 @@ pub(super) struct Brought {
     /// The Secret with which its image is pulled, where one is configured.
     pub(super) pull_secret: Option<Part>,
     pub(super) watch: WatchFact,
-    /// Digest of all of it, once all of it is applied.
-    pub(super) applied: Option<Digest>,
+    /// What is to be recorded of it, once all of it is applied.
+    pub(super) applied: Option<String>,
     pub(super) again: Option<Duration>,
 }
 
@@ -161,9 +164,11 @@ pub(super) async fn bring(
     memory: &mut Memory,
 ) -> Result<Brought, Error> {
     let context = round.context;
+    let conditions = round.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
     let Some(agent) = &context.agent else {
         let report = context.reports.of(round, landscape, None);
-        let site = Site { round, cluster, live, report: &report, pieces: None };
+        let site = Site { round, cluster, live, recorded, report: &report, pieces: None, user: None };
         return site.bring(memory).await;
     };
     let pieces = match pieces(round, agent).await? {
@@ -171,8 +176,10 @@ pub(super) async fn bring(
         Err(missing) => return Ok(missing.brought(agent)),
     };
     let drift = drift(manifests);
-    let report = context.reports.of(round, landscape, Some((&pieces.address, &drift)));
-    let site = Site { round, cluster, live, report: &report, pieces: Some((agent, &pieces)) };
+    let user = memory.ours.user(cluster, live.is_some(), recorded).await?;
+    let told = reports::Told { address: &pieces.address, drift: &drift, user: user.as_ref() };
+    let report = context.reports.of(round, landscape, Some(told));
+    let site = Site { round, cluster, live, recorded, report: &report, pieces: Some((agent, &pieces)), user };
     site.bring(memory).await
 }
 
@@ -214,8 +221,12 @@ struct Site<'a> {
     round: &'a Round<'a>,
     cluster: &'a Cluster,
     live: Option<&'a BTreeMap<ObjectId, Metadata>>,
+    /// What the status says was applied.
+    recorded: Option<Recorded<'a>>,
     report: &'a Report,
     pieces: Option<(&'a Agent, &'a Pieces)>,
+    /// As whom we write, where that matters and is known.
+    user: Option<Arc<str>>,
 }
 
 // === impl Missing ===
@@ -252,7 +263,7 @@ impl Site<'_> {
         let own = self.own();
         let total = Digest::all([&self.report.digest, &own]);
         let conditions = self.round.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let recorded = conditions::message(conditions, conditions::WATCH_APPLIED);
+        let recorded = self.recorded.map(|recorded| recorded.digest);
         let mut shared = Applied::before(&self.report.objects, memory.shared.take(), recorded, &total);
         let owner = landscape::key(&self.round.kyma.metadata);
         if let Some(live) = self.live {
@@ -291,7 +302,7 @@ impl Site<'_> {
                 again,
             });
         }
-        let applied = complete.then_some(total);
+        let applied = complete.then(|| ours::record(&total, self.user.as_deref()));
         match self.pieces {
             None => {
                 Ok(Brought { webhook: Part::Done, pull_secret, watch: WatchFact::not_configured(), applied, again })
@@ -326,7 +337,7 @@ impl Site<'_> {
     async fn readiness(
         &self,
         program: Program,
-        applied: Option<Digest>,
+        applied: Option<String>,
         conditions: &[Condition],
         memory: &mut Memory,
     ) -> Result<Brought, Error> {

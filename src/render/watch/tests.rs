@@ -250,6 +250,25 @@ fn drift_is_reported_of_the_kinds_that_a_runtime_has() {
 }
 
 #[test]
+fn only_what_we_write_as_ourselves_is_left_out() {
+    let drift = Drift::default();
+    let condition = |user: Option<&str>| {
+        let reporting = Reporting { drift: Some(&drift), user, ..Reporting::of_watchers(&[], None) };
+        let object = webhook(&Templates::embedded(), &reporting).unwrap();
+        let conditions = &object.value()["webhooks"][0]["matchConditions"];
+        assert_eq!(conditions[0]["name"], "not-by-tidegate");
+        conditions[0]["expression"].as_str().unwrap().to_owned()
+    };
+    let ours = "has(request.options.fieldManager) && request.options.fieldManager == 'tidegate'";
+    assert_eq!(condition(None), format!("!({ours})"));
+    let user = "system:serviceaccount:kyma-system:admin";
+    assert_eq!(condition(Some(user)), format!("!({ours} && request.userInfo.username == \"{user}\")"));
+    // No name ends the text that it is in.
+    let strange = condition(Some("a\" || true || \"\\\n"));
+    assert_eq!(strange, format!(r#"!({ours} && request.userInfo.username == "a\" || true || \"\\\n")"#));
+}
+
+#[test]
 fn what_a_daemons_options_decide_is_taken_from_what_stands() {
     let drift = Drift::default();
     let reporting = Reporting { drift: Some(&drift), timeout_seconds: 5, ..Reporting::of_watchers(&[], None) };

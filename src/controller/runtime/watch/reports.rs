@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::Hash,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -20,7 +21,26 @@ use crate::{
 
 /// What runtimes share, by what it is made from besides the landscape.
 #[derive(Default)]
-pub struct Reports(Mutex<HashMap<Kin, (Inputs, Arc<Report>)>>);
+pub struct Reports {
+    /// All of it.
+    reports: Shelf<(Kin, Option<Arc<str>>), Report>,
+    /// What has no part in who we are in a runtime.
+    parts: Shelf<Kin, Parts>,
+}
+
+/// Values that were made before, as long as they would be made the same again.
+struct Shelf<K, V>(Mutex<HashMap<K, (Inputs, Arc<V>)>>);
+
+/// Where the events of a runtime go, and what of.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'a> {
+    /// Where they go.
+    pub(super) address: &'a Address,
+    /// The kinds that it has of us.
+    pub(super) drift: &'a Drift,
+    /// As whom we write there, where that is known. As a rule it is the same in all runtimes.
+    pub(super) user: Option<&'a Arc<str>>,
+}
 
 /// Runtimes that get the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,11 +52,12 @@ struct Kin {
 }
 
 /// What a report is made from and may change.
+#[derive(Clone)]
 struct Inputs {
     landscape: Arc<Landscape>,
     library: Arc<Library>,
-    /// Digest of what runtimes trust.
-    trusted: Option<Digest>,
+    /// What runtimes trust, and its digest.
+    trusted: Option<(Arc<[u8]>, Digest)>,
 }
 
 /// What runtimes of a kin share.
@@ -53,6 +74,13 @@ pub(super) struct Report {
     overriding: Option<SourceName>,
 }
 
+/// Objects of an agent that runtimes of a kin share.
+struct Parts {
+    objects: SharedObjects,
+    own: Digest,
+    problems: Vec<String>,
+}
+
 // === impl Report ===
 
 impl Report {
@@ -66,33 +94,48 @@ impl Report {
 
 impl Reports {
     /// What a runtime shares with others.
-    pub(super) fn of(
-        &self,
-        round: &Round<'_>,
-        landscape: &Arc<Landscape>,
-        agent: Option<(&Address, &Drift)>,
-    ) -> Arc<Report> {
-        let bundle = round.context.stores.ca_bundle();
+    pub(super) fn of(&self, round: &Round<'_>, landscape: &Arc<Landscape>, told: Option<Told<'_>>) -> Arc<Report> {
+        let context = round.context;
+        let bundle = context.stores.ca_bundle();
         let inputs = Inputs {
             landscape: Arc::clone(landscape),
-            library: round.context.library(),
-            trusted: bundle.as_deref().map(Digest::of_bytes),
+            library: context.library(),
+            trusted: bundle.map(|bundle| (Arc::clone(&bundle), Digest::of_bytes(&bundle))),
         };
         let kin = Kin {
-            agent: agent.map(|(address, drift)| (address.clone(), drift.clone())),
+            agent: told.map(|told| (told.address.clone(), told.drift.clone())),
             overriding: inputs.library.overriding(&round.kyma.metadata),
         };
+        let user = told.and_then(|told| told.user.cloned());
+        self.reports.get((kin, user), &inputs, |(kin, user)| {
+            let parts = self.parts.get(kin.clone(), &inputs, |kin| parts(context, &inputs, kin));
+            report(context, &inputs, kin, user.as_deref(), &parts)
+        })
+    }
+}
+
+// === impl Shelf ===
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Shelf<K, V> {
+        Shelf(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash, V> Shelf<K, V> {
+    /// What is there for a key, made now if it was not made of these inputs yet.
+    fn get(&self, key: K, inputs: &Inputs, make: impl FnOnce(&K) -> V) -> Arc<V> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, report)) = known.get(&kin)
-            && of.are(&inputs)
+        if let Some((of, value)) = known.get(&key)
+            && of.are(inputs)
         {
-            return Arc::clone(report);
+            return Arc::clone(value);
         }
-        let report = Arc::new(report(round.context, &inputs, &kin, bundle.as_deref()));
+        let value = Arc::new(make(&key));
         // What was made from older inputs is of no use.
-        known.retain(|_, (of, _)| of.are(&inputs));
-        known.insert(kin, (inputs, Arc::clone(&report)));
-        report
+        known.retain(|_, (of, _)| of.are(inputs));
+        known.insert(key, (inputs.clone(), Arc::clone(&value)));
+        value
     }
 }
 
@@ -100,54 +143,64 @@ impl Reports {
 
 impl Inputs {
     fn are(&self, other: &Inputs) -> bool {
+        let trusted = |of: &Inputs| of.trusted.as_ref().map(|(_, digest)| digest.clone());
         Arc::ptr_eq(&self.landscape, &other.landscape)
             && Arc::ptr_eq(&self.library, &other.library)
-            && self.trusted == other.trusted
+            && trusted(self) == trusted(other)
     }
 }
 
-fn report(context: &Context, inputs: &Inputs, kin: &Kin, bundle: Option<&[u8]>) -> Report {
-    let Inputs { landscape, library, .. } = inputs;
+/// The webhook configuration, and with it all that runtimes share.
+fn report(context: &Context, inputs: &Inputs, kin: &Kin, user: Option<&str>, parts: &Parts) -> Report {
+    let Inputs { landscape, library, trusted } = inputs;
     let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     for error in unusable {
         tracing::warn!(error = %error, "watcher is left out of the webhook configurations");
     }
-    let bundle = bundle.map(|bundle| STANDARD.encode(bundle));
+    let bundle = trusted.as_ref().map(|(bundle, _)| STANDARD.encode(bundle));
     let mut reporting = Reporting::of_watchers(&watches, bundle.as_deref());
-    let agent = context.agent.as_ref().zip(kin.agent.as_ref());
-    if let Some((agent, (_, drift))) = agent {
+    if let Some((agent, (_, drift))) = context.agent.as_ref().zip(kin.agent.as_ref()) {
         reporting.timeout_seconds = agent.program.timeout_seconds();
         reporting.drift = Some(drift);
+        reporting.user = user;
     }
     // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
-    let mut rendered = vec![render::webhook(of_watchers, &reporting)];
-    let of_kymas = library.of_source(kin.overriding.as_ref());
-    let mut own = Value::Null;
-    let mut problems = Vec::new();
-    if let Some((agent, (address, _))) = agent {
-        rendered.extend(render::agent(of_kymas, agent, address));
-        match own_digests(of_kymas, agent, address) {
-            Ok(digests) => own = digests,
-            Err(error) => problems.push(error.to_string()),
-        }
+    let (mut problems, mut webhook) = (Vec::new(), None);
+    match render::webhook(of_watchers, &reporting) {
+        Ok(object) => webhook = Some(object),
+        Err(error) => problems.push(error.to_string()),
     }
-    let mut objects = Vec::new();
-    for result in rendered {
-        match result {
-            Ok(object) => objects.push(object),
-            Err(error) => problems.push(error.to_string()),
-        }
-    }
-    let objects = Arc::new(SharedObjects::new(&objects, Mark::Runtime, &|_| None));
+    problems.extend(parts.problems.iter().cloned());
+    let webhook = SharedObjects::new(&webhook, Mark::Runtime, &|_| None);
+    let objects = Arc::new(SharedObjects::joined([&webhook, &parts.objects]));
     let state = |watcher: &crate::api::Watcher| {
         let metadata = &watcher.metadata;
         json!([metadata.uid, metadata.name, metadata.generation])
     };
     let states: Vec<Value> = landscape.watchers.values().map(|watcher| state(watcher)).collect();
     let digest = Digest::all([&objects.digest, &Digest::of(&Value::from(states))]);
-    let library = Arc::clone(library);
-    Report { objects, digest, own: Digest::of(&own), problems, library, overriding: kin.overriding.clone() }
+    let (library, overriding) = (Arc::clone(library), kin.overriding.clone());
+    Report { objects, digest, own: parts.own.clone(), problems, library, overriding }
+}
+
+/// What has no part in who we are.
+fn parts(context: &Context, inputs: &Inputs, kin: &Kin) -> Parts {
+    let of_kymas = inputs.library.of_source(kin.overriding.as_ref());
+    let (mut own, mut objects, mut problems) = (Value::Null, Vec::new(), Vec::new());
+    if let Some((agent, (address, _))) = context.agent.as_ref().zip(kin.agent.as_ref()) {
+        for result in render::agent(of_kymas, agent, address) {
+            match result {
+                Ok(object) => objects.push(object),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        match own_digests(of_kymas, agent, address) {
+            Ok(digests) => own = digests,
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    Parts { objects: SharedObjects::new(&objects, Mark::Runtime, &|_| None), own: Digest::of(&own), problems }
 }
 
 /// What the certificate has no part in.

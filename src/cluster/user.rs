@@ -1,0 +1,71 @@
+//! As whom we act in a cluster: what its API server calls the user of our credentials.
+//!
+//! A certificate or a token says that to the server only, which may prefix or map it. So the server is asked, once a
+//! client.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, header::CONTENT_TYPE};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Cluster, Error, Target, position,
+    transport::{Ask, Verb},
+};
+
+#[derive(Deserialize)]
+struct Review {
+    #[serde(default)]
+    status: ReviewStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewStatus {
+    #[serde(default)]
+    user_info: UserInfo,
+}
+
+#[derive(Default, Deserialize)]
+struct UserInfo {
+    #[serde(default)]
+    username: String,
+}
+
+/// Where every user may ask who he is, since Kubernetes 1.28.
+const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Our user name, as the API server's admission sees it; `None` if the server does not say.
+    ///
+    /// Asks at most once; what cannot be reached is asked again.
+    pub async fn user(&self) -> Result<Option<Arc<str>>, Error> {
+        self.user.get_or_try_init(async || self.ask_for_user().await).await.cloned()
+    }
+
+    async fn ask_for_user(&self) -> Result<Option<Arc<str>>, Error> {
+        let target = Target::Path("selfsubjectreviews");
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        // It is sent as a creation, and nothing is created.
+        let ask = Ask::write(Method::POST, PATH.to_owned(), Verb::Get, target.clone(), Bytes::from(body.to_string()))
+            .header(CONTENT_TYPE, "application/json");
+        let answer = match self.transport.ask(ask).await {
+            Ok(answer) => answer,
+            // An older server, or one that forbids it.
+            Err(Error::NotFound { .. } | Error::NotServed { .. } | Error::Forbidden { .. } | Error::Invalid { .. }) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let review: Review = serde_json::from_slice(&answer.body).map_err(|error| Error::Answer {
+            cluster: self.transport.name(),
+            target,
+            message: position(&error),
+        })?;
+        Ok(Some(review.status.user_info.username.into()).filter(|user: &Arc<str>| !user.is_empty()))
+    }
+}
