@@ -309,6 +309,21 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
         pushed
     }
 
+    /// Asks for work on a subject now, for several reasons at once: one piece of work serves all of them.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a subject is handed over; that it is copied is the queue's affair"
+    )]
+    pub fn push_all(&self, subject: S, triggers: Triggers) {
+        {
+            let (mut state, now) = (self.state(), Instant::now());
+            for trigger in triggers.iter() {
+                state.push(&subject, trigger, now);
+            }
+        }
+        self.0.wake.notify_one();
+    }
+
     /// Asks for work on a subject later. If the same was asked for already, the earlier moment holds.
     #[expect(
         clippy::needless_pass_by_value,

@@ -78,9 +78,7 @@ impl Inbox {
             tracing::info!(runtimes = left.len(), "events that an earlier process acknowledged are worked off");
         }
         for runtime in left {
-            for trigger in pace::triggers(false).iter() {
-                context.queue.push(Subject::Runtime(runtime.clone()), trigger);
-            }
+            context.queue.push_all(Subject::Runtime(runtime), pace::triggers(false));
         }
     }
 
@@ -104,9 +102,7 @@ impl Inbox {
                 (pace.take(Instant::now()), pace.next())
             };
             for (runtime, triggers) in due {
-                for trigger in triggers.iter() {
-                    context.queue.push(Subject::Runtime(runtime.clone()), trigger);
-                }
+                context.queue.push_all(Subject::Runtime(runtime), triggers);
             }
             match next {
                 Some(next) => {

@@ -472,3 +472,26 @@ fn take(bench: &mut Bench, owed: &mut BTreeMap<Text, BTreeSet<Trigger>>) -> Resu
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reasons_that_come_together_are_one_piece_of_work() {
+    let queue: Queue<Text> = Queue::new(lane, LIMITS);
+    let taker = tokio::spawn({
+        let queue = queue.clone();
+        async move {
+            let mut taken = Vec::new();
+            while let Some(work) = queue.next().await {
+                taken.push(work.triggers().to_string());
+                queue.finish(work, Finish::Gone);
+            }
+            taken
+        }
+    });
+    for _ in 0..500 {
+        queue.push_all("a", Triggers::from(Trigger::Watch).with(Trigger::Drift));
+        queue.settled().await;
+    }
+    queue.close();
+    let taken = taker.await.unwrap();
+    assert!(taken.iter().all(|triggers| triggers == "watch+drift"), "{taken:?}");
+}
