@@ -27,12 +27,88 @@ fn deployment() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cache", "namespace": "kyma-system"}})
 }
 
-/// Waits until an object in the first runtime is as `holds` says, and prints how long that took.
-async fn back(stage: &Stage, since: Instant, object: &Value, what: &str, holds: impl Fn(&Value) -> bool) {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
-    stage.until(what, &stage.skrs[0], &kind, &namespace, &name, holds).await;
-    eprintln!("{what} after {:.2?}", since.elapsed());
+/// One runtime with its agent, in which every change must be mended for its own sake.
+struct Scene {
+    stage: Stage,
+    agent: Agent,
+}
+
+/// From when on something counts.
+struct Since {
+    told: f64,
+    /// Where the daemon's log stood.
+    log: u64,
+    at: Instant,
+}
+
+/// Nothing is told, and nothing is done, for so long.
+const QUIET: Duration = Duration::from_secs(2);
+
+impl Scene {
+    /// Waits until nothing is left of what was told before: the agent has said everything twice, and the daemon has asked
+    /// the runtime for nothing for a while. What is mended after it is due to what is told after it.
+    async fn quiet(&self) -> Since {
+        eventually("nothing more is told or done", SOON * 2, async || {
+            let marks = self.stage.marks();
+            let before = self.told().await;
+            tokio::time::sleep(QUIET).await;
+            let mut left = Vec::new();
+            for metric in ["tidegate_agent_pending_objects", "tidegate_agent_trailing_objects"] {
+                left.push(self.agent.metric(metric).await);
+            }
+            let after = self.told().await;
+            let requests = self.stage.requests_since(&marks);
+            if before == after && left == [0.0, 0.0] && requests.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{before} and then {after} events, {left:?} are waiting; {requests:?}"))
+            }
+        })
+        .await;
+        let log = std::fs::metadata(self.stage.log()).expect("a log").len();
+        Since { told: self.told().await, log, at: Instant::now() }
+    }
+
+    async fn told(&self) -> f64 {
+        self.agent.metric("watcher_kcp_requests_total").await
+    }
+
+    /// Waits until an object in the runtime is as `holds` says, which must be because the agent told of this very change:
+    /// the audit record of the first write to it names `trigger` and nothing else.
+    async fn mended(&self, since: &Since, object: &Value, what: &str, trigger: &str, holds: impl Fn(&Value) -> bool) {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
+        self.stage.until(what, &self.stage.skrs[0], &kind, &namespace, &name, holds).await;
+        eprintln!("{what} after {:.2?}", since.at.elapsed());
+        eventually(&format!("{what}, and the agent told"), SOON, async || {
+            let told = self.told().await;
+            if since.told < told { Ok(()) } else { Err(format!("{told} events, as before")) }
+        })
+        .await;
+        let triggers = eventually(&format!("{what}, and the audit says why"), SOON, async || {
+            let triggers = self.triggers(since, &format!(" {}", join(&namespace, &name)));
+            if triggers.is_empty() { Err("there is no audit record".to_owned()) } else { Ok(triggers) }
+        })
+        .await;
+        assert_eq!(triggers[0], trigger, "{what}, because of {triggers:?}");
+    }
+
+    /// What the audit says were the reasons of writes to an object in the runtime, in their order.
+    fn triggers(&self, since: &Since, object: &str) -> Vec<String> {
+        let log = std::fs::read(self.stage.log()).expect("a log");
+        let log = String::from_utf8_lossy(&log[usize::try_from(since.log).unwrap()..]).into_owned();
+        let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let field = |record: &Value, name: &str| record["context"][name].as_str().unwrap_or_default().to_owned();
+        records
+            .filter(|record| record["caller"] == "tidegate::audit" && field(record, "cluster").starts_with("skr/"))
+            .filter(|record| field(record, "object").ends_with(object))
+            .map(|record| field(&record, "trigger"))
+            .collect()
+    }
+}
+
+fn join(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
 /// E39, end to end: what others change in a runtime is seen by its API server, told by the agent over TLS, and
@@ -54,10 +130,11 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let shipped = shipped.iter().find(|object| object["kind"] == "Watcher").expect("a Watcher");
     harness::apply(&stage.kcp, shipped).await;
     stage.start();
-    let agent = Agent::start(&stage, 0, listener, &[]).await;
+    // It tells of nothing but what it is asked about.
+    let only_changes = ["--resync-within=0s", "--resync-interval=0s"];
+    let agent = Agent::start(&stage, 0, listener, &only_changes).await;
     stage.kyma_in("one", "Ready").await;
     until_watch(&stage, "one", "True Heard").await;
-    let skr = &stage.skrs[0];
     let watcher = stage
         .until("the Watcher is Ready", &stage.kcp, "Watcher", "kcp-system", "klm-watcher", |watcher| {
             watcher["status"]["state"] == "Ready"
@@ -67,20 +144,26 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     assert!(said.as_str().unwrap_or_default().starts_with("VirtualService is not needed: "), "{said}");
     assert!(read(&stage.kcp, "VirtualService", "kcp-system", "klm-watcher").await.is_none());
 
+    let scene = Scene { stage, agent };
+    let skr = &scene.stage.skrs[0];
+
     // The Kyma: git decides its modules, so an edit is reverted.
     let kyma =
         json!({"apiVersion": world::KYMA, "kind": "Kyma", "metadata": {"name": "default", "namespace": "kyma-system"}});
-    let since = Instant::now();
+    let since = scene.quiet().await;
     merge(skr, &kyma, json!({"spec": {"modules": []}})).await;
-    back(&stage, since, &kyma, "the Kyma is as git has it", |object| {
-        object["spec"]["modules"].as_array().is_some_and(|modules| modules.len() == 1)
-    })
-    .await;
+    let is_back = |object: &Value| object["spec"]["modules"].as_array().is_some_and(|modules| modules.len() == 1);
+    scene.mended(&since, &kyma, "the Kyma is as git has it", "watch", is_back).await;
 
-    // What the module brought.
-    let since = Instant::now();
-    merge(skr, &config_map(), json!({"data": {"text": "mine"}})).await;
-    back(&stage, since, &config_map(), "an edit is undone", |object| object["data"]["text"] == "one").await;
+    // What the module brought; and who calls himself as we do is not taken for us.
+    for (what, manager) in [("an edit is undone", "kubectl-edit"), ("an edit in our name is undone", "tidegate")] {
+        let since = scene.quiet().await;
+        let api = harness::api_of(skr, &config_map()).await.unwrap();
+        let patch = kube::api::Patch::Merge(json!({"data": {"text": "mine"}}));
+        let parameters = kube::api::PatchParams { field_manager: Some(manager.to_owned()), ..Default::default() };
+        api.patch("cache-a", &parameters, &patch).await.unwrap();
+        scene.mended(&since, &config_map(), what, ABOUT_OBJECTS, |object| object["data"]["text"] == "one").await;
+    }
     for (object, what) in [
         (config_map(), "a ConfigMap is made again"),
         (cluster_role(), "a ClusterRole is made again"),
@@ -89,60 +172,45 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
         let kind = object["kind"].as_str().unwrap();
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
         let former = read(skr, kind, namespace, object["metadata"]["name"].as_str().unwrap()).await.unwrap();
-        let since = Instant::now();
+        let since = scene.quiet().await;
         delete(skr, &object).await;
-        back(&stage, since, &object, what, |found| {
+        let is_new = |found: &Value| {
             found["metadata"]["uid"] != former["metadata"]["uid"] && found["metadata"]["deletionTimestamp"].is_null()
-        })
-        .await;
+        };
+        scene.mended(&since, &object, what, ABOUT_OBJECTS, is_new).await;
     }
-    // Before anything else is told, so that no other look can be what mends it.
-    nothing_more_is_told(&agent).await;
     for replicas in [0, 3] {
-        let since = Instant::now();
-        let told = agent.metric("watcher_kcp_requests_total").await;
+        let since = scene.quiet().await;
         scale(skr, replicas).await;
         let what = format!("what was scaled to {replicas} is as it was");
-        back(&stage, since, &deployment(), &what, |object| object["spec"]["replicas"] == 1).await;
-        assert!(told < agent.metric("watcher_kcp_requests_total").await, "{what}, and nobody told");
-        nothing_more_is_told(&agent).await;
+        scene.mended(&since, &deployment(), &what, ABOUT_OBJECTS, |object| object["spec"]["replicas"] == 1).await;
     }
     // The agent itself.
     let own = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "skr-webhook", "namespace": "kyma-system"}});
     let uid = read(skr, "Deployment", "kyma-system", "skr-webhook").await.unwrap()["metadata"]["uid"].clone();
-    let since = Instant::now();
+    let since = scene.quiet().await;
     delete(skr, &own).await;
-    back(&stage, since, &own, "the agent is made again", |object| object["metadata"]["uid"] != uid).await;
+    let is_new = |object: &Value| object["metadata"]["uid"] != uid;
+    scene.mended(&since, &own, "the agent is made again", ABOUT_OBJECTS, is_new).await;
 
-    // Our own repairs are told by nobody.
-    nothing_more_is_told(&agent).await;
+    // Our own repairs are told by nobody: of the last, only the deletion was.
+    let told = scene.quiet().await.told;
+    assert!(told - since.told <= 2.0, "{told} after {}: the deletion is told twice, our own write never", since.told);
 
     // With the agent stopped, one interval later.
+    let Scene { stage, agent } = scene;
     drop(agent);
     stage.kill();
     stage.start_with(&["--resync=10s"]);
-    merge(skr, &config_map(), json!({"data": {"text": "mine"}})).await;
-    back(&stage, Instant::now(), &config_map(), "an edit is undone without the agent", |object| {
-        object["data"]["text"] == "one"
-    })
-    .await;
+    merge(&stage.skrs[0], &config_map(), json!({"data": {"text": "mine"}})).await;
+    let what = "an edit is undone without the agent";
+    stage
+        .until(what, &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", |object| object["data"]["text"] == "one")
+        .await;
 }
 
-/// Waits until the agent is silent, once it has said everything twice.
-async fn nothing_more_is_told(agent: &Agent) {
-    eventually("nothing more is told", SOON * 2, async || {
-        let before = agent.metric("watcher_kcp_requests_total").await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let after = agent.metric("watcher_kcp_requests_total").await;
-        let trailing = agent.metric("tidegate_agent_trailing_objects").await;
-        if before == after && trailing == 0.0 {
-            Ok(())
-        } else {
-            Err(format!("{before} and then {after}, {trailing} again"))
-        }
-    })
-    .await;
-}
+/// Why the daemon looks at all objects of a runtime: an event about one of them.
+const ABOUT_OBJECTS: &str = "watch+drift";
 
 /// Scales the module's Deployment as `kubectl scale` does.
 async fn scale(client: &kube::Client, replicas: i32) {

@@ -25,7 +25,7 @@ use crate::{
     conditions,
 };
 
-use super::{QUIET, Tour};
+use super::{QUIET, TOLD_AGAIN, Tour};
 
 /// `dev` and `prod` once both have cache 1.1.0.
 const PROD_BUMPED: [(&str, &str); 2] = [("cache", "1.1.0"), ("mailer", "2.4.0")];
@@ -65,14 +65,7 @@ impl Tour<'_> {
     /// All API servers are the witness: they count requests.
     pub(super) async fn idle(&self) -> anyhow::Result<String> {
         // What the last step led to may still be on its way, and an agent that has just started has its runtime looked at.
-        self.until("nothing is done while nothing changes", async || {
-            let mark = self.mark();
-            tokio::time::sleep(QUIET).await;
-            let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
-            let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
-            if kcp.writes() + skrs.requests() == 0 { Ok(()) } else { Err(requests) }
-        })
-        .await?;
+        self.nothing_is_done(QUIET).await?;
         let seen = format!("in {QUIET:?} no request to a runtime and no write to the KCP but the Lease");
         report::seen(&seen);
         Ok(seen)
@@ -134,15 +127,19 @@ impl Tour<'_> {
         let runtime = self.runtime(DEV).clone();
         let maps: Api<ConfigMap> = Api::namespaced(runtime.clone(), names::SKR_NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(runtime, names::SKR_NAMESPACE);
+        report::doing("nobody asks for anything: dev's agent tells");
+        // Each change by itself: a look because of one would mend the other as well.
+        self.nothing_is_done(TOLD_AGAIN).await?;
         maps.delete("cache-config", &DeleteParams::default()).await.context("cannot delete a ConfigMap")?;
+        report::doing("in dev, ConfigMap cache-config is deleted");
+        self.until("the ConfigMap is back", async || self.configured(DEV, "cache", "max-memory").await).await?;
+        self.nothing_is_done(TOLD_AGAIN).await?;
         let scale = json!({"spec": {"replicas": 0}});
         deployments
             .patch("tracing-agent-manager", &PatchParams::default(), &Patch::Merge(&scale))
             .await
             .context("cannot scale a Deployment")?;
-        report::doing("in dev, ConfigMap cache-config is deleted and tracing-agent-manager scaled to 0");
-        report::doing("nobody asks for anything: dev's agent tells");
-        self.until("the ConfigMap is back", async || self.configured(DEV, "cache", "max-memory").await).await?;
+        report::doing("in dev, tracing-agent-manager is scaled to 0");
         self.until("the Deployment is as it was", async || {
             let live = deployments.get("tracing-agent-manager").await.map_err(|error| error.to_string())?;
             let replicas = live.spec.and_then(|spec| spec.replicas);

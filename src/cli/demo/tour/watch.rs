@@ -41,6 +41,18 @@ impl Tour<'_> {
         held.map_err(|(after, answer)| anyhow!("{what}: no longer after {after:.1?}: {answer}"))
     }
 
+    /// Waits until the daemon does nothing for a while: no request to a runtime, and no write to the KCP but the Lease.
+    pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
+        self.until("nothing is done while nothing changes", async || {
+            let mark = self.mark();
+            tokio::time::sleep(duration).await;
+            let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
+            let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
+            if kcp.writes() + skrs.requests() == 0 { Ok(()) } else { Err(requests) }
+        })
+        .await
+    }
+
     /// The client of a Kyma's runtime.
     pub(super) fn runtime(&self, kyma: &str) -> &Client {
         let index = self.kymas.iter().position(|name| *name == kyma).unwrap_or_default();
