@@ -29,6 +29,7 @@ pub mod outbox;
 pub mod pending;
 pub mod plain;
 pub mod review;
+pub mod seldom;
 pub mod serve;
 pub mod settings;
 pub mod trust;

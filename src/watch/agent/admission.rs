@@ -4,20 +4,25 @@
 //! it is always yes. What is no review is answered with a status that the API server takes for a broken webhook, which its
 //! configuration tells it to ignore.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use rustls::AlertDescription;
 
 use super::{
     decide::{Decision, Wrong, decide},
     manager::Manager,
     metrics::{Failure, Metrics},
-    outbox::Outbox,
+    outbox::{self, Outbox},
     pending::Key,
     review::Review,
+    seldom::Seldom,
     serve::{self, Budget, Handler},
 };
 
@@ -27,6 +32,7 @@ pub struct Admission {
     outbox: Arc<Outbox>,
     metrics: Metrics,
     budget: Budget,
+    refused: Mutex<Seldom>,
 }
 
 // === impl Admission ===
@@ -34,7 +40,7 @@ pub struct Admission {
 impl Admission {
     /// A server that puts events into `outbox`.
     pub fn new(outbox: Arc<Outbox>, metrics: Metrics) -> Admission {
-        Admission { outbox, metrics, budget: Budget::default() }
+        Admission { outbox, metrics, budget: Budget::default(), refused: Mutex::default() }
     }
 
     /// Decides about a body; `None` if it is no review.
@@ -71,15 +77,14 @@ impl Handler for Admission {
             None => serve::status(StatusCode::NOT_FOUND),
             Some(manager) => {
                 self.metrics.review();
-                let begun = Instant::now();
-                // The time that a client takes to send is not ours.
+                // The time that a client takes to send is not ours, also if it never ends.
                 let body = self.budget.read(request.into_body()).await;
                 let read = Instant::now();
                 let answer = match &body {
                     Err(status) => Err(*status),
                     Ok(body) => self.review(manager, &body.bytes).ok_or(StatusCode::BAD_REQUEST),
                 };
-                self.metrics.answered(if answer.is_ok() { read.elapsed() } else { begun.elapsed() });
+                self.metrics.answered(read.elapsed());
                 match answer {
                     Ok(answer) => json(answer),
                     Err(status) => {
@@ -95,6 +100,19 @@ impl Handler for Admission {
 
     fn evicted(&self) {
         self.metrics.connection_evicted();
+    }
+
+    fn certificate_refused(&self, alert: AlertDescription) {
+        self.metrics.certificate_refused();
+        let now = outbox::now();
+        if let Some(times) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).happened(now) {
+            tracing::warn!(
+                ?alert,
+                times,
+                "a caller does not take our certificate: if that is the API server, its webhook configuration names another \
+                 authority, and no change is told"
+            );
+        }
     }
 }
 

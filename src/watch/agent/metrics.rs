@@ -49,6 +49,7 @@ struct Counted {
     malformed: Counter,
     dry_runs: Counter,
     evicted: Counter,
+    certificates_refused: Counter,
     connections: Gauge<i64, AtomicI64>,
     reloads: Family<ResultLabels, Counter>,
     certificate_expiry: Gauge<i64, AtomicI64>,
@@ -95,6 +96,7 @@ impl Metrics {
             malformed: Counter::default(),
             dry_runs: Counter::default(),
             evicted: Counter::default(),
+            certificates_refused: Counter::default(),
             connections: Gauge::default(),
             reloads: Family::default(),
             certificate_expiry: Gauge::default(),
@@ -146,6 +148,11 @@ impl Metrics {
     /// A connection was closed for another one.
     pub fn connection_evicted(&self) {
         self.0.evicted.inc();
+    }
+
+    /// Whoever connected did not take our certificate.
+    pub fn certificate_refused(&self) {
+        self.0.certificates_refused.inc();
     }
 
     /// An event is sent for the first time.
@@ -264,6 +271,11 @@ impl Metrics {
         ours.register("malformed_objects", "Reviews whose object could not be read", counted.malformed.clone());
         ours.register("dry_runs", "Reviews of dry runs, which nobody is told of", counted.dry_runs.clone());
         ours.register("evicted_connections", "Connections closed for newer ones", counted.evicted.clone());
+        ours.register(
+            "refused_certificates",
+            "Handshakes that ended because the caller did not take our certificate",
+            counted.certificates_refused.clone(),
+        );
         ours.register(
             "control_plane_connections",
             "Connections made to the control plane since the start",

@@ -15,6 +15,7 @@ use super::{
     manager::Manager,
     metrics::Metrics,
     pending::{Depth, Key, Limits, Next, Pending, Sent},
+    seldom::Seldom,
 };
 use crate::watch::event::Event;
 
@@ -33,6 +34,8 @@ struct Inner {
     managers: BTreeMap<Manager, Event>,
     /// Managers of whom something was dropped.
     lost: Vec<Manager>,
+    /// Drops for want of room: a storm causes thousands in a second.
+    overflow: Seldom,
     path: Path,
     is_draining: bool,
 }
@@ -65,6 +68,7 @@ impl Outbox {
             pending: Pending::new(limits),
             managers: BTreeMap::new(),
             lost: Vec::new(),
+            overflow: Seldom::default(),
             path: Path::Unknown,
             is_draining: false,
         };
@@ -93,9 +97,12 @@ impl Outbox {
     fn dropped(&self, mut inner: MutexGuard<'_, Inner>, dropped: Option<Arc<Key>>) {
         if let Some(key) = dropped {
             inner.lose(key.manager.clone());
+            let dropped = inner.overflow.happened(now());
             drop(inner);
             self.metrics.overflowed();
-            tracing::warn!(manager = %key.manager, "too many events wait: the oldest was dropped");
+            if let Some(dropped) = dropped {
+                tracing::warn!(manager = %key.manager, dropped, "too many events wait: the oldest are dropped");
+            }
         } else {
             drop(inner);
         }

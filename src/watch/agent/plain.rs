@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use rustls::AlertDescription;
 
 use super::{
     metrics::Metrics,
@@ -65,6 +66,8 @@ impl Handler for Plain {
             _ => text(StatusCode::OK, TEXT, "ok\n".to_owned()),
         }
     }
+
+    fn certificate_refused(&self, _alert: AlertDescription) {}
 
     fn evicted(&self) {
         self.metrics.connection_evicted();

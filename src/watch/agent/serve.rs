@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,6 +21,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::AlertDescription;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -38,6 +40,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Takes note that a connection was closed for another one.
     fn evicted(&self);
+
+    /// Takes note that whoever connected did not take our certificate, and what he said of it.
+    fn certificate_refused(&self, alert: AlertDescription);
 }
 
 /// Bodies that are being read share this.
@@ -155,8 +160,14 @@ impl<H: Handler> Connection<H> {
             Some(generation) => {
                 let acceptor = TlsAcceptor::from(Arc::clone(&generation.server));
                 // Whoever fails here is told by TLS itself.
-                if let Ok(Ok(stream)) = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
-                    self.http(stream).await;
+                match timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => self.http(stream).await,
+                    Ok(Err(error)) => {
+                        if let Some(alert) = about_our_certificate(&error) {
+                            self.handler.certificate_refused(alert);
+                        }
+                    }
+                    Err(_elapsed) => {}
                 }
             }
         }
@@ -183,6 +194,26 @@ impl<H: Handler> Connection<H> {
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     }
+}
+
+/// What the other side says of our certificate, if that is why a handshake failed.
+fn about_our_certificate(error: &io::Error) -> Option<AlertDescription> {
+    let alert = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::AlertReceived(alert) => *alert,
+        _ => return None,
+    };
+    let is_about_it = matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            // An authority of the same name with another key: the signature does not fit.
+            | AlertDescription::DecryptError
+    );
+    is_about_it.then_some(alert)
 }
 
 impl<H> Drop for Connection<H> {

@@ -252,3 +252,20 @@ async fn beyond_512_connections_the_one_that_rests_longest_is_closed() {
     assert!(read.is_err() || read.is_ok_and(|count| count == 0));
     works(&stage).await;
 }
+
+/// An API server whose webhook configuration names another authority asks nothing, and ignores that: the agent is the only
+/// one who can see it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_take_the_certificate_is_counted_and_others_are_not() {
+    let stage = Stage::start(QUIET).await;
+    let strangers = http::trusting(&super::certificates::Authority::new().pem);
+    for count in 1..=3 {
+        let stream = TcpStream::connect(stage.agent.admission).await.unwrap();
+        assert!(http::secured(Arc::clone(&strangers), SERVICE, stream).await.is_err());
+        stage.wait_for_metric("tidegate_agent_refused_certificates_total", f64::from(count)).await;
+    }
+    // Whoever only looks whether somebody listens.
+    drop(TcpStream::connect(stage.agent.admission).await.unwrap());
+    works(&stage).await;
+    assert_eq!(stage.metric("tidegate_agent_refused_certificates_total").await, 3.0);
+}
