@@ -174,7 +174,7 @@ impl Inbox {
     /// Why nothing can be taken now.
     fn unavailable(&self, context: &Context) -> Option<Answer> {
         if !self.leadership.is_leading() {
-            return Some(unavailable("not-leading", "another process takes events"));
+            return Some(Answer::Elsewhere(Refusal { reason: "not-leading", message: "another process takes events" }));
         }
         if !self.journal.is_open() || !context.stores.missing().is_empty() {
             return Some(unavailable("not-ready", "the landscape is not known yet"));

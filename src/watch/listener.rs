@@ -113,6 +113,8 @@ pub enum Answer {
     Refused(Refusal),
     /// Not now; the sender should try again.
     Unavailable(Refusal),
+    /// Not here; another replica takes events. The connection ends with the answer, so that the next attempt may lead there.
+    Elsewhere(Refusal),
 }
 
 /// Why an event is not taken.
@@ -408,6 +410,7 @@ impl Listener {
             Ok(Answer::Taken) => Reply::taken(),
             Ok(Answer::Refused(refusal)) => Reply::refused(&refusal),
             Ok(Answer::Unavailable(refusal)) => Reply::unavailable(refusal.reason, refusal.message),
+            Ok(Answer::Elsewhere(refusal)) => Reply::unavailable(refusal.reason, refusal.message).ending(),
             Err(_) => Reply::unavailable("receiver-too-slow", "the event could not be taken in time"),
         }
     }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod end_to_end;
+mod heard;
 mod objects;
 mod rotation;
 mod take_over;

@@ -5,7 +5,7 @@ use std::{pin::Pin, time::Duration};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderValue, Method, Response, StatusCode,
-    header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS},
+    header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS},
     request::Parts,
 };
 use http_body_util::{BodyExt as _, Full};
@@ -34,6 +34,8 @@ pub(super) struct Reply {
     /// Why it is no success.
     reason: Option<&'static str>,
     text: String,
+    /// Whether the connection ends with it.
+    ends: bool,
 }
 
 /// Why there is no body.
@@ -118,11 +120,11 @@ where
 
 impl Reply {
     fn new(status: StatusCode, reason: &'static str, text: impl Into<String>) -> Reply {
-        Reply { status, reason: Some(reason), text: text.into() }
+        Reply { status, reason: Some(reason), text: text.into(), ends: false }
     }
 
     pub(super) fn taken() -> Reply {
-        Reply { status: StatusCode::OK, reason: None, text: String::new() }
+        Reply { status: StatusCode::OK, reason: None, text: String::new(), ends: false }
     }
 
     pub(super) fn too_large() -> Reply {
@@ -160,6 +162,11 @@ impl Reply {
         Reply::new(StatusCode::SERVICE_UNAVAILABLE, reason, text)
     }
 
+    /// The same, as the last one of its connection.
+    pub(super) fn ending(self) -> Reply {
+        Reply { ends: true, ..self }
+    }
+
     pub(super) fn reason(&self) -> Option<&'static str> {
         self.reason
     }
@@ -188,6 +195,9 @@ impl Reply {
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+        }
+        if self.ends {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

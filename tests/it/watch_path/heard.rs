@@ -1,0 +1,71 @@
+//! Who counts as heard of: an agent whose events would be taken, and nobody else.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tidegate::testbed::{Extent, free_port};
+
+use super::world::{self, AGENT, merge, until_watch, watch_of};
+use crate::{events::listening, listener::client, stage::Stage};
+
+/// The certificate in the Secret of the first runtime, once it is another one than `former`.
+async fn certificate(stage: &Stage, former: &str) -> String {
+    let text = |secret: &Value| {
+        let encoded = secret["data"]["tls.crt"].as_str().unwrap_or_default();
+        String::from_utf8(STANDARD.decode(encoded).unwrap_or_default()).unwrap_or_default()
+    };
+    let holds = |secret: &Value| ![former, ""].contains(&text(secret).as_str());
+    let secret =
+        stage.until("the certificate arrives", &stage.skrs[0], "Secret", "kyma-system", "skr-webhook-tls", holds).await;
+    text(&secret)
+}
+
+/// Looks whether the way is open, as agents do; a gateway says with which certificate.
+async fn probe(stage: &Stage, certificate: &str) {
+    let address = listening(&stage.log(), "events").expect("it listens");
+    let mut stream = client::Raw::connect(address).await;
+    let header = client::xfcc(certificate);
+    stream.send(format!("GET /v2/lifecycle-manager/event HTTP/1.1\r\nhost: a\r\n{header}\r\n\r\n").as_bytes()).await;
+    assert_eq!(stream.reply().await.status, 405);
+}
+
+/// Of whom no event would be taken proves nothing by a look at the way: else nobody would look for what his runtime
+/// changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_with_a_certificate_whose_events_are_refused_is_not_heard() {
+    let listener = free_port();
+    let addresses =
+        [format!("--events-tls-address=127.0.0.1:{listener}"), format!("--listener-address=localhost:{listener}")];
+    let arguments: Vec<&str> = AGENT.into_iter().chain(addresses.iter().map(String::as_str)).collect();
+    let stage = world::stage(1, Extent::Node, &[], &arguments).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    until_watch(&stage, "one", "Unknown Awaited").await;
+
+    // The runtime moves to another domain: its former certificate is valid and does not name that.
+    let former = certificate(&stage, "").await;
+    let moved = world::kyma("one", &["cache"]).replace("one.example.org", "moved.example.org");
+    stage.commit("kymas/one.yaml", &moved);
+    let current = certificate(&stage, &former).await;
+    stage
+        .until("the Kyma has moved", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["metadata"]["annotations"]["skr-domain"] == "moved.example.org"
+        })
+        .await;
+
+    probe(&stage, &former).await;
+    // Had it counted, a pass would be due, and this one would be it or come after it.
+    let kyma =
+        json!({"apiVersion": world::KYMA, "kind": "Kyma", "metadata": {"name": "one", "namespace": "kcp-system"}});
+    merge(&stage.kcp, &kyma, json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "now"}}}))
+        .await;
+    let found = stage
+        .until("a pass went through", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            let conditions = kyma["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| one["type"] == "tidegate.dev/ReconcileRequested" && one["message"] == "now")
+        })
+        .await;
+    assert!(watch_of(&found).starts_with("Unknown Awaited"), "{}", watch_of(&found));
+
+    probe(&stage, &current).await;
+    until_watch(&stage, "one", "True Heard").await;
+}
