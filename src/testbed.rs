@@ -23,6 +23,7 @@ mod server;
 
 use std::{io, path::PathBuf, time::Duration};
 
+pub(crate) use audit::is_write;
 pub use audit::{Audit, Record, Tally};
 pub use build::{Assets, MODULE_FILES, Program};
 pub use certificates::{Authority, Identity};

@@ -55,6 +55,8 @@ pub mod reason {
     pub const FETCH_FAILED: &str = "FetchFailed";
     /// Something was changed by others and is as it should be again.
     pub const DRIFT_REPAIRED: &str = "DriftRepaired";
+    /// The webhook configuration in a runtime was changed or deleted by others, so changes there may not have been told.
+    pub const REPORTING_CHANGED: &str = "ReportingChanged";
     /// A module is not as it should be.
     pub const MODULE_FAILED: &str = "ModuleFailed";
     /// A runtime is not as it should be.

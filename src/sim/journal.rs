@@ -11,7 +11,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 
 use super::{Server, request::Place};
-use crate::testbed::Tally;
+use crate::testbed::{Tally, is_write};
 
 /// Requests that are alike: by user, verb, resource, whether they were only tried out, and the answer's code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl Server {
 impl Alike {
     /// Whether it changes something. A dry run does not.
     pub fn is_write(&self) -> bool {
-        !self.dry_run && !matches!(self.verb, "get" | "list" | "watch")
+        !self.dry_run && is_write(self.verb, &self.resource)
     }
 }
 

@@ -76,7 +76,7 @@ impl Tally {
     pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Tally {
         let mut tally = Tally::default();
         for record in records {
-            let tried = is_write(&record.verb) && !record.is_write();
+            let tried = is_write(&record.verb, &record.resource) && !record.is_write();
             tally.add(&record.user, &record.verb, &record.resource, record.code, tried, 1);
         }
         tally
@@ -97,7 +97,7 @@ impl Tally {
 
     /// All requests that change something.
     pub fn writes(&self) -> usize {
-        self.0.iter().filter(|((_, verb, _, _), _)| is_write(verb)).map(|(_, count)| count).sum()
+        self.0.iter().filter(|((_, verb, resource, _), _)| is_write(verb, resource)).map(|(_, count)| count).sum()
     }
 
     /// All writes that were only tried out.
@@ -126,15 +126,17 @@ impl fmt::Display for Tally {
 impl Record {
     /// Whether the request changes something. A dry run does not.
     pub fn is_write(&self) -> bool {
-        is_write(&self.verb) && !self.uri.contains("dryRun=")
+        is_write(&self.verb, &self.resource) && !self.uri.contains("dryRun=")
     }
 }
 
 /// The verb of a write that was only tried out.
 const DRY_RUN: &str = "dry-run";
 
-fn is_write(verb: &str) -> bool {
+/// Who asks who he is, or what he may, creates that question and nothing else.
+pub(crate) fn is_write(verb: &str, resource: &str) -> bool {
     matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection")
+        && !resource.starts_with("selfsubject")
 }
 
 /// An audit event, as far as we read it.

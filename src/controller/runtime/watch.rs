@@ -26,6 +26,7 @@ use crate::{
     conditions::{self, Status, kyma::Type, watch as reason},
     controller::{
         Context, certificate,
+        events::{Severity, reason as told},
         objects::{self, Applied, Failed, Seen},
     },
     landscape::{self, Landscape},
@@ -271,6 +272,13 @@ impl Site<'_> {
             objects::compare(self.cluster, &owner, live, &mut shared, suspects).await?;
         }
         let is_recorded = recorded == Some(total.to_string().as_str());
+        let is_webhooks = |index: &usize| &*shared.objects.objects[*index].id.kind == WEBHOOKS;
+        if self.live.is_some() && is_recorded && shared.missing().iter().any(is_webhooks) {
+            // Nobody is asked about it, so this is the only sign that there ever is.
+            let note = "somebody changed or deleted the webhook configuration in the runtime, so changes there may not have \
+                        been told since; everything is looked at, and it is as it should be again";
+            self.round.tell(Severity::Warning, told::REPORTING_CHANGED, "Watch", note);
+        }
         let mut failed = self.bring_trust(recorded.is_some(), &mut shared).await?;
         if failed.is_empty() {
             failed = self.bring_own(&own, is_recorded, memory).await?;
