@@ -94,6 +94,11 @@ pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
 pub const WATCH: &str = "tidegate.dev/Watch";
 /// Condition of a Kyma whose message is the digest of what was applied to hear of changes in its runtime, and as whom.
 pub const WATCH_APPLIED: &str = "tidegate.dev/WatchApplied";
+/// Condition of a Watcher that says why its VirtualService cannot be, in a sentence: what Lifecycle Manager's condition
+/// says is always the same.
+pub const ROUTE: &str = "tidegate.dev/Route";
+/// Reason of [`ROUTE`].
+pub const ROUTE_REASON: &str = "NotConfigured";
 /// Condition of a Watcher whose manager has others: their events take one path.
 pub const SHARED_MANAGER: &str = "tidegate.dev/SharedManager";
 /// Reason of [`SHARED_MANAGER`].

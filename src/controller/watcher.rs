@@ -53,6 +53,10 @@ const LOOK: Duration = Duration::from_secs(300);
 /// Type of the condition that says whether the VirtualService stands.
 const CONDITION: &str = "VirtualService";
 
+/// Group and version of Istio's kinds.
+const ISTIO: (&str, &str) = ("networking.istio.io", "v1beta1");
+const GATEWAY: &str = "Gateway";
+
 /// Brings the VirtualService of a Watcher to what it should be.
 pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass {
     let landscape = context.stores.landscape();
@@ -95,6 +99,8 @@ enum Outcome {
     Done(Digest),
     /// It cannot be made: one sentence.
     Not(String),
+    /// What it is for is not installed: one sentence.
+    Absent(String),
     /// It must not be: one sentence.
     Rival(String),
     /// None is needed.
@@ -125,7 +131,10 @@ impl Round<'_> {
                 let digest = object.digest();
                 if look || !self.stands(&digest) { self.apply(&object, look).await? } else { Outcome::Done(digest) }
             }
-            Err(message) => Outcome::Not(message),
+            Err(message) => match self.absent(GATEWAY).await? {
+                Some(absent) if self.gateways().is_empty() => absent,
+                Some(_) | None => Outcome::Not(message),
+            },
         };
         self.write_status(&outcome).await?;
         Ok(match outcome {
@@ -136,7 +145,20 @@ impl Round<'_> {
             Outcome::Direct => Finish::Done,
             // A Gateway, or another edit of the Watcher, wakes it.
             Outcome::Not(_) | Outcome::Rival(_) => Finish::Failed(Class::Stalled),
+            // Nothing does when its kind is served.
+            Outcome::Absent(_) => Finish::Failed(Class::Waiting),
         })
+    }
+
+    /// What is said if one of Istio's kinds is not served.
+    async fn absent(&self, kind: &str) -> Result<Option<Outcome>, Error> {
+        let served = self.context.kcp.kind(&Gvk::new(ISTIO.0, ISTIO.1, kind)).await?.is_some();
+        Ok((!served).then(|| {
+            Outcome::Absent(format!(
+                "the control plane serves no {kind}s: install Istio's CRDs, or have runtimes send to this Tidegate \
+                 (--listener-address)"
+            ))
+        }))
     }
 
     /// Why another Watcher has the path, if one has.
@@ -215,7 +237,9 @@ impl Round<'_> {
         let digest = object.digest();
         let kcp = &self.context.kcp;
         let Some(kind) = kcp.kind(&object.gvk()).await? else {
-            return Ok(Outcome::Not("the control plane serves no VirtualServices: install Istio's CRDs".to_owned()));
+            let absent = self.absent(&object.gvk().kind).await?;
+            return Ok(absent
+                .unwrap_or_else(|| Outcome::Not("the control plane has only just got VirtualServices".to_owned())));
         };
         // What we have not applied yet may be somebody else's, and so may what we find after a while.
         let live = if look || !self.has_applied() { kcp.get(&kind, self.key).await? } else { None };
@@ -240,7 +264,7 @@ impl Round<'_> {
     /// Deletes the VirtualService, if it was made for this very Watcher.
     async fn remove_route(&self) -> Result<(), Error> {
         let kcp = &self.context.kcp;
-        let gvk = Gvk::new("networking.istio.io", "v1beta1", "VirtualService");
+        let gvk = Gvk::new(ISTIO.0, ISTIO.1, "VirtualService");
         if let Some(kind) = kcp.kind(&gvk).await?
             && let Some(live) = kcp.get(&kind, self.key).await?
         {
@@ -308,10 +332,18 @@ impl Round<'_> {
                 "VirtualService is not needed: runtimes send events straight to the listener of this Tidegate"
                     .to_owned(),
             ),
-            Outcome::Not(message) | Outcome::Rival(message) => {
-                (State::Error, format!("VirtualService is not configured: {message}"))
+            // Lifecycle Manager's words, which tools compare.
+            Outcome::Not(_) | Outcome::Absent(_) | Outcome::Rival(_) => {
+                (State::Error, "VirtualService is not configured".to_owned())
             }
         };
+        let why = match outcome {
+            Outcome::Not(why) | Outcome::Absent(why) | Outcome::Rival(why) => Some(why),
+            Outcome::Done(_) | Outcome::Direct => None,
+        };
+        if why.is_none() {
+            conditions::remove(&mut all, conditions::ROUTE);
+        }
         if let Outcome::Rival(_) | Outcome::Direct = outcome {
             // What an earlier pass applied does not stand any more.
             conditions::remove(&mut all, conditions::APPLIED);
@@ -326,6 +358,9 @@ impl Round<'_> {
         set(CONDITION, state == State::Ready, conditions::kyma::REASON, &message);
         if let Outcome::Done(digest) = outcome {
             set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
+        }
+        if let Some(why) = why {
+            set(conditions::ROUTE, false, conditions::ROUTE_REASON, why);
         }
         if let Some(message) = &companions {
             set(conditions::SHARED_MANAGER, true, conditions::SHARED_MANAGER_REASON, message);

@@ -1,12 +1,13 @@
 //! Watchers in KCP, on a real API server: whose VirtualServices they get.
 
 use serde_json::{Value, json};
+use tidegate::testbed::Extent;
 use tokio::sync::OnceCell;
 
 use crate::{
     harness::{self, SOON, eventually},
     source::World,
-    stage::read,
+    stage::{Stage, read},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,6 +151,51 @@ async fn delete(client: &kube::Client, object: &Value) {
     let api = harness::api_of(client, object).await.unwrap();
     let name = object["metadata"]["name"].as_str().unwrap();
     api.delete(name, &kube::api::DeleteParams::default()).await.unwrap();
+}
+
+/// Which piece is missing stands in one condition, and once it is there all goes on by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is() {
+    let stage = Stage::with(0, Extent::Server, &[], &[]).await;
+    let kcp = &stage.kcp;
+    for crd in ["gateways.networking.istio.io", "virtualservices.networking.istio.io"] {
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": crd},
+        });
+        delete(kcp, &crd).await;
+        let name = crd["metadata"]["name"].as_str().unwrap();
+        stage.until_gone(kcp, "CustomResourceDefinition", "", name).await;
+    }
+    harness::apply(kcp, &watcher("kcp-system", "first")).await;
+    stage.start();
+    let condition = |found: &Value, type_: &str| {
+        let all = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = all.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();
+        format!("{} {}", found["status"].as_str().unwrap_or("no"), found["message"].as_str().unwrap_or("condition"))
+    };
+    let said = |kind: &str| {
+        format!(
+            "False the control plane serves no {kind}s: install Istio's CRDs, or have runtimes send to this Tidegate \
+             (--listener-address)"
+        )
+    };
+    let until = async |what: &str, route: &str| {
+        let holds = |found: &Value| condition(found, "tidegate.dev/Route") == route;
+        stage.until(what, kcp, "Watcher", "kcp-system", "first", holds).await
+    };
+    let found = until("no Gateways are served", &said("Gateway")).await;
+    assert_eq!(found["status"]["state"], "Error");
+    assert_eq!(condition(&found, "VirtualService"), "False VirtualService is not configured", "upstream's words");
+
+    harness::install_crds_from(kcp, "istio-crds.yaml", &["gateways.networking.istio.io"]).await;
+    until("none is there", "False no Gateway matches the selector of Watcher kcp-system/first").await;
+    harness::apply(kcp, &gateway("kcp-system")).await;
+    until("no VirtualServices are served", &said("VirtualService")).await;
+    harness::install_istio_crds(kcp).await;
+    let found = until("all is there", "no condition").await;
+    assert_eq!(found["status"]["state"], "Ready");
+    assert_eq!(condition(&found, "VirtualService"), "True VirtualService is configured");
+    assert!(read(kcp, "VirtualService", "kcp-system", "first").await.is_some());
 }
 
 async fn annotate(client: &kube::Client, object: &Value, key: &str, value: &str) {
