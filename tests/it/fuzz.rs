@@ -8,14 +8,60 @@ mod properties;
 #[path = "../../fuzz/forwarded.rs"]
 mod forwarded;
 
-/// Runs a property over its seeds; then over each of them cut off, and with a byte changed.
+/// Mutations of each seed: as many as take about a second in all, without a compiler's help to find the way.
+const MUTATIONS: u64 = 3_000;
+/// Longest input that is made.
+const LENGTH_MAX: usize = 8_192;
+/// Pieces that mean something to one of the parsers.
+const WORDS: [&[u8]; 12] =
+    [b"\\u0000", b"\\ud800", b"null", b"1e999", b"-0", b"{\"", b"\"}", b"[[[[", b"%2", b";Cert=\"", b",", b"/../"];
+
+/// Random numbers, the same ones in every run: SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % u64::try_from(sides.max(1)).unwrap()).unwrap()
+    }
+}
+
+/// Changes an input in one place, as fuzzers do; `other` lends pieces.
+fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
+    let at = dice.roll(bytes.len() + 1);
+    let until = (at + 1 + dice.roll(16)).min(bytes.len());
+    match dice.roll(7) {
+        0 if at < bytes.len() => bytes[at] ^= 1 << dice.roll(8),
+        1 if at < bytes.len() => bytes[at] = u8::try_from(dice.roll(256)).unwrap(),
+        2 => drop(bytes.drain(at.min(until)..until)),
+        3 => {
+            let piece = bytes[at.min(until)..until].to_vec();
+            bytes.splice(at..at, piece.repeat(1 + dice.roll(4)));
+        }
+        4 => drop(bytes.splice(at..at, WORDS[dice.roll(WORDS.len())].iter().copied())),
+        5 => {
+            let from = dice.roll(other.len() + 1);
+            bytes.truncate(at);
+            bytes.extend_from_slice(&other[from..]);
+        }
+        _ => bytes.insert(at, u8::try_from(dice.roll(256)).unwrap()),
+    }
+    bytes.truncate(LENGTH_MAX);
+}
+
+/// Runs a property over its seeds; then over each of them cut off, and with a byte changed; then over what many small
+/// changes make of it. A failure prints the input.
 fn replay(target: &str, property: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let mut seeds: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     seeds.sort();
     assert!(!seeds.is_empty(), "no seeds in {}", folder.display());
-    for seed in seeds {
-        let mut bytes = fs::read(&seed).unwrap();
+    let all: Vec<Vec<u8>> = seeds.iter().map(|seed| fs::read(seed).unwrap()).collect();
+    for (index, seed) in all.iter().enumerate() {
+        let mut bytes = seed.clone();
         property(&bytes);
         for index in 0..bytes.len().min(2_000) {
             property(&bytes[..index]);
@@ -25,6 +71,17 @@ fn replay(target: &str, property: fn(&[u8])) {
                 property(&bytes);
             }
             bytes[index] = former;
+        }
+        let mut dice = Dice(u64::try_from(index).unwrap());
+        let mut mutated = seed.clone();
+        for _ in 0..MUTATIONS {
+            // Changes pile up for a while, then it begins anew.
+            if dice.roll(12) == 0 {
+                mutated.clone_from(seed);
+            }
+            mutate(&mut mutated, &all[dice.roll(all.len())], &mut dice);
+            let held = std::panic::catch_unwind(|| property(&mutated));
+            assert!(held.is_ok(), "{target} does not hold for {:?}", mutated.escape_ascii().to_string());
         }
     }
 }
