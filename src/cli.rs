@@ -20,6 +20,8 @@ mod judge;
 #[cfg(feature = "daemon")]
 mod output;
 #[cfg(feature = "daemon")]
+mod pods;
+#[cfg(feature = "daemon")]
 mod progress;
 #[cfg(feature = "daemon")]
 mod reconcile;

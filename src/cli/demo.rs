@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
-    agents::{Agents, Doors},
+    agents::Agents,
     daemon::Daemon,
     report::{Outcome, Row},
     tour::Tour,
@@ -34,7 +34,7 @@ use self::{
 };
 use crate::{
     api::names,
-    cli::{Exit, servers::Make},
+    cli::{Exit, pods::Doors, servers::Make},
     testbed::{self, Folder, Repository},
     tls,
 };

@@ -1,7 +1,7 @@
 //! `tidegate sim`: simulated landscapes, and what things cost.
 //!
 //! `serve` is a fleet of simulated runtimes; `bench` measures the daemon with one; `diff` and `diff-offline` measure
-//! comparisons, `agent` a review, `listener` the taking of events.
+//! comparisons, `agent` a review, `listener` the taking of events, `watch` the whole way from a change to a look.
 
 mod agent;
 mod bench;
@@ -14,6 +14,7 @@ mod process;
 mod report;
 mod serve;
 mod stage;
+mod watch;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
@@ -36,6 +37,7 @@ enum Command {
     DiffOffline(offline::Arguments),
     Listener(listener::Arguments),
     Serve(serve::Arguments),
+    Watch(watch::Arguments),
 }
 
 /// Runs the command.
@@ -50,6 +52,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::DiffOffline(arguments) => offline::run(arguments),
         Command::Listener(arguments) => runtime.block_on(listener::measure(arguments)),
         Command::Serve(arguments) => runtime.block_on(serve::run(arguments)),
+        Command::Watch(arguments) => runtime.block_on(watch::measure(arguments)),
     }
 }
 

@@ -57,7 +57,8 @@ pub(super) fn module_name(module: usize) -> String {
     if ten == 0 { WORDS[one].to_owned() } else { format!("{}-{}", WORDS[ten % WORDS.len()], WORDS[one]) }
 }
 
-fn object_name(module: usize, object: usize) -> String {
+/// The name of a ConfigMap of a module.
+pub(super) fn object_name(module: usize, object: usize) -> String {
     format!("{}-{object:02}", module_name(module))
 }
 

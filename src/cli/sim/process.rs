@@ -54,7 +54,14 @@ impl Daemon {
             "--events-tls-address=127.0.0.1:0".as_ref(),
             "--log-format=json".as_ref(),
         ];
-        let arguments = fixed.into_iter().chain(more.iter().map(AsRef::as_ref));
+        // What is said of an option counts, not what is always said of it.
+        let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+        let is_said = |argument: &&OsStr| {
+            let argument = argument.to_str().unwrap_or_default();
+            argument.contains('=') && more.iter().any(|more| name(more) == name(argument))
+        };
+        let fixed = fixed.into_iter().filter(|argument| !is_said(argument));
+        let arguments = fixed.chain(more.iter().map(AsRef::as_ref));
         // Each process has a log of its own: where it listens is read there.
         let _ = fs::remove_file(&log);
         let guarded = Guarded::start(&program, arguments, folder, &log)?;

@@ -120,8 +120,16 @@ impl Servers {
 // === impl Stage ===
 
 impl Stage {
-    /// Starts the servers, prepares the KCP and makes an empty repository. The daemon is not started yet.
+    /// Starts the servers, prepares the KCP and makes an empty repository; runtimes may send events, with certificates that
+    /// [`Stage::authority`] signs. The daemon is not started yet.
     pub(super) async fn start(size: Size, servers: &Servers, prefix: &str) -> anyhow::Result<Stage> {
+        let stage = Stage::with_own_authority(size, servers, prefix).await?;
+        testbed::apply(&stage.clusters[0].client()?, &gateway_secret(&stage.authority)?).await?;
+        Ok(stage)
+    }
+
+    /// The same, where the daemon is to issue the certificates of runtimes.
+    pub(super) async fn with_own_authority(size: Size, servers: &Servers, prefix: &str) -> anyhow::Result<Stage> {
         let clusters = servers.start(size.runtimes, prefix).await?;
         let folder = Folder::temporary("tidegate-bench")?;
         let repository = Repository::init(&folder.path().join("repo"))?;
@@ -135,7 +143,6 @@ impl Stage {
         let authority = Authority::new("runtimes")?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}});
         testbed::apply(&kcp, &namespace).await?;
-        testbed::apply(&kcp, &gateway_secret(&authority)?).await?;
         testbed::apply(&kcp, &fleet::source(&repository.url())).await?;
         Ok(Stage { clusters, repository, folder, authority, size })
     }
