@@ -120,13 +120,14 @@ async fn row_63_who_does_not_lead_says_503_and_the_way_can_be_probed_all_the_sam
     let header = certificates.header("one");
     eventually("the second listens", SOON, async || second.address("events").ok_or_else(String::new)).await;
     // Before it has read what it serves with, it says 503 for that reason, and the connection stays.
-    let reply = eventually("it ends the connection, so that the next may lead to another", SOON, async || {
-        match post(&second, &header).await {
-            reply if reply.header("connection") == Some("close") => Ok(reply),
-            reply => Err(format!("{reply:?}\n{}", second.process.log_tail())),
-        }
-    })
-    .await;
+    let reply =
+        eventually("it ends the connection, so that the next may lead to another", SOON, async || {
+            match post(&second, &header).await {
+                reply if reply.header("connection") == Some("close") => Ok(reply),
+                reply => Err(format!("{reply:?}\n{}", second.process.log_tail())),
+            }
+        })
+        .await;
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("2")));
     let address = second.address("events").unwrap();
     assert_eq!(client::request(address, "GET /v2/lifecycle-manager/event", &[], b"").await.status, 405);
