@@ -190,7 +190,7 @@ impl World {
                 Err(error)
                     if std::time::Instant::now() < deadline && format!("{error:#}").contains(" is in use by ") =>
                 {
-                    std::thread::sleep(Duration::from_millis(5));
+                    std::thread::yield_now();
                 }
                 Err(error) => panic!("it does not load: {error:#}"),
             }
