@@ -29,7 +29,7 @@ pub use build::{Assets, MODULE_FILES, Program};
 pub use certificates::{Authority, Identity};
 pub use egress::Egress;
 pub use gateway::{Caller, Gateway};
-pub use guard::{Folder, Guarded};
+pub use guard::{Folder, Guarded, Pulse};
 pub use kubeconfig::{Credentials, Kubeconfig};
 pub use objects::{api_of, apply, install_crds, read_crds};
 pub use poll::{TimedOut, throughout, until};

@@ -178,12 +178,12 @@ impl Stage {
     fn invite(&self) {
         let folder = self.folder.display();
         anstream::println!("\nThe clusters stay up until Ctrl-C. Try:\n");
-        for server in std::iter::once(&self.world.kcp).chain(&self.world.skrs) {
-            anstream::println!("  kubectl --kubeconfig {folder}/{}.kubeconfig get all -A", server.name());
-        }
         anstream::println!(
             "  kubectl --kubeconfig {folder}/kcp.kubeconfig -n kcp-system get gitsources,kymas,manifests"
         );
+        for server in &self.world.skrs {
+            anstream::println!("  kubectl --kubeconfig {folder}/{}.kubeconfig get kymas,deployments -A", server.name());
+        }
         anstream::println!("  tidegate status --kubeconfig {folder}/kcp.kubeconfig");
         anstream::println!(
             "\nCommit to {} and watch, or edit what is in a runtime; the daemon's log is {}, those of the agents are beside it, and \

@@ -32,9 +32,10 @@ exit "$code"
 "#;
 
 /// Removes its argument, a folder, when standard input ends without a word. A server that is being killed may still
-/// write into it, hence the repetition.
+/// write into it, hence the repetition. What it needs is found without the user's `PATH`, too.
 const JANITOR: &str = r#"
 read -r word && exit 0
+PATH="${PATH:+$PATH:}/usr/bin:/bin"
 tries=0
 while [ "$tries" -lt 100 ]; do
   rm -rf -- "$1" 2>/dev/null && [ ! -e "$1" ] && exit 0
@@ -52,6 +53,27 @@ pub struct Guarded {
     guard: Child,
     pipe: Option<ChildStdin>,
 }
+
+/// Tells whether a [`Guarded`] program has ended, to whoever does not hold it.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    guard: u32,
+    log: PathBuf,
+}
+
+// === impl Pulse ===
+
+impl Pulse {
+    /// The end of its log, if it has ended and nobody has asked how yet.
+    pub fn ended(&self) -> Option<String> {
+        // The name in parentheses may hold blanks; the state follows it.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.guard)).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        rest.trim_start().starts_with('Z').then(|| tail(&self.log, 12))
+    }
+}
+
+// === impl Guarded ===
 
 impl Guarded {
     /// Starts `program` in `folder`, in a process group of its own, with its output appended to `log`.
@@ -97,6 +119,11 @@ impl Guarded {
         let children = std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).ok()?;
         // The guard reads its pipe with a `cat` of its own; the program was started before it.
         children.split_whitespace().next()?.parse().ok()
+    }
+
+    /// What tells whether it has ended.
+    pub fn pulse(&self) -> Pulse {
+        Pulse { guard: self.guard.id(), log: self.log.clone() }
     }
 
     /// How it ended, if it has.

@@ -112,6 +112,30 @@ async fn a_given_control_plane_has_the_secrets_as_long_as_the_fleet_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_folder_of_a_fleet_that_runs_is_not_taken() {
+    let place = harness::folder();
+    let folder = place.path().join("fleet");
+    let first = serve(&folder, &[]);
+    served(&folder).await;
+    let before = std::fs::read_to_string(folder.join("runtimes/runtime-0001.kubeconfig")).unwrap();
+    let arguments = ["sim", "serve", "--runtimes=1", "--dir"];
+    let second = tokio::time::timeout(SOON, tidegate().args(arguments).arg(&folder).output()).await.expect("it ends");
+    let said = String::from_utf8(second.unwrap().stderr).unwrap();
+    assert!(said.contains("belongs to a fleet that is running"), "{said}");
+    assert_eq!(std::fs::read_to_string(folder.join("runtimes/runtime-0001.kubeconfig")).unwrap(), before);
+    assert!(end(first).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bench_whose_daemon_ends_says_so_at_once() {
+    let arguments = ["sim", "bench", "--runtimes=1", "--modules=1", "--objects=5", "--resync=1s"];
+    let ended = tokio::time::timeout(SOON, tidegate().args(arguments).output()).await.expect("it ends").unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success());
+    assert!(said.contains("the daemon has ended") && said.contains("1s is shorter than"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_secret_of_somebody_else_stays_as_it_is() {
     let place = harness::folder();
     let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;

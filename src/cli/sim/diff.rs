@@ -54,7 +54,7 @@ pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
     anstream::eprintln!("starting {} API servers", size.runtimes + 1);
     let stage = Stage::start(size, &servers, "diff").await?;
     let mut daemon = stage.daemon(&[])?;
-    daemon.wait_until_ready(stage.phase_max()).await?;
+    stage.look(async || daemon.leads()).await?;
     stage.commit_landscape()?;
     anstream::eprintln!("rollout");
     let runtimes: Vec<usize> = (1..=size.runtimes).collect();

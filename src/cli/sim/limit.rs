@@ -62,10 +62,27 @@ struct Final {
 /// What the bare client took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Limit {
-    /// Wall time.
+    /// Wall time; of several runs the median.
     pub(super) wall: Duration,
-    /// Requests, all of them writes.
+    /// The shortest and the longest of the runs.
+    pub(super) between: (Duration, Duration),
+    /// Requests of one run, all of them writes.
     pub(super) writes: usize,
+}
+
+// === impl Limit ===
+
+impl Limit {
+    fn of(wall: Duration, writes: usize) -> Limit {
+        Limit { wall, between: (wall, wall), writes }
+    }
+
+    /// The median of several runs; none of none.
+    pub(super) fn median(mut runs: Vec<Limit>) -> Option<Limit> {
+        runs.sort_by_key(|limit| limit.wall);
+        let between = (runs.first()?.wall, runs.last()?.wall);
+        runs.get(runs.len() / 2).map(|limit| Limit { between, ..*limit })
+    }
 }
 
 // === impl Clients ===
@@ -246,7 +263,7 @@ pub(super) async fn apply(clients: &Clients, objects: &Objects) -> anyhow::Resul
         Ok(writes)
     });
     let writes = writes.await?;
-    Ok(Limit { wall: started.elapsed(), writes })
+    Ok(Limit::of(started.elapsed(), writes))
 }
 
 /// Reads each object and tries out to apply it as it is, as `kubectl diff` does.
@@ -263,7 +280,7 @@ pub(super) async fn try_out(clients: &Clients, objects: &Objects) -> anyhow::Res
         Ok(objects.len())
     });
     let writes = writes.await?;
-    Ok(Limit { wall: started.elapsed(), writes })
+    Ok(Limit::of(started.elapsed(), writes))
 }
 
 /// What may be sent at once.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::testbed::{self, Guarded};
+use crate::testbed::{Guarded, Pulse};
 
 /// A running daemon.
 pub(super) struct Daemon {
@@ -68,15 +68,15 @@ impl Daemon {
         Ok(Daemon { guarded, log })
     }
 
-    /// Waits until it leads.
-    pub(super) async fn wait_until_ready(&mut self, deadline: Duration) -> anyhow::Result<()> {
-        let log = self.log.clone();
-        let ask = async || {
-            let text = fs::read_to_string(&log).unwrap_or_default();
-            if text.contains("leading") { Ok(()) } else { Err("it does not lead yet".to_owned()) }
-        };
-        let tail = self.guarded.log_tail();
-        testbed::until(deadline, ask).await.map_err(|late| anyhow::anyhow!("the daemon did not start: {late}\n{tail}"))
+    /// Whether it leads, as its log says; an error if it does not yet.
+    pub(super) fn leads(&self) -> Result<(), String> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        if text.contains("leading") { Ok(()) } else { Err("the daemon does not lead yet".to_owned()) }
+    }
+
+    /// What tells whether it still runs.
+    pub(super) fn pulse(&self) -> Pulse {
+        self.guarded.pulse()
     }
 
     /// Tells it to stop, and waits until it has.

@@ -64,6 +64,17 @@ pub(super) struct Report {
     pub(super) phases: Vec<Phase>,
 }
 
+/// What is promised, and what was measured.
+struct Budget {
+    what: &'static str,
+    measured: f64,
+    most: f64,
+}
+
+/// Seconds of an hour.
+const HOUR: f64 = 3_600.0;
+/// What runs of the limit may differ by until the reader is told.
+const DOUBT: f64 = 1.1;
 const MEBIBYTE: u64 = 1 << 20;
 /// What stands where there is no number.
 const NONE: &str = "-";
@@ -118,6 +129,15 @@ impl Phase {
         Some((time, float(self.writes()) / float(limit.writes)))
     }
 
+    /// What is to be said if the runs of the limit differ much: then the machine did other things, too.
+    fn doubt(&self) -> Option<String> {
+        let (least, most) = self.limit?.between;
+        (most.as_secs_f64() > least.as_secs_f64() * DOUBT).then(|| {
+            let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
+            format!("{}: the limit took between {least:.2} and {most:.2} s, so the machine was not at rest", self.name)
+        })
+    }
+
     fn line(&self) -> String {
         let seconds = |duration: Duration| format!("{:.2}", duration.as_secs_f64());
         let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
@@ -150,7 +170,10 @@ impl Phase {
                 "runtimes": latency.runtimes,
             })
         });
-        let limit = self.limit.map(|limit| json!({"wallSeconds": limit.wall.as_secs_f64(), "writes": limit.writes}));
+        let limit = self.limit.map(|limit| {
+            let (least, most) = (limit.between.0.as_secs_f64(), limit.between.1.as_secs_f64());
+            json!({"wallSeconds": limit.wall.as_secs_f64(), "leastSeconds": least, "mostSeconds": most, "writes": limit.writes})
+        });
         let ratios = self.ratios().map(|(time, writes)| json!({"time": time, "writes": writes}));
         json!({
             "name": self.name,
@@ -204,6 +227,9 @@ impl Report {
             ),
         ];
         lines.extend(self.phases.iter().map(Phase::line));
+        lines.push(String::new());
+        lines.extend(self.budgets().iter().map(Budget::line));
+        lines.extend(self.phases.iter().filter_map(Phase::doubt));
         for phase in &self.phases {
             let (kcp, skrs) = (verbs(&phase.kcp), verbs(&phase.skrs));
             lines.push(format!("\n{}\n  KCP       {kcp}\n  runtimes  {skrs}", phase.name));
@@ -216,7 +242,64 @@ impl Report {
         json!({
             "runtimes": runtimes, "modules": modules, "objects": objects, "servers": self.servers,
             "phases": self.phases.iter().map(Phase::json).collect::<Vec<_>>(),
+            "budgets": self.budgets().iter().map(Budget::json).collect::<Vec<_>>(),
         })
+    }
+
+    /// What is promised of a fleet, as far as these phases show it.
+    fn budgets(&self) -> Vec<Budget> {
+        let phase = |name: &str| self.phases.iter().find(|phase| phase.name == name);
+        let Size { runtimes, modules, objects } = self.size;
+        let mut budgets = Vec::new();
+        let mut add = |what, measured: Option<f64>, most| {
+            budgets.extend(measured.map(|measured| Budget { what, measured, most }));
+        };
+        let rollout = phase("first rollout").and_then(Phase::ratios);
+        add("first rollout, times the limit's time", rollout.map(|(time, _)| time), 1.25);
+        add("first rollout, times the limit's writes", rollout.map(|(_, writes)| writes), 1.05);
+        if let Some(idle) = phase("idle").filter(|idle| !idle.wall.is_zero()) {
+            let seconds = idle.wall.as_secs_f64();
+            let calls = float(idle.kcp.requests() + idle.skrs.requests());
+            add("idle, writes", Some(float(idle.writes())), 0.0);
+            add(
+                "idle, calls for each object and hour",
+                Some(calls * HOUR / seconds / float(runtimes * modules * objects)),
+                0.1,
+            );
+            add("idle, part of a core", Some(idle.cpu.as_secs_f64() / seconds), 0.02);
+        }
+        // Beside a bump of all runtimes, as many as are healthy would have taken their part of its time.
+        let p99 = |name| phase(name).and_then(|phase| phase.latency).filter(|latency| !latency.p99.is_zero());
+        if let (Some(all), Some(healthy)) = (p99("channel bump"), p99("20 % black-holed")) {
+            let expected = all.p99.as_secs_f64() * float(healthy.runtimes) / float(all.runtimes);
+            add(
+                "20 % black-holed, p99 of the healthy, times that of a bump for each runtime",
+                Some(healthy.p99.as_secs_f64() / expected),
+                1.1,
+            );
+        }
+        if let Some(restart) = phase("daemon restart") {
+            add("restart, seconds until caught up", Some(restart.wall.as_secs_f64()), 30.0);
+            add("restart, writes", Some(float(restart.writes())), 0.0);
+        }
+        budgets
+    }
+}
+
+// === impl Budget ===
+
+impl Budget {
+    fn is_met(&self) -> bool {
+        self.measured <= self.most
+    }
+
+    fn line(&self) -> String {
+        let met = if self.is_met() { "met" } else { "not met" };
+        format!("{:<82} {:>9.3} of {:>6.3}  {met}", self.what, self.measured, self.most)
+    }
+
+    fn json(&self) -> Value {
+        json!({"what": self.what, "measured": self.measured, "atMost": self.most, "met": self.is_met()})
     }
 }
 

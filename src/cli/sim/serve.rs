@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -79,6 +79,7 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let folder = arguments.dir.as_deref().or(temporary.as_ref().map(Folder::path)).context("there is a folder")?;
     let runtimes = folder.join("runtimes");
     fs::create_dir_all(&runtimes).with_context(|| format!("cannot make {}", runtimes.display()))?;
+    let _mine = claim(&runtimes)?;
     open_files(usize::from(arguments.runtimes));
     let kcp = ControlPlane::of(arguments, folder).await?;
     let fleet = start(usize::from(arguments.runtimes), arguments.ready_after.0).await?;
@@ -97,6 +98,22 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             .context("the control plane does not answer: the Secrets are left there")??;
     }
     Ok(Exit::Ok)
+}
+
+/// Takes possession of a folder as long as the value lives, and removes what an earlier fleet has left there.
+fn claim(runtimes: &Path) -> anyhow::Result<File> {
+    let path = runtimes.join(".lock");
+    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    if lock.try_lock().is_err() {
+        bail!("{} belongs to a fleet that is running: give this one another folder", runtimes.display());
+    }
+    let entries = fs::read_dir(runtimes).with_context(|| format!("cannot read {}", runtimes.display()))?;
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.extension().is_some_and(|extension| extension == "kubeconfig") {
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(lock)
 }
 
 /// Starts runtimes whose names are those of their Kymas.

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -16,7 +17,7 @@ use crate::{
     api::names::{self, label},
     cli::servers::{Ground, Make, Mark, Seen, Server},
     sim,
-    testbed::{self, Authority, Extent, Folder, Repository, Tally},
+    testbed::{self, Authority, Extent, Folder, Pulse, Repository, Tally},
 };
 
 /// The user as which the daemon acts, so that its requests can be told from ours.
@@ -64,6 +65,8 @@ pub(super) struct Stage {
     /// Who signs the certificates with which runtimes send events.
     pub(super) authority: Authority,
     size: Size,
+    /// Of the daemon that was started last.
+    pulse: Mutex<Option<Pulse>>,
 }
 
 /// The daemon's requests since a mark, server by server.
@@ -144,14 +147,25 @@ impl Stage {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}});
         testbed::apply(&kcp, &namespace).await?;
         testbed::apply(&kcp, &fleet::source(&repository.url())).await?;
-        Ok(Stage { clusters, repository, folder, authority, size })
+        Ok(Stage { clusters, repository, folder, authority, size, pulse: Mutex::default() })
     }
 
     pub(super) fn daemon(&self, more: &[String]) -> anyhow::Result<Daemon> {
         let kubeconfig: PathBuf = self.folder.path().join("kcp.kubeconfig");
         std::fs::write(&kubeconfig, self.clusters[0].kubeconfig_of(USER)?.text())
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-        Daemon::start(self.folder.path(), &kubeconfig, more)
+        let daemon = Daemon::start(self.folder.path(), &kubeconfig, more)?;
+        *self.pulse.lock().expect("nothing panics while it holds this lock") = Some(daemon.pulse());
+        Ok(daemon)
+    }
+
+    /// An error if the daemon has ended: nothing that is waited for will come.
+    fn is_alive(&self) -> anyhow::Result<()> {
+        let pulse = self.pulse.lock().expect("nothing panics while it holds this lock").clone();
+        match pulse.and_then(|pulse| pulse.ended()) {
+            Some(tail) => anyhow::bail!("the daemon has ended; the last lines of its log:\n{tail}"),
+            None => Ok(()),
+        }
     }
 
     /// The longest time for one phase.
@@ -202,6 +216,7 @@ impl Stage {
         loop {
             let asked = Instant::now();
             let Err(answer) = ask().await else { return Ok(()) };
+            self.is_alive()?;
             anyhow::ensure!(began.elapsed() < self.phase_max(), "not within {:?}: {answer}", self.phase_max());
             tokio::time::sleep((asked.elapsed() * LOOK_SHARE).clamp(LOOK_MIN, LOOK_MAX)).await;
         }
@@ -216,6 +231,7 @@ impl Stage {
             if asked == last {
                 return Ok(());
             }
+            self.is_alive()?;
             anyhow::ensure!(began.elapsed() < self.phase_max(), "the daemon never rests: {asked} requests and more");
             last = asked;
             tokio::time::sleep(QUIET).await;

@@ -130,8 +130,8 @@ impl Bench {
         let mut options = doors.arguments();
         // Nothing looks unasked.
         options.push("--resync=6h".to_owned());
-        let mut daemon = stage.daemon(&options)?;
-        daemon.wait_until_ready(stage.phase_max()).await?;
+        let daemon = stage.daemon(&options)?;
+        stage.look(async || daemon.leads()).await?;
         let clients = stage.clusters.iter().map(Server::client).collect::<anyhow::Result<_>>()?;
         Ok(Bench { stage, doors, clients, _daemon: daemon })
     }

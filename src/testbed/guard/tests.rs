@@ -44,6 +44,16 @@ async fn a_signal_is_passed_on_and_an_end_is_seen() {
 }
 
 #[tokio::test]
+async fn whoever_does_not_hold_a_child_hears_of_its_end() {
+    let folder = Folder::temporary("tidegate-guard-").unwrap();
+    let (mut guarded, _) = start(folder.path()).await;
+    let pulse = guarded.pulse();
+    assert_eq!(pulse.ended(), None);
+    guarded.signal("TERM");
+    until("the end", || pulse.ended().is_some()).await;
+}
+
+#[tokio::test]
 async fn a_folder_goes_with_its_value() {
     let folder = Folder::temporary("tidegate-guard-").unwrap();
     let path = folder.path().to_owned();

@@ -31,7 +31,7 @@ fn quantiles_are_waits_that_somebody_had() {
 
 #[test]
 fn a_phase_stands_beside_its_limit() {
-    let limit = Limit { wall: Duration::from_secs(2), writes: 10 };
+    let limit = Limit { wall: Duration::from_secs(2), writes: 10, ..Limit::default() };
     let json = phase(Work::Objects(10), Some(limit)).json();
     assert_eq!(json["work"], json!({"unit": "objects", "count": 10, "perSecond": 4.0}));
     assert_eq!(json["timesTheLimit"], json!({"time": 1.25, "writes": 1.1}));
@@ -53,4 +53,54 @@ fn what_has_no_limit_says_so() {
         ["a", "phase", "2.50", "0", "-", "1.00", "2.00", "0", "0", "11", "2", "0.70", "50", "60", "-", "-", "-"];
     assert_eq!(words, expected);
     assert!(table.ends_with("a phase\n  KCP       nothing\n  runtimes  list 2, patch 11"), "{table}");
+}
+
+#[test]
+fn budgets_are_judged_by_the_phases_that_show_them() {
+    let seconds = Duration::from_secs;
+    let named = |name, wall, latency: Option<Latency>| Phase { name, wall, latency, ..phase(Work::Nothing, None) };
+    let latency = |p99, runtimes| Some(Latency { p50: seconds(1), p99, runtimes });
+    let report = Report {
+        size: Size { runtimes: 10, modules: 1, objects: 10 },
+        servers: "all simulated",
+        phases: vec![
+            Phase {
+                name: "first rollout",
+                ..phase(
+                    Work::Objects(10),
+                    Some(Limit { wall: seconds(2), between: (seconds(2), seconds(3)), writes: 10 }),
+                )
+            },
+            named("idle", seconds(3_600), None),
+            named("channel bump", seconds(10), latency(seconds(10), 10)),
+            named("20 % black-holed", seconds(10), latency(seconds(10), 8)),
+            named("daemon restart", seconds(31), None),
+        ],
+    };
+    let judged: Vec<(String, bool)> =
+        report.budgets().iter().map(|budget| (format!("{:.2}", budget.measured), budget.is_met())).collect();
+    let expected = [
+        // 2.5 s beside 2 s, and eleven writes for ten objects.
+        ("1.25", true),
+        ("1.10", false),
+        // Thirteen requests, eleven of them writes, for a hundred objects in an hour; 0.7 s of processor time.
+        ("11.00", false),
+        ("0.13", false),
+        ("0.00", true),
+        // Eight runtimes took as long as ten.
+        ("1.25", false),
+        ("31.00", false),
+        ("11.00", false),
+    ];
+    assert_eq!(judged, expected.map(|(measured, met)| (measured.to_owned(), met)));
+    let table = report.table();
+    assert!(table.contains("first rollout: the limit took between 2.00 and 3.00 s"), "{table}");
+}
+
+#[test]
+fn of_several_runs_of_the_limit_the_median_counts() {
+    let runs = [5, 1, 2].map(|wall| Limit { wall: Duration::from_secs(wall), writes: 10, ..Limit::default() });
+    let limit = Limit::median(runs.into()).unwrap();
+    assert_eq!((limit.wall.as_secs(), limit.between.0.as_secs(), limit.between.1.as_secs()), (2, 1, 5));
+    assert!(Limit::median(Vec::new()).is_none());
 }
