@@ -37,6 +37,18 @@
 //! * Of built-in kinds, metadata and the types of fields are checked, in the server's words, of ConfigMaps and Secrets
 //!   their keys and size, of webhooks their conditions, and of Events their namespace. Services get no address. What else it demands is not: a Service without ports, or a Deployment whose selector does not
 //!   fit its template, is taken.
+//!   Texts that stand for something else are not read: base64 that is none, and times that are none, are taken. Owners may
+//!   be Events, and of any version.
+//! * A merge patch that takes `kind` and `apiVersion` away both gives them back.
+//! * An apply with a null in a custom resource may be taken where the schema says that it is of another type.
+//! * Of definitions, schemas, names, scope, versions that are stored and rules are checked: names of versions, columns,
+//!   selectable fields, paths of `scale`, conversion, and approval of `k8s.io` groups are not, and unknown formats are not
+//!   warned of. Of webhook configurations, ranges, policies, clients, rules and selectors are not.
+//! * Errors of our JSON, YAML and JSON patch libraries are in their words: nesting deeper than 128 levels, lone surrogates,
+//!   YAML that does not parse, a patch of a webhook that does not fit. A tab in YAML is taken.
+//! * Field managers may have control characters. Media types are taken in the order of `Accept`, whatever their `q`.
+//! * Selectors: `=` alone, fields of services and nodes, old fields of events, and messages of some that do not parse are
+//!   answered otherwise; so are tokens of `continue` that are none, names such as `..`, and subresources that are not there.
 //! * Keys that stand twice in a JSON body are not noticed, the last one counts.
 //! * CEL has no types and no costs here: a rule that compares a text with a number, or that may take too long, is taken.
 //!   What the server says of an expression that does not compile, or that fails, quotes its compiler; here these words are

@@ -7,7 +7,7 @@
 mod call;
 mod conditions;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -159,22 +159,29 @@ trait Labelled {
 }
 
 impl Server {
-    /// What mutating webhooks make of an object; none if they leave it as it is.
+    /// What mutating webhooks make of an object; none if they leave it as it is, or if there is none since it goes.
     pub(super) async fn mutate(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &Writing<'_>,
         asked: &Asked<'_>,
-        object: &Value,
+        object: Option<&Value>,
     ) -> Result<Option<Value>, Refusal> {
         let webhooks = self.webhooks();
         let mut mutated: Option<Value> = None;
         for webhook in &webhooks.mutating {
-            let current = mutated.as_ref().unwrap_or(object);
-            if !self.is_asked(webhook, writing, asked, Some(current))? {
+            let current = mutated.as_ref().or(object);
+            let shown = current.map(|current| shown(asked.operation, current));
+            if !self.is_asked(webhook, writing, asked, shown.as_deref())? {
                 continue;
             }
-            let Some(response) = self.ask(webhook, writing, asked, Some(current)).await? else { continue };
+            let Some(response) = self.ask(webhook, writing, asked, shown.as_deref(), true).await? else { continue };
             if let Some(patch) = response.patch {
+                let Some(current) = current else {
+                    let name = Value::from(webhook.name.as_str());
+                    return Err(Refusal::internal_error(&format!(
+                        "admission webhook {name} attempted to modify the object, which is not supported for this operation"
+                    )));
+                };
                 let patched =
                     patch::json_patch(current, &patch).map_err(|error| Refusal::internal_error(&error.to_string()))?;
                 mutated = Some(patched);
@@ -194,7 +201,7 @@ impl Server {
         let mut answers = Vec::new();
         for webhook in &webhooks.validating {
             if self.is_asked(webhook, writing, asked, object)? {
-                answers.push(self.ask(webhook, writing, asked, object));
+                answers.push(self.ask(webhook, writing, asked, object, false));
             }
         }
         // They are asked side by side, and the first refusal counts.
@@ -231,7 +238,8 @@ impl Server {
 
     /// Whether any webhook might be asked to judge a write.
     pub(super) fn is_judged(&self) -> bool {
-        !self.webhooks().validating.is_empty()
+        let webhooks = self.webhooks();
+        !(webhooks.validating.is_empty() && webhooks.mutating.is_empty())
     }
 
     /// The webhooks of all configurations, read anew after these have changed.
@@ -266,32 +274,25 @@ impl Server {
         writing: &Writing<'_>,
         asked: &Asked<'_>,
         object: Option<&Value>,
+        mutating: bool,
     ) -> Result<Option<Response>, Refusal> {
         let review = review(self, writing, asked, object);
-        let answer =
-            tokio::time::timeout(webhook.timeout, self.0.clients.call(webhook, webhook.timeout, &review)).await;
-        let answer = answer.unwrap_or_else(|_| Err(("context deadline exceeded").to_owned()));
+        let answer = self.0.clients.call(webhook, webhook.timeout, &review).await;
+        let answer = answer.map_err(|problem| format!("failed to call webhook: {problem}")).and_then(|answer| {
+            match response_problem(&answer["response"], &review["request"]["uid"], mutating) {
+                Some(problem) => Err(format!("received invalid webhook response: {problem}")),
+                None => Ok(answer),
+            }
+        });
         let answer = match answer {
             Ok(answer) => answer,
             Err(_) if webhook.ignores_failure => return Ok(None),
             Err(problem) => {
                 let name = Value::from(webhook.name.as_str());
-                return Err(Refusal::internal_error(&format!(
-                    "failed calling webhook {name}: failed to call webhook: {problem}"
-                )));
+                return Err(Refusal::internal_error(&format!("failed calling webhook {name}: {problem}")));
             }
         };
         let response = &answer["response"];
-        if response["uid"] != review["request"]["uid"] {
-            if webhook.ignores_failure {
-                return Ok(None);
-            }
-            let name = Value::from(webhook.name.as_str());
-            let (expected, found) = (&review["request"]["uid"], &response["uid"]);
-            return Err(Refusal::internal_error(&format!(
-                "failed calling webhook {name}: failed to call webhook: expected response.uid={expected}, got {found}"
-            )));
-        }
         if response["allowed"] != true {
             return Err(denial(webhook, &response["status"]));
         }
@@ -303,6 +304,41 @@ impl Server {
 /// What a webhook answered.
 struct Response {
     patch: Option<Value>,
+}
+
+/// Why a response cannot be one to this request.
+fn response_problem(response: &Value, uid: &Value, mutating: bool) -> Option<String> {
+    let text = |field: &str| response[field].as_str().unwrap_or_default();
+    let (patch, patch_type) = (text("patch"), response["patchType"].as_str());
+    if response.is_null() {
+        return Some("webhook response was absent".to_owned());
+    }
+    if response["uid"] != *uid {
+        return Some(format!("expected response.uid={uid}, got {}", Value::from(text("uid"))));
+    }
+    match patch_type {
+        _ if !mutating => None,
+        None if !patch.is_empty() => Some("webhook returned response.patch but not response.patchType".to_owned()),
+        Some(_) if patch.is_empty() => Some("webhook returned response.patchType but not response.patch".to_owned()),
+        Some(other) if other != "JSONPatch" => {
+            Some(format!("webhook returned invalid response.patchType of {}", Value::from(other)))
+        }
+        None | Some(_) => None,
+    }
+}
+
+/// An object as mutating webhooks see it: a new one has no identity yet.
+fn shown(operation: Operation, object: &Value) -> Cow<'_, Value> {
+    if operation != Operation::Create {
+        return Cow::Borrowed(object);
+    }
+    let mut object = object.clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in ["uid", "creationTimestamp", "generation"] {
+            metadata.shift_remove(field);
+        }
+    }
+    Cow::Owned(object)
 }
 
 fn denial(webhook: &Webhook, status: &Value) -> Refusal {

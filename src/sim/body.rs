@@ -20,8 +20,11 @@ const EXCERPT_LEN_MAX: usize = 30;
 pub(super) fn object(resource: &Resource, content_type: &str, bytes: &[u8]) -> Result<Value, Refusal> {
     let mut object = match content_type {
         "" | "application/json" => json_object(resource, bytes)?,
-        "application/yaml" => yaml_value(bytes)
-            .map_err(|problem| Refusal::bad_request(format!("error converting YAML to JSON: yaml: {problem}")))?,
+        "application/yaml" => {
+            let value = yaml_value(bytes)
+                .map_err(|problem| Refusal::bad_request(format!("error converting YAML to JSON: yaml: {problem}")))?;
+            typed(resource, value, bytes)?
+        }
         protobuf::CONTENT_TYPE if resource.is_built_in() => {
             let object = protobuf::decode(bytes).map_err(Refusal::bad_request)?;
             object.ok_or_else(|| Refusal::unsupported_media(ACCEPTED))?
@@ -33,26 +36,48 @@ pub(super) fn object(resource: &Resource, content_type: &str, bytes: &[u8]) -> R
 }
 
 fn json_object(resource: &Resource, bytes: &[u8]) -> Result<Value, Refusal> {
-    let unrecognised = |problem: &str, shown: &str| {
-        let kind = &resource.kind.kind;
-        Refusal::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
-             {problem} ({shown})"
-        ))
-    };
     if let Some(problem) = patch::syntax_error(bytes) {
-        return Err(unrecognised(&problem, &excerpt(bytes)));
+        return Err(unrecognised(resource, &problem, bytes));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| Refusal::bad_request(error.to_string()))?;
-    if value.is_object() {
-        return Ok(value);
+    typed(resource, value, bytes)
+}
+
+/// The value, if a type can be read from it. Nothing at all is an object without fields.
+fn typed(resource: &Resource, value: Value, bytes: &[u8]) -> Result<Value, Refusal> {
+    match type_problem(&value) {
+        Some(problem) => Err(unrecognised(resource, &problem, bytes)),
+        None if value.is_null() => Ok(Value::Object(serde_json::Map::new())),
+        None => Ok(value),
     }
-    let problem = format!(
-        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
-         Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-        go_type(&value)
-    );
-    Err(unrecognised(&problem, &excerpt(bytes)))
+}
+
+/// Why no type can be read from a value, in the words of Go's decoder.
+pub(super) fn type_problem(value: &Value) -> Option<String> {
+    let fields = match value {
+        Value::Null => return None,
+        Value::Object(fields) => fields,
+        other => {
+            return Some(format!(
+                "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                go_type(other)
+            ));
+        }
+    };
+    let is_wrong = |(name, value): &(&String, &Value)| {
+        matches!(name.as_str(), "apiVersion" | "kind") && !value.is_string() && !value.is_null()
+    };
+    let (name, value) = fields.iter().find(is_wrong)?;
+    Some(format!("json: cannot unmarshal {} into Go struct field .{name} of type string", go_type(value)))
+}
+
+fn unrecognised(resource: &Resource, problem: &str, bytes: &[u8]) -> Refusal {
+    let (kind, shown) = (&resource.kind.kind, excerpt(bytes));
+    Refusal::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
+         {problem} ({shown})"
+    ))
 }
 
 /// What a message shows of a body: its beginning as text where it looks like JSON, as hexadecimal digits otherwise.
@@ -123,36 +148,74 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), Refusal> {
         return Ok(());
     }
     if api_version.is_empty() && kind.is_empty() {
-        object["apiVersion"] = (&*resource.api_version).into();
-        object["kind"] = (&*resource.kind.kind).into();
+        type_it(resource, object);
         return Ok(());
     }
-    if *api_version == *resource.api_version && *kind == *resource.kind.kind {
-        return Ok(());
-    }
+    let Some(problem) = kind_problem(resource, &api_version, &kind) else { return Ok(()) };
     let version = api_version.rsplit('/').next().unwrap_or_default();
     let wanted = &resource.kind.kind;
-    let is_known =
-        resource::built_in().values().any(|other| *other.api_version == *api_version && *other.kind.kind == *kind);
-    let problem = if is_known {
-        format!("converting ({version}.{kind}) to (core.{wanted}): unknown conversion")
-    } else {
-        let (kind, api_version) = (Value::from(kind.as_str()), Value::from(api_version.as_str()));
-        format!("no kind {kind} is registered for version {api_version} in scheme \"pkg/runtime/scheme.go:111\"")
-    };
     Err(Refusal::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {problem}")))
 }
 
-/// Removes what the schema does not know, and warns or refuses, as the request asks. `refusal` says it of the object
-/// without what is not known.
+fn type_it(resource: &Resource, object: &mut Value) {
+    object["apiVersion"] = (&*resource.api_version).into();
+    object["kind"] = (&*resource.kind.kind).into();
+}
+
+/// What the server says of a built-in object that is of another kind than the resource's.
+fn kind_problem(resource: &Resource, api_version: &str, kind: &str) -> Option<String> {
+    if *api_version == *resource.api_version && *kind == *resource.kind.kind {
+        return None;
+    }
+    let is_known =
+        resource::built_in().values().any(|other| *other.api_version == *api_version && *other.kind.kind == *kind);
+    Some(if is_known {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        format!("converting ({version}.{kind}) to (core.{}): unknown conversion", resource.kind.kind)
+    } else {
+        let (kind, api_version) = (Value::from(kind), Value::from(api_version));
+        format!("no kind {kind} is registered for version {api_version} in scheme \"pkg/runtime/scheme.go:111\"")
+    })
+}
+
+/// A patched object as the server reads it back: still of its kind, without what its schema does not know.
+pub(super) fn reread(
+    resource: &Resource,
+    object: &mut Value,
+    unknown: Unknown,
+    warnings: &mut Vec<String>,
+) -> Result<(), Refusal> {
+    let refusal = |object: &Value, problem: &str| {
+        let named = Named { group: "", kind: "", name: "" };
+        Refusal::invalid(&named, &[Cause::invalid_text("patch", &object.to_string(), problem)])
+    };
+    if resource.is_built_in() {
+        if let Some(problem) = type_problem(object) {
+            return Err(refusal(object, &format!("couldn't get version/kind; json parse error: {problem}")));
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let or = |found: String, own: &str| if found.is_empty() { own.to_owned() } else { found };
+        // What is left out is the kind's own.
+        let api_version = or(text(&object["apiVersion"]), &resource.api_version);
+        let kind = or(text(&object["kind"]), &resource.kind.kind);
+        if let Some(problem) = kind_problem(resource, &api_version, &kind) {
+            return Err(refusal(object, &problem));
+        }
+        type_it(resource, object);
+    }
+    check_unknown(resource, object, unknown, warnings, refusal)
+}
+
+/// Removes what the schema does not know, and warns or refuses, as the request asks. `refusal` says it, and what is of
+/// another type, of the object without what is not known.
 pub(super) fn check_unknown(
     resource: &Resource,
     object: &mut Value,
     unknown: Unknown,
     warnings: &mut Vec<String>,
-    refusal: impl FnOnce(&Value, &str) -> Refusal,
+    refusal: impl Fn(&Value, &str) -> Refusal,
 ) -> Result<(), Refusal> {
-    let said = remove_unknown(resource, object)?;
+    let said = remove_unknown(resource, object).map_err(|problem| refusal(object, &problem))?;
     match unknown {
         Unknown::Refuse if !said.is_empty() => {
             Err(refusal(object, &format!("strict decoding error: {}", said.join(", "))))
@@ -166,11 +229,11 @@ pub(super) fn check_unknown(
 }
 
 /// Removes what the schema does not know, and says what that was.
-fn remove_unknown(resource: &Resource, object: &mut Value) -> Result<Vec<String>, Refusal> {
+fn remove_unknown(resource: &Resource, object: &mut Value) -> Result<Vec<String>, String> {
     let found = match &resource.custom {
-        None => builtin::prune(&resource.kind, object).map_err(Refusal::bad_request)?,
+        None => builtin::prune(&resource.kind, object)?,
         Some(custom) => {
-            let mut found = builtin::prune_metadata(&resource.kind, object).map_err(Refusal::bad_request)?;
+            let mut found = builtin::prune_metadata(object)?;
             found.extend(crd::prune(&custom.props, object));
             found
         }

@@ -81,7 +81,10 @@ impl Server {
     /// Follows up on an object that is gone.
     pub(super) fn gone(&self, resource: &Resource, place: &Arc<str>, object: &Arc<Object>) {
         match &*resource.collection {
-            DEFINITIONS => self.forget_definition(place),
+            DEFINITIONS => {
+                self.forget_definition(place);
+                self.settle_others(place.split_once('.').map_or("", |(_, group)| group));
+            }
             "mutatingwebhookconfigurations.admissionregistration.k8s.io"
             | "validatingwebhookconfigurations.admissionregistration.k8s.io" => self.webhooks_changed(),
             _ => {}
@@ -116,12 +119,18 @@ impl Server {
             return;
         }
         let value = object.value();
-        if let Ok(defined) = crd::define(&value) {
+        let is_served = self.custom().values().any(|resource| *resource.collection == **place);
+        let conflict = if is_served { None } else { self.name_conflict(&value) };
+        if conflict.is_none()
+            && let Ok(defined) = crd::define(&value)
+        {
             self.serve(&defined, place);
         }
-        let status = crd::accepted_status(&value, self.0.clock.now());
+        let status = crd::accepted_status(&value, conflict.as_ref(), self.0.clock.now());
         let accepted = value["status"]["acceptedNames"] == status["acceptedNames"];
-        let established = value["status"]["conditions"].as_array().is_some_and(|conditions| conditions.len() == 2);
+        let conditions = value["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let wanted = if conflict.is_none() { "True" } else { "False" };
+        let established = conditions.len() == 2 && conditions.iter().all(|condition| condition["status"] == wanted);
         let stored =
             value["spec"]["versions"].as_array().into_iter().flatten().find(|version| version["storage"] == true);
         let stored = stored.map(|version| version["name"].clone()).unwrap_or_default();
@@ -131,12 +140,55 @@ impl Server {
         }
         self.amend(DEFINITIONS, place, "kube-apiserver", Some("status"), |after| {
             if !(accepted && established) {
-                after["status"] = crd::accepted_status(after, self.0.clock.now());
+                after["status"] = crd::accepted_status(after, conflict.as_ref(), self.0.clock.now());
             }
             if !is_known && let Some(versions) = after["status"]["storedVersions"].as_array_mut() {
                 versions.push(stored.clone());
             }
         });
+    }
+
+    /// Why a definition that is not served yet cannot be: another one of its group has one of its names.
+    fn name_conflict(&self, definition: &Value) -> Option<crd::Conflict> {
+        let (group, names) = (&definition["spec"]["group"], &definition["spec"]["names"]);
+        let custom = self.custom();
+        let others: Vec<&Resource> =
+            custom.values().map(|of| &**of).filter(|other| *group == *other.kind.group).collect();
+        let is_kind = |name: &str| others.iter().any(|other| *other.kind.kind == *name || *other.list_kind == *name);
+        let is_resource = |name: &str| {
+            let has = |other: &&Resource| {
+                *other.plural == *name
+                    || *other.singular == *name
+                    || other.short_names.iter().any(|short| short == name)
+            };
+            others.iter().any(has)
+        };
+        let text = |field: &str| names[field].as_str().unwrap_or_default();
+        let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        // Of several, the server tells the last one of this order.
+        let used = |name: &str| format!("{} is already in use", Value::from(name));
+        let conflict = |reason: &'static str, name: &str| (reason, used(name));
+        if is_kind(text("listKind")) {
+            return Some(conflict("ListKindConflict", text("listKind")));
+        }
+        if is_kind(text("kind")) {
+            return Some(conflict("KindConflict", text("kind")));
+        }
+        if let Some(name) = short.into_iter().find(|name| is_resource(name)) {
+            return Some(conflict("ShortNamesConflict", name));
+        }
+        let singular = text("singular");
+        (!singular.is_empty() && is_resource(singular)).then(|| conflict("SingularConflict", singular))
+    }
+
+    /// Serves what could not be while a definition had its names.
+    fn settle_others(&self, group: &str) {
+        for (place, object) in self.0.store.all(DEFINITIONS) {
+            let is_of_group = place.split_once('.').is_some_and(|(_, of)| of == group);
+            if is_of_group && !object.deleting && self.resource_of(&place).is_none() {
+                self.settle_definition(&place, &object);
+            }
+        }
     }
 
     /// Deletes all objects of a definition that is being deleted.

@@ -16,7 +16,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSche
 use serde_json::Value;
 
 pub(super) use self::{
-    accept::{accepted_status, check},
+    accept::{Conflict, accepted_status, check},
     judge::violations,
     prune::prune,
 };

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::{
     Server,
     admission::{Asked, Operation},
+    body::type_problem,
     builtin::protobuf,
-    patch,
+    patch::{self, go_type},
     refusal::{Cause, Named, Refusal},
     request::{Parameters, Unknown, WriteOptions},
     resource::{DEFINITIONS, NAMESPACES, Resource},
@@ -65,9 +66,12 @@ impl DeleteOptions {
             .or_else(|| parameters.get("orphanDependents").map(|_| parameters.flag("orphanDependents")));
         let policy = from("propagationPolicy");
         let dry_run: Vec<String> = match sent["dryRun"].as_array() {
-            Some(items) => items.iter().filter_map(text).collect(),
-            None => parameters.get("dryRun").map(str::to_owned).into_iter().collect(),
+            Some(items) => items.iter().map(|item| item.as_str().unwrap_or_default().to_owned()).collect(),
+            None => parameters.all("dryRun").into_iter().map(str::to_owned).collect(),
         };
+        if body.is_empty() {
+            parameters.number("gracePeriodSeconds")?;
+        }
         let mut causes = Vec::new();
         if let (Some(policy), Some(_)) = (&policy, orphan) {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
@@ -83,7 +87,7 @@ impl DeleteOptions {
                 Policy::Background
             }
         };
-        if !dry_run.is_empty() && dry_run != ["All"] {
+        if dry_run.iter().any(|one| one != "All") {
             causes.push(Cause::unsupported("dryRun", json!(dry_run), &["All"]));
         }
         if !causes.is_empty() {
@@ -152,6 +156,9 @@ fn decode(body: &[u8]) -> Result<Value, Refusal> {
         return Err(Refusal::bad_request(format!("couldn't get version/kind; json parse error: {problem}")));
     }
     let sent: Value = serde_json::from_slice(body).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    if let Some(problem) = type_problem(&sent) {
+        return Err(Refusal::bad_request(format!("couldn't get version/kind; json parse error: {problem}")));
+    }
     let kind = sent["kind"].as_str().unwrap_or_default();
     if !kind.is_empty() && kind != "DeleteOptions" {
         let (kind, version) = (json!(kind), json!(sent["apiVersion"].as_str().unwrap_or_default()));
@@ -159,7 +166,40 @@ fn decode(body: &[u8]) -> Result<Value, Refusal> {
             "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:111\""
         )));
     }
-    Ok(sent)
+    match field_problem(&sent) {
+        Some(problem) => Err(Refusal::bad_request(problem)),
+        None => Ok(sent),
+    }
+}
+
+/// What a field of options is when it is not what it must be: options that cannot be read delete nothing.
+fn field_problem(sent: &Value) -> Option<String> {
+    let wrong = |structure: &str, path: &str, value: &Value, wanted: &str, fits: bool| {
+        let problem = || {
+            let found = match value {
+                Value::Number(number) if wanted == "int64" => format!("number {number}"),
+                other => go_type(other).to_owned(),
+            };
+            format!("json: cannot unmarshal {found} into Go struct field {structure}.{path} of type {wanted}")
+        };
+        (!value.is_null() && !fits).then(problem)
+    };
+    let own = |field: &str, wanted: &str, fits: fn(&Value) -> bool| {
+        wrong("DeleteOptions", field, &sent[field], wanted, fits(&sent[field]))
+    };
+    let below = |field: &str, wanted: &str| {
+        let value = &sent["preconditions"][field];
+        wrong("Preconditions", &format!("preconditions.{field}"), value, wanted, value.is_string())
+    };
+    let texts = sent["dryRun"].as_array().into_iter().flatten();
+    own("gracePeriodSeconds", "int64", Value::is_i64)
+        .or_else(|| own("preconditions", "v1.Preconditions", Value::is_object))
+        .or_else(|| below("uid", "types.UID"))
+        .or_else(|| below("resourceVersion", "string"))
+        .or_else(|| own("orphanDependents", "bool", Value::is_boolean))
+        .or_else(|| own("propagationPolicy", "v1.DeletionPropagation", Value::is_string))
+        .or_else(|| own("dryRun", "[]string", Value::is_array))
+        .or_else(|| texts.into_iter().find_map(|one| wrong("DeleteOptions", "dryRun", one, "string", one.is_string())))
 }
 
 impl Server {
@@ -187,7 +227,9 @@ impl Server {
                 sent: options.sent.clone(),
             };
             let writing = Writing::new(self, resource, namespace, None, write, user);
-            self.validate(&writing, &Asked { operation: Operation::Delete, before: Some(&before) }, None).await?;
+            let asked = Asked { operation: Operation::Delete, before: Some(&before) };
+            self.mutate(&writing, &asked, None).await?;
+            self.validate(&writing, &asked, None).await?;
         }
         self.delete_now(resource, namespace, name, options)
     }

@@ -49,7 +49,7 @@ pub(super) fn begin(resource: &Resource, namespace: &str, object: &mut Value, cl
     let text = |fields: &Map<String, Value>, name: &str| {
         fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    if !text(fields, "resourceVersion").is_empty() {
+    if !matches!(text(fields, "resourceVersion").as_str(), "" | "0") {
         return Err(Refusal::internal("resourceVersion should not be set on objects to be created"));
     }
     for field in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
@@ -93,8 +93,8 @@ pub(super) fn check_versions(resource: &Resource, before: &Value, after: &Value,
         return Err(Refusal::conflict(&Named::of(resource, &name), &why));
     }
     let asked = text(after, "resourceVersion");
-    if asked.is_empty() {
-        if put && resource.habits.put_needs_version {
+    if matches!(asked.as_str(), "" | "0") {
+        if (put || asked == "0") && resource.habits.put_needs_version {
             let named = Named::of(resource, &name);
             let cause = Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
             return Err(Refusal::invalid(&named, &[cause]));
@@ -102,8 +102,7 @@ pub(super) fn check_versions(resource: &Resource, before: &Value, after: &Value,
         return Ok(());
     }
     if asked.parse::<u64>().is_err() {
-        let quoted = Value::from(asked);
-        return Err(Refusal::internal(format!("strconv.ParseUint: parsing {quoted}: invalid syntax")));
+        return Err(Refusal::internal(text::number_problem("ParseUint", &asked)));
     }
     if asked == text(before, "resourceVersion") {
         return Ok(());
@@ -136,7 +135,8 @@ pub(super) fn go_on(before: &Value, mut after: Value) -> Value {
                     fields.insert(field.to_owned(), value);
                 }
             }
-            None if is_decided => {
+            // Nobody but the server marks an object: a writer who tries is refused.
+            None if is_decided && !field.starts_with("deletion") => {
                 fields.shift_remove(field);
             }
             Some(_) | None => {}
@@ -220,22 +220,28 @@ fn entries(mapping: &Value) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn check_name(resource: &Resource, metadata: &Value, causes: &mut Vec<Cause>) {
-    let name = metadata["name"].as_str().unwrap_or_default();
-    if name.is_empty() {
-        causes.push(Cause::required("metadata.name", "name or generateName is required"));
-        return;
-    }
-    let problems = match resource.habits.names {
+    let problems = |name: &str| match resource.habits.names {
         Names::Subdomain => text::subdomain_problems(name),
         Names::Label => text::label_problems(name),
         Names::Dns1035 => text::dns_1035_problems(name),
         Names::Segment => text::segment_problems(name),
     };
-    causes.extend(problems.iter().map(|problem| Cause::invalid_text("metadata.name", name, problem)));
+    if let Some(prefix) = metadata["generateName"].as_str() {
+        // A name goes on after the prefix, which may end as no name may.
+        let shown = prefix.strip_suffix('-').map_or_else(|| prefix.to_owned(), |prefix| format!("{prefix}a"));
+        let found = problems(&shown);
+        causes.extend(found.iter().map(|problem| Cause::invalid_text("metadata.generateName", prefix, problem)));
+    }
+    let name = metadata["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+        return;
+    }
+    causes.extend(problems(name).iter().map(|problem| Cause::invalid_text("metadata.name", name, problem)));
 }
 
 fn check_unchanged(before: &Value, after: &Value, causes: &mut Vec<Cause>) {
-    for field in ["name", "namespace", "uid"] {
+    for field in ["name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if before[field] != after[field] {
             // The server looks twice.
             for _ in 0..2 {
@@ -246,12 +252,16 @@ fn check_unchanged(before: &Value, after: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn check_owners(metadata: &Value, causes: &mut Vec<Cause>) {
-    let mut controllers = 0;
-    for (index, owner) in metadata["ownerReferences"].as_array().into_iter().flatten().enumerate() {
-        controllers += usize::from(owner["controller"] == true);
+    let mut controllers: Vec<String> = Vec::new();
+    for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
+        if owner["controller"] == true {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            controllers.push(format!("{}/{}", text("kind"), text("name")));
+        }
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                let path = format!("metadata.ownerReferences[{index}].{field}");
+                // Which one it is, the server does not say.
+                let path = format!("metadata.ownerReferences.{field}");
                 let detail = match field {
                     "apiVersion" => "version must not be empty",
                     _ => "must not be empty",
@@ -260,8 +270,11 @@ fn check_owners(metadata: &Value, causes: &mut Vec<Cause>) {
             }
         }
     }
-    if controllers > 1 {
-        let detail = format!("Only one reference can have Controller set to true. Found {controllers}");
+    for other in controllers.iter().skip(1) {
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {other}",
+            controllers[0]
+        );
         causes.push(Cause::invalid("metadata.ownerReferences", &metadata["ownerReferences"], &detail));
     }
 }

@@ -13,7 +13,7 @@ use super::{
     resource::Resource,
     selector::{Fields, Labels},
     store::{Object, key, split_key},
-    table,
+    table, text,
 };
 
 /// Which objects a list or a watch asks for.
@@ -101,7 +101,9 @@ impl Server {
         accept: Accept,
     ) -> Result<Bytes, Refusal> {
         if let Some(version) = parameters.get("resourceVersion") {
-            self.check_version(parse_version(version)?)?;
+            // Unlike a list, one object fails here by an error of the server's own.
+            let problem = |_| Refusal::internal(version_problem(version));
+            self.check_version(version.parse().map_err(problem)?)?;
         }
         let object = self.find(resource, namespace, name)?;
         one(resource, &object, accept, self)
@@ -180,11 +182,11 @@ impl Server {
 
 /// A version as a parameter gives it.
 pub(super) fn parse_version(text: &str) -> Result<u64, Refusal> {
-    text.parse().map_err(|_| {
-        let detail = format!("strconv.ParseUint: parsing {}: invalid syntax", Value::from(text));
-        let cause = Cause::invalid_text("resourceVersion", text, &detail);
-        Refusal::bad_request(format!("invalid resource version: {cause}"))
-    })
+    text.parse().map_err(|_| Refusal::bad_request(format!("invalid resource version: {}", version_problem(text))))
+}
+
+fn version_problem(text: &str) -> String {
+    Cause::invalid_text("resourceVersion", text, &text::number_problem("ParseUint", text)).to_string()
 }
 
 /// Parameters that lists and watches share.
@@ -193,7 +195,7 @@ pub(super) fn check_list_options(parameters: &Parameters) -> Result<(), Refusal>
     let matching = parameters.get("resourceVersionMatch");
     let initial = parameters.get("sendInitialEvents").is_some();
     if initial {
-        if matching != Some("NotOlderThan") {
+        if matching != Some("NotOlderThan") && parameters.flag("watch") {
             let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             causes.push(Cause::forbidden("resourceVersionMatch", detail));
         }
@@ -213,6 +215,10 @@ pub(super) fn check_list_options(parameters: &Parameters) -> Result<(), Refusal>
         if !matches!(matching, "Exact" | "NotOlderThan") {
             let supported = ["Exact", "NotOlderThan", ""];
             causes.push(Cause::unsupported("resourceVersionMatch", Value::from(matching), &supported));
+        }
+        if matching == "Exact" && parameters.get("resourceVersion") == Some("0") && !parameters.flag("watch") {
+            let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden("resourceVersionMatch", detail));
         }
     }
     if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid_options("ListOptions", &causes)) }

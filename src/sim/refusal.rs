@@ -1,5 +1,7 @@
 //! What the server answers when it refuses: a `Status` with the code, reason, message and details of kube-apiserver.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -11,7 +13,7 @@ use super::resource::Resource;
 pub(super) struct Refusal {
     pub(super) code: StatusCode,
     /// Empty where the server gives none.
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     details: Option<Box<Value>>,
     /// Sentences for the `Warning` header.
@@ -117,8 +119,8 @@ impl std::fmt::Display for Named<'_> {
 // === impl Refusal ===
 
 impl Refusal {
-    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { code, reason, message: message.into(), details: None, warnings: Vec::new() }
+    fn new(code: StatusCode, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Refusal {
+        Refusal { code, reason: reason.into(), message: message.into(), details: None, warnings: Vec::new() }
     }
 
     fn with(self, details: impl Into<Value>) -> Refusal {
@@ -303,18 +305,7 @@ impl Refusal {
 
     /// What an admission webhook answered: its code, reason and message.
     pub(super) fn denied(code: StatusCode, reason: &str, message: String) -> Refusal {
-        const REASONS: [&str; 8] = [
-            "Forbidden",
-            "Invalid",
-            "BadRequest",
-            "Conflict",
-            "NotFound",
-            "InternalError",
-            "TooManyRequests",
-            "Unauthorized",
-        ];
-        let reason = REASONS.into_iter().find(|known| *known == reason).unwrap_or_default();
-        Refusal::new(code, reason, message)
+        Refusal::new(code, reason.to_owned(), message)
     }
 
     /// A `Status` that was made elsewhere.
@@ -329,7 +320,7 @@ impl Refusal {
         };
         Refusal {
             code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            reason,
+            reason: reason.into(),
             message: status["message"].as_str().unwrap_or_default().to_owned(),
             details: status.get("details").cloned().map(Box::new),
             warnings: Vec::new(),
@@ -355,7 +346,7 @@ impl Refusal {
             "message": self.message,
         });
         if !self.reason.is_empty() {
-            status["reason"] = self.reason.into();
+            status["reason"] = (*self.reason).into();
         }
         if let Some(details) = &self.details {
             status["details"] = Value::clone(details);

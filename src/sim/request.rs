@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use http::{HeaderMap, Method, header};
 use serde_json::{Value, json};
 
-use super::refusal::{Cause, Refusal};
+use super::{
+    refusal::{Cause, Refusal},
+    text,
+};
 
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +132,7 @@ impl Parameters {
     }
 
     /// All values of a parameter.
-    fn all(&self, name: &str) -> Vec<&str> {
+    pub(super) fn all(&self, name: &str) -> Vec<&str> {
         self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
     }
 
@@ -142,11 +145,7 @@ impl Parameters {
     /// A whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let problem = |_| {
-            let quoted = Value::from(text);
-            Refusal::bad_request(format!("strconv.ParseInt: parsing {quoted}: invalid syntax"))
-        };
-        text.parse().map(Some).map_err(problem)
+        text.parse().map(Some).map_err(|_| Refusal::bad_request(text::number_problem("ParseInt", text)))
     }
 
     /// How a write is to be made. `kind` names the options in messages; `apply` says whether it is a server-side apply.
@@ -162,7 +161,7 @@ impl Parameters {
             causes.push(Cause::too_long("fieldManager", MANAGER_LEN_MAX as u64));
         }
         let dry_run = self.all("dryRun");
-        if !dry_run.is_empty() && dry_run != ["All"] {
+        if dry_run.iter().any(|one| *one != "All") {
             causes.push(Cause::unsupported("dryRun", json!(dry_run), &["All"]));
         }
         let unknown = match self.get("fieldValidation") {

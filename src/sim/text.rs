@@ -105,3 +105,11 @@ fn is_qualified_part(text: &str) -> bool {
         && text.ends_with(alphanumeric)
         && text.chars().all(|c| alphanumeric(c) || "-_.".contains(c))
 }
+
+/// What Go says of a text that is no number for `function`, such as `ParseInt`.
+pub(super) fn number_problem(function: &str, text: &str) -> String {
+    let digits = text.strip_prefix(['-', '+']).filter(|_| function == "ParseInt").unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let problem = if is_number { "value out of range" } else { "invalid syntax" };
+    format!("strconv.{function}: parsing {}: {problem}", serde_json::Value::from(text))
+}

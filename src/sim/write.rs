@@ -16,7 +16,7 @@ use super::{
     identity::User,
     metadata,
     patch::{self, Write, keep_times, track_update},
-    refusal::{Cause, Named, Refusal},
+    refusal::{Named, Refusal},
     request::{Accept, Parameters, WriteOptions},
     resource::{DEFINITIONS, Generation, NAMESPACES, Resource},
     store::{Draft, Object, key},
@@ -112,8 +112,15 @@ impl Server {
         changed.map_err(|refusal| writing.refused(refusal))
     }
 
-    /// What is created must be in a namespace that is there and stays.
-    fn check_namespace_is_open(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Refusal> {
+    /// What is created must be of a definition, and in a namespace, that is there and stays.
+    fn check_is_open(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Refusal> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if resource.custom.is_some()
+            && self.0.store.get(DEFINITIONS, &resource.collection).is_some_and(|definition| definition.deleting)
+        {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Refusal::forbidden(&Named::of(resource, name), why));
+        }
         if !resource.namespaced {
             return Ok(());
         }
@@ -122,10 +129,7 @@ impl Server {
                 let named = Named { group: "", kind: NAMESPACES, name: namespace };
                 Err(Refusal::not_found(&named))
             }
-            Some(found) if found.deleting => {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                Err(Refusal::namespace_terminating(&Named::of(resource, name), namespace))
-            }
+            Some(found) if found.deleting => Err(Refusal::namespace_terminating(&Named::of(resource, name), namespace)),
             Some(_) => Ok(()),
         }
     }
@@ -164,7 +168,7 @@ impl<'a> Writing<'a> {
     async fn create(&mut self, sent: &Sent<'_>) -> Result<Written, Refusal> {
         let object = self.decode(sent)?;
         metadata::check_namespace(self.namespace, &object)?;
-        self.server.check_namespace_is_open(self.resource, self.namespace, &object)?;
+        self.server.check_is_open(self.resource, self.namespace, &object)?;
         let object = self.created(object, false).await?;
         self.commit_new(object).await
     }
@@ -183,7 +187,7 @@ impl<'a> Writing<'a> {
 
     /// The object of a body, without what its schema does not know.
     pub(super) fn decode(&mut self, sent: &Sent<'_>) -> Result<Value, Refusal> {
-        let mut object = body::object(self.resource, sent.content_type(), sent.body)?;
+        let mut object = body::object(self.resource, &sent.content_type().to_ascii_lowercase(), sent.body)?;
         let (kind, version) = (&self.resource.kind.kind, &self.resource.kind.version);
         body::check_unknown(self.resource, &mut object, self.options.unknown, &mut self.warnings, |_, problem| {
             Refusal::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {problem}"))
@@ -234,7 +238,7 @@ impl<'a> Writing<'a> {
 
     /// What mutating webhooks make of an object.
     async fn admitted(&mut self, object: Value, asked: Asked<'_>) -> Result<Value, Refusal> {
-        let Some(mut mutated) = self.server.mutate(self, &asked, &object).await? else { return Ok(object) };
+        let Some(mut mutated) = self.server.mutate(self, &asked, Some(&object)).await? else { return Ok(object) };
         if let Some(custom) = &self.resource.custom {
             crd::prune(&custom.props, &mut mutated);
         }
@@ -252,7 +256,9 @@ impl<'a> Writing<'a> {
                 causes.extend(violations);
                 self.warnings.extend(warnings);
             }
-            None if self.resource.is(DEFINITIONS) && self.subresource.is_none() => causes.extend(crd::check(object)),
+            None if self.resource.is(DEFINITIONS) && self.subresource.is_none() => {
+                causes.extend(crd::check(before, object))
+            }
             None => {
                 causes.extend(builtin::check(&self.resource.kind, before, object));
                 if admission::is_configuration(self.resource) {
@@ -330,7 +336,6 @@ impl<'a> Writing<'a> {
             Change::Apply(applied) => {
                 let mut object = patch::apply(&self.resource.schema, None, applied, &self.write())
                     .map_err(|error| Refusal::of_status(&error.status()))?;
-                name_it(&mut object, name);
                 metadata::check_name_on_url(&object, name)?;
                 metadata::check_namespace(self.namespace, &object)?;
                 if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
@@ -344,7 +349,7 @@ impl<'a> Writing<'a> {
             }
             Change::Replace(object) | Change::Merge(object) | Change::Json(object) => object.clone(),
         };
-        self.server.check_namespace_is_open(self.resource, self.namespace, &object)?;
+        self.server.check_is_open(self.resource, self.namespace, &object)?;
         let mut object = object;
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.shift_remove("resourceVersion");
@@ -427,11 +432,7 @@ impl<'a> Writing<'a> {
         };
         let mut after = patched;
         if !matches!(change, Change::Replace(_)) {
-            let unknown = self.options.unknown;
-            body::check_unknown(self.resource, &mut after, unknown, &mut self.warnings, |after, problem| {
-                let named = Named { group: "", kind: "", name: "" };
-                Refusal::invalid(&named, &[Cause::invalid_text("patch", &after.to_string(), problem)])
-            })?;
+            body::reread(self.resource, &mut after, self.options.unknown, &mut self.warnings)?;
             metadata::check_name_on_url(&after, name)?;
             metadata::check_namespace(self.namespace, &after)?;
             self.fill_in(&mut after);
@@ -490,13 +491,7 @@ impl<'a> Writing<'a> {
 /// Whether a change is meant for one version of its object only.
 fn has_version(change: &Change) -> bool {
     let (Change::Replace(object) | Change::Merge(object) | Change::Apply(object)) = change else { return false };
-    object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty())
-}
-
-fn name_it(object: &mut Value, name: &str) {
-    if object["metadata"]["name"].is_null() {
-        object["metadata"]["name"] = name.into();
-    }
+    object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !matches!(version, "" | "0"))
 }
 
 fn remove(object: &mut Value, field: &str) {

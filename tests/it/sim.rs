@@ -12,5 +12,6 @@ mod objects;
 mod random;
 mod served;
 mod sides;
+mod strange;
 mod webhook;
 mod widget;

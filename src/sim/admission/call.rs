@@ -25,6 +25,7 @@ use rustls::{
 use serde_json::Value;
 
 use super::Webhook;
+use crate::sim::{body::type_problem, patch::syntax_error};
 
 /// Longest answer of a webhook that is read.
 const ANSWER_BYTES_MAX: usize = 3 << 20;
@@ -84,14 +85,21 @@ impl Clients {
         Clients { by_trust: Mutex::default(), routes }
     }
 
-    /// Sends a review to a webhook, and returns its answer.
+    /// Sends a review to a webhook, and returns its answer, which is a review, too.
     pub(super) async fn call(&self, webhook: &Webhook, timeout: Duration, review: &Value) -> Result<Value, String> {
         let url = url(&webhook.client, timeout);
+        let sent = self.send(webhook, &url, review);
+        let body = tokio::time::timeout(timeout, sent).await;
+        let body = body.unwrap_or_else(|_| Err(format!("Post {}: context deadline exceeded", Value::from(url))))?;
+        read(&body)
+    }
+
+    async fn send(&self, webhook: &Webhook, url: &str, review: &Value) -> Result<Bytes, String> {
         let client = self.client(webhook.client["caBundle"].as_str().unwrap_or_default())?;
-        let failed = |problem: String| format!("Post {}: {problem}", Value::from(url.as_str()));
+        let failed = |problem: String| format!("Post {}: {problem}", Value::from(url));
         let request = Request::builder()
             .method(Method::POST)
-            .uri(&url)
+            .uri(url)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(review.to_string())))
             .map_err(|error| failed(error.to_string()))?;
@@ -99,11 +107,12 @@ impl Clients {
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
-        if !status.is_success() {
-            return Err("the server could not find the requested resource".to_owned())
-                .map_err(|missing| if status.as_u16() == 404 { missing } else { failed(status.to_string()) });
+        match status.as_u16() {
+            404 => Err("the server could not find the requested resource".to_owned()),
+            500 => Err("an error on the server (\"unknown\") has prevented the request from succeeding".to_owned()),
+            _ if status.is_success() => Ok(body),
+            _ => Err(failed(status.to_string())),
         }
-        serde_json::from_slice(&body).map_err(|error| failed(error.to_string()))
     }
 
     /// Ends what is kept: the next calls begin with a new connection.
@@ -131,6 +140,31 @@ impl Clients {
         let client = Client::builder(TokioExecutor::new()).build(connector);
         clients.insert(trust.to_owned(), client.clone());
         Ok(client)
+    }
+}
+
+/// The review of an answer.
+fn read(body: &[u8]) -> Result<Value, String> {
+    let unreadable = |problem: String| format!("couldn't get version/kind; json parse error: {problem}");
+    if let Some(problem) = syntax_error(body) {
+        return Err(unreadable(problem));
+    }
+    let answer: Value = serde_json::from_slice(body).map_err(|error| unreadable(error.to_string()))?;
+    if let Some(problem) = type_problem(&answer) {
+        return Err(unreadable(problem));
+    }
+    let text = |field: &str| answer[field].as_str().unwrap_or_default();
+    match (text("apiVersion"), text("kind")) {
+        // A review without a type is taken to be one.
+        ("admission.k8s.io/v1", "AdmissionReview") | ("", "") => Ok(answer),
+        ("admission.k8s.io/v1beta1", "AdmissionReview") => {
+            Err("converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion".to_owned())
+        }
+        (api_version, kind) => Err(format!(
+            "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+            Value::from(kind),
+            Value::from(api_version)
+        )),
     }
 }
 

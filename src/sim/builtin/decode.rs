@@ -10,31 +10,25 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
 /// Drops the fields that the kind does not have, and says which those were: `spec.template.x`. Nulls are dropped, too, in
-/// silence. An error is the whole message of the refusal, 400.
+/// silence. An error says what is of another type.
 pub fn prune(kind: &Gvk, object: &mut Value) -> Result<Vec<String>, String> {
     let Some(component) = component(kind) else { return Ok(Vec::new()) };
-    decode(kind, component, object, "", "")
+    decode(component, object, "", "")
 }
 
 /// The same of `metadata` alone, for kinds that are not built in.
-pub fn prune_metadata(kind: &Gvk, object: &mut Value) -> Result<Vec<String>, String> {
+pub fn prune_metadata(object: &mut Value) -> Result<Vec<String>, String> {
     match object.get_mut("metadata") {
-        Some(metadata) => decode(kind, OBJECT_META, metadata, "metadata", ""),
+        Some(metadata) => decode(OBJECT_META, metadata, "metadata", ""),
         None => Ok(Vec::new()),
     }
 }
 
-fn decode(kind: &Gvk, component: &str, value: &mut Value, path: &str, field: &str) -> Result<Vec<String>, String> {
+fn decode(component: &str, value: &mut Value, path: &str, field: &str) -> Result<Vec<String>, String> {
     let mut decoder =
         Decoder { unknown: Vec::new(), structure: short(component), path: path.to_owned(), field: field.to_owned() };
-    match decoder.visit(&reference(component), value) {
-        Ok(()) => Ok(decoder.unknown),
-        Err(problem) => Err(format!(
-            "{kind} in version {version:?} cannot be handled as a {kind}: {problem}",
-            kind = kind.kind,
-            version = kind.version,
-        )),
-    }
+    decoder.visit(&reference(component), value)?;
+    Ok(decoder.unknown)
 }
 
 /// The name that Go's messages have for the type of a component.

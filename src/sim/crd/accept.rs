@@ -9,14 +9,17 @@ use serde_json::{Value, json};
 use self::schema::{Found, Place};
 use crate::sim::{clock::time_text, refusal::Cause, text};
 
+/// Why the names of a definition are not accepted: a reason and a message.
+pub(in crate::sim) type Conflict = (&'static str, String);
+
 /// Everything that is wrong with a definition.
-pub(in crate::sim) fn check(definition: &Value) -> Vec<Cause> {
+pub(in crate::sim) fn check(before: Option<&Value>, definition: &Value) -> Vec<Cause> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, names) = (text(&spec["group"]), &spec["names"]);
     let mut causes = Vec::new();
     let name = text(&definition["metadata"]["name"]);
-    if name != format!("{}.{group}", text(&names["plural"])) {
+    if before.is_none() && name != format!("{}.{group}", text(&names["plural"])) {
         causes.push(Cause::invalid_text("metadata.name", &name, "must be spec.names.plural+\".\"+spec.group"));
     }
     if group.is_empty() {
@@ -49,7 +52,38 @@ pub(in crate::sim) fn check(definition: &Value) -> Vec<Cause> {
     if names["kind"].as_str().unwrap_or_default().is_empty() {
         causes.push(Cause::required("spec.names.kind", ""));
     }
+    if let Some(before) = before {
+        check_unchanged(before, definition, &mut causes);
+    }
     causes
+}
+
+/// What objects are stored by stays as it is, and so do versions that some may be stored as.
+fn check_unchanged(before: &Value, definition: &Value, causes: &mut Vec<Cause>) {
+    let conditions = before["status"]["conditions"].as_array().into_iter().flatten();
+    let established = conditions.into_iter().any(|of| of["type"] == "Established" && of["status"] == "True");
+    let paths: &[&str] = if established {
+        &["/spec/scope", "/spec/names/kind", "/spec/group", "/spec/names/plural"]
+    } else {
+        &["/spec/group", "/spec/names/plural"]
+    };
+    for path in paths {
+        let (was, is) = (before.pointer(path), definition.pointer(path));
+        if was != is {
+            let field = path.trim_start_matches('/').replace('/', ".");
+            causes.push(Cause::invalid(&field, is.unwrap_or(&Value::Null), "field is immutable"));
+        }
+    }
+    let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let stored = before["status"]["storedVersions"].as_array().into_iter().flatten();
+    for (index, stored) in stored.enumerate().filter(|(_, name)| versions.iter().all(|of| of["name"] != **name)) {
+        let name = stored.as_str().unwrap_or_default();
+        let detail = format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a \
+             storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+        );
+        causes.push(Cause::invalid(&format!("status.storedVersions[{index}]"), stored, &detail));
+    }
 }
 
 fn check_schemas(versions: &[Value], causes: &mut Vec<Cause>) {
@@ -92,18 +126,26 @@ fn go_version(version: &Value) -> Value {
     })
 }
 
-/// The status of a definition whose names are accepted and whose versions are served.
-pub(in crate::sim) fn accepted_status(definition: &Value, now: jiff::Timestamp) -> Value {
+/// The status of a definition: its names are accepted and its versions served, unless its names are another's.
+pub(in crate::sim) fn accepted_status(definition: &Value, conflict: Option<&Conflict>, now: jiff::Timestamp) -> Value {
     let spec = &definition["spec"];
-    let condition = |kind: &str, reason: &str, message: &str| {
+    let condition = |kind: &str, holds: bool, reason: &str, message: &str| {
         json!({
-            "type": kind, "status": "True", "lastTransitionTime": time_text(now), "reason": reason, "message": message,
+            "type": kind, "status": if holds { "True" } else { "False" }, "lastTransitionTime": time_text(now),
+            "reason": reason, "message": message,
         })
     };
     let mut status = definition["status"].clone();
+    if let Some((reason, message)) = conflict {
+        status["conditions"] = json!([
+            condition("NamesAccepted", false, reason, message),
+            condition("Established", false, "NotAccepted", "not all names are accepted"),
+        ]);
+        return status;
+    }
     status["conditions"] = json!([
-        condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-        condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
+        condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
     ]);
     status["acceptedNames"] = spec["names"].clone();
     status

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
+use tidegate::testbed::Options;
+
 use super::both::{Ask, Both};
+use crate::harness;
 
 const THINGS: &str = "/apis/sim.example.com/v1/namespaces/{ns}/things";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -486,4 +489,69 @@ async fn a_definition_takes_its_objects_along() {
         crate::harness::eventually("the kind is no longer served", crate::harness::SOON, gone).await;
     }
     both.check(&[Ask::get(&format!("{DEFINITIONS}/passings.sim.example.com"))]).await;
+}
+
+const ODDS: &str = "/apis/odd.example.com/v1/namespaces/{ns}/odds";
+
+/// A definition of a group of its own, of which objects are stored as `v1`.
+fn odd(plural: &str, kind: &str) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.odd.example.com")},
+        "spec": {
+            "group": "odd.example.com", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_keeps_what_its_objects_are_stored_by() {
+    let plane = harness::dedicated(Options { name: "odd".to_owned(), ..Options::default() }).await;
+    let both = Both::of(plane.client().unwrap()).await;
+    both.install(&odd("odds", "Odd")).await;
+    let definition = format!("{DEFINITIONS}/odds.odd.example.com");
+    let change = |spec: Value| Ask::merge(&definition, &json!({"spec": spec})).loosely();
+    let mut renamed = odd("odds", "Odd")["spec"]["versions"].clone();
+    renamed[0]["name"] = json!("v2");
+    let object = |name: &str, finalizers: Value| {
+        let metadata = json!({"name": name, "finalizers": finalizers});
+        json!({"apiVersion": "odd.example.com/v1", "kind": "Odd", "metadata": metadata})
+    };
+    both.check(&[
+        Ask::post(ODDS, &object("held", json!(["x.io/a"]))).loosely(),
+        change(json!({"scope": "Cluster"})),
+        change(json!({"names": {"kind": "Even"}})),
+        change(json!({"names": {"plural": "evens"}})),
+        change(json!({"group": "even.example.com"})),
+        change(json!({"versions": renamed})),
+        Ask::get(&format!("{ODDS}/held")).loosely(),
+        Ask::post(DEFINITIONS, &odd("others", "Odd")).loosely(),
+    ])
+    .await;
+    let conditions = |of: &Value| -> Vec<Value> {
+        let conditions = of["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.map(|of| json!([of["type"], of["status"], of["reason"], of["message"]])).collect()
+    };
+    let refused = [
+        json!(["NamesAccepted", "False", "ListKindConflict", "\"OddList\" is already in use"]),
+        json!(["Established", "False", "NotAccepted", "not all names are accepted"]),
+    ];
+    let other = Ask::get(&format!("{DEFINITIONS}/others.odd.example.com"));
+    both.settle_to(&other, |of| conditions(of) == refused).await;
+
+    // No object comes to a definition that goes; when the last one is gone, it is, too.
+    both.check(&[Ask::delete(&definition).loosely()]).await;
+    let late = Ask::post(&format!("{ODDS}?dryRun=All"), &object("late", json!([])));
+    both.settle_to(&late, |of| of["code"] == 403).await;
+    both.check(&[
+        late.clone(),
+        Ask::merge(&format!("{ODDS}/held"), &json!({"metadata": {"finalizers": null}})).loosely(),
+    ])
+    .await;
+    both.settle_to(&Ask::get(&definition), |of| of["code"] == 404).await;
+    // The names are free now.
+    let is_established = |of: &Value| conditions(of).iter().all(|of| of[1] == "True");
+    both.settle_to(&other, is_established).await;
 }
