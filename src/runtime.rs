@@ -49,6 +49,7 @@ use crate::{
     template::{Library, TemplateFile, Templates},
 };
 
+pub use inlet::Door;
 pub use once::Report;
 
 /// A daemon that is loaded and bound; nothing is started yet.
@@ -173,6 +174,11 @@ impl Daemon {
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
         let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
         Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness })
+    }
+
+    /// The way in for events, beside the sockets.
+    pub fn door(&self) -> Door {
+        Door::of(&self.context)
     }
 
     /// Runs until `stop` is done, this process no longer leads, or `mode` says so.

@@ -2,7 +2,11 @@
 //!
 //! Every replica listens, whether it leads or not: one that does not says 503, and the sender tries again.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Weak},
+};
 
 use anyhow::Context as _;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
@@ -14,10 +18,14 @@ use crate::{
     controller::{inbox::Inbox, stores::secret::GatewaySecret},
     watch::{
         event,
-        identity::{Authorities, Xfcc},
-        listener::{self, Listener, Tls},
+        identity::{Authorities, Identity, Xfcc},
+        listener::{self, Answer, Listener, Received, Refusal, Tls},
     },
 };
+
+/// The way in behind the listener, also for whoever has no sockets, such as a simulation. It keeps no daemon alive.
+#[derive(Clone, Debug)]
+pub struct Door(Weak<Context>);
 
 /// The sockets, bound and not yet served.
 #[derive(Debug)]
@@ -52,14 +60,14 @@ impl Inlet {
         if self.forwarded.is_none() && self.tls.is_none() {
             return;
         }
-        let (shared, prober) = (Arc::clone(context), Arc::clone(context));
+        let (door, probed) = (Door::of(context), Door::of(context));
         let listener = Listener::builder(event::MANAGER)
             .forwarded(self.xfcc)
-            .probed(move |identity| prober.inbox.probed(&prober, identity))
+            .probed(move |identity| probed.probed(identity))
             .metrics(context.metrics.listener().clone())
             .receiver(move |received| {
-                let context = Arc::clone(&shared);
-                Box::pin(async move { context.inbox.receive(&context, &received).await })
+                let door = door.clone();
+                Box::pin(async move { door.receive(&received).await })
             });
         let (tls_sender, tls) = watch::channel(None);
         if let Some(socket) = self.forwarded {
@@ -104,6 +112,29 @@ fn served(secret: &GatewaySecret) -> Option<Tls> {
             let error = crate::controller::chain(&error);
             tracing::error!(error, "the gateway's Secret cannot be served with");
             None
+        }
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    pub(super) fn of(context: &Arc<Context>) -> Door {
+        Door(Arc::downgrade(context))
+    }
+
+    /// Takes an event, or says why not.
+    pub async fn receive(&self, received: &Received) -> Answer {
+        match self.0.upgrade() {
+            Some(context) => context.inbox.receive(&context, received).await,
+            None => Answer::Unavailable(Refusal { reason: "ended", message: "this process has ended" }),
+        }
+    }
+
+    /// Takes note that an agent looked whether its way to us is open.
+    pub fn probed(&self, identity: &Identity) {
+        if let Some(context) = self.0.upgrade() {
+            context.inbox.probed(&context, identity);
         }
     }
 }

@@ -1,14 +1,15 @@
-//! Whole landscapes from a seed: commits, changes of modules, edits in runtimes, deletions, faults of the network and of
-//! the daemon itself. The daemon is the real one, in this thread, its control plane and runtimes are simulated, and the
-//! clock is paused: hours pass in a second.
+//! Whole landscapes from a seed: commits, changes of modules, edits in runtimes and events about them, deletions, faults
+//! of the network and of the daemon itself, which dies between any two polls of its tasks. The daemon is the real one, in
+//! this thread, its control plane and runtimes are simulated, and the clock is paused: hours pass in a second.
 //!
 //! What must hold stands in `judge`. A seed that fails is printed, and played again by `TIDEGATE_SEED=…`, which also
 //! shows the daemon's log. `TIDEGATE_SEEDS=10000 cargo test --release --test it simulation` plays as many as one likes,
-//! from `TIDEGATE_SEED` on if that is given, too.
+//! from `TIDEGATE_SEED` on if that is given, too. What happened in all of them is counted, and shown in the end.
 //!
 //! A seed decides about everything but the order in which branches of `tokio::select!` are asked that are ready at the
 //! same moment: that order is tokio's own, and no stable tokio lets us choose it.
 
+mod agents;
 mod dice;
 mod judge;
 mod land;
@@ -17,16 +18,64 @@ mod wire;
 mod world;
 
 use std::{
+    collections::BTreeMap,
     panic::AssertUnwindSafe,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use futures::FutureExt as _;
+use tidegate::sim::Server;
 
 use self::{judge::Judge, world::World};
 
 /// Seeds that are played if nothing else is said: half a minute of two cores.
 const SEEDS: u64 = 30;
+/// From so many seeds on each of these must have happened, or they prove less than they say.
+const HAPPENS_IN: u64 = 200;
+const HAPPENS: [&str; 37] = [
+    "event lost",
+    "event put off",
+    "event taken",
+    "event without answer",
+    "fault dropped",
+    "fault failed",
+    "fault gone",
+    "fault late",
+    "fault latency",
+    "fault lost",
+    "fault reset",
+    "fault throttled",
+    "fault unjudged",
+    "killed after a request",
+    "killed at a moment",
+    "killed before a request",
+    "killed between two polls",
+    "promise kept",
+    "promise kept by another process",
+    "step Agent",
+    "step Break",
+    "step Channel",
+    "step Clock",
+    "step Compact",
+    "step Dark",
+    "step Drift",
+    "step Hands",
+    "step Kyma",
+    "step Leave",
+    "step Manifest",
+    "step Map",
+    "step Modules",
+    "step Outage",
+    "step Secret",
+    "step Shared",
+    "step Source",
+    "step Split",
+];
+/// How often what happened.
+type Counts = Mutex<BTreeMap<String, u64>>;
 /// Failures after which a thread plays no more.
 const FAILURES_MAX: usize = 3;
 /// Seeds at a time: a seed is one thread.
@@ -47,7 +96,9 @@ fn landscapes_converge_whatever_happens() {
         (first, count) => (first.unwrap_or(1), count.unwrap_or(SEEDS)),
     };
     tidegate::tls::install();
+    let furnished = &world::furnished();
     let next = AtomicU64::new(first);
+    let counts = Counts::default();
     let failures: Vec<String> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|_| {
@@ -58,7 +109,7 @@ fn landscapes_converge_whatever_happens() {
                         if first + count <= seed || FAILURES_MAX <= failures.len() {
                             return failures;
                         }
-                        if let Err(failure) = play(seed) {
+                        if let Err(failure) = play(seed, furnished, &counts) {
                             // Whoever plays ten thousand wants to know before the last.
                             eprintln!("{failure}\n");
                             failures.push(format!("seed {seed}"));
@@ -69,17 +120,29 @@ fn landscapes_converge_whatever_happens() {
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("a thread ends")).collect()
     });
+    let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let lines: Vec<String> = counts.iter().map(|(what, count)| format!("{count:>9} {what}")).collect();
+    eprintln!("what happened:\n{}", lines.join("\n"));
     assert!(failures.is_empty(), "these fail, as said above: {}", failures.join(", "));
+    if HAPPENS_IN <= count {
+        let happened = |what: &str| counts.get(what).is_some_and(|count| *count > 0);
+        let never: Vec<&str> = HAPPENS.into_iter().filter(|what| !happened(what)).collect();
+        assert!(never.is_empty(), "this never happened in {count} seeds, so nothing is proven of it: {never:?}");
+    }
 }
 
 /// One seed. An error says what went wrong, and what was done until then.
-fn play(seed: u64) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
-    runtime.block_on(async {
-        let mut world = World::new(seed).await;
+fn play(seed: u64, furnished: &Server, counts: &Counts) -> Result<(), String> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    // Whoever waits for his turn, to kill the daemon, gets it after every poll of another task.
+    runtime.enable_all().start_paused(true).event_interval(1);
+    runtime.build().expect("a runtime").block_on(async {
+        let mut world = World::new(seed, furnished).await;
         let played = AssertUnwindSafe(whole(&mut world)).catch_unwind().await;
         world.kill().await;
+        for (what, count) in world.counts() {
+            *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += count;
+        }
         let Err(panic) = played else { return Ok(()) };
         let why = panic
             .downcast_ref::<String>()

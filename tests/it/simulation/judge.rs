@@ -7,9 +7,12 @@ use std::{
 
 use http::Method;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{
+    agents::{About, Promise},
     land::Land,
+    wire::Arrival,
     world::{RUNTIMES, World},
 };
 
@@ -19,13 +22,22 @@ pub(super) struct Judge {
     theirs: BTreeSet<(&'static str, String)>,
     /// ConfigMaps of ours that every revision wanted since all was well last: nobody has a reason to delete one.
     steady: BTreeMap<&'static str, BTreeSet<String>>,
+    /// Looks that are owed since an event was taken.
+    promises: Vec<Promise>,
+    /// When each runtime was looked at last.
+    looked: BTreeMap<(&'static str, About), Instant>,
+    /// Since when there have been no faults.
+    calm: Option<Instant>,
 }
 
-/// Longest time until all is well once faults have stopped: some resyncs, and the longest pauses after failures.
-const CONVERGED_MAX: Duration = Duration::from_secs(45 * 60);
+/// Longest time until all is well once faults have stopped, beside some resyncs: the longest pauses after failures.
+const CONVERGED_MAX: Duration = Duration::from_secs(25 * 60);
 const LOOK: Duration = Duration::from_secs(10);
-/// How long nothing may happen: a resync at least, whatever its jitter.
-const QUIET: Duration = Duration::from_secs(10 * 60);
+/// How long nothing may happen, at least, beside a resync.
+const QUIET: Duration = Duration::from_secs(5 * 60);
+/// When a promised look must have been made once there are no faults: a new process may have to lead first, and the
+/// longest pause after failures may have just begun.
+const PROMISED_MAX: Duration = Duration::from_secs(8 * 60);
 
 const OURS: &str = "labelSelector=operator.kyma-project.io/managed-by%3Dkyma";
 const KYMA_API: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces";
@@ -37,7 +49,13 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/kyma-system/deployments";
 
 impl Judge {
     pub(super) fn new() -> Judge {
-        Judge { theirs: BTreeSet::new(), steady: BTreeMap::new() }
+        Judge {
+            theirs: BTreeSet::new(),
+            steady: BTreeMap::new(),
+            promises: Vec::new(),
+            looked: BTreeMap::new(),
+            calm: None,
+        }
     }
 
     /// Git says something else.
@@ -58,9 +76,55 @@ impl Judge {
         self.steady.remove(kyma);
     }
 
+    /// Takes what arrived since the last time, and takes note of which promises it keeps.
+    fn hear(&mut self, world: &mut World) -> Vec<Arrival> {
+        let arrivals = world.wires.take();
+        self.promises.extend(world.agents.promises());
+        let looked = &self.looked;
+        self.promises.retain(|of| looked.get(&(of.kyma, of.about)).is_none_or(|at| *at < of.since));
+        for arrival in &arrivals {
+            let about = arrival.looks_at();
+            if let Some(about) = about {
+                self.looked.insert((arrival.server, about), arrival.at);
+            }
+            let is_kept = |of: &Promise| {
+                let is_seen = Some(of.about) == about || arrival.ends_runtime();
+                of.kyma == arrival.server && is_seen && of.since <= arrival.at
+            };
+            for kept in self.promises.extract_if(.., |of| is_kept(of)) {
+                let late = self.calm.map(|calm| arrival.at.saturating_duration_since(calm.max(kept.since)));
+                assert!(late.is_none_or(|late| late <= PROMISED_MAX), "{kept:?} was kept {late:?} late: {arrival}");
+                world.count(if kept.life < arrival.life { "promise kept by another process" } else { "promise kept" });
+            }
+        }
+        arrivals
+    }
+
+    /// Waits until every event that was taken has led to a look, wherever there still is something to look at.
+    async fn keep_promises(&mut self, world: &mut World) {
+        loop {
+            self.look(world).await;
+            let mut open: Vec<&Promise> = Vec::new();
+            for promise in &self.promises {
+                let kyma = world.read(&world.kcp, &format!("{KYMA_API}/kcp-system/kymas/{}", promise.kyma)).await;
+                let stays = kyma.is_some_and(|kyma| kyma["metadata"]["deletionTimestamp"].is_null());
+                open.extend(stays.then_some(promise));
+            }
+            // What is written down of events leaves with some later write; the world is quiet only after it.
+            let journal = world.read(&world.kcp, "/api/v1/namespaces/kcp-system/configmaps/tidegate-events").await;
+            let is_empty = journal.is_none_or(|map| map["data"].as_object().is_none_or(serde_json::Map::is_empty));
+            if open.is_empty() && world.agents.are_done() && is_empty {
+                return;
+            }
+            let past = self.calm.is_some_and(|calm| PROMISED_MAX + world.resync * 2 < calm.elapsed());
+            assert!(!past, "events were taken or wait, and nobody looks: {open:?}");
+            world.pass(LOOK).await;
+        }
+    }
+
     /// What must hold at any moment.
-    pub(super) async fn look(&mut self, world: &World) {
-        for arrival in world.wires.take() {
+    pub(super) async fn look(&mut self, world: &mut World) {
+        for arrival in self.hear(world) {
             assert!(!arrival.late, "a daemon wrote after another one did: {arrival}");
             let deleted = arrival.path.split('?').next().and_then(|path| path.strip_prefix(MAPS)?.strip_prefix('/'));
             if let (&Method::DELETE, 200, Some(name)) = (&arrival.method, arrival.code, deleted) {
@@ -98,6 +162,7 @@ impl Judge {
                 world.delete(&world.runtimes[kyma], &format!("{MAPS}/{name}")).await;
             }
         }
+        self.calm = Some(Instant::now());
         let source = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
         world.patch(&world.kcp, source, &serde_json::json!({"spec": {"suspend": false}})).await;
         world.land.broken = false;
@@ -105,6 +170,8 @@ impl Judge {
         world.commit();
         self.committed(&world.land);
         self.converge(world).await;
+        self.keep_promises(world).await;
+        self.calm = None;
         self.rest(world, "a quiet world").await;
     }
 
@@ -119,7 +186,9 @@ impl Judge {
             waited += pause;
             match is_well(world).await {
                 Ok(()) => break,
-                Err(problem) if CONVERGED_MAX < waited => panic!("not well in {waited:?}: {problem}"),
+                Err(problem) if CONVERGED_MAX + world.resync * 4 < waited => {
+                    panic!("not well in {waited:?}: {problem}")
+                }
                 Err(_) => {}
             }
         }
@@ -136,8 +205,8 @@ impl Judge {
         // What was just written may have an echo.
         world.pass(Duration::from_secs(60)).await;
         self.look(world).await;
-        world.pass(QUIET).await;
-        let arrivals = world.wires.take();
+        world.pass(QUIET + world.resync).await;
+        let arrivals = self.hear(world);
         let writes: Vec<String> = arrivals
             .iter()
             .filter(|arrival| arrival.is_write() && !arrival.is_of_lease())

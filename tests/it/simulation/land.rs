@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{dice::Dice, world::domain};
+
 /// Modules and their versions, oldest first. `cache` brings a kind and a default custom resource, `mailer` a Deployment.
 pub(super) const MODULES: [(&str, [&str; 2]); 3] =
     [("cache", ["1.0.0", "1.1.0"]), ("mailer", ["2.0.0", "2.1.0"]), ("router", ["3.0.0", "3.1.0"])];
@@ -33,7 +35,8 @@ pub(super) struct Declared {
 // === impl Land ===
 
 impl Land {
-    pub(super) fn new() -> Land {
+    /// As it begins. In half of all worlds the second Kyma comes later, if at all.
+    pub(super) fn new(dice: &mut Dice) -> Land {
         let mut land = Land { maps: BTreeMap::new(), channels: BTreeMap::new(), kymas: BTreeMap::new(), broken: false };
         for (module, versions) in MODULES {
             for version in versions {
@@ -45,7 +48,8 @@ impl Land {
                 land.channels.insert((module, channel), version);
             }
         }
-        for name in KYMAS {
+        let count = 1 + usize::try_from(dice.below(2)).expect("0 or 1");
+        for name in KYMAS.into_iter().take(count) {
             let declared = Declared { channel: "regular", modules: ["cache", "mailer"].into() };
             land.kymas.insert(name, declared);
         }
@@ -144,5 +148,12 @@ fn template(module: &str, version: &str, folder: &str) -> String {
 
 fn kyma(name: &str, declared: &Declared) -> String {
     let modules: Vec<&str> = declared.modules.iter().copied().collect();
-    crate::stage::kyma(name, &modules).replace("channel: regular", &format!("channel: {}", declared.channel))
+    let metadata = format!(
+        "metadata: {{name: {name}, namespace: kcp-system, labels: {{kyma-project.io/runtime-id: {name}}}, annotations: \
+         {{skr-domain: {}}}}}",
+        domain(name)
+    );
+    crate::stage::kyma(name, &modules)
+        .replace("channel: regular", &format!("channel: {}", declared.channel))
+        .replace(&format!("metadata: {{name: {name}, namespace: kcp-system}}"), &metadata)
 }

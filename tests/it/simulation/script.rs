@@ -6,8 +6,10 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use super::{
+    agents::About,
     judge::Judge,
     land::{CHANNELS, Declared, KYMAS, MODULES, USERS},
+    wire::Death,
     world::{KCP, RUNTIMES, World, access_secret},
 };
 use crate::harness;
@@ -43,6 +45,8 @@ enum Step {
     Manifest,
     /// Credentials change.
     Secret,
+    /// The agent of a runtime starts anew.
+    Agent,
     /// A runtime cannot be reached for a while.
     Dark,
     /// The control plane cannot be reached for a while.
@@ -51,7 +55,7 @@ enum Step {
     Split,
     /// Somebody suspends the source, or lets it go on.
     Source,
-    /// The daemon dies at one of its next requests.
+    /// The daemon dies: at one of its next requests, or at some moment.
     Kill,
     /// Servers forget what happened.
     Compact,
@@ -61,7 +65,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 27] = [
+const STEPS: [Step; 29] = [
     Step::Text,
     Step::Text,
     Step::Map,
@@ -81,8 +85,10 @@ const STEPS: [Step; 27] = [
     Step::Hands,
     Step::Manifest,
     Step::Secret,
+    Step::Agent,
     Step::Dark,
     Step::Outage,
+    Step::Kill,
     Step::Kill,
     Step::Kill,
     Step::Split,
@@ -99,6 +105,7 @@ const MANIFESTS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-s
 pub(super) async fn step(world: &mut World, judge: &mut Judge) {
     let step = if world.dice.below(12) == 0 { Step::Rest } else { world.dice.one_of(&STEPS) };
     let kyma = world.dice.one_of(&KYMAS);
+    world.count(&format!("step {step:?}"));
     match step {
         Step::Text | Step::Map | Step::Shared | Step::Channel | Step::Kyma | Step::Leave | Step::Break => {
             let what = in_git(world, step, kyma);
@@ -115,7 +122,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) {
             world.note("the daemon loses the control plane, and another one starts");
             world.split().await;
         }
-        Step::Dark | Step::Outage | Step::Kill | Step::Compact | Step::Clock | Step::Rest => {
+        Step::Agent | Step::Dark | Step::Outage | Step::Kill | Step::Compact | Step::Clock | Step::Rest => {
             from_below(world, step, kyma);
         }
     }
@@ -176,9 +183,6 @@ fn in_git(world: &mut World, step: Step, kyma: &'static str) -> String {
                 declared.channel = channel;
             } else if !declared.modules.remove(module) {
                 declared.modules.insert(module);
-            } else if declared.modules.is_empty() {
-                // A Kyma that declares no module leaves the choice to its runtime, which then keeps what it has.
-                declared.modules.insert("cache");
             }
             format!("Kyma {kyma}: {declared:?}")
         }
@@ -195,6 +199,7 @@ async fn in_runtime(world: &mut World, judge: &mut Judge, step: Step, kyma: &'st
             }
             let name = world.dice.one_of(&maps)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let path = format!("{MAPS}/{name}");
+            told(world, kyma, About::Objects, &name).await;
             match world.dice.below(3) {
                 0 => {
                     world.note(format!("{kyma}: somebody deletes {name}"));
@@ -248,9 +253,25 @@ async fn in_runtime(world: &mut World, judge: &mut Judge, step: Step, kyma: &'st
             }
             world.note(format!("{kyma}: a user wants {wanted:?}"));
             let modules: Vec<_> = wanted.iter().map(|module| json!({"name": module, "managed": true})).collect();
+            told(world, kyma, About::Kyma, "default").await;
             world.patch(&server, path, &json!({"spec": {"modules": modules}})).await;
             judge.committed(&world.land);
         }
+    }
+}
+
+/// The agent of a runtime tells of a change that is about to happen. That of the Runtime Watcher may tell long before.
+async fn told(world: &mut World, kyma: &'static str, about: About, name: &str) {
+    let deadly = (world.dice.below(4) == 0).then(|| world.dice.below(100));
+    world.agents.report(&mut world.dice, (kyma, about, name), deadly);
+    if world.dice.below(8) == 0 {
+        // What it has just been told of is lost, and what it still had to deliver.
+        world.note(format!("{kyma}: the agent starts anew"));
+        world.agents.restart(&mut world.dice, kyma);
+    }
+    if !world.agents.waits(kyma) {
+        let time = Duration::from_millis(world.dice.below(2_000));
+        world.pass(time).await;
     }
 }
 
@@ -309,9 +330,23 @@ fn from_below(world: &mut World, step: Step, kyma: &'static str) {
             world.wires.darken(KCP, dark);
         }
         Step::Kill => {
-            let (count, arrives) = (world.dice.below(60), world.dice.below(2) == 0);
-            world.note(format!("the daemon will die at its request {count}, which arrives: {arrives}"));
-            world.wires.doom(count, arrives);
+            let (count, polls) = (world.dice.below(60), world.dice.below(200));
+            let death = match world.dice.below(4) {
+                0 => Death::Before,
+                1 => Death::After,
+                2 => Death::Polls(polls),
+                _ => {
+                    let after = Duration::from_millis(world.dice.below(60_000));
+                    world.note(format!("the daemon will die in {} ms, {polls} polls later", after.as_millis()));
+                    return world.doom(after, polls);
+                }
+            };
+            world.note(format!("the daemon will die of its request {count}: {death:?}"));
+            world.wires.doom(count, death);
+        }
+        Step::Agent => {
+            world.note(format!("the agent of {kyma} starts anew"));
+            world.agents.restart(&mut world.dice, kyma);
         }
         Step::Compact => {
             world.note("servers forget");

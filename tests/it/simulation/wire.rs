@@ -12,10 +12,10 @@ use std::{
 use axum::body::Body;
 use http::{Method, Request, Response};
 use tidegate::sim::{Server, Service, User};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tower::ServiceExt as _;
 
-use super::world::KCP;
+use super::{agents::About, world::KCP};
 
 /// What happened on all wires of a world.
 #[derive(Clone, Default)]
@@ -31,13 +31,26 @@ struct Inner {
 struct State {
     /// Requests that arrived at servers, oldest first.
     journal: Vec<Arrival>,
-    /// How many requests until the daemon is killed, and whether that one still arrives.
-    doom: Option<(u64, bool)>,
+    /// How many requests until the daemon is killed, and how.
+    doom: Option<(u64, Death)>,
+    /// How the daemon dies now.
+    dying: Option<Death>,
     dark: Vec<&'static str>,
     /// Up to which life daemons have lost the control plane for good.
     cut_off: u32,
     /// The latest life that wrote something.
     writer: u32,
+}
+
+/// How a daemon dies of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    /// Before it arrives.
+    Before,
+    /// Once it has arrived; its answer comes too late.
+    After,
+    /// While it works on the answer: after so many polls of its tasks.
+    Polls(u64),
 }
 
 /// A request that arrived.
@@ -49,6 +62,9 @@ pub(super) struct Arrival {
     pub(super) code: u16,
     /// It is a write of a daemon after which another one has written.
     pub(super) late: bool,
+    /// Which daemon sent it, and when.
+    pub(super) life: u32,
+    pub(super) at: Instant,
 }
 
 /// A daemon's wire to one server, behind whatever faults there are.
@@ -73,9 +89,9 @@ impl Wires {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The daemon dies at the `count`th request from now; `arrives` says whether that one has an effect.
-    pub(super) fn doom(&self, count: u64, arrives: bool) {
-        self.state().doom = Some((count, arrives));
+    /// The daemon dies at the `count`th request from now.
+    pub(super) fn doom(&self, count: u64, death: Death) {
+        self.state().doom = Some((count, death));
     }
 
     /// The daemon will not die.
@@ -83,9 +99,19 @@ impl Wires {
         self.state().doom = None;
     }
 
-    /// Returns when the daemon is to die.
-    pub(super) async fn killed(&self) {
+    /// Returns when the daemon is to die, and says how.
+    pub(super) async fn killed(&self) -> &'static str {
         self.0.killed.notified().await;
+        let death = self.state().dying.take();
+        match death {
+            Some(Death::Before) => "killed before a request",
+            Some(Death::After) => "killed after a request",
+            Some(Death::Polls(polls)) => {
+                polled(polls).await;
+                "killed between two polls"
+            }
+            None => std::future::pending().await,
+        }
     }
 
     /// From now on nothing that is sent to a server is answered, or everything again.
@@ -121,16 +147,22 @@ impl Wires {
         std::mem::take(&mut self.state().journal)
     }
 
-    /// Counts a request; says whether the daemon dies of it, and then whether it still arrives.
-    fn count(&self) -> Option<bool> {
+    /// Counts a request; says whether the daemon dies of it, and then how.
+    fn count(&self) -> Option<Death> {
         let mut state = self.state();
-        let (left, arrives) = state.doom?;
+        let (left, death) = state.doom?;
         if left > 0 {
-            state.doom = Some((left - 1, arrives));
+            state.doom = Some((left - 1, death));
             return None;
         }
         state.doom = None;
-        Some(arrives)
+        Some(death)
+    }
+
+    /// The daemon dies now.
+    pub(super) fn kill(&self, death: Death) {
+        self.state().dying = Some(death);
+        self.0.killed.notify_one();
     }
 }
 
@@ -143,6 +175,26 @@ impl Arrival {
     /// Whether it renews the Lease, which is all that a quiet daemon does.
     pub(super) fn is_of_lease(&self) -> bool {
         self.path.contains("/leases")
+    }
+
+    /// What of a runtime somebody looks at with it, for its own sake.
+    pub(super) fn looks_at(&self) -> Option<About> {
+        const KYMA: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default";
+        if self.method != Method::GET || self.server == KCP {
+            return None;
+        }
+        match self.path.split_once('?') {
+            // All that is there is listed by our mark, kind by kind; every runtime has a namespace.
+            Some(("/api/v1/namespaces", query)) if query.contains("labelSelector") => Some(About::Objects),
+            Some((KYMA, _)) => Some(About::Kyma),
+            Some(_) => None,
+            None => (self.path == KYMA).then_some(About::Kyma),
+        }
+    }
+
+    /// Whether it takes the Kyma's kind from a runtime, which is the end of everything there.
+    pub(super) fn ends_runtime(&self) -> bool {
+        self.method == Method::DELETE && self.path.contains("/customresourcedefinitions/kymas.")
     }
 }
 
@@ -168,17 +220,32 @@ impl tower::Service<Request<kube::client::Body>> for Wire {
                 std::future::pending::<()>().await;
             }
             let dies = wires.count();
-            if dies != Some(false) {
+            if dies != Some(Death::Before) {
                 let (method, path) = (request.method().clone(), request.uri().to_string());
+                let at = Instant::now();
                 let Ok(response) = service.oneshot(request).await;
                 let code = response.status().as_u16();
-                wires.note(life, Arrival { server: name, method, path, code, late: false });
-                if dies.is_none() {
-                    return Ok(response);
+                wires.note(life, Arrival { server: name, method, path, code, late: false, life, at });
+                match dies {
+                    None => return Ok(response),
+                    Some(death @ Death::Polls(_)) => {
+                        wires.kill(death);
+                        return Ok(response);
+                    }
+                    Some(Death::Before | Death::After) => {}
                 }
             }
-            wires.0.killed.notify_one();
+            if let Some(death) = dies {
+                wires.kill(death);
+            }
             std::future::pending().await
         })
+    }
+}
+
+/// Returns after so many polls of other tasks, while no time passes. The runtime polls one task between two of ours.
+pub(super) async fn polled(polls: u64) {
+    for _ in 0..polls {
+        tokio::task::yield_now().await;
     }
 }

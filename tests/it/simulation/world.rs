@@ -22,9 +22,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tower::Layer as _;
 
 use super::{
+    agents::Agents,
     dice::Dice,
     land::{KYMAS, Land, USERS},
-    wire::Wires,
+    wire::{Wires, polled},
 };
 use crate::harness;
 
@@ -45,6 +46,13 @@ pub(super) struct World {
     /// What was done, a line each.
     pub(super) script: Vec<String>,
     pub(super) dice: Dice,
+    pub(super) agents: Agents,
+    /// How often a runtime is looked at unasked.
+    pub(super) resync: Duration,
+    /// How often what happened.
+    counts: BTreeMap<String, u64>,
+    /// When the daemon dies, and after how many polls.
+    doom: Option<(tokio::time::Instant, u64)>,
     faults: Vec<(&'static str, Faults)>,
     repository: Repository,
     files: BTreeMap<String, String>,
@@ -63,16 +71,17 @@ pub(super) struct World {
 // === impl World ===
 
 impl World {
-    /// The landscape as it begins, with nothing installed and no daemon.
-    pub(super) async fn new(seed: u64) -> World {
+    /// The landscape as it begins, with nothing installed and no daemon; its control plane has what `furnished` has.
+    pub(super) async fn new(seed: u64, furnished: &Server) -> World {
         let began: Timestamp = BEGAN.parse().expect("a time");
         let ambience = ambient::simulate(began, seed);
         let mut dice = Dice::new(seed);
-        let mut server =
-            |readiness| Server::new(&Options { began, seed: dice.roll(), readiness, ..Options::default() });
-        let kcp = server(Readiness::After(Duration::ZERO));
-        let runtimes: BTreeMap<&str, Server> =
-            RUNTIMES.iter().map(|name| (*name, server(Readiness::After(Duration::from_secs(3))))).collect();
+        let kcp = furnished.restored(&Options { began, seed: dice.roll(), ..Options::default() });
+        let mut runtime = || {
+            let readiness = Readiness::After(Duration::from_secs(3));
+            Server::new(&Options { began, seed: dice.roll(), readiness, ..Options::default() })
+        };
+        let runtimes: BTreeMap<&str, Server> = RUNTIMES.iter().map(|name| (*name, runtime())).collect();
         let wires = Wires::default();
         let mut faults = Vec::new();
         for name in std::iter::once(KCP).chain(RUNTIMES) {
@@ -82,7 +91,11 @@ impl World {
         let repository = Repository::init(&folder.path().join("repository")).expect("a repository");
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig(KCP)).expect("a file");
         let mut world = World {
-            land: Land::new(),
+            land: Land::new(&mut dice),
+            agents: Agents::new(&mut dice, wires.clone()),
+            resync: Duration::from_secs(dice.one_of(&[300, 900])),
+            counts: BTreeMap::new(),
+            doom: None,
             kcp,
             runtimes,
             wires,
@@ -105,19 +118,9 @@ impl World {
         world
     }
 
-    /// What a control plane has before the daemon comes.
+    /// What this control plane has before the daemon comes.
     async fn furnish(&self) {
         let client = self.kcp.client();
-        harness::install_own_crds(&client).await;
-        harness::apply(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}}))
-            .await;
-        // Without them it would look for them for ever, which is not what is to be seen here.
-        for (kind, plural) in [("Gateway", "gateways"), ("VirtualService", "virtualservices")] {
-            harness::apply(&client, &istio(kind, plural)).await;
-        }
-        for name in RUNTIMES {
-            harness::apply(&client, &access_secret(name)).await;
-        }
         let source = json!({
             "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
             "metadata": {"name": "landscape", "namespace": "kcp-system"},
@@ -126,7 +129,10 @@ impl World {
         harness::apply(&client, &source).await;
         let users = json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
-            "metadata": {"name": USERS, "namespace": "kcp-system"},
+            "metadata": {
+                "name": USERS, "namespace": "kcp-system", "labels": {"kyma-project.io/runtime-id": USERS},
+                "annotations": {"skr-domain": domain(USERS)},
+            },
             "spec": {"channel": "regular", "modules": [{"name": "cache", "managed": true}]},
         });
         harness::apply(&client, &users).await;
@@ -176,9 +182,10 @@ impl World {
             events_address: Some("off".parse().expect("off")),
             events_tls_address: Some("off".parse().expect("off")),
             identity: Some(format!("pod-{}", self.lives)),
-            lease_duration: Some(Period(Duration::from_secs(60))),
-            lease_renew_deadline: Some(Period(Duration::from_secs(40))),
-            lease_retry_period: Some(Period(Duration::from_secs(16))),
+            resync: Some(Period(self.resync)),
+            lease_duration: Some(Period(Duration::from_secs(180))),
+            lease_renew_deadline: Some(Period(Duration::from_secs(120))),
+            lease_retry_period: Some(Period(Duration::from_secs(48))),
             ..ConfigOptions::default()
         };
         let config = Config::try_from(options.over(ConfigOptions::defaults())).expect("a configuration");
@@ -195,6 +202,7 @@ impl World {
                 Err(error) => panic!("it does not load: {error:#}"),
             }
         };
+        self.agents.lead_to(daemon.door(), self.lives);
         self.daemon = Some(tokio::spawn(daemon.run(Mode::Forever, std::future::pending())));
     }
 
@@ -220,10 +228,13 @@ impl World {
 
     /// Ends the daemon as a process ends that is killed.
     pub(super) async fn kill(&mut self) {
+        self.agents.lead_nowhere();
         self.former.shutdown().await;
         let Some(daemon) = self.daemon.take() else { return };
         daemon.abort();
         let _ = daemon.await;
+        // Its tasks end when their turn comes, and with the last of them its hold of the disk.
+        polled(500).await;
     }
 
     /// Time passes. A daemon that dies, or ends because it lost its Lease, is started anew by whoever watches over it.
@@ -236,7 +247,15 @@ impl World {
             };
             let ended = tokio::select! {
                 () = tokio::time::sleep_until(end) => None,
-                () = self.wires.killed() => Some("it is killed".to_owned()),
+                how = self.wires.killed() => {
+                    *self.counts.entry(how.to_owned()).or_default() += 1;
+                    Some(format!("it is {how}"))
+                }
+                () = doom(self.doom) => {
+                    self.doom = None;
+                    *self.counts.entry("killed at a moment".to_owned()).or_default() += 1;
+                    Some("it is killed".to_owned())
+                }
                 ended = &mut daemon => Some(match ended {
                     Ok(Ok(ended)) => format!("{ended:?}"),
                     Ok(Err(error)) => format!("{error:#}"),
@@ -258,14 +277,36 @@ impl World {
 
     // --- faults ---
 
+    /// The daemon dies at some moment, so many polls of its tasks later.
+    pub(super) fn doom(&mut self, after: Duration, polls: u64) {
+        self.doom = Some((tokio::time::Instant::now() + after, polls));
+    }
+
     /// From now on everything works as it should.
     pub(super) fn calm(&mut self) {
         self.note("faults stop");
         self.wires.spare();
+        self.doom = None;
         for (name, faults) in &self.faults {
             faults.stop();
             self.wires.darken(name, false);
         }
+    }
+
+    /// Counts something that happened.
+    pub(super) fn count(&mut self, what: &str) {
+        *self.counts.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// How often what happened in this world.
+    pub(super) fn counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = self.counts.clone();
+        let met = self.faults.iter().flat_map(|(_, faults)| faults.counts());
+        for (kind, count) in met.map(|(kind, count)| (format!("fault {kind}"), count)) {
+            *counts.entry(kind).or_default() += count;
+        }
+        counts.extend(self.agents.counts().into_iter().map(|(what, count)| (what.to_owned(), count)));
+        counts
     }
 
     /// The last faults, for the message of a test that fails.
@@ -318,6 +359,40 @@ impl World {
     }
 }
 
+/// Returns when it is time to die.
+async fn doom(when: Option<(tokio::time::Instant, u64)>) {
+    let Some((moment, polls)) = when else { return std::future::pending().await };
+    tokio::time::sleep_until(moment).await;
+    polled(polls).await;
+}
+
+/// The name that a runtime's certificate has beside its id.
+pub(super) fn domain(kyma: &str) -> String {
+    format!("{kyma}.skr.example.org")
+}
+
+/// A control plane with what all of them have before the daemon comes. Made once: definitions are large.
+pub(super) fn furnished() -> Server {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+    runtime.block_on(async {
+        let began: Timestamp = BEGAN.parse().expect("a time");
+        let server = Server::new(&Options { began, seed: 0, ..Options::default() });
+        let client = server.client();
+        harness::install_own_crds(&client).await;
+        harness::apply(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}}))
+            .await;
+        // Without them it would look for them for ever, which is not what is to be seen here.
+        for (kind, plural) in [("Gateway", "gateways"), ("VirtualService", "virtualservices")] {
+            harness::apply(&client, &istio(kind, plural)).await;
+        }
+        for name in RUNTIMES {
+            harness::apply(&client, &access_secret(name)).await;
+        }
+        server
+    })
+}
+
 /// A kind of Istio's that may hold anything.
 fn istio(kind: &str, plural: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -348,8 +423,8 @@ fn rates(dice: &mut Dice) -> Rates {
         unjudged_after: Duration::from_secs(10),
         dropped: 60 * scale,
         dropped_after_max: Duration::from_secs(60),
-        late: 0,
-        late_max: Duration::ZERO,
+        late: 40 * scale,
+        late_max: Duration::from_secs(5),
         gone: 20 * scale,
         stale: 20 * scale,
     }
