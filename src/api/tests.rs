@@ -115,7 +115,7 @@ fn every_field_of_every_definition_is_described() {
     }
     let mut bare = Vec::new();
     for crd in crds() {
-        let value = serde_json::to_value(&crd).unwrap();
+        let value = serde_json::to_value(crd).unwrap();
         for version in value["spec"]["versions"].as_array().unwrap() {
             assert!(!version["schema"]["openAPIV3Schema"]["description"].to_string().contains("Auto-generated"));
             walk(&version["schema"]["openAPIV3Schema"], &crd.spec.names.kind, &mut bare);
