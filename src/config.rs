@@ -107,7 +107,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane_requests: Option<usize>,
-    /// Requests to one runtime at once [default: 16]
+    /// Requests to one runtime at once, while few runtimes are worked on; beside many others it gets four [default: 16]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_requests: Option<usize>,
