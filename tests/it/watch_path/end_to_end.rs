@@ -121,6 +121,9 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
         format!("--listener-address=localhost:{listener}"),
         // Nothing below is its doing.
         "--resync=2h".to_owned(),
+        // As in production: a daemon that loses its Lease on a busy machine ends, and nobody starts it here.
+        "--lease-duration=15s".to_owned(),
+        "--lease-renew-deadline=10s".to_owned(),
     ];
     let arguments: Vec<&str> = AGENT.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     let more = [("modules/cache/1.0.0/objects/deployment.yaml", world::DEPLOYMENT.to_owned())];
