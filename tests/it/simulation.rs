@@ -31,8 +31,8 @@ use tidegate::sim::Server;
 
 use self::{judge::Judge, world::World};
 
-/// Seeds that are played if nothing else is said: half a minute of two cores.
-const SEEDS: u64 = 30;
+/// Seeds that are played if nothing else is said: about a second of a core each.
+const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
 const HAPPENS: [&str; 37] = [

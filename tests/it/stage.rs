@@ -103,8 +103,8 @@ impl Stage {
             "--events-tls-address=127.0.0.1:0",
             "--log-format=json",
             // A test that kills the daemon does not wait for the whole Lease.
-            "--lease-duration=3s",
-            "--lease-renew-deadline=2s",
+            "--lease-duration=6s",
+            "--lease-renew-deadline=4s",
             "--lease-retry-period=200ms",
         ];
         // What is said later counts.

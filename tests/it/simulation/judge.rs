@@ -251,6 +251,17 @@ async fn is_well(world: &World) -> Result<(), String> {
         let things = names(world.list(server, "/apis/example.org/v1/namespaces/kyma-system/things").await);
         let default = modules.contains("cache").then(|| "cache-default".to_owned());
         same(kyma, "Things", &things, &default.into_iter().collect())?;
+        if declared.is_some() {
+            // What a user asks for in the runtime of a Kyma that git decides on is taken back.
+            let theirs = world.read(server, &format!("{KYMA_API}/kyma-system/kymas/default")).await.unwrap_or_default();
+            let listed = theirs["spec"]["modules"].as_array().cloned().unwrap_or_default();
+            same(
+                kyma,
+                "modules in the runtime",
+                &listed.iter().map(|module| text(&module["name"])).collect(),
+                &modules,
+            )?;
+        }
         says_so(world, kyma).await?;
     }
     let source = world
