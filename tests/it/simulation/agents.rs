@@ -202,7 +202,7 @@ async fn deliver(state: &Mutex<State>, kyma: &'static str, about: About, receive
             ("event taken", Some(true))
         }
         Some(Answer::Refused(_)) => ("event refused", Some(false)),
-        Some(Answer::Unavailable(_)) => ("event put off", None),
+        Some(Answer::Unavailable(_) | Answer::Elsewhere(_)) => ("event put off", None),
         None => ("event without answer", None),
     };
     *state.counts.entry(what).or_default() += 1;
