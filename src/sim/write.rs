@@ -257,7 +257,7 @@ impl<'a> Writing<'a> {
                 self.warnings.extend(warnings);
             }
             None if self.resource.is(DEFINITIONS) && self.subresource.is_none() => {
-                causes.extend(crd::check(before, object))
+                causes.extend(crd::check(before, object));
             }
             None => {
                 causes.extend(builtin::check(&self.resource.kind, before, object));

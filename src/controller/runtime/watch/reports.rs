@@ -143,7 +143,7 @@ impl<K: Eq + Hash, V> Shelf<K, V> {
 
 impl Inputs {
     fn are(&self, other: &Inputs) -> bool {
-        let trusted = |of: &Inputs| of.trusted.as_ref().map(|(_, digest)| digest.clone());
+        let trusted = |of: &Inputs| of.trusted.as_ref().map(|(_, digest)| *digest);
         Arc::ptr_eq(&self.landscape, &other.landscape)
             && Arc::ptr_eq(&self.library, &other.library)
             && trusted(self) == trusted(other)
@@ -181,7 +181,7 @@ fn report(context: &Context, inputs: &Inputs, kin: &Kin, user: Option<&str>, par
     let states: Vec<Value> = landscape.watchers.values().map(|watcher| state(watcher)).collect();
     let digest = Digest::all([&objects.digest, &Digest::of(&Value::from(states))]);
     let (library, overriding) = (Arc::clone(library), kin.overriding.clone());
-    Report { objects, digest, own: parts.own.clone(), problems, library, overriding }
+    Report { objects, digest, own: parts.own, problems, library, overriding }
 }
 
 /// What has no part in who we are.
