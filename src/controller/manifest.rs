@@ -74,6 +74,8 @@ pub(super) struct Memory {
     attempt: u32,
     /// What the last pass wanted, and until when it need not be tried again.
     waiting: Option<(Digest, Instant)>,
+    /// Whether the last pass has begun to write the status. If it failed, what the status says now is not known.
+    wrote: bool,
 }
 
 /// How a pass ended.
@@ -93,6 +95,7 @@ pub(super) struct Passed {
 pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory: &mut Memory) -> Result<Passed, Error> {
     let cause = origin(site, manifest);
     let site = &Site { cause: &cause, ..*site };
+    memory.wrote = false;
     if manifest.metadata.deletion_timestamp.is_some() {
         return remove::reconcile(site, manifest, memory).await;
     }
@@ -186,6 +189,11 @@ impl Memory {
         if self.uid == uid { self } else { Memory { uid, ..Memory::default() } }
     }
 
+    /// Whether the pass that failed may have written the status.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        self.wrote
+    }
+
     /// How long to wait before trying again what failed, unless there is news.
     fn rest(&self, desired: &Digest) -> Option<Duration> {
         let (wanted, until) = self.waiting.as_ref()?;
@@ -228,7 +236,7 @@ impl Pass<'_> {
         let strangers = self.strangers(applied, &missing).await?;
         let sent: Vec<usize> =
             missing.into_iter().filter(|&index| !strangers.contains_key(&applied.objects.objects[index].id)).collect();
-        let recorded = self.record(applied, &sent).await?;
+        let recorded = self.record(memory, applied, &sent).await?;
         let key = landscape::key(&self.manifest.metadata);
         let failed = objects::send(site.cluster, site.cause, &key, applied, &sent).await?;
         let inventory =
@@ -262,6 +270,7 @@ impl Pass<'_> {
             module_resource: resource,
             requested: requested(&recorded),
         };
+        memory.wrote = true;
         let manifest = store_status(site, &recorded, &facts).await?;
         let again = match class {
             Some(class) => Some(memory.postpone(class, self.desired)),
@@ -326,7 +335,7 @@ impl Pass<'_> {
     }
 
     /// Writes the inventory with everything that is about to exist.
-    async fn record(&self, applied: &Applied, sent: &[usize]) -> Result<Arc<Manifest>, Error> {
+    async fn record(&self, memory: &mut Memory, applied: &Applied, sent: &[usize]) -> Result<Arc<Manifest>, Error> {
         let coming: Inventory = sent
             .iter()
             .map(|&index| &applied.objects.objects[index])
@@ -343,6 +352,7 @@ impl Pass<'_> {
             module_resource: None,
             requested: None,
         };
+        memory.wrote = true;
         store_status(self.site, self.manifest, &facts).await
     }
 

@@ -13,7 +13,7 @@
 //! runtime whose access Secret is absent, ambiguous or asks for more than inline credentials.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -71,6 +71,8 @@ struct Memory {
     status: Option<(String, KymaStatus)>,
     /// The Manifests as we last wrote them, and when.
     written: BTreeMap<Key, (Arc<Manifest>, Instant)>,
+    /// Those whose status a pass may have written before it failed: what it says now is asked for.
+    doubtful: BTreeSet<Key>,
     manifests: BTreeMap<Key, manifest::Memory>,
     /// What the end is waited for of, and how many looks for it there were.
     removing: Option<(String, u32)>,
@@ -252,17 +254,30 @@ impl Round<'_> {
             taken.iter_mut().map(|(manifest, memory)| manifest::reconcile(&site, manifest, memory).boxed()).collect();
         let results: Vec<Result<manifest::Passed, Error>> =
             stream::iter(passes).buffered(MANIFESTS_AT_ONCE).collect().await;
+        let (mut passed, mut again, mut failure) = (Vec::new(), None, None);
+        // What one pass has written counts, whatever became of the others.
+        for ((manifest, of_manifest), result) in taken.iter().zip(results) {
+            let key = landscape::key(&manifest.metadata);
+            match result {
+                Ok(result) => {
+                    again = soonest(again, result.again);
+                    memory.written.insert(key, (Arc::clone(&result.manifest), Instant::now()));
+                    passed.push(result.manifest);
+                }
+                Err(error) => {
+                    if of_manifest.leaves_doubt() {
+                        memory.doubtful.insert(key);
+                    }
+                    failure.get_or_insert(error);
+                }
+            }
+        }
         memory.manifests =
             taken.into_iter().map(|(manifest, memory)| (landscape::key(&manifest.metadata), memory)).collect();
-        let (mut passed, mut again) = (Vec::new(), None);
-        for result in results {
-            let result = result?;
-            again = soonest(again, result.again);
-            let written = (Arc::clone(&result.manifest), Instant::now());
-            memory.written.insert(landscape::key(&result.manifest.metadata), written);
-            passed.push(result.manifest);
+        match failure {
+            Some(error) => Err(error),
+            None => Ok((passed, again)),
         }
-        Ok((passed, again))
     }
 
     /// Tells whoever looks at the Kyma.
@@ -353,32 +368,31 @@ fn rereads(triggers: Triggers) -> bool {
 /// The Manifests of a Kyma: what the watch says, or what we wrote since.
 async fn known_manifests(context: &Context, key: &Key, memory: &mut Memory) -> Result<Vec<Arc<Manifest>>, Error> {
     let listed = context.stores.manifests_of(key);
-    let mut written = std::mem::take(&mut memory.written);
-    let mut known = Vec::with_capacity(listed.len());
-    for manifest in listed {
-        let key = landscape::key(&manifest.metadata);
-        match written.remove(&key) {
-            // The watch lags behind our own writes by some milliseconds.
-            Some(ours) if is_newer(&ours.0.metadata.resource_version, &manifest.metadata.resource_version) => {
-                known.push(Arc::clone(&ours.0));
-                memory.written.insert(key, ours);
-            }
-            _ => known.push(manifest),
-        }
-    }
+    let listed: BTreeMap<Key, Arc<Manifest>> =
+        listed.into_iter().map(|manifest| (landscape::key(&manifest.metadata), manifest)).collect();
     // What the watch does not show is gone, or the watch is behind. To take it for absent would lose its inventory.
-    for (key, (manifest, at)) in written {
-        if manifest::is_released(&manifest) || context.stores.manifest(&key).is_some() {
-            continue;
-        }
-        if at.elapsed() < LAG_MAX {
-            known.push(Arc::clone(&manifest));
-            memory.written.insert(key, (manifest, at));
-        } else if let Some(manifest) = manifests::read(&context.kcp, &key).await? {
-            known.push(Arc::clone(&manifest));
-            memory.written.insert(key, (manifest, Instant::now()));
-        }
+    memory.written.retain(|key, (manifest, _)| {
+        listed.contains_key(key) || !(manifest::is_released(manifest) || context.stores.manifest(key).is_some())
+    });
+    let is_unseen = |key: &Key, at: &Instant| !listed.contains_key(key) && LAG_MAX <= at.elapsed();
+    let unseen = memory.written.iter().filter(|(key, (_, at))| is_unseen(key, at)).map(|(key, _)| key.clone());
+    let asked: BTreeSet<Key> = unseen.chain(memory.doubtful.iter().cloned()).collect();
+    for key in asked {
+        // If this fails, all that is remembered stays remembered.
+        match manifests::read(&context.kcp, &key).await? {
+            Some(manifest) => memory.written.insert(key.clone(), (manifest, Instant::now())),
+            None => memory.written.remove(&key),
+        };
+        memory.doubtful.remove(&key);
     }
+    // The watch lags behind our own writes by some milliseconds.
+    memory.written.retain(|key, (ours, _)| {
+        let shown = listed.get(key);
+        shown.is_none_or(|shown| is_newer(&ours.metadata.resource_version, &shown.metadata.resource_version))
+    });
+    let ours = memory.written.iter().map(|(key, (manifest, _))| (key.clone(), Arc::clone(manifest)));
+    let mut known: Vec<Arc<Manifest>> =
+        listed.into_iter().chain(ours).collect::<BTreeMap<_, _>>().into_values().collect();
     known.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
     Ok(known)
 }
