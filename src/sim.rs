@@ -35,18 +35,21 @@
 //! * A list that goes on in pages shows what is there when each page is read; its version is the first page's, so a watch
 //!   from there tells of everything that changed meanwhile. `resourceVersionMatch=Exact` reads what is there now.
 //! * Of built-in kinds, metadata and the types of fields are checked, in the server's words, of ConfigMaps and Secrets
-//!   their keys and size, of webhooks their conditions, and of Events their namespace. Services get no address. What else it demands is not: a Service without ports, or a Deployment whose selector does not
-//!   fit its template, is taken.
+//!   their keys and size, of webhooks their conditions, and of Events their namespace. Services get no address. What else
+//!   it demands is not: a Service without ports, or a Deployment whose selector does not fit its template, is taken.
 //!   Texts that stand for something else are not read: base64 that is none, and times that are none, are taken. Owners may
 //!   be Events, and of any version.
 //! * A merge patch that takes `kind` and `apiVersion` away both gives them back.
 //! * An apply with a null in a custom resource may be taken where the schema says that it is of another type.
 //! * Of definitions, schemas, names, scope, versions that are stored and rules are checked: names of versions, columns,
-//!   selectable fields, paths of `scale`, conversion, and approval of `k8s.io` groups are not, and unknown formats are not
-//!   warned of. Of webhook configurations, ranges, policies, clients, rules and selectors are not.
+//!   selectable fields, paths of `scale`, conversion, `preserveUnknownFields`, approval of `k8s.io` groups, and fields that
+//!   stand in `allOf`, `anyOf`, `oneOf` or `not` alone, are not; unknown formats and fields are not warned of. What is
+//!   refused may be told in fewer causes. A definition whose kind is taken has no accepted names at all. Of webhook
+//!   configurations, ranges, policies, clients, rules and selectors are not checked.
 //! * Errors of our JSON, YAML and JSON patch libraries are in their words: nesting deeper than 128 levels, lone surrogates,
 //!   YAML that does not parse, a patch of a webhook that does not fit. A tab in YAML is taken.
 //! * Field managers may have control characters. Media types are taken in the order of `Accept`, whatever their `q`.
+//! * Numbers in selectors that are too large, and patches of more than 10,000 operations, are refused in other words.
 //! * Selectors: `=` alone, fields of services and nodes, old fields of events, and messages of some that do not parse are
 //!   answered otherwise; so are tokens of `continue` that are none, names such as `..`, and subresources that are not there.
 //! * Keys that stand twice in a JSON body are not noticed, the last one counts.
