@@ -24,8 +24,9 @@ use super::{
 const DEADLINE: Duration = Duration::from_secs(120);
 /// For how long what must not happen does not happen.
 const QUIET: Duration = Duration::from_secs(5);
-/// An agent tells everything twice, five seconds apart: after such a silence nothing is left of what was told before.
-const TOLD_AGAIN: Duration = Duration::from_secs(7);
+/// An agent of the demo tells everything twice, a second apart: after such a silence nothing is left of what was told
+/// before.
+const TOLD_AGAIN: Duration = Duration::from_secs(3);
 
 /// One thing that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

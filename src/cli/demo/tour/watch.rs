@@ -1,6 +1,9 @@
 //! What the tour reads from the clusters.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, anyhow};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -43,14 +46,17 @@ impl Tour<'_> {
 
     /// Waits until the daemon does nothing for a while: no request to a runtime, and no write to the KCP but the Lease.
     pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
-        self.until("nothing is done while nothing changes", async || {
-            let mark = self.mark();
-            tokio::time::sleep(duration).await;
+        let (mut mark, mut since) = (self.mark(), Instant::now());
+        let seen = self.until("nothing is done while nothing changes", async || {
             let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
             let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
-            if kcp.writes() + skrs.requests() == 0 { Ok(()) } else { Err(requests) }
-        })
-        .await
+            if kcp.writes() + skrs.requests() > 0 {
+                // The silence begins anew.
+                (mark, since) = (self.mark(), Instant::now());
+            }
+            if duration <= since.elapsed() { Ok(()) } else { Err(requests) }
+        });
+        seen.await
     }
 
     /// The client of a Kyma's runtime.
