@@ -128,11 +128,50 @@ async fn the_folder_of_a_fleet_that_runs_is_not_taken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bench_whose_daemon_ends_says_so_at_once() {
-    let arguments = ["sim", "bench", "--runtimes=1", "--modules=1", "--objects=5", "--resync=1s"];
-    let ended = tokio::time::timeout(SOON, tidegate().args(arguments).output()).await.expect("it ends").unwrap();
+    let place = harness::folder();
+    let mut bench = tidegate();
+    let bench = bench.args(["sim", "bench", "--runtimes=1", "--modules=1", "--objects=5"]);
+    let bench = bench.env("TMPDIR", place.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = async || daemon_in(place.path()).ok_or("no daemon was started".to_owned());
+    let daemon = eventually("the daemon is started", SOON, started).await;
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    let ended = tokio::time::timeout(SOON, bench.wait_with_output()).await.expect("it ends").unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(!ended.status.success());
-    assert!(said.contains("the daemon has ended") && said.contains("1s is shorter than"), "{said}");
+    assert!(said.contains("the daemon has ended"), "{said}");
+}
+
+/// The daemon that keeps its files in a folder.
+fn daemon_in(folder: &Path) -> Option<rustix::process::Pid> {
+    let folder = folder.to_str().expect("a path in UTF-8");
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let id: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        Some((id, std::fs::read_to_string(format!("/proc/{id}/cmdline")).ok()?))
+    });
+    let is_it = |line: &str| {
+        let mut words = line.split('\0');
+        words.next() == Some(env!("CARGO_BIN_EXE_tidegate"))
+            && words.next() == Some("run")
+            && words.any(|word| word.starts_with(folder))
+    };
+    let (id, _) = processes.into_iter().find(|(_, line)| is_it(line))?;
+    rustix::process::Pid::from_raw(id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bench_that_would_be_in_vain_begins_nothing_and_keeps_earlier_numbers() {
+    let place = harness::folder();
+    let file = place.path().join("numbers.json");
+    std::fs::write(&file, "earlier numbers").unwrap();
+    for (resync, path, problem) in [("1s", file.as_path(), "1s is shorter than"), ("1h", place.path(), "cannot write")]
+    {
+        let mut bench = tidegate();
+        let bench = bench.args(["sim", "bench", "--resync", resync, "--json"]).arg(path);
+        let ended = tokio::time::timeout(SOON, bench.output()).await.expect("it ends").unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(!ended.status.success() && said.contains(problem) && !said.contains("starting"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "earlier numbers");
 }
 
 #[tokio::test(flavor = "multi_thread")]

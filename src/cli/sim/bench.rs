@@ -9,7 +9,13 @@
 
 mod storm;
 
-use std::{collections::BTreeMap, fs::File, io::Write as _, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -21,7 +27,7 @@ use super::{
     fleet,
     limit::{self, Clients, Limit, Memory, Objects},
     open_files,
-    process::{Daemon, Usage},
+    process::{Daemon, Machine, Usage},
     report::{Latency, Output, Phase, Report, Work},
     stage::{Requests, Servers, Size, Stage},
 };
@@ -31,6 +37,7 @@ use crate::{
         Exit,
         servers::{Make, Mark},
     },
+    config::{self, Config},
     period::Period,
     testbed,
 };
@@ -88,10 +95,8 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     open_files(size.runtimes);
     // Whoever waits for minutes is told at once that it would be in vain.
-    let mut json = match &arguments.json {
-        Some(path) => Some(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
-        None => None,
-    };
+    check(arguments)?;
+    let json = arguments.json.as_deref().map(Numbers::open).transpose()?;
     let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
     anstream::eprintln!("starting {} API servers", size.runtimes + 1);
     let stage = Stage::start(size, &servers, "daemon").await?;
@@ -112,11 +117,38 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let limited = limited.context("the bare client of the limit failed");
     let phases = phases.into_iter().map(|(phase, _)| phase).collect();
     let report = Report { size, servers: servers.describe(), phases };
+    // The file first: whatever happens to a terminal, what took minutes is kept.
+    let kept = json.map(|numbers| numbers.write(&report.json()));
     report.print(arguments.output);
-    if let Some(file) = &mut json {
-        writeln!(file, "{:#}", report.json()).context("cannot write the numbers")?;
-    }
+    kept.transpose()?;
     limited.map(|()| Exit::Ok)
+}
+
+/// Refuses what the daemon would refuse, before any server is started.
+fn check(arguments: &Arguments) -> anyhow::Result<()> {
+    let options = config::Options { resync: Some(arguments.resync), ..config::Options::default() };
+    Config::try_from(options.over(config::Options::defaults())).map(drop).map_err(Into::into)
+}
+
+/// The file that gets the numbers. What is in it stays there until there are other numbers.
+struct Numbers<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl Numbers<'_> {
+    fn open(path: &Path) -> anyhow::Result<Numbers<'_>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Numbers { path, file })
+    }
+
+    fn write(mut self, numbers: &Value) -> anyhow::Result<()> {
+        let is_file = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        let written = emptied.and_then(|()| writeln!(self.file, "{numbers:#}"));
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
 }
 
 /// Has a bare client do what each phase did, one after the other, so many times, each on fresh servers.
@@ -160,6 +192,7 @@ struct Watch {
     marks: Vec<Mark>,
     began: Timestamp,
     before: Usage,
+    machine: Option<Machine>,
 }
 
 // === impl Run ===
@@ -360,7 +393,13 @@ impl<'a> Run<'a> {
     fn watch(&self, name: &'static str) -> anyhow::Result<Watch> {
         anstream::eprintln!("{name}");
         self.daemon.forget_peak();
-        Ok(Watch { name, marks: self.stage.marks(), began: Timestamp::now(), before: self.daemon.usage()? })
+        Ok(Watch {
+            name,
+            marks: self.stage.marks(),
+            began: Timestamp::now(),
+            before: self.daemon.usage()?,
+            machine: Machine::now(),
+        })
     }
 
     fn push(
@@ -384,6 +423,7 @@ impl<'a> Run<'a> {
             resident: usage.resident,
             peak: usage.peak,
             limit: None,
+            others: watch.machine.zip(Machine::now()).map(|(before, now)| now.others_since(&before)),
         };
         self.phases.push((phase, objects));
         Ok(())

@@ -1,11 +1,12 @@
-//! The daemon as a process of its own, and what it uses.
+//! The daemon as a process of its own, what it uses, and what everybody else on the machine uses meanwhile.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -28,6 +29,17 @@ pub(super) struct Usage {
     pub(super) resident: u64,
     /// The most that was resident, in bytes, since that was last forgotten.
     pub(super) peak: u64,
+}
+
+/// Processor time on this machine, up to a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    at: Instant,
+    processors: u32,
+    /// Of all programs, and of other machines that share its processors.
+    busy: Duration,
+    /// Of this process, and of all that came of it.
+    ours: Duration,
 }
 
 /// Ticks of processor time in a second, which Linux fixes for what it tells programs.
@@ -132,3 +144,82 @@ impl Usage {
         })
     }
 }
+
+// === impl Machine ===
+
+impl Machine {
+    /// Up to now. None where the system does not tell.
+    pub(super) fn now() -> Option<Machine> {
+        let text = fs::read_to_string("/proc/stat").ok()?;
+        let (busy, processors) = busy(&text)?;
+        let stats: Vec<String> = fs::read_dir("/proc")
+            .ok()?
+            .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+            .collect();
+        let ours = used_by(std::process::id(), stats.iter().filter_map(|stat| Used::of(stat)));
+        Some(Machine { at: Instant::now(), processors, busy, ours })
+    }
+
+    /// Which part of all processors others took from an earlier moment to this one.
+    pub(super) fn others_since(&self, earlier: &Machine) -> f64 {
+        let others = self.busy.saturating_sub(earlier.busy).saturating_sub(self.ours.saturating_sub(earlier.ours));
+        let all = self.at.duration_since(earlier.at) * self.processors;
+        if all.is_zero() { 0.0 } else { (others.as_secs_f64() / all.as_secs_f64()).min(1.0) }
+    }
+}
+
+/// What a process has used, as `/proc/PID/stat` says.
+struct Used {
+    pid: u32,
+    parent: u32,
+    /// With that of its children that have ended.
+    cpu: Duration,
+}
+
+// === impl Used ===
+
+impl Used {
+    fn of(stat: &str) -> Option<Used> {
+        let pid = stat.split_whitespace().next()?.parse().ok()?;
+        // The second field is the name in parentheses, which may hold blanks; the third is a letter.
+        let rest = stat.rsplit_once(')')?.1;
+        let fields: Vec<u64> = rest.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
+        // The fourth field, and those from the fourteenth on: of itself and of its children, for users and in the system.
+        let parent = u32::try_from(*fields.first()?).ok()?;
+        Some(Used { pid, parent, cpu: ticks(fields.get(10..14)?.iter().sum()) })
+    }
+}
+
+fn ticks(count: u64) -> Duration {
+    Duration::from_millis(count * 1_000 / TICKS_PER_SECOND)
+}
+
+/// What `/proc/stat` says that all processors did, and how many there are. What the system does for devices is left out: it
+/// counts for nobody, and may have been done for us.
+fn busy(stat: &str) -> Option<(Duration, u32)> {
+    let numbers = |line: &str| line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
+    let all: Vec<u64> = stat.lines().find(|line| line.starts_with("cpu ")).map(numbers)?;
+    // For users, nice ones, the system; what was stolen by other machines.
+    let busy = [0, 1, 2, 7].into_iter().filter_map(|index| all.get(index)).sum();
+    let is_one = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+    Some((ticks(busy), u32::try_from(stat.lines().filter(is_one).count()).ok()?))
+}
+
+/// What a process and all that came of it have used.
+fn used_by(root: u32, processes: impl Iterator<Item = Used>) -> Duration {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let mut used = BTreeMap::new();
+    for Used { pid, parent, cpu } in processes {
+        children.entry(parent).or_default().push(pid);
+        used.insert(pid, cpu);
+    }
+    let (mut sum, mut open) = (Duration::ZERO, vec![root]);
+    while let Some(pid) = open.pop() {
+        sum += used.remove(&pid).unwrap_or_default();
+        open.extend(children.remove(&pid).unwrap_or_default());
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,8 @@ pub(super) struct Phase {
     pub(super) peak: u64,
     /// What a bare client took for the same objects, where any are other than before.
     pub(super) limit: Option<Limit>,
+    /// Which part of the machine's processors others took meanwhile, where that can be told.
+    pub(super) others: Option<f64>,
 }
 
 /// What a phase is about.
@@ -75,6 +77,8 @@ struct Budget {
 const HOUR: f64 = 3_600.0;
 /// What runs of the limit may differ by until the reader is told.
 const DOUBT: f64 = 1.1;
+/// What others may take of the processors until the reader is told.
+const OTHERS_MAX: f64 = 0.1;
 const MEBIBYTE: u64 = 1 << 20;
 /// What stands where there is no number.
 const NONE: &str = "-";
@@ -129,13 +133,22 @@ impl Phase {
         Some((time, float(self.writes()) / float(limit.writes)))
     }
 
-    /// What is to be said if the runs of the limit differ much: then the machine did other things, too.
-    fn doubt(&self) -> Option<String> {
-        let (least, most) = self.limit?.between;
-        (most.as_secs_f64() > least.as_secs_f64() * DOUBT).then(|| {
-            let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
-            format!("{}: the limit took between {least:.2} and {most:.2} s, so the machine was not at rest", self.name)
-        })
+    /// What is to be said if the machine did other things, too: then neither the time nor its ratio to the limit's mean
+    /// much.
+    fn doubts(&self) -> Vec<String> {
+        let name = self.name;
+        let others = |what: &str, part: Option<f64>| {
+            let part = part.filter(|part| *part > OTHERS_MAX)? * 100.0;
+            Some(format!(
+                "{name}: others took {part:.0} % of the processors {what}: measure again on a machine at rest"
+            ))
+        };
+        let differ = self.limit.and_then(|limit| {
+            let (least, most) = (limit.between.0.as_secs_f64(), limit.between.1.as_secs_f64());
+            (most > least * DOUBT).then(|| format!("{name}: the limit took between {least:.2} and {most:.2} s"))
+        });
+        let of_limit = self.limit.and_then(|limit| others("during its limit", limit.others));
+        [others("meanwhile", self.others), of_limit, differ].into_iter().flatten().collect()
     }
 
     fn line(&self) -> String {
@@ -172,7 +185,10 @@ impl Phase {
         });
         let limit = self.limit.map(|limit| {
             let (least, most) = (limit.between.0.as_secs_f64(), limit.between.1.as_secs_f64());
-            json!({"wallSeconds": limit.wall.as_secs_f64(), "leastSeconds": least, "mostSeconds": most, "writes": limit.writes})
+            json!({
+                "wallSeconds": limit.wall.as_secs_f64(), "leastSeconds": least, "mostSeconds": most,
+                "writes": limit.writes, "othersPart": limit.others,
+            })
         });
         let ratios = self.ratios().map(|(time, writes)| json!({"time": time, "writes": writes}));
         json!({
@@ -185,6 +201,7 @@ impl Phase {
             "cpuSeconds": self.cpu.as_secs_f64(),
             "residentBytes": self.resident,
             "peakBytes": self.peak,
+            "othersPart": self.others,
             "limit": limit,
             "timesTheLimit": ratios,
         })
@@ -229,7 +246,7 @@ impl Report {
         lines.extend(self.phases.iter().map(Phase::line));
         lines.push(String::new());
         lines.extend(self.budgets().iter().map(Budget::line));
-        lines.extend(self.phases.iter().filter_map(Phase::doubt));
+        lines.extend(self.phases.iter().flat_map(Phase::doubts));
         for phase in &self.phases {
             let (kcp, skrs) = (verbs(&phase.kcp), verbs(&phase.skrs));
             lines.push(format!("\n{}\n  KCP       {kcp}\n  runtimes  {skrs}", phase.name));

@@ -15,6 +15,7 @@ fn phase(work: Work, limit: Option<Limit>) -> Phase {
         resident: 50 << 20,
         peak: 60 << 20,
         limit,
+        others: None,
     }
 }
 
@@ -68,7 +69,7 @@ fn budgets_are_judged_by_the_phases_that_show_them() {
                 name: "first rollout",
                 ..phase(
                     Work::Objects(10),
-                    Some(Limit { wall: seconds(2), between: (seconds(2), seconds(3)), writes: 10 }),
+                    Some(Limit { wall: seconds(2), between: (seconds(2), seconds(3)), writes: 10, others: Some(0.05) }),
                 )
             },
             named("idle", seconds(3_600), None),
@@ -95,12 +96,16 @@ fn budgets_are_judged_by_the_phases_that_show_them() {
     assert_eq!(judged, expected.map(|(measured, met)| (measured.to_owned(), met)));
     let table = report.table();
     assert!(table.contains("first rollout: the limit took between 2.00 and 3.00 s"), "{table}");
+    assert!(!table.contains("others"), "{table}");
 }
 
 #[test]
-fn of_several_runs_of_the_limit_the_median_counts() {
-    let runs = [5, 1, 2].map(|wall| Limit { wall: Duration::from_secs(wall), writes: 10, ..Limit::default() });
-    let limit = Limit::median(runs.into()).unwrap();
-    assert_eq!((limit.wall.as_secs(), limit.between.0.as_secs(), limit.between.1.as_secs()), (2, 1, 5));
-    assert!(Limit::median(Vec::new()).is_none());
+fn what_others_took_is_said_of_both_sides_of_a_ratio() {
+    let limit = Limit { wall: Duration::from_secs(2), writes: 10, others: Some(0.3), ..Limit::default() };
+    let doubtful = Phase { others: Some(0.104), ..phase(Work::Objects(10), Some(limit)) };
+    let doubts = doubtful.doubts().join("\n");
+    assert!(doubts.contains("a phase: others took 10 % of the processors meanwhile"), "{doubts}");
+    assert!(doubts.contains("a phase: others took 30 % of the processors during its limit"), "{doubts}");
+    assert_eq!((&doubtful.json()["othersPart"], &doubtful.json()["limit"]["othersPart"]), (&json!(0.104), &json!(0.3)));
+    assert_eq!(phase(Work::Nothing, None).doubts(), Vec::<String>::new());
 }
