@@ -93,9 +93,9 @@ impl Access {
     }
 }
 
-/// A client of the control plane that a kubeconfig leads to. Makes no request.
-pub(super) async fn client_of(kubeconfig: &Path) -> anyhow::Result<Client> {
-    Access { kubeconfig: Some(kubeconfig.to_owned()), context: None }.client().await
+/// How to reach the control plane that a kubeconfig leads to. Makes no request.
+pub(super) async fn config_of(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
+    Access { kubeconfig: Some(kubeconfig.to_owned()), context: None }.config().await
 }
 
 /// All objects of a kind in a namespace.

@@ -64,6 +64,7 @@ async fn control_plane(folder: &Path) -> (Served, Client, String) {
     let kubeconfig = folder.join("given.kubeconfig");
     std::fs::write(&kubeconfig, kcp.kubeconfig().text()).unwrap();
     let client = kcp.kubeconfig().client().unwrap();
+    harness::install_own_crds(&client).await;
     (kcp, client, format!("--kubeconfig={}", kubeconfig.display()))
 }
 
@@ -109,6 +110,56 @@ async fn a_given_control_plane_has_the_secrets_as_long_as_the_fleet_is_there() {
         assert!(end(child).await);
         assert!(secrets(&kcp).list(&ListParams::default()).await.unwrap().items.is_empty(), "nothing leads nowhere");
     }
+}
+
+/// A fleet for this control plane ends soon, with one sentence that says this, and leaves no file.
+async fn refused(kubeconfig: &str, said: &[&str]) {
+    let place = harness::folder();
+    let given = place.path().join("given.kubeconfig");
+    std::fs::write(&given, kubeconfig).unwrap();
+    let folder = place.path().join("fleet");
+    let mut command = tidegate();
+    command.args(["sim", "serve", "--runtimes=2", "--kubeconfig"]).arg(&given).arg("--dir").arg(&folder);
+    let began = std::time::Instant::now();
+    let ended = tokio::time::timeout(SOON, command.output()).await.expect("it ends").unwrap();
+    let took = began.elapsed();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+    assert!(said.iter().all(|part| error.contains(part)), "{error}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(!folder.exists(), "something is left: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_will_not_do_is_told_at_once() {
+    let place = harness::folder();
+    let (kcp, client, _) = control_plane(place.path()).await;
+    let given = kcp.kubeconfig().text();
+    let at = |port: u16| {
+        let server = kcp.kubeconfig().server.clone();
+        given.replace(&server, &format!("https://127.0.0.1:{port}"))
+    };
+    // Nothing listens there; there somebody listens and says nothing.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    refused(&at(free), &["does not answer", &format!("127.0.0.1:{free}"), "refused", "name another kubeconfig"]).await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    refused(&at(silent.local_addr().unwrap().port()), &["does not answer", "nothing within 5 s"]).await;
+    // The token is nobody's.
+    let stranger = kcp.kubeconfig_with_token("known", tidegate::sim::User::admin()).text().replace("known", "unknown");
+    refused(&stranger, &["lets nobody in", "Unauthorized", "with access"]).await;
+    let empty = Server::new(&Options::default()).listen("empty").await.unwrap();
+    refused(&empty.kubeconfig().text(), &["serves no Kymas", "tidegate crds"]).await;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(empty.kubeconfig().client().unwrap());
+    assert!(namespaces.get_opt("kcp-system").await.unwrap().is_none(), "a namespace is left");
+    drop(client);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_rights_brings_no_fleet_to_a_control_plane() {
+    let plane = harness::api_server().await;
+    harness::install_own_crds(&plane.client().unwrap()).await;
+    let kubeconfig = plane.kubeconfig_of("nobody-of-note", None).unwrap().text();
+    refused(&kubeconfig, &["does not let this user list Secrets", "kcp-system", "grant it"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

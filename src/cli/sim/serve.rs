@@ -15,10 +15,13 @@ use anyhow::{Context as _, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::{
+    authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+    core::v1::Secret,
+};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{fleet, open_files};
 use crate::{
     api::{
-        self,
+        self, Kyma,
         names::{self, label},
     },
     cli::{Exit, control_plane, servers::Server},
@@ -59,6 +62,8 @@ const SIMULATED: &str = "tidegate.dev/simulated";
 const MANAGER: &str = "tidegate-sim";
 /// Requests to the control plane at once.
 const CONNECTIONS: usize = 16;
+/// For how long a control plane may take to say whether it will do.
+const GREETING: Duration = Duration::from_secs(5);
 /// For how long the Secrets may take to be deleted at the end.
 const FAREWELL: Duration = Duration::from_secs(30);
 
@@ -72,6 +77,11 @@ struct ControlPlane {
 /// Serves until somebody ends it.
 pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut stop = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    // Before anything is made that would be left behind.
+    let given = match &arguments.kubeconfig {
+        Some(path) => Some(reach(path).await?),
+        None => None,
+    };
     let temporary = match arguments.dir {
         Some(_) => None,
         None => Some(Folder::temporary("tidegate-fleet-")?),
@@ -81,7 +91,10 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     fs::create_dir_all(&runtimes).with_context(|| format!("cannot make {}", runtimes.display()))?;
     let _mine = claim(&runtimes)?;
     open_files(usize::from(arguments.runtimes));
-    let kcp = ControlPlane::of(arguments, folder).await?;
+    let kcp = match given {
+        Some(client) => ControlPlane { client, _server: None },
+        None => ControlPlane::simulated(folder).await?,
+    };
     let fleet = start(usize::from(arguments.runtimes), arguments.ready_after.0).await?;
     for server in &fleet {
         write(&runtimes.join(format!("{}.kubeconfig", server.name())), &server.kubeconfig().text())?;
@@ -98,6 +111,83 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
             .context("the control plane does not answer: the Secrets are left there")??;
     }
     Ok(Exit::Ok)
+}
+
+/// A client of the control plane that a kubeconfig leads to, if that answers, has Kymas, and lets us write Secrets.
+/// Otherwise one sentence that says what to do.
+async fn reach(path: &Path) -> anyhow::Result<Client> {
+    let config = control_plane::config_of(path).await?;
+    let server = config.cluster_url.to_string();
+    let server = server.trim_end_matches('/');
+    let client = |config: kube::Config| Client::try_from(config).context("cannot use the kubeconfig");
+    // What is not there at once is to be told at once.
+    let mut hasty = config.clone();
+    hasty.default_retry = false;
+    let first = client(hasty)?;
+    let unreachable = |problem: &str| {
+        anyhow::anyhow!(
+            "the control plane {server} does not answer ({problem}): start it, or name another kubeconfig than {}",
+            path.display()
+        )
+    };
+    let greeted = tokio::time::timeout(GREETING, greet(&first)).await;
+    match greeted.map_err(|_| unreachable(&format!("nothing within {} s", GREETING.as_secs())))? {
+        Ok(None) => client(config),
+        Ok(Some(problem)) => bail!("the control plane {server} {problem}"),
+        Err(kube::Error::Api(status)) => bail!(
+            "the control plane {server} lets nobody in who comes with {}: {}; name a kubeconfig with access",
+            path.display(),
+            status.message
+        ),
+        Err(error) => Err(unreachable(&root_of(&error))),
+    }
+}
+
+/// What a control plane lacks, if anything.
+async fn greet(client: &Client) -> Result<Option<String>, kube::Error> {
+    let kymas: Api<Kyma> = Api::namespaced(client.clone(), names::KCP_NAMESPACE);
+    match kymas.list_metadata(&ListParams::default().limit(1)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let problem =
+                "serves no Kymas: install the CRDs first (`tidegate crds | kubectl apply --server-side -f -`)";
+            return Ok(Some(problem.to_owned()));
+        }
+        // Whoever may not list Kymas may be allowed what is needed.
+        Err(kube::Error::Api(status)) if status.code == 403 => {}
+        listed => drop(listed?),
+    }
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    for verb in ["list", "create", "patch", "delete"] {
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    namespace: Some(names::KCP_NAMESPACE.to_owned()),
+                    resource: Some("secrets".to_owned()),
+                    verb: Some(verb.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            return Ok(Some(format!(
+                "does not let this user {verb} Secrets in namespace {}: grant it, or name another kubeconfig",
+                names::KCP_NAMESPACE
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// What is behind an error, at the end of its chain.
+fn root_of(error: &dyn std::error::Error) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
 }
 
 /// Takes possession of a folder as long as the value lives, and removes what an earlier fleet has left there.
@@ -145,12 +235,8 @@ fn say(arguments: &Arguments, folder: &Path, runtimes: usize) {
 // === impl ControlPlane ===
 
 impl ControlPlane {
-    /// The one that is named, or a simulated one with our CRDs.
-    async fn of(arguments: &Arguments, folder: &Path) -> anyhow::Result<ControlPlane> {
-        if let Some(path) = &arguments.kubeconfig {
-            let client = control_plane::client_of(path).await?;
-            return Ok(ControlPlane { client, _server: None });
-        }
+    /// A simulated one with our CRDs.
+    async fn simulated(folder: &Path) -> anyhow::Result<ControlPlane> {
         let server = Server::simulated("kcp", &sim::Options::default()).await?;
         write(&folder.join("kcp.kubeconfig"), &server.kubeconfig().text())?;
         let client = server.client()?;
