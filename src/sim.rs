@@ -46,17 +46,28 @@
 //!   stand in `allOf`, `anyOf`, `oneOf` or `not` alone, are not; unknown formats and fields are not warned of. What is
 //!   refused may be told in fewer causes. A definition whose kind is taken has no accepted names at all. Of webhook
 //!   configurations, ranges, policies, clients, rules and selectors are not checked.
-//! * Errors of our JSON, YAML and JSON patch libraries are in their words: nesting deeper than 128 levels, lone surrogates,
-//!   YAML that does not parse, a patch of a webhook that does not fit. A tab in YAML is taken.
+//! * Errors of our JSON, YAML and JSON patch libraries are in their words: nesting deeper than 128 levels, numbers out of
+//!   range, YAML that does not parse, a patch of a webhook that does not fit or makes another type. A tab in YAML is taken,
+//!   a key that stands twice in YAML is refused.
+//! * With `fieldValidation=Ignore` the server reads patches with other parsers: operations of a JSON patch that are none, and
+//!   merge patches that are no mapping, are refused in other words here.
+//! * Of a built-in object, unknown fields are told after those that stand twice, and in the order of their names; a text that
+//!   stands twice in the value of a JSON patch is told once. Of a built-in object's mapping that stands twice, the server
+//!   takes both together; here the last one counts.
 //! * Field managers may have control characters. Media types are taken in the order of `Accept`, whatever their `q`.
-//! * Numbers in selectors that are too large, and patches of more than 10,000 operations, are refused in other words.
-//! * Selectors: `=` alone, fields of services and nodes, old fields of events, and messages of some that do not parse are
-//!   answered otherwise; so are tokens of `continue` that are none, names such as `..`, and subresources that are not there.
-//! * Keys that stand twice in a JSON body are not noticed, the last one counts.
-//! * CEL has no types and no costs here: a rule that compares a text with a number, or that may take too long, is taken.
-//!   What the server says of an expression that does not compile, or that fails, quotes its compiler; here these words are
-//!   ours, but for a key that is absent. Defaults in definitions are not held against their schemas.
+//! * Patches of more than 10,000 operations are refused in other words. Namespaces named `..` are looked for like others.
+//! * Selectors with NUL in them are read otherwise.
+//! * CEL has no costs here: a rule that may take too long is taken. Its syntax and types are checked, and told, as the
+//!   server's compiler does it, but for the arguments of functions other than `size`, `matches`, `startsWith` and `endsWith`,
+//!   and for what optional values, types as values, two-variable macros and functions in a namespace such as `math` give: of
+//!   these nothing is said. Functions of the server's libraries that are not here (of IP addresses, URLs, quantities, times
+//!   and the like), optional fields (`.?`), literals that are no duration, time or pattern, and more than three loops within
+//!   each other are another matter than there: they are refused in our words, or taken. What is said of a rule that fails on
+//!   an object is in our words, but for a key that is absent. Defaults in definitions are not held against their schemas.
 //! * All versions of a custom resource are stored as they were sent: no conversion webhooks.
+//! * Where webhooks cannot be reached, why not is said in our words. Those with `matchPolicy: Equivalent` are asked about other
+//!   versions of custom resources, not about Events of the other group. Audit annotations go nowhere, and answers of webhooks that are no
+//!   JSON, which the server reads as YAML, are refused in other words.
 //! * Mutating webhooks are asked once, whatever their `reinvocationPolicy`; `matchConditions` that name `authorizer` fail.
 //! * Columns of tables of built-in kinds have no descriptions, and those of Pods, Nodes, volumes, quotas, Ingresses and
 //!   the like are fewer.
@@ -331,6 +342,12 @@ impl Server {
             custom.values().find(is_it).or_else(|| custom.values().find(any)).cloned()
         };
         resource::built_in().values().find(is_it).cloned().or_else(custom)
+    }
+
+    /// A custom resource at all its versions.
+    fn versions_of(&self, collection: &str) -> Vec<Arc<Resource>> {
+        let custom = self.0.custom.read().unwrap_or_else(PoisonError::into_inner);
+        custom.values().filter(|resource| *resource.collection == *collection).cloned().collect()
     }
 
     fn resource_of_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {

@@ -3,6 +3,7 @@
 //! No error quotes a value: values may be long, and the order of a mapping's entries is not one to print.
 
 mod free;
+pub(crate) mod types;
 
 use std::{
     collections::{BTreeSet, HashMap},

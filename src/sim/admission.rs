@@ -57,6 +57,8 @@ pub(super) struct Webhook {
     objects: Labels,
     namespaces: Labels,
     conditions: Conditions,
+    /// Whether it is also asked about other versions than its rules name.
+    equivalent: bool,
     ignores_failure: bool,
     timeout: Duration,
 }
@@ -95,24 +97,36 @@ impl Webhook {
             objects: Labels::of_object(&value["objectSelector"]),
             namespaces: Labels::of_object(&value["namespaceSelector"]),
             conditions: Conditions::of(value),
+            equivalent: value["matchPolicy"] != "Exact",
             ignores_failure: value["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(seconds),
         }
     }
 
-    /// Whether one of its rules speaks of the write.
-    fn speaks_of(&self, writing: &Writing<'_>, operation: Operation) -> bool {
-        let resource = writing.resource;
+    /// The version that it is asked about a write in: the write's own, or one that its rules name in place of that.
+    fn version_of(&self, server: &Server, writing: &Writing<'_>, operation: Operation) -> Option<Arc<Resource>> {
+        if self.speaks_of(writing.resource, writing.subresource, operation) {
+            return Some(Arc::clone(writing.resource));
+        }
+        if !self.equivalent || writing.resource.is_built_in() {
+            return None;
+        }
+        let versions = server.versions_of(&writing.resource.collection);
+        versions.into_iter().find(|other| self.speaks_of(other, writing.subresource, operation))
+    }
+
+    /// Whether one of its rules speaks of such a write.
+    fn speaks_of(&self, resource: &Resource, subresource: Option<&str>, operation: Operation) -> bool {
         let names = |list: &Value, wanted: &str| {
             list.as_array().into_iter().flatten().filter_map(Value::as_str).any(|one| one == "*" || one == wanted)
         };
-        let full = match writing.subresource {
+        let full = match subresource {
             Some(subresource) => format!("{}/{subresource}", resource.plural),
             None => resource.plural.to_string(),
         };
         self.rules.iter().any(|rule| {
             let resources = rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let of_resource = resources.into_iter().any(|one| match (one, writing.subresource) {
+            let of_resource = resources.into_iter().any(|one| match (one, subresource) {
                 ("*/*", _) => true,
                 ("*", None) => true,
                 (one, Some(subresource)) if one.strip_prefix("*/") == Some(subresource) => true,
@@ -124,7 +138,6 @@ impl Webhook {
                 Some("Namespaced") => resource.namespaced,
                 _ => true,
             };
-            // The policy `Equivalent` finds other versions as well; all of ours have one group.
             of_resource
                 && scope
                 && names(&rule["operations"], operation.as_str())
@@ -162,7 +175,7 @@ impl Server {
     /// What mutating webhooks make of an object; none if they leave it as it is, or if there is none since it goes.
     pub(super) async fn mutate(
         &self,
-        writing: &Writing<'_>,
+        writing: &mut Writing<'_>,
         asked: &Asked<'_>,
         object: Option<&Value>,
     ) -> Result<Option<Value>, Refusal> {
@@ -171,21 +184,23 @@ impl Server {
         for webhook in &webhooks.mutating {
             let current = mutated.as_ref().or(object);
             let shown = current.map(|current| shown(asked.operation, current));
-            if !self.is_asked(webhook, writing, asked, shown.as_deref())? {
-                continue;
+            let Some(version) = self.is_asked(webhook, writing, asked, shown.as_deref())? else { continue };
+            let answered = self.ask(webhook, writing, asked, shown.as_deref(), &version, true).await;
+            writing.warnings.extend(answered.warnings);
+            let Some(patch) = answered.patch? else { continue };
+            let Some(current) = current else {
+                let name = Value::from(webhook.name.as_str());
+                return Err(Refusal::internal_error(&format!(
+                    "admission webhook {name} attempted to modify the object, which is not supported for this operation"
+                )));
+            };
+            let current = at(current, &version);
+            let patched = patch::json_patch(&current, &patch);
+            let mut patched = patched.map_err(|error| Refusal::internal_error(&error.to_string()))?;
+            if *version.api_version != *writing.resource.api_version {
+                patched["apiVersion"] = (&*writing.resource.api_version).into();
             }
-            let Some(response) = self.ask(webhook, writing, asked, shown.as_deref(), true).await? else { continue };
-            if let Some(patch) = response.patch {
-                let Some(current) = current else {
-                    let name = Value::from(webhook.name.as_str());
-                    return Err(Refusal::internal_error(&format!(
-                        "admission webhook {name} attempted to modify the object, which is not supported for this operation"
-                    )));
-                };
-                let patched =
-                    patch::json_patch(current, &patch).map_err(|error| Refusal::internal_error(&error.to_string()))?;
-                mutated = Some(patched);
-            }
+            mutated = Some(patched);
         }
         Ok(mutated)
     }
@@ -193,46 +208,57 @@ impl Server {
     /// Asks validating webhooks.
     pub(super) async fn validate(
         &self,
-        writing: &Writing<'_>,
+        writing: &mut Writing<'_>,
         asked: &Asked<'_>,
         object: Option<&Value>,
     ) -> Result<(), Refusal> {
         let webhooks = self.webhooks();
-        let mut answers = Vec::new();
+        let mut meant = Vec::new();
         for webhook in &webhooks.validating {
-            if self.is_asked(webhook, writing, asked, object)? {
-                answers.push(self.ask(webhook, writing, asked, object, false));
+            if let Some(version) = self.is_asked(webhook, writing, asked, object)? {
+                meant.push((webhook, version));
             }
         }
+        let this = &*writing;
+        let answers = meant.iter().map(|(webhook, version)| self.ask(webhook, this, asked, object, version, false));
         // They are asked side by side, and the first refusal counts.
-        for answer in futures::future::join_all(answers).await {
-            answer?;
+        let answers = futures::future::join_all(answers).await;
+        let mut refusal = None;
+        for answered in answers {
+            writing.warnings.extend(answered.warnings);
+            refusal = refusal.or(answered.patch.err());
         }
-        Ok(())
+        refusal.map_or(Ok(()), Err)
     }
 
-    /// Whether a webhook is asked. Conditions that say neither so nor so refuse the write, unless failures are ignored.
+    /// In which version a webhook is asked about a write, if it is. Conditions that say neither so nor so refuse the write,
+    /// unless failures are ignored.
     fn is_asked(
         &self,
         webhook: &Webhook,
         writing: &Writing<'_>,
         asked: &Asked<'_>,
         object: Option<&Value>,
-    ) -> Result<bool, Refusal> {
-        let is_meant = !is_configuration(writing.resource)
-            && webhook.speaks_of(writing, asked.operation)
-            && webhook.wants(self, writing, asked, object);
-        if !is_meant || webhook.conditions.is_empty() {
-            return Ok(is_meant);
+    ) -> Result<Option<Arc<Resource>>, Refusal> {
+        if is_configuration(writing.resource) || !webhook.wants(self, writing, asked, object) {
+            return Ok(None);
         }
-        let review = review(self, writing, asked, object);
-        match webhook.conditions.judge(object, asked.before, &review["request"]) {
-            Verdict::Matches => Ok(true),
+        let Some(version) = webhook.version_of(self, writing, asked.operation) else { return Ok(None) };
+        if webhook.conditions.is_empty() {
+            return Ok(Some(version));
+        }
+        let review = review(self, writing, asked, object, &version);
+        let request = &review["request"];
+        let (after, before) = (&request["object"], &request["oldObject"]);
+        let after = (!after.is_null()).then_some(after);
+        let before = (!before.is_null()).then_some(before);
+        match webhook.conditions.judge(after, before, request) {
+            Verdict::Matches => Ok(Some(version)),
             Verdict::Fails(problem) if !webhook.ignores_failure => {
-                let name = review["request"]["name"].as_str().unwrap_or_default();
+                let name = request["name"].as_str().unwrap_or_default();
                 Err(Refusal::forbidden(&Named::of(writing.resource, name), &problem))
             }
-            Verdict::Differs | Verdict::Fails(_) => Ok(false),
+            Verdict::Differs | Verdict::Fails(_) => Ok(None),
         }
     }
 
@@ -267,16 +293,17 @@ impl Server {
         *self.0.admission.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
     }
 
-    /// Asks one webhook; none if it cannot be asked and that does not matter.
+    /// Asks one webhook. That it cannot be asked matters only where failures do.
     async fn ask(
         &self,
         webhook: &Webhook,
         writing: &Writing<'_>,
         asked: &Asked<'_>,
         object: Option<&Value>,
+        version: &Resource,
         mutating: bool,
-    ) -> Result<Option<Response>, Refusal> {
-        let review = review(self, writing, asked, object);
+    ) -> Answered {
+        let review = review(self, writing, asked, object, version);
         let answer = self.0.clients.call(webhook, webhook.timeout, &review).await;
         let answer = answer.map_err(|problem| format!("failed to call webhook: {problem}")).and_then(|answer| {
             match response_problem(&answer["response"], &review["request"]["uid"], mutating) {
@@ -284,26 +311,76 @@ impl Server {
                 None => Ok(answer),
             }
         });
+        let failed = |problem: String| {
+            if webhook.ignores_failure {
+                return Ok(None);
+            }
+            let name = Value::from(webhook.name.as_str());
+            Err(Refusal::internal_error(&format!("failed calling webhook {name}: {problem}")))
+        };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(_) if webhook.ignores_failure => return Ok(None),
-            Err(problem) => {
-                let name = Value::from(webhook.name.as_str());
-                return Err(Refusal::internal_error(&format!("failed calling webhook {name}: {problem}")));
-            }
+            Err(problem) => return Answered { warnings: Vec::new(), patch: failed(problem) },
         };
         let response = &answer["response"];
+        let texts = response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let warnings = texts.map(str::to_owned).collect();
         if response["allowed"] != true {
-            return Err(denial(webhook, &response["status"]));
+            return Answered { warnings, patch: Err(denial(webhook, &response["status"])) };
         }
-        let patch = response["patch"].as_str().and_then(call::decode_patch);
-        Ok(Some(Response { patch }))
+        let patch = match patch_of(response) {
+            Ok(patch) => Ok(patch.filter(|_| mutating)),
+            Err(problem) => failed(problem),
+        };
+        Answered { warnings, patch }
     }
 }
 
 /// What a webhook answered.
-struct Response {
-    patch: Option<Value>,
+struct Answered {
+    /// Sentences for the `Warning` header.
+    warnings: Vec<String>,
+    /// What it changes, if anything, or that it denies the write.
+    patch: Result<Option<Value>, Refusal>,
+}
+
+/// The patch of a response, if it changes anything.
+fn patch_of(response: &Value) -> Result<Option<Value>, String> {
+    let Some(text) = response["patch"].as_str().filter(|text| !text.is_empty()) else { return Ok(None) };
+    let undecodable = |problem: String| format!("received undecodable patch in webhook response: {problem}");
+    let bytes = call::decode_patch(text).map_err(undecodable)?;
+    let patch = match patch::syntax_error(&bytes) {
+        Some(problem) => return Err(undecodable(problem)),
+        None => patch::parse_json(&bytes).map_err(undecodable)?,
+    };
+    match &patch {
+        Value::Null => Ok(None),
+        Value::Array(operations) if operations.is_empty() => Ok(None),
+        Value::Array(operations) => match operations.iter().find(|of| !of.is_object() && !of.is_null()) {
+            Some(other) => Err(undecodable(format!(
+                "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
+                patch::go_type(other)
+            ))),
+            None if response["patchType"] != "JSONPatch" => {
+                Err(format!("unsupported patch type {}", response["patchType"]))
+            }
+            None => Ok(Some(patch)),
+        },
+        other => Err(undecodable(format!(
+            "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
+            patch::go_type(other)
+        ))),
+    }
+}
+
+/// An object at another version of its kind.
+fn at<'a>(object: &'a Value, version: &Resource) -> Cow<'a, Value> {
+    if object["apiVersion"] == *version.api_version {
+        return Cow::Borrowed(object);
+    }
+    let mut object = object.clone();
+    object["apiVersion"] = (&*version.api_version).into();
+    Cow::Owned(object)
 }
 
 /// Why a response cannot be one to this request.
@@ -317,12 +394,11 @@ fn response_problem(response: &Value, uid: &Value, mutating: bool) -> Option<Str
         return Some(format!("expected response.uid={uid}, got {}", Value::from(text("uid"))));
     }
     match patch_type {
-        _ if !mutating => None,
+        _ if !mutating && !patch.is_empty() => Some("validating webhook may not return response.patch".to_owned()),
+        Some(_) if !mutating => Some("validating webhook may not return response.patchType".to_owned()),
         None if !patch.is_empty() => Some("webhook returned response.patch but not response.patchType".to_owned()),
         Some(_) if patch.is_empty() => Some("webhook returned response.patchType but not response.patch".to_owned()),
-        Some(other) if other != "JSONPatch" => {
-            Some(format!("webhook returned invalid response.patchType of {}", Value::from(other)))
-        }
+        Some("") => Some("webhook returned invalid response.patchType of \"\"".to_owned()),
         None | Some(_) => None,
     }
 }
@@ -351,25 +427,35 @@ fn denial(webhook: &Webhook, status: &Value) -> Refusal {
         (None, Some(reason)) => format!("admission webhook {name} denied the request: {reason}"),
         (None, None) => format!("admission webhook {name} denied the request without explanation"),
     };
-    Refusal::denied(code.unwrap_or(StatusCode::BAD_REQUEST), reason.unwrap_or_default(), message)
+    let refusal = Refusal::denied(code.unwrap_or(StatusCode::BAD_REQUEST), reason.unwrap_or_default(), message);
+    match &status["details"] {
+        Value::Null => refusal,
+        details => refusal.with(details.clone()),
+    }
 }
 
-fn review(server: &Server, writing: &Writing<'_>, asked: &Asked<'_>, object: Option<&Value>) -> Value {
+fn review(
+    server: &Server,
+    writing: &Writing<'_>,
+    asked: &Asked<'_>,
+    object: Option<&Value>,
+    version: &Resource,
+) -> Value {
     let resource = writing.resource;
-    let kind = json!({"group": resource.kind.group, "version": resource.kind.version, "kind": resource.kind.kind});
-    let place = json!({"group": resource.kind.group, "version": resource.kind.version, "resource": resource.plural});
+    let kind = |of: &Resource| json!({"group": of.kind.group, "version": of.kind.version, "kind": of.kind.kind});
+    let place = |of: &Resource| json!({"group": of.kind.group, "version": of.kind.version, "resource": of.plural});
     let name = object.or(asked.before).and_then(|object| object["metadata"]["name"].as_str()).unwrap_or_default();
     let mut request = json!({
         "uid": server.0.clock.uid(),
-        "kind": kind,
-        "resource": place,
-        "requestKind": kind,
-        "requestResource": place,
+        "kind": kind(version),
+        "resource": place(version),
+        "requestKind": kind(resource),
+        "requestResource": place(resource),
         "name": name,
         "operation": asked.operation.as_str(),
         "userInfo": writing.user.info(),
-        "object": object,
-        "oldObject": asked.before,
+        "object": object.map(|object| at(object, version)),
+        "oldObject": asked.before.map(|before| at(before, version)),
         "dryRun": writing.options.dry_run,
         "options": options(asked.operation, &writing.options.sent),
     });

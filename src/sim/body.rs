@@ -1,5 +1,6 @@
 //! Bodies: JSON or YAML to values, with the server's words for what is not one, not of the kind, or not known.
 
+use http::{HeaderMap, header};
 use serde_json::Value;
 
 use super::{
@@ -31,15 +32,30 @@ pub(super) fn object(resource: &Resource, content_type: &str, bytes: &[u8]) -> R
         }
         _ => return Err(Refusal::unsupported_media(ACCEPTED)),
     };
+    if !resource.is_built_in() && object["kind"].as_str().unwrap_or_default().is_empty() {
+        let (kind, shown) = (&resource.kind.kind, excerpt(bytes));
+        return Err(Refusal::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): Object 'Kind' is missing in '{}' ({shown})",
+            String::from_utf8_lossy(bytes)
+        )));
+    }
     check_kind(resource, &mut object)?;
     Ok(object)
+}
+
+/// The options of a deletion must be of a type that can be read.
+pub(super) fn check_type(headers: &HeaderMap, bytes: &[u8]) -> Result<(), Refusal> {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let found = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_known = found.is_empty() || ACCEPTED.split(", ").any(|one| one == found);
+    if bytes.is_empty() || is_known { Ok(()) } else { Err(Refusal::unsupported_media(ACCEPTED)) }
 }
 
 fn json_object(resource: &Resource, bytes: &[u8]) -> Result<Value, Refusal> {
     if let Some(problem) = patch::syntax_error(bytes) {
         return Err(unrecognised(resource, &problem, bytes));
     }
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    let value = patch::parse_json(bytes).map_err(Refusal::bad_request)?;
     typed(resource, value, bytes)
 }
 
@@ -97,7 +113,7 @@ fn excerpt(bytes: &[u8]) -> String {
 
 /// The apply patch of a body, which may be YAML.
 pub(super) fn yaml_mapping(bytes: &[u8]) -> Result<Value, Refusal> {
-    let value = match serde_json::from_slice::<Value>(bytes) {
+    let value = match patch::parse_json(bytes) {
         Ok(value) => value,
         Err(_) => yaml_value(bytes)
             .map_err(|problem| Refusal::bad_request(format!("error decoding YAML: yaml: {problem}")))?,
@@ -120,12 +136,49 @@ fn yaml_value(bytes: &[u8]) -> Result<Value, String> {
     Ok(documents.first().map_or(Value::Null, yaml::Node::to_json))
 }
 
+/// What strict decoding has against a JSON text as such: keys that stand twice.
+pub(super) fn doubled(bytes: &[u8]) -> Vec<String> {
+    let said = |one: patch::Doubled| format!("duplicate field {}", Value::from(one.path));
+    patch::doubled(bytes).into_iter().map(said).collect()
+}
+
+/// The same of a JSON patch, whose operations have no fields but their own.
+pub(super) fn doubled_or_unknown(bytes: &[u8], operations: &Value) -> Vec<String> {
+    let unknown = patch::unknown_in_operations(operations);
+    let said = |path: String| format!("unknown field {}", Value::from(path));
+    doubled(bytes).into_iter().chain(unknown.into_iter().map(said)).map(|one| format!("json patch {one}")).collect()
+}
+
+/// The same of an apply patch that is JSON, which the server reads as YAML: the lines of its complaint.
+pub(super) fn doubled_in_yaml(bytes: &[u8]) -> Vec<String> {
+    if patch::syntax_error(bytes).is_some() {
+        return Vec::new();
+    }
+    let said = |one: patch::Doubled| format!("line {}: key {} already set in map", one.line, Value::from(one.key));
+    patch::doubled(bytes).into_iter().map(said).collect()
+}
+
 /// The patch of a body, which must be JSON.
 pub(super) fn patch(bytes: &[u8]) -> Result<Value, Refusal> {
     if let Some(problem) = patch::syntax_error(bytes) {
         return Err(Refusal::bad_request(format!("error decoding patch: {problem}")));
     }
-    serde_json::from_slice(bytes).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))
+    patch::parse_json(bytes).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))
+}
+
+/// The same where unknown fields are ignored: then the server has another parser, with other words.
+pub(super) fn unchecked_patch(bytes: &[u8], is_merge: bool) -> Result<Value, Refusal> {
+    let refuse =
+        |problem: String| Refusal::bad_request(if is_merge { "Invalid JSON Patch".to_owned() } else { problem });
+    if let Some(problem) = patch::syntax_error(bytes) {
+        return Err(refuse(problem));
+    }
+    let value = patch::parse_json(bytes).map_err(refuse)?;
+    if !is_merge && !value.is_array() && !value.is_null() {
+        let found = go_type(&value);
+        return Err(refuse(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch")));
+    }
+    Ok(value)
 }
 
 /// The object must be of the resource's kind; one without a type is taken to be.
@@ -183,6 +236,7 @@ pub(super) fn reread(
     resource: &Resource,
     object: &mut Value,
     unknown: Unknown,
+    strict: &[String],
     warnings: &mut Vec<String>,
 ) -> Result<(), Refusal> {
     let refusal = |object: &Value, problem: &str| {
@@ -203,19 +257,32 @@ pub(super) fn reread(
         }
         type_it(resource, object);
     }
-    check_unknown(resource, object, unknown, warnings, refusal)
+    check_unknown(resource, object, unknown, strict, warnings, refusal)
 }
 
-/// Removes what the schema does not know, and warns or refuses, as the request asks. `refusal` says it, and what is of
-/// another type, of the object without what is not known.
+/// Removes what the schema does not know, and warns or refuses, as the request asks. `strict` is what was found in the
+/// text before. `refusal` says it, and what is of another type, of the object without what is not known.
 pub(super) fn check_unknown(
     resource: &Resource,
     object: &mut Value,
     unknown: Unknown,
+    strict: &[String],
     warnings: &mut Vec<String>,
     refusal: impl Fn(&Value, &str) -> Refusal,
 ) -> Result<(), Refusal> {
-    let said = remove_unknown(resource, object).map_err(|problem| refusal(object, &problem))?;
+    let found = remove_unknown(resource, object).map_err(|problem| refusal(object, &problem))?;
+    let found: Vec<String> = found.into_iter().map(|path| Value::from(path).to_string()).collect();
+    // Nobody looks into what is not known.
+    let is_inside = |said: &String| {
+        let path = said.strip_prefix("duplicate field ").unwrap_or_default();
+        let outer = |one: &String| {
+            let one = one.trim_end_matches('"');
+            path.strip_prefix(one).is_some_and(|rest| rest.starts_with(['.', '[', '"']))
+        };
+        resource.is_built_in() && found.iter().any(outer)
+    };
+    let mut said: Vec<String> = strict.iter().filter(|said| !is_inside(said)).cloned().collect();
+    said.extend(found.iter().map(|path| format!("unknown field {path}")));
     match unknown {
         Unknown::Refuse if !said.is_empty() => {
             Err(refusal(object, &format!("strict decoding error: {}", said.join(", "))))
@@ -228,7 +295,7 @@ pub(super) fn check_unknown(
     }
 }
 
-/// Removes what the schema does not know, and says what that was.
+/// Removes what the schema does not know, and returns the paths of that.
 fn remove_unknown(resource: &Resource, object: &mut Value) -> Result<Vec<String>, String> {
     let found = match &resource.custom {
         None => builtin::prune(&resource.kind, object)?,
@@ -239,5 +306,5 @@ fn remove_unknown(resource: &Resource, object: &mut Value) -> Result<Vec<String>
         }
     };
     patch::tidy_metadata(object);
-    Ok(found.into_iter().map(|path| format!("unknown field {}", Value::from(path))).collect())
+    Ok(found)
 }

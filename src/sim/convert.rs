@@ -19,9 +19,14 @@ const FIELDS: [(&str, &str); 8] = [
 /// An object as `resource` spells it, if that is not only a matter of `apiVersion`.
 pub(super) fn from_stored(resource: &Resource, object: &Object) -> Option<Value> {
     (&*resource.kind.group == "events.k8s.io").then(|| {
-        renamed(object.value(), "events.k8s.io/v1", |field| {
+        let mut object = renamed(object.value(), "events.k8s.io/v1", |field| {
             FIELDS.iter().find(|(stored, _)| *stored == field).map(|(_, other)| *other)
-        })
+        });
+        if let Some(fields) = object.as_object_mut() {
+            // Only the older spelling shows that there is none.
+            fields.retain(|name, value| !(name.starts_with("reporting") && value == ""));
+        }
+        object
     })
 }
 

@@ -17,7 +17,10 @@ use super::{
     store::{Draft, Object, key, split_key},
     write::Writing,
 };
-use super::{identity::User, read::Filter};
+use super::{
+    identity::User,
+    read::{Filter, parse_version},
+};
 
 /// What a DELETE asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -203,7 +206,7 @@ fn field_problem(sent: &Value) -> Option<String> {
 }
 
 impl Server {
-    /// Deletes one object, or marks it.
+    /// Deletes one object, or marks it. Webhooks may warn.
     pub(super) async fn delete(
         &self,
         resource: &Arc<Resource>,
@@ -211,6 +214,7 @@ impl Server {
         name: &str,
         options: &DeleteOptions,
         user: &User,
+        warnings: &mut Vec<String>,
     ) -> Result<Deleted, Refusal> {
         let object = self.find(resource, namespace, name)?;
         if resource.is(NAMESPACES) && IMMORTAL.contains(&name) {
@@ -226,10 +230,14 @@ impl Server {
                 force: false,
                 sent: options.sent.clone(),
             };
-            let writing = Writing::new(self, resource, namespace, None, write, user);
+            let mut writing = Writing::new(self, resource, namespace, None, write, user);
             let asked = Asked { operation: Operation::Delete, before: Some(&before) };
-            self.mutate(&writing, &asked, None).await?;
-            self.validate(&writing, &asked, None).await?;
+            let judged = match self.mutate(&mut writing, &asked, None).await {
+                Ok(_) => self.validate(&mut writing, &asked, None).await,
+                Err(refusal) => Err(refusal),
+            };
+            judged.map_err(|refusal| refusal.warning(std::mem::take(&mut writing.warnings)))?;
+            warnings.append(&mut writing.warnings);
         }
         self.delete_now(resource, namespace, name, options)
     }
@@ -325,14 +333,18 @@ impl Server {
         parameters: &Parameters,
         options: &DeleteOptions,
         user: &User,
+        warnings: &mut Vec<String>,
     ) -> Result<Vec<(Arc<str>, Arc<Object>)>, Refusal> {
         let filter = Filter::parse(resource, parameters)?;
+        if let Some(version) = parameters.get("resourceVersion") {
+            self.check_version(parse_version(version)?)?;
+        }
         let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
         let page =
             self.0.store.list(&resource.collection, &prefix, None, usize::MAX, |key, object| filter.wants(key, object));
         for (key, _) in &page.items {
             let (namespace, name) = split_key(key);
-            match self.delete(resource, namespace, name, options, user).await {
+            match self.delete(resource, namespace, name, options, user, warnings).await {
                 Err(refusal) if refusal.code != StatusCode::NOT_FOUND => return Err(refusal),
                 Ok(_) | Err(_) => {}
             }

@@ -39,6 +39,16 @@ pub(super) fn check_name_on_url(object: &Value, name: &str) -> Result<(), Refusa
     }
 }
 
+/// A name must be one that something can be stored by.
+pub(super) fn check_key(name: &str) -> Result<(), Refusal> {
+    let problems = text::segment_problems(name);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let name = Value::from(name);
+    Err(Refusal::bad_request(format!("Name parameter invalid: {name}: {}", problems.join(";"))))
+}
+
 /// Fills in the metadata of a new object.
 pub(super) fn begin(resource: &Resource, namespace: &str, object: &mut Value, clock: &Clock) -> Result<(), Refusal> {
     if !object["metadata"].is_object() {

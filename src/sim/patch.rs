@@ -19,6 +19,7 @@
 //!   order of the object or of the names.
 
 mod apply;
+mod doubled;
 mod json;
 mod last_applied;
 mod managed;
@@ -35,12 +36,13 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub(in crate::sim) use self::json::go_type;
+pub(in crate::sim) use self::json::{go_type, unknown_in_operations};
 pub use self::{
+    doubled::{Doubled, doubled},
     json::{OPERATIONS_MAX, json_patch},
     merge::merge_patch,
     schema::{Resets, Schema, TypeId, Types, TypesBuilder},
-    syntax::syntax_error,
+    syntax::{parse_json, syntax_error},
 };
 
 /// A write, as far as managed fields tell of it.

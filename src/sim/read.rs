@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _,
+    alphabet::URL_SAFE,
+    engine::{GeneralPurpose, general_purpose::NO_PAD},
+};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    Server, convert,
+    Server, convert, metadata,
+    patch::go_type as json_type,
     refusal::{Cause, Named, Refusal},
     request::{Accept, Form, Parameters},
-    resource::Resource,
+    resource::{INVOLVED, Resource},
     selector::{Fields, Labels},
     store::{Object, key, split_key},
     table, text,
@@ -27,20 +32,39 @@ const NO_VERSION: &str = "resourceVersionMatch is forbidden unless resourceVersi
 
 /// A page that goes on where another one ended.
 struct Continue {
-    version: u64,
-    after: String,
+    /// None: at the version that there is by then.
+    version: Option<u64>,
+    /// The key that it begins with: that of the last object, and the least that may follow.
+    from: String,
 }
+
+/// What such a page's token says, as far as it can be read.
+#[derive(Default)]
+struct Token {
+    version: String,
+    at: i64,
+    start: String,
+}
+
+/// Bits that are left over are not looked at, as in the server.
+const CONTINUE: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 // === impl Filter ===
 
 impl Filter {
+    /// From the parameters of a list or a watch, which are looked at in the server's order.
     pub(super) fn parse(resource: &Resource, parameters: &Parameters) -> Result<Filter, Refusal> {
+        for number in ["timeoutSeconds", "limit"] {
+            parameters.number(number)?;
+        }
         let labels = parameters.get("labelSelector").map(Labels::parse).transpose()?.unwrap_or_default();
         let fields = parameters.get("fieldSelector").map(Fields::parse).transpose()?.unwrap_or_default();
+        check_list_options(parameters)?;
         let known = resource.selectable();
-        if let Some(term) = fields.0.iter().find(|term| !known.contains(&term.path.as_str())) {
-            let has_own = matches!(&*resource.collection, "events" | "secrets" | "namespaces" | "pods");
-            return Err(Refusal::bad_request(if resource.is_built_in() && !has_own {
+        let plain = ["metadata.name", "metadata.namespace"];
+        let of_kind = known.as_deref().unwrap_or(&plain);
+        if let Some(term) = fields.0.iter().find(|term| !of_kind.contains(&term.path.as_str())) {
+            return Err(Refusal::bad_request(if known.is_none() {
                 let path = Value::from(term.path.as_str());
                 format!("{path} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             } else {
@@ -78,15 +102,28 @@ impl Filter {
 
 /// The value of a field as selectors compare it.
 fn field(object: &Value, path: &str) -> String {
-    let path = match (path, object["kind"].as_str()) {
-        ("source", Some("Event")) => "source.component",
-        (path, _) => path,
-    };
-    let value = path.split('.').try_fold(object, |value, part| value.get(part));
-    match value {
+    let at = |path: &str| path.split('.').try_fold(object, |value, part| value.get(part)).filter(|of| !of.is_null());
+    let text = |value: Option<&Value>| match value {
+        None => String::new(),
         Some(Value::String(text)) => text.clone(),
-        None | Some(Value::Null) => String::new(),
         Some(other) => other.to_string(),
+    };
+    let flag = |value: Option<&Value>| text(Some(value.unwrap_or(&Value::Bool(false))));
+    match (object["kind"].as_str().unwrap_or_default(), path) {
+        ("Event", "source") => {
+            let source = text(at("source.component"));
+            if source.is_empty() { text(at("reportingComponent")) } else { source }
+        }
+        // Events lie in the store as the older group has them.
+        ("Event", "reportingController") => text(at("reportingComponent")),
+        ("Event", path) => {
+            let old = INVOLVED.iter().find(|(_, new)| *new == path).map_or(path, |(old, _)| *old);
+            text(at(old))
+        }
+        ("Node" | "Pod", "spec.unschedulable" | "spec.hostNetwork") => flag(at(path)),
+        ("Pod", "spec.host") => text(at("spec.nodeName")),
+        ("ReplicationController", path) => text(Some(at(path).unwrap_or(&Value::from(0)))),
+        (_, path) => text(at(path)),
     }
 }
 
@@ -100,6 +137,7 @@ impl Server {
         parameters: &Parameters,
         accept: Accept,
     ) -> Result<Bytes, Refusal> {
+        metadata::check_key(name)?;
         if let Some(version) = parameters.get("resourceVersion") {
             // Unlike a list, one object fails here by an error of the server's own.
             let problem = |_| Refusal::internal(version_problem(version));
@@ -115,7 +153,8 @@ impl Server {
         found.ok_or_else(|| Refusal::not_found(&Named::of(resource, name)))
     }
 
-    fn check_version(&self, version: u64) -> Result<(), Refusal> {
+    /// A version that is asked for must not be of the future.
+    pub(super) fn check_version(&self, version: u64) -> Result<(), Refusal> {
         let current = self.0.store.version();
         if current < version { Err(Refusal::too_large_version(version, current)) } else { Ok(()) }
     }
@@ -134,11 +173,9 @@ impl Server {
                 go_type(resource, true)
             )));
         }
-        check_list_options(parameters)?;
         let filter = Filter::parse(resource, parameters)?;
         let limit = parameters.number("limit")?.filter(|limit| *limit > 0);
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        parameters.number("timeoutSeconds")?;
         let from = parameters.get("continue").map(Continue::parse).transpose()?;
         match (&from, parameters.get("resourceVersion")) {
             (Some(_), Some(version)) if version != "0" => {
@@ -147,8 +184,11 @@ impl Server {
             (None, Some(version)) => self.check_version(parse_version(version)?)?,
             _ => {}
         }
-        if let Some(from) = &from
-            && self.0.store.news(&resource.collection, from.version).is_err()
+        if let Some(version) = from.as_ref().and_then(|from| from.version) {
+            self.check_version(version)?;
+        }
+        if let Some(version) = from.as_ref().and_then(|from| from.version)
+            && self.0.store.news(&resource.collection, version).is_err()
         {
             return Err(Refusal::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new \
@@ -156,17 +196,16 @@ impl Server {
             ));
         }
         let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
-        let after = from.as_ref().map(|from| format!("{prefix}{}", from.after));
+        let begin = from.as_ref().map(|from| format!("{prefix}{}", from.from));
         let page = self
             .0
             .store
-            .list(&resource.collection, &prefix, after.as_deref(), limit, |key, object| filter.wants(key, object));
-        let version = from.map_or(page.version, |from| from.version);
-        let next = page
-            .items
-            .last()
-            .filter(|_| page.remaining > 0)
-            .map(|(key, _)| Continue { version, after: key.strip_prefix(&*prefix).unwrap_or(key).to_owned() });
+            .list(&resource.collection, &prefix, begin.as_deref(), limit, |key, object| filter.wants(key, object));
+        let version = from.and_then(|from| from.version).unwrap_or(page.version);
+        let next = page.items.last().filter(|_| page.remaining > 0).map(|(key, _)| Continue {
+            version: Some(version),
+            from: format!("{}\0", key.strip_prefix(&*prefix).unwrap_or(key)),
+        });
         let mut metadata = json!({"resourceVersion": version.to_string()});
         if let Some(next) = next {
             metadata["continue"] = next.text().into();
@@ -228,25 +267,85 @@ pub(super) fn check_list_options(parameters: &Parameters) -> Result<(), Refusal>
 
 impl Continue {
     fn parse(text: &str) -> Result<Continue, Refusal> {
-        let refuse = |problem: String| {
-            Refusal::bad_request(format!("invalid continue token: continue key is not valid: {problem}"))
-        };
-        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| refuse(error.to_string()))?;
+        let refuse =
+            |problem: &str| Refusal::bad_request(format!("invalid continue token: continue key is not valid{problem}"));
+        let refuse_value = |problem: String| refuse(&format!(": {problem}"));
+        let bytes = decode_base64(text).map_err(refuse_value)?;
         if let Some(problem) = super::patch::syntax_error(&bytes) {
-            return Err(refuse(problem));
+            return Err(refuse_value(problem));
         }
-        let value: Value = serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
-        let version = value["rv"].as_u64().filter(|version| *version > 0);
-        let version = version
-            .ok_or_else(|| refuse("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()))?;
-        let after = value["start"].as_str().unwrap_or_default();
-        let after = after.trim_start_matches('/').trim_end_matches('\0').to_owned();
-        Ok(Continue { version, after })
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| refuse_value(error.to_string()))?;
+        let token = Token::of(&value).map_err(|problem| refuse_value(format!("json: {problem}")))?;
+        if token.version != "meta.k8s.io/v1" {
+            return Err(refuse_value(format!("server does not recognize this encoded version {}", token.version)));
+        }
+        if token.at == 0 {
+            return Err(refuse(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        }
+        if token.start.is_empty() {
+            return Err(refuse(": encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        let start = token.start.strip_prefix('/').unwrap_or(&token.start);
+        // A key that leads elsewhere: nothing in it is empty, or points to itself or upwards.
+        if start.split('/').any(|part| matches!(part, "" | "." | "..")) && !start.is_empty() {
+            return Err(refuse_value(token.start));
+        }
+        // Below zero, the list goes on with what is there now.
+        let version = u64::try_from(token.at).ok();
+        Ok(Continue { version, from: start.to_owned() })
     }
 
     fn text(&self) -> String {
-        let token = json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("/{}\0", self.after)});
-        URL_SAFE_NO_PAD.encode(token.to_string())
+        let token =
+            json!({"v": "meta.k8s.io/v1", "rv": self.version.unwrap_or_default(), "start": format!("/{}", self.from)});
+        CONTINUE.encode(token.to_string())
+    }
+}
+
+// === impl Token ===
+
+impl Token {
+    /// Of the JSON in it, in which case does not count; what is left out is empty.
+    fn of(value: &Value) -> Result<Token, String> {
+        let mut token = Token::default();
+        let fields = match value {
+            Value::Null => return Ok(token),
+            Value::Object(fields) => fields,
+            other => {
+                let found = json_type(other);
+                return Err(format!("cannot unmarshal {found} into Go value of type storage.continueToken"));
+            }
+        };
+        for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            let mismatch = |field: &str, wanted: &str| {
+                let found = match value {
+                    Value::Number(number) => format!("number {number}"),
+                    other => json_type(other).to_owned(),
+                };
+                let found = if wanted == "string" { json_type(value).to_owned() } else { found };
+                format!("cannot unmarshal {found} into Go struct field continueToken.{field} of type {wanted}")
+            };
+            match name.to_lowercase().as_str() {
+                "v" => token.version = value.as_str().ok_or_else(|| mismatch("v", "string"))?.to_owned(),
+                "start" => token.start = value.as_str().ok_or_else(|| mismatch("start", "string"))?.to_owned(),
+                "rv" => token.at = value.as_i64().ok_or_else(|| mismatch("rv", "int64"))?,
+                _ => {}
+            }
+        }
+        Ok(token)
+    }
+}
+
+/// The bytes of a text in base64 for URLs, without padding. Which byte is wrong is told as Go's decoder tells it.
+fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
+    let text: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+    let is_one = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let wrong = text.iter().position(|byte| !is_one(byte));
+    // One sign alone is less than a byte.
+    let wrong = wrong.or_else(|| (text.len() % 4 == 1).then(|| text.len() - 1));
+    match wrong {
+        Some(at) => Err(format!("illegal base64 data at input byte {at}")),
+        None => CONTINUE.decode(&text).map_err(|error| error.to_string()),
     }
 }
 
@@ -347,6 +446,13 @@ pub(super) fn many(
             {
                 out.push(b'{');
                 object.push_tail(&mut out);
+            }
+            Form::Whole | Form::Metadata | Form::Table if resource.is_built_in() => {
+                let mut item = convert::from_stored(resource, object).unwrap_or_else(|| object.value());
+                if let Some(fields) = item.as_object_mut() {
+                    fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+                }
+                out.extend_from_slice(item.to_string().as_bytes());
             }
             Form::Whole | Form::Metadata | Form::Table => out.extend_from_slice(&whole(resource, object)),
         }

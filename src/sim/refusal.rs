@@ -123,7 +123,7 @@ impl Refusal {
         Refusal { code, reason: reason.into(), message: message.into(), details: None, warnings: Vec::new() }
     }
 
-    fn with(self, details: impl Into<Value>) -> Refusal {
+    pub(super) fn with(self, details: impl Into<Value>) -> Refusal {
         Refusal { details: Some(Box::new(details.into())), ..self }
     }
 
@@ -171,6 +171,13 @@ impl Refusal {
     pub(super) fn method_not_allowed() -> Refusal {
         let message = "the server does not allow this method on the requested resource";
         Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(Map::new())
+    }
+
+    /// A custom resource, or a subresource of one, knows no such verb.
+    pub(super) fn unsupported(resource: &Resource, verb: &str) -> Refusal {
+        let named = Named::of(resource, "");
+        let message = format!("{verb} is not supported on resources of kind {}", Value::from(&*resource.collection));
+        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(named.details())
     }
 
     /// What the real server does and this one does not.

@@ -67,6 +67,17 @@ pub(super) enum Names {
 /// The resources that one server has, by group, version and plural.
 pub(super) type Resources = BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>;
 
+/// What Events tell of the object that they are about, as both of their groups name it.
+pub(super) const INVOLVED: [(&str, &str); 7] = [
+    ("involvedObject.kind", "regarding.kind"),
+    ("involvedObject.namespace", "regarding.namespace"),
+    ("involvedObject.name", "regarding.name"),
+    ("involvedObject.uid", "regarding.uid"),
+    ("involvedObject.apiVersion", "regarding.apiVersion"),
+    ("involvedObject.resourceVersion", "regarding.resourceVersion"),
+    ("involvedObject.fieldPath", "regarding.fieldPath"),
+];
+
 /// The name of CustomResourceDefinitions' collection.
 pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// The name of Namespaces' collection.
@@ -229,31 +240,45 @@ impl Resource {
         }
     }
 
-    /// The fields that a field selector may ask for.
-    pub(super) fn selectable(&self) -> Vec<&str> {
-        let mut fields = vec!["metadata.name", "metadata.namespace"];
-        match &*self.collection {
-            "events" => fields.extend([
-                "involvedObject.kind",
-                "involvedObject.namespace",
-                "involvedObject.name",
-                "involvedObject.uid",
-                "involvedObject.apiVersion",
-                "involvedObject.resourceVersion",
-                "involvedObject.fieldPath",
-                "reason",
-                "reportingComponent",
-                "source",
-                "type",
-            ]),
-            "secrets" => fields.push("type"),
-            NAMESPACES => fields.push("status.phase"),
-            "pods" => fields.extend(["spec.nodeName", "spec.restartPolicy", "status.phase", "status.podIP"]),
-            _ => {}
-        }
+    /// The fields that a field selector may ask for; none if there are no others than every kind has.
+    pub(super) fn selectable(&self) -> Option<Vec<&str>> {
+        let mut fields = vec!["metadata.name"];
         if let Some(custom) = &self.custom {
+            fields.extend(self.namespaced.then_some("metadata.namespace"));
             fields.extend(custom.selectable.iter().map(String::as_str));
+            return Some(fields);
         }
-        fields
+        match &*self.collection {
+            NAMESPACES => fields.push("status.phase"),
+            "nodes" => fields.push("spec.unschedulable"),
+            "events" if self.kind.group.is_empty() => fields.extend(
+                ["metadata.namespace", "reason", "reportingComponent", "source", "type"]
+                    .into_iter()
+                    .chain(INVOLVED.iter().map(|(old, _)| *old)),
+            ),
+            "events" => fields.extend(
+                ["metadata.namespace", "reason", "reportingController", "type"]
+                    .into_iter()
+                    .chain(INVOLVED.iter().map(|(_, new)| *new)),
+            ),
+            "secrets" => fields.extend(["metadata.namespace", "type"]),
+            "services" => fields.extend(["metadata.namespace", "spec.clusterIP", "spec.type"]),
+            "replicationcontrollers" => fields.extend(["metadata.namespace", "status.replicas"]),
+            "pods" => fields.extend([
+                "metadata.namespace",
+                "spec.host",
+                "spec.hostNetwork",
+                "spec.nodeName",
+                "spec.restartPolicy",
+                "spec.schedulerName",
+                "spec.serviceAccountName",
+                "status.nominatedNodeName",
+                "status.phase",
+                "status.podIP",
+                "status.podIPs",
+            ]),
+            _ => return None,
+        }
+        Some(fields)
     }
 }

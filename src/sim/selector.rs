@@ -145,8 +145,9 @@ fn parse_requirement(lexer: &mut Lexer<'_>) -> Result<Requirement, String> {
         Token::Word(word) => word,
         other => return Err(format!("found '{}', expected: identifier", other.text())),
     };
-    if let Some(problem) = text::qualified_name_problems(&key).into_iter().next() {
-        return Err(Cause::invalid_text("<nil>", &key, &problem).to_string());
+    let problems = text::qualified_name_problems(&key);
+    if !problems.is_empty() {
+        return Err(Cause::invalid_text("<nil>", &key, &problems.join("; ")).to_string());
     }
     if absent {
         return Ok(Requirement { key, demand: Demand::Absent });
@@ -163,24 +164,36 @@ fn parse_requirement(lexer: &mut Lexer<'_>) -> Result<Requirement, String> {
         "in" | "notin" => parse_values(lexer)?,
         _ => vec![parse_value(lexer)?],
     };
-    for (index, value) in values.iter().enumerate() {
-        if let Some(problem) = text::label_value_problems(value).into_iter().next() {
-            return Err(Cause::invalid_text(&format!("values[{index}][{key}]"), value, &problem).to_string());
-        }
-    }
-    let number = || {
-        values[0].parse::<i64>().map_err(|_| {
-            let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
-            Cause::invalid_text("values[0]", &values[0], detail).to_string()
-        })
-    };
-    let demand = match operator.as_str() {
-        ">" => Demand::Greater(number()?),
-        "<" => Demand::Less(number()?),
-        "!=" | "notin" => Demand::NotIn(values),
+    let number = values.first().and_then(|value| value.parse::<i64>().ok());
+    check_values(&key, &values, matches!(operator.as_str(), "<" | ">") && number.is_none())?;
+    let demand = match (operator.as_str(), number) {
+        (">", Some(than)) => Demand::Greater(than),
+        ("<", Some(than)) => Demand::Less(than),
+        ("!=" | "notin", _) => Demand::NotIn(values),
         _ => Demand::In(values),
     };
     Ok(Requirement { key, demand })
+}
+
+/// Everything that is wrong with the values of a requirement, as one sentence.
+fn check_values(key: &str, values: &[String], lacks_number: bool) -> Result<(), String> {
+    let mut causes = Vec::new();
+    for (index, value) in values.iter().enumerate().filter(|_| lacks_number) {
+        let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+        causes.push(Cause::invalid_text(&format!("values[{index}]"), value, detail).to_string());
+    }
+    for (index, value) in values.iter().enumerate() {
+        let problems = text::label_value_problems(value);
+        if !problems.is_empty() {
+            let path = format!("values[{index}][{key}]");
+            causes.push(Cause::invalid_text(&path, value, &problems.join("; ")).to_string());
+        }
+    }
+    match causes.as_slice() {
+        [] => Ok(()),
+        [only] => Err(only.clone()),
+        all => Err(format!("[{}]", all.join(", "))),
+    }
 }
 
 fn parse_value(lexer: &mut Lexer<'_>) -> Result<String, String> {
@@ -194,31 +207,48 @@ fn parse_value(lexer: &mut Lexer<'_>) -> Result<String, String> {
     }
 }
 
-/// `(a, b)`: a comma may stand for an empty value.
+/// `(a, b)`: nothing between two commas, or beside one, is an empty value.
 fn parse_values(lexer: &mut Lexer<'_>) -> Result<Vec<String>, String> {
     match lexer.take() {
         Token::Sign("(") => {}
         other => return Err(format!("found '{}' expected: '('", other.text())),
+    }
+    match lexer.peek() {
+        Token::Word(_) | Token::Sign(",") => {}
+        Token::Sign(")") => {
+            lexer.take();
+            return Ok(vec![String::new()]);
+        }
+        other => return Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
     }
     let mut values = Vec::new();
     loop {
         match lexer.take() {
             Token::Word(word) => {
                 values.push(word);
-                match lexer.take() {
+                match lexer.peek() {
                     Token::Sign(",") => {}
                     Token::Sign(")") => break,
                     other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
                 }
             }
-            Token::Sign(")") => {
-                values.push(String::new());
-                break;
+            Token::Sign(",") => {
+                if values.is_empty() {
+                    values.push(String::new());
+                }
+                match lexer.peek() {
+                    Token::Sign(")") => {
+                        values.push(String::new());
+                        break;
+                    }
+                    Token::Sign(",") => values.push(String::new()),
+                    Token::End | Token::Sign(_) | Token::Word(_) => {}
+                }
             }
-            Token::Sign(",") => values.push(String::new()),
-            other => return Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
+            other => return Err(format!("found '{}', expected: ',', or identifier", other.text())),
         }
     }
+    lexer.take();
     values.sort_unstable();
     values.dedup();
     Ok(values)
@@ -272,8 +302,11 @@ impl Lexer<'_> {
 impl Fields {
     /// From the parameter `fieldSelector`. Which fields may be asked for is the resource's business.
     pub(super) fn parse(text: &str) -> Result<Fields, Refusal> {
+        let mut parts = split_unescaped(text);
+        // The server looks at them in this order, and tells of the first that is wrong.
+        parts.sort_unstable();
         let mut terms = Vec::new();
-        for term in split_unescaped(text).iter().filter(|term| !term.is_empty()) {
+        for term in parts.iter().filter(|term| !term.is_empty()) {
             // The first operator in the term counts, and of those that begin there the longest.
             let parsed = term.find(['!', '=']).map(|at| term.split_at(at)).and_then(|(path, rest)| {
                 let operator = ["!=", "==", "="].into_iter().find(|operator| rest.starts_with(operator))?;
@@ -282,7 +315,11 @@ impl Fields {
             let Some((path, value, equal)) = parsed else {
                 return Err(Refusal::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")));
             };
-            terms.push(FieldTerm { path: path.to_owned(), value: unescape(value)?, equal });
+            let value = unescape(value)?;
+            // A term of nothing asks for nothing.
+            if !path.is_empty() || !value.is_empty() {
+                terms.push(FieldTerm { path: path.to_owned(), value, equal });
+            }
         }
         Ok(Fields(terms))
     }

@@ -16,11 +16,11 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
 use super::{
-    Server,
+    Server, body,
     delete::{DeleteOptions, Deleted},
     discovery,
     identity::User,
-    read,
+    metadata, read,
     refusal::{BODY_BYTES_MAX, Named, Refusal},
     request::{Accept, Form, Parameters, Place, Route, verb},
     resource::Resource,
@@ -69,13 +69,12 @@ impl Service {
     {
         let user = self.server.user(&parts.headers, self.user.as_ref())?;
         let parameters = Parameters::parse(parts.uri.query().unwrap_or_default());
-        let route = Route::parse(parts.uri.path()).ok_or_else(Refusal::not_served)?;
-        let place = match &route {
+        let mut place = match Route::parse(parts.uri.path()).ok_or_else(Refusal::not_served)? {
             Route::Resource(place) => place,
             Route::Other => return discovery::answer(&self.server, parts, &user),
         };
         if !user.is_known() {
-            return Err(forbidden(&user, place, verb(&parts.method, place, parameters.flag("watch"))));
+            return Err(forbidden(&user, &place, verb(&parts.method, &place, parameters.flag("watch"))));
         }
         let Some(resource) = self.server.resource(&place.group, &place.version, &place.plural) else {
             if self.server.has_built_in(&place.group, &place.version) {
@@ -83,10 +82,18 @@ impl Service {
             }
             return Ok(discovery::no_page());
         };
+        if resource.custom.is_some() {
+            // Nobody looks at what comes after the subresource of a custom resource.
+            place.subresource = place.subresource.and_then(|of| of.split('/').next().map(str::to_owned));
+        }
+        let place = &place;
+        let verb = verb(&parts.method, place, parameters.flag("watch"));
+        if resource.custom.is_some() && !is_of_scope(&resource, place, verb) {
+            return Ok(discovery::no_page());
+        }
         check_place(&resource, place)?;
         let body = read_body(body).await?;
         let call = Call { server: &self.server, resource: &resource, place, parameters: &parameters, user: &user };
-        let verb = verb(&parts.method, place, parameters.flag("watch"));
         self.server.count(verb);
         let mut answer = call.respond(parts, &body).await;
         if resource.is("endpoints") {
@@ -154,6 +161,11 @@ fn forbidden(user: &User, place: &Place, verb: &str) -> Refusal {
     if name.is_empty() { Refusal::forbidden_all(&named, &why) } else { Refusal::forbidden(&named, &why) }
 }
 
+/// Whether a custom resource is to be found at this path: one that is not is not there at all.
+fn is_of_scope(resource: &Resource, place: &Place, verb: &str) -> bool {
+    place.namespace.is_some() == resource.namespaced || place.namespace.is_none() && matches!(verb, "list" | "watch")
+}
+
 /// A path must fit the scope of its resource.
 fn check_place(resource: &Resource, place: &Place) -> Result<(), Refusal> {
     if place.namespace.is_some() && !resource.namespaced {
@@ -167,9 +179,7 @@ fn check_place(resource: &Resource, place: &Place) -> Result<(), Refusal> {
         Some("status") if resource.habits.status => Ok(()),
         Some("scale") if has_scale(resource) => Err(Refusal::not_implemented("the subresource scale")),
         Some(other) => match (&resource.custom, &place.name) {
-            (Some(_), Some(name)) if matches!(other, "status" | "scale") => {
-                Err(Refusal::not_found(&Named::of(resource, name)))
-            }
+            (Some(_), Some(name)) => Err(Refusal::not_found(&Named::of(resource, name))),
             _ if is_real(resource, other) => Err(Refusal::not_implemented(&format!("the subresource {other}"))),
             _ => Err(Refusal::not_served()),
         },
@@ -219,6 +229,14 @@ struct Call<'a> {
 impl Call<'_> {
     async fn respond(&self, parts: &Parts, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let name = self.place.name.as_deref();
+        if self.resource.custom.is_some() {
+            match (parts.method.as_str(), name, &self.place.subresource) {
+                ("PUT" | "PATCH", None, _) => return Err(Refusal::bad_request("name must be provided")),
+                ("POST", _, Some(_)) => return Err(Refusal::unsupported(self.resource, "create")),
+                ("DELETE", _, Some(_)) => return Err(Refusal::unsupported(self.resource, "delete")),
+                _ => {}
+            }
+        }
         match (parts.method.as_str(), name) {
             ("POST", None) if reviews::is_review(self.resource) && self.is_in_scope() => {
                 let accept = Accept::of(&parts.headers, false)?;
@@ -230,7 +248,8 @@ impl Call<'_> {
             }
             ("GET", Some(name)) => self.get(parts, name),
             ("GET", None) => self.get_many(parts),
-            ("POST", None) if self.is_in_scope() => {
+            // To create a custom resource, its name may stand in the path, and counts for nothing there.
+            ("POST", name) if self.is_in_scope() && (name.is_none() || self.resource.custom.is_some()) => {
                 let accept = Accept::of(&parts.headers, false)?;
                 let written = self.server.create(&self.sent(parts, body)).await?;
                 self.written(&written, accept)
@@ -305,20 +324,31 @@ impl Call<'_> {
 
     async fn delete(&self, parts: &Parts, name: &str, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let accept = Accept::of(&parts.headers, false)?;
+        body::check_type(&parts.headers, body)?;
         let options = DeleteOptions::parse(self.parameters, body)?;
-        let body = match self.server.delete(self.resource, self.namespace(), name, &options, self.user).await? {
+        metadata::check_key(name)?;
+        let mut warnings = Vec::new();
+        let deleted =
+            self.server.delete(self.resource, self.namespace(), name, &options, self.user, &mut warnings).await?;
+        let body = match deleted {
             Deleted::Gone(object) => Deleted::status(self.resource, name, &object).to_string().into(),
             Deleted::Marked(object) => read::one(self.resource, &object, accept, self.server)?,
         };
-        Ok(ok(StatusCode::OK, body, accept))
+        let mut response = ok(StatusCode::OK, body, accept);
+        warn(&mut response, &warnings);
+        Ok(response)
     }
 
     async fn delete_many(&self, parts: &Parts, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let accept = Accept::of(&parts.headers, true)?;
+        body::check_type(&parts.headers, body)?;
         let options = DeleteOptions::parse(self.parameters, body)?;
         let namespace = self.place.namespace.as_deref();
-        let items =
-            self.server.delete_collection(self.resource, namespace, self.parameters, &options, self.user).await?;
+        let mut warnings = Vec::new();
+        let items = self
+            .server
+            .delete_collection(self.resource, namespace, self.parameters, &options, self.user, &mut warnings)
+            .await?;
         let mut metadata = json!({"resourceVersion": self.server.0.store.version().to_string()});
         if !self.resource.is_built_in() {
             metadata["continue"] = "".into();
@@ -326,7 +356,9 @@ impl Call<'_> {
         // Asked for metadata of one object, the answer is a list of it.
         let form = if accept.form == Form::Metadata { Form::MetadataList } else { accept.form };
         let body = read::many(self.resource, &metadata, &items, Accept { form, ..accept }, self.server);
-        Ok(ok(StatusCode::OK, body, accept))
+        let mut response = ok(StatusCode::OK, body, accept);
+        warn(&mut response, &warnings);
+        Ok(response)
     }
 }
 
@@ -354,11 +386,14 @@ fn refused(refusal: &Refusal) -> Response<Body> {
     response
 }
 
-/// Adds warnings.
+/// Adds warnings, each sentence once.
 fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
+    for (index, warning) in warnings.iter().enumerate() {
         let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+        let value = HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes());
+        if let Ok(value) = value
+            && !warnings[..index].contains(warning)
+        {
             response.headers_mut().append(header::WARNING, value);
         }
     }

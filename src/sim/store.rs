@@ -348,15 +348,15 @@ impl Store {
         &self,
         collection: &str,
         prefix: &str,
-        after: Option<&str>,
+        begin: Option<&str>,
         limit: usize,
         wanted: impl Fn(&str, &Object) -> bool,
     ) -> Page {
         let state = self.lock();
         let mut page = Page { items: Vec::new(), version: state.version, remaining: 0 };
         let Some(collection) = state.collections.get(collection) else { return page };
-        let from = after.map_or(Bound::Included(prefix), Bound::Excluded);
-        let range = collection.objects.range::<str, _>((from, Bound::Unbounded));
+        let begin = Bound::Included(begin.unwrap_or(prefix));
+        let range = collection.objects.range::<str, _>((begin, Bound::Unbounded));
         for (key, object) in range.take_while(|(key, _)| key.starts_with(prefix)) {
             if !wanted(key, object) {
                 continue;

@@ -60,7 +60,9 @@ pub(super) fn qualified_name_problems(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 found.push("prefix part must be non-empty".to_owned());
             } else {
-                found.extend(subdomain_problems(prefix).into_iter().map(|problem| format!("prefix part {problem}")));
+                // Of a prefix, the length is counted in the other word.
+                let told = |problem: String| format!("prefix part {}", problem.replace("253 characters", "253 bytes"));
+                found.extend(subdomain_problems(prefix).into_iter().map(told));
             }
             *name
         }

@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     Server,
-    read::{Filter, check_list_options, metadata_only, whole},
+    read::{Filter, metadata_only, whole},
     refusal::Refusal,
     request::{Accept, Form, Parameters},
     resource::Resource,
@@ -54,7 +54,6 @@ impl Server {
         parameters: &Parameters,
         accept: Accept,
     ) -> Result<impl Stream<Item = Bytes> + Send + use<>, Refusal> {
-        check_list_options(parameters)?;
         let filter = Filter::parse(resource, parameters)?;
         let from = parameters.get("resourceVersion");
         let from = from.map(|text| text.parse::<u64>().map_err(|_| watch_version_problem(text))).transpose()?;

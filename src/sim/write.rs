@@ -17,7 +17,7 @@ use super::{
     metadata,
     patch::{self, Write, keep_times, track_update},
     refusal::{Named, Refusal},
-    request::{Accept, Parameters, WriteOptions},
+    request::{Accept, Parameters, Unknown, WriteOptions},
     resource::{DEFINITIONS, Generation, NAMESPACES, Resource},
     store::{Draft, Object, key},
 };
@@ -43,6 +43,8 @@ pub(super) struct Writing<'a> {
     pub(super) subresource: Option<&'a str>,
     pub(super) options: WriteOptions,
     pub(super) user: &'a User,
+    /// What strict decoding has against the text of a patch.
+    strict: Vec<String>,
     /// Sentences for the `Warning` header.
     pub(super) warnings: Vec<String>,
 }
@@ -100,13 +102,32 @@ impl Server {
                 return Err(Refusal::unsupported_media(PATCH_TYPES));
             }
             "application/strategic-merge-patch+json" => return Err(Refusal::no_strategic_merge()),
+            _ if !sent.resource.is_built_in() => return Err(Refusal::unsupported_media(PATCH_TYPES)),
             _ => return Err(Refusal::unsupported_patch()),
         }
         let mut writing = sent.begin(self, "PatchOptions", apply)?;
+        let looks = writing.options.unknown != Unknown::Ignore;
+        if !apply {
+            // A patch of what is not there is not even read.
+            metadata::check_key(name)?;
+            self.find(sent.resource, sent.namespace, name)?;
+        }
         let change = match content_type {
-            APPLY => Change::Apply(body::yaml_mapping(sent.body)?),
-            "application/merge-patch+json" => Change::Merge(body::patch(sent.body)?),
-            _ => Change::Json(body::patch(sent.body)?),
+            APPLY => {
+                let applied = body::yaml_mapping(sent.body)?;
+                writing.strict = if looks { body::doubled_in_yaml(sent.body) } else { Vec::new() };
+                Change::Apply(applied)
+            }
+            "application/merge-patch+json" => {
+                let merged = if looks { body::patch(sent.body)? } else { body::unchecked_patch(sent.body, true)? };
+                writing.strict = if looks { body::doubled(sent.body) } else { Vec::new() };
+                Change::Merge(merged)
+            }
+            _ => {
+                let operations = if looks { body::patch(sent.body)? } else { body::unchecked_patch(sent.body, false)? };
+                writing.strict = if looks { body::doubled_or_unknown(sent.body, &operations) } else { Vec::new() };
+                Change::Json(operations)
+            }
         };
         let changed = writing.change(name, change).await;
         changed.map_err(|refusal| writing.refused(refusal))
@@ -162,7 +183,7 @@ impl<'a> Writing<'a> {
         options: WriteOptions,
         user: &'a User,
     ) -> Writing<'a> {
-        Writing { server, resource, namespace, subresource, options, user, warnings: Vec::new() }
+        Writing { server, resource, namespace, subresource, options, user, strict: Vec::new(), warnings: Vec::new() }
     }
 
     async fn create(&mut self, sent: &Sent<'_>) -> Result<Written, Refusal> {
@@ -187,11 +208,16 @@ impl<'a> Writing<'a> {
 
     /// The object of a body, without what its schema does not know.
     pub(super) fn decode(&mut self, sent: &Sent<'_>) -> Result<Value, Refusal> {
-        let mut object = body::object(self.resource, &sent.content_type().to_ascii_lowercase(), sent.body)?;
+        let content_type = sent.content_type().to_ascii_lowercase();
+        let mut object = body::object(self.resource, &content_type, sent.body)?;
         let (kind, version) = (&self.resource.kind.kind, &self.resource.kind.version);
-        body::check_unknown(self.resource, &mut object, self.options.unknown, &mut self.warnings, |_, problem| {
+        let is_json = matches!(content_type.as_str(), "" | "application/json");
+        let looks = is_json && self.options.unknown != Unknown::Ignore;
+        let strict = if looks { body::doubled(sent.body) } else { Vec::new() };
+        let refusal = |_: &Value, problem: &str| {
             Refusal::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {problem}"))
-        })?;
+        };
+        body::check_unknown(self.resource, &mut object, self.options.unknown, &strict, &mut self.warnings, refusal)?;
         self.fill_in(&mut object);
         Ok(object)
     }
@@ -238,9 +264,14 @@ impl<'a> Writing<'a> {
 
     /// What mutating webhooks make of an object.
     async fn admitted(&mut self, object: Value, asked: Asked<'_>) -> Result<Value, Refusal> {
-        let Some(mut mutated) = self.server.mutate(self, &asked, Some(&object)).await? else { return Ok(object) };
-        if let Some(custom) = &self.resource.custom {
-            crd::prune(&custom.props, &mut mutated);
+        let server = self.server;
+        let Some(mut mutated) = server.mutate(self, &asked, Some(&object)).await? else { return Ok(object) };
+        match &self.resource.custom {
+            Some(custom) => drop(crd::prune(&custom.props, &mut mutated)),
+            None => {
+                let pruned = builtin::prune(&self.resource.kind, &mut mutated);
+                pruned.map_err(|problem| Refusal::internal_error(&problem))?;
+            }
         }
         self.fill_in(&mut mutated);
         // What a webhook adds belongs to nobody.
@@ -277,7 +308,8 @@ impl<'a> Writing<'a> {
     async fn commit_new(&mut self, object: Value) -> Result<Written, Refusal> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let place = key(self.namespace, &name);
-        self.server.validate(self, &Asked { operation: Operation::Create, before: None }, Some(&object)).await?;
+        let server = self.server;
+        server.validate(self, &Asked { operation: Operation::Create, before: None }, Some(&object)).await?;
         if self.server.0.store.get(&self.resource.collection, &place).is_some() {
             return Err(Refusal::exists(&self.named(&name)));
         }
@@ -297,6 +329,7 @@ impl<'a> Writing<'a> {
 
     /// Changes what is there, or creates it where the change may.
     async fn change(&mut self, name: &str, change: Change) -> Result<Written, Refusal> {
+        metadata::check_key(name)?;
         let place = key(self.namespace, name);
         for _ in 0..TRIES_MAX {
             let live = self.server.0.store.get(&self.resource.collection, &place);
@@ -336,6 +369,7 @@ impl<'a> Writing<'a> {
             Change::Apply(applied) => {
                 let mut object = patch::apply(&self.resource.schema, None, applied, &self.write())
                     .map_err(|error| Refusal::of_status(&error.status()))?;
+                self.check_applied()?;
                 metadata::check_name_on_url(&object, name)?;
                 metadata::check_namespace(self.namespace, &object)?;
                 if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
@@ -381,7 +415,8 @@ impl<'a> Writing<'a> {
         self.check(Some(&before), &after)?;
         self.warnings.extend(metadata::finalizer_warnings(self.resource, Some(&before), &after));
         let asked = Asked { operation: Operation::Update, before: Some(&before) };
-        self.server.validate(self, &asked, Some(&after)).await?;
+        let server = self.server;
+        server.validate(self, &asked, Some(&after)).await?;
         if after == before {
             return Ok(Some(self.written(StatusCode::OK, Outcome::Stored(Arc::clone(live)))));
         }
@@ -417,6 +452,7 @@ impl<'a> Writing<'a> {
             Change::Apply(applied) => {
                 let mut after = patch::apply(&self.resource.schema, Some(before), applied, &self.write())
                     .map_err(|error| Refusal::of_status(&error.status()))?;
+                self.check_applied()?;
                 metadata::check_name_on_url(&after, name)?;
                 metadata::check_namespace(self.namespace, &after)?;
                 self.fill_in(&mut after);
@@ -432,12 +468,25 @@ impl<'a> Writing<'a> {
         };
         let mut after = patched;
         if !matches!(change, Change::Replace(_)) {
-            body::reread(self.resource, &mut after, self.options.unknown, &mut self.warnings)?;
+            body::reread(self.resource, &mut after, self.options.unknown, &self.strict, &mut self.warnings)?;
             metadata::check_name_on_url(&after, name)?;
             metadata::check_namespace(self.namespace, &after)?;
             self.fill_in(&mut after);
         }
         Ok(track_update(&self.resource.schema, Some(before), after, &self.write()))
+    }
+
+    /// Warns of an apply patch whose text strict decoding has something against, or refuses it, as the request asks.
+    fn check_applied(&mut self) -> Result<(), Refusal> {
+        let lines = std::mem::take(&mut self.strict);
+        if lines.is_empty() || self.options.unknown != Unknown::Refuse {
+            self.warnings.extend(lines);
+            return Ok(());
+        }
+        let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+        Err(Refusal::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:{lines}"
+        )))
     }
 
     /// The object with what this endpoint does not change put back.

@@ -10,6 +10,7 @@ mod fault;
 mod kubectl;
 mod objects;
 mod random;
+mod refused;
 mod served;
 mod sides;
 mod strange;

@@ -88,15 +88,16 @@ impl Clients {
     /// Sends a review to a webhook, and returns its answer, which is a review, too.
     pub(super) async fn call(&self, webhook: &Webhook, timeout: Duration, review: &Value) -> Result<Value, String> {
         let url = url(&webhook.client, timeout);
-        let sent = self.send(webhook, &url, review);
+        let shown = Value::from(with_port(&webhook.client, &url));
+        let sent = self.send(webhook, &url, &shown, review);
         let body = tokio::time::timeout(timeout, sent).await;
-        let body = body.unwrap_or_else(|_| Err(format!("Post {}: context deadline exceeded", Value::from(url))))?;
+        let body = body.unwrap_or_else(|_| Err(format!("Post {shown}: context deadline exceeded")))?;
         read(&body)
     }
 
-    async fn send(&self, webhook: &Webhook, url: &str, review: &Value) -> Result<Bytes, String> {
+    async fn send(&self, webhook: &Webhook, url: &str, shown: &Value, review: &Value) -> Result<Bytes, String> {
         let client = self.client(webhook.client["caBundle"].as_str().unwrap_or_default())?;
-        let failed = |problem: String| format!("Post {}: {problem}", Value::from(url));
+        let failed = |problem: String| format!("Post {shown}: {problem}");
         let request = Request::builder()
             .method(Method::POST)
             .uri(url)
@@ -189,9 +190,18 @@ fn url(client: &Value, timeout: Duration) -> String {
     format!("{url}{sign}{timeout}")
 }
 
-/// The JSON patch of a response.
-pub(super) fn decode_patch(text: &str) -> Option<Value> {
-    serde_json::from_slice(&STANDARD.decode(text).ok()?).ok()
+/// The same as messages show it: with the port of the Service.
+fn with_port(client: &Value, url: &str) -> String {
+    if client["url"].is_string() {
+        return url.to_owned();
+    }
+    let port = client["service"]["port"].as_u64().unwrap_or(443);
+    url.replacen(".svc/", &format!(".svc:{port}/"), 1)
+}
+
+/// The bytes of a response's patch.
+pub(super) fn decode_patch(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).map_err(|_| "illegal base64 data".to_owned())
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

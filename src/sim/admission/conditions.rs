@@ -3,10 +3,18 @@
 //! One that is false leaves the webhook out, whatever the others say. Otherwise, one that gives nothing leaves it out where
 //! failures are ignored, and refuses the write where they are not. The variable `authorizer` is not here: there is no RBAC.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
+
 use serde_json::Value;
 
 use crate::{
-    schema::expression::{self, Expression},
+    schema::expression::{
+        self, Expression,
+        types::{self, Object, Type},
+    },
     sim::{refusal::Cause, text},
 };
 
@@ -23,8 +31,6 @@ pub(super) enum Verdict {
     Fails(String),
 }
 
-/// Variables that an expression may name.
-const VARIABLES: [&str; 4] = ["object", "oldObject", "request", "authorizer"];
 /// Conditions of one webhook.
 const CONDITIONS_MAX: usize = 64;
 
@@ -108,17 +114,19 @@ pub(in crate::sim) fn check(configuration: &Value) -> Vec<Cause> {
 fn check_one(condition: &Value, path: &str, causes: &mut Vec<Cause>) {
     let (name, written) = (text_of(condition, "name"), text_of(condition, "expression").trim());
     let field = format!("{path}.expression");
-    match Expression::compile(written) {
+    let compiled = types::check(written, &VARIABLES);
+    match (compiled, Expression::compile(written)) {
         _ if written.is_empty() => causes.push(Cause::required(&field, "")),
-        Err(problem) => {
+        (Err(problem), _) => {
+            causes.push(Cause::invalid_text(&field, written, &format!("compilation failed: {problem}")));
+        }
+        (Ok(_), Err(problem)) => {
             causes.push(Cause::invalid_text(&field, written, &format!("compilation failed: ERROR: {problem}")));
         }
-        Ok(expression) => {
-            if let Some(unknown) = expression.variables().iter().find(|name| !VARIABLES.contains(&name.as_str())) {
-                let detail =
-                    format!("compilation failed: ERROR: undeclared reference to '{unknown}' (in container '')");
-                causes.push(Cause::invalid_text(&field, written, &detail));
-            }
+        (Ok(Type::Bool), Ok(_)) => {}
+        (Ok(Type::Unknown), Ok(expression)) if expression.may_decide() => {}
+        (Ok(found), Ok(_)) => {
+            causes.push(Cause::invalid_text(&field, written, &format!("must evaluate to bool but got {found}")));
         }
     }
     let field = format!("{path}.name");
@@ -130,6 +138,43 @@ fn check_one(condition: &Value, path: &str, causes: &mut Vec<Cause>) {
         );
     }
 }
+
+/// What an expression may name.
+static VARIABLES: LazyLock<BTreeMap<&str, Type>> = LazyLock::new(|| {
+    let object = |name: &str, fields: &[(&str, Type)]| {
+        let fields = fields.iter().map(|(field, of)| ((*field).to_owned(), of.clone())).collect();
+        Type::Object(Arc::new(Object { name: format!("kubernetes.{name}"), fields }))
+    };
+    let (texts, text) = (Type::List(Arc::new(Type::Text)), || Type::Text);
+    let kind = object("GroupVersionKind", &[("group", text()), ("version", text()), ("kind", text())]);
+    let resource = object("GroupVersionResource", &[("group", text()), ("version", text()), ("resource", text())]);
+    let extra = Type::Map(Arc::new(text()), Arc::new(texts.clone()));
+    let user = object("UserInfo", &[("username", text()), ("uid", text()), ("groups", texts), ("extra", extra)]);
+    let request = object(
+        "AdmissionRequest",
+        &[
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", text()),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", user),
+            ("dryRun", Type::Bool),
+            ("options", Type::Dyn),
+        ],
+    );
+    BTreeMap::from([
+        ("object", Type::Dyn),
+        ("oldObject", Type::Dyn),
+        ("request", request),
+        ("namespaceObject", Type::Unknown),
+        ("authorizer", Type::Unknown),
+    ])
+});
 
 fn text_of<'a>(condition: &'a Value, field: &str) -> &'a str {
     condition[field].as_str().unwrap_or_default()

@@ -71,6 +71,19 @@ fn operations(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
     Ok(operations)
 }
 
+/// The fields of operations that no operation has, as strict decoding spells their paths.
+pub(in crate::sim) fn unknown_in_operations(patch: &Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (index, operation) in patch.as_array().into_iter().flatten().enumerate() {
+        for (name, _) in operation.as_object().into_iter().flatten() {
+            if !matches!(name.as_str(), "op" | "path" | "from" | "value") {
+                unknown.push(format!("[{index}].{name}"));
+            }
+        }
+    }
+    unknown
+}
+
 /// How Go's decoder names the type of a value.
 pub(in crate::sim) fn go_type(value: &Value) -> &'static str {
     match value {

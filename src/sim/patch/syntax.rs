@@ -1,5 +1,7 @@
 //! What Go's JSON decoder says of a text that is not JSON. The server quotes it in its answer.
 
+use serde_json::Value;
+
 /// Deeper nesting is refused, as Go's decoder does.
 const DEPTH_MAX: usize = 10_000;
 
@@ -9,6 +11,42 @@ const DEPTH_MAX: usize = 10_000;
 pub fn syntax_error(text: &[u8]) -> Option<String> {
     let mut scanner = Scanner { text, at: 0, open: Vec::new() };
     scanner.value().and_then(|()| scanner.end()).err()
+}
+
+/// The value of a JSON text. Bytes that are no UTF-8, and halves of surrogate pairs, become U+FFFD, as Go's decoder has it.
+pub fn parse_json(text: &[u8]) -> Result<Value, String> {
+    match serde_json::from_slice(text) {
+        Ok(value) => Ok(value),
+        Err(error) => serde_json::from_str(&mended(text)).map_err(|_| error.to_string()),
+    }
+}
+
+fn mended(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let mut mended = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(at) = rest.find('\\') {
+        let (plain, escape) = rest.split_at(at);
+        mended.push_str(plain);
+        let code = |text: &str| {
+            let digits = text.strip_prefix("\\u")?.get(..4)?;
+            u32::from_str_radix(digits, 16).ok()
+        };
+        let length = match (code(escape), escape.get(6..).and_then(code)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                mended.push_str("\\ufffd");
+                rest = &escape[6..];
+                continue;
+            }
+            // What is escaped is one sign, and may be a backslash.
+            _ => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        mended.push_str(&escape[..length]);
+        rest = &escape[length..];
+    }
+    mended.push_str(rest);
+    mended
 }
 
 struct Scanner<'a> {
@@ -119,11 +157,11 @@ impl Scanner<'_> {
         loop {
             match self.next()? {
                 b'"' => return Ok(()),
-                b'\\' => match self.next()? {
+                b'\\' => match self.next_or_blank() {
                     b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
                     b'u' => {
                         for _ in 0..4 {
-                            let found = self.next()?;
+                            let found = self.next_or_blank();
                             if !found.is_ascii_hexdigit() {
                                 return Err(invalid(found, "in \\u hexadecimal character escape"));
                             }
@@ -165,7 +203,7 @@ impl Scanner<'_> {
     }
 
     fn digit(&mut self, place: &str) -> Result<(), String> {
-        match self.next()? {
+        match self.next_or_blank() {
             b'0'..=b'9' => Ok(()),
             found => Err(invalid(found, place)),
         }
@@ -180,7 +218,7 @@ impl Scanner<'_> {
     fn literal(&mut self, word: &str) -> Result<(), String> {
         self.at += 1;
         for expected in word.chars().skip(1) {
-            let found = self.next()?;
+            let found = self.next_or_blank();
             if char::from(found) != expected {
                 return Err(invalid(found, &format!("in literal {word} (expecting {})", quoted(expected))));
             }
@@ -196,6 +234,11 @@ impl Scanner<'_> {
 
     fn peek(&self) -> Result<u8, String> {
         self.text.get(self.at).copied().ok_or_else(|| "unexpected end of JSON input".to_owned())
+    }
+
+    /// At the end, Go's decoder asks whether a blank could follow.
+    fn next_or_blank(&mut self) -> u8 {
+        self.next().unwrap_or(b' ')
     }
 
     fn next(&mut self) -> Result<u8, String> {

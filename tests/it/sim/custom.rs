@@ -378,7 +378,7 @@ async fn lists_tables_and_watches_show_custom_resources() {
     .await;
 }
 
-fn bad(name: &str, schema: Value) -> Value {
+pub(super) fn bad(name: &str, schema: Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
         "spec": {
@@ -410,18 +410,17 @@ async fn definitions_that_are_not_structural_are_refused() {
         with(json!({"$ref": "#/x"})),
         with(json!({"type": "object", "anyOf": [{"type": "object"}]})),
         with(json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"})),
-        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.x =="}]})).loosely(),
-        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.x == 1"}]})).loosely(),
-        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "other == 1"}]})).loosely(),
-        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": " "}]})).loosely(),
-        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "1"}]})).loosely(),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.x =="}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.x == 1"}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "other == 1"}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": " "}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "1"}]})),
         with(json!({
             "type": "object", "x-kubernetes-validations": [{"rule": "true", "messageExpression": "self +"}],
-        }))
-        .loosely(),
-        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "Foo"}]})).loosely(),
-        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".no"}]})).loosely(),
-        with(json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.foo()"}]})).loosely(),
+        })),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "Foo"}]})),
+        with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".no"}]})),
+        with(json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.foo()"}]})),
         with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "message": "a\nb"}]})),
         with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true\n&& true"}]})),
         with(json!({"type": "object", "x-kubernetes-validations": [{"rule": "true", "messageExpression": "1"}]})),

@@ -56,6 +56,8 @@ impl Webhook {
         let router = Router::new()
             .route("/validate", post(validate))
             .route("/mutate", post(mutate))
+            .route("/odd", post(odd))
+            .route("/slow", post(slow))
             .with_state(Arc::clone(&heard));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -101,6 +103,57 @@ async fn mutate(State(heard): State<Heard>, Json(review): Json<Value>) -> Json<V
     Json(json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}))
 }
 
+/// Answers in the way that the object's label asks for.
+async fn odd(State(heard): State<Heard>, Json(review): Json<Value>) -> ([(&'static str, &'static str); 1], String) {
+    let request = &review["request"];
+    hear(&heard, request);
+    let patch = |text: &str| json!({"patchType": "JSONPatch", "patch": STANDARD.encode(text)});
+    let denied = |status: Value| json!({"allowed": false, "status": status});
+    let object = if request["object"].is_null() { &request["oldObject"] } else { &request["object"] };
+    let labels = &object["metadata"]["labels"];
+    let way = ["odd", "bent", "lenient"].iter().find_map(|label| labels[*label].as_str()).unwrap_or_default();
+    let more = match way {
+        "warns" => json!({"warnings": ["first \"one\"", "second", "second"], "auditAnnotations": {"a": "b"}}),
+        "warns-and-denies" => json!({"allowed": false, "warnings": ["no"], "status": {"message": "not this one"}}),
+        "of-another" => json!({"uid": "another"}),
+        "patches" => patch("[]"),
+        "has-a-type-only" => json!({"patchType": "JSONPatch"}),
+        "has-a-patch-only" => json!({"patch": STANDARD.encode("[]")}),
+        "patches-in-another-way" => json!({"patchType": "Other", "patch": STANDARD.encode("[{}]")}),
+        "patches-in-no-way" => json!({"patchType": "", "patch": STANDARD.encode("[{}]")}),
+        "is-no-json" => patch("x"),
+        "is-no-list" => patch("{}"),
+        "is-no-operation" => patch("[7]"),
+        "does-not-fit" => patch(r#"[{"op":"remove","path":"/data/none"}]"#),
+        "breaks-a-type" => patch(r#"[{"op":"add","path":"/data","value":[]}]"#),
+        "breaks-the-object" => patch(r#"[{"op":"add","path":"/data","value":{"a b":"c"}}]"#),
+        "with-details" => denied(json!({
+            "message": "no", "reason": "Forbidden", "code": 403, "details": {"name": "x", "causes": [{"field": "a"}]},
+        })),
+        "with-a-reason" => denied(json!({"reason": "Forbidden"})),
+        "with-success" => denied(json!({"code": 200, "message": "fine", "status": "Success"})),
+        _ => json!({}),
+    };
+    let mut response = json!({"uid": request["uid"], "allowed": true});
+    response.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut answer = json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response});
+    match way {
+        "absent" => answer["response"] = json!(null),
+        "of-another-kind" => answer["kind"] = json!("Other"),
+        "of-another-version" => answer["apiVersion"] = json!("admission.k8s.io/v2"),
+        "list" => return ([JSON], "[]".to_owned()),
+        _ => {}
+    }
+    ([JSON], answer.to_string())
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// Never answers.
+async fn slow() -> String {
+    std::future::pending().await
+}
+
 fn hear(heard: &Heard, request: &Value) {
     let name = |object: &Value| object["metadata"]["name"].clone();
     let mut options = request["options"].clone();
@@ -109,6 +162,9 @@ fn hear(heard: &Heard, request: &Value) {
     }
     heard.lock().unwrap().push(json!({
         "kind": request["kind"], "resource": request["resource"], "subResource": request["subResource"],
+        "requestKind": request["requestKind"], "requestResource": request["requestResource"],
+        "requestSubResource": request["requestSubResource"], "version": request["object"]["apiVersion"],
+        "oldVersion": request["oldObject"]["apiVersion"],
         "name": request["name"], "namespace": request["namespace"], "operation": request["operation"],
         "dryRun": request["dryRun"], "object": name(&request["object"]), "oldObject": name(&request["oldObject"]),
         "data": request["object"]["data"], "options": options,
@@ -231,9 +287,16 @@ async fn conditions_that_do_not_compile_are_refused() {
     let condition = |name: &str, expression: &str| json!({"name": name, "expression": expression});
     both.check(&[
         with(json!([condition("a", "object != null && request.operation == 'CREATE'"), condition("b", "true")])),
-        with(json!([condition("a", "object.x ==")])).loosely(),
-        with(json!([condition("a", "other == 1")])).loosely(),
-        with(json!([condition("a", "object.foo()")])).loosely(),
+        with(json!([condition("a", "object.x ==")])),
+        with(json!([condition("a", "other == 1")])),
+        with(json!([condition("a", "object.foo()")])),
+        with(json!([condition("a", "request.operation == 1")])),
+        with(json!([condition("a", "request.foo == 'a'")])),
+        with(json!([condition("a", "request.userInfo.groups == 'a'")])),
+        with(json!([condition("a", "  request.name")])),
+        with(json!([condition("a", "object.x")])),
+        with(json!([condition("a", "has(object)")])),
+        with(json!([condition("a", "params == null")])),
         with(json!([condition("a", "true"), condition("a", "true")])),
         with(json!([condition("a", "")])),
         with(json!([condition("", "true")])),
@@ -242,12 +305,11 @@ async fn conditions_that_do_not_compile_are_refused() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn webhooks_are_asked_the_same_and_their_answers_mean_the_same() {
-    let plane = harness::dedicated(Options { name: "hooks".to_owned(), ..Options::default() }).await;
+/// Both sides, with a webhook for each, so that it can be told who asked.
+async fn hooked(name: &str) -> (harness::Dedicated, Both, [Webhook; 2]) {
+    let plane = harness::dedicated(Options { name: name.to_owned(), ..Options::default() }).await;
     let both = Both::of(plane.client().unwrap()).await;
     let service = format!("hook.{}.svc", both.namespace);
-    // One for each side, so that it can be told who asked.
     let hooks = [Webhook::start(&service).await, Webhook::start(&service).await];
     plane.webhooks().lead_to(Some(hooks[0].port));
     both.server.lead_to("hook", &both.namespace, Some(hooks[1].port));
@@ -257,6 +319,178 @@ async fn webhooks_are_asked_the_same_and_their_answers_mean_the_same() {
         "spec": {"ports": [{"port": 443}]},
     });
     harness::apply(&both.real, &object).await;
+    (plane, both, hooks)
+}
+
+/// A kind with two versions, and status.
+fn twins() -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema, "subresources": {"status": {}}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "twins.hook.example.com"},
+        "spec": {
+            "group": "hook.example.com", "scope": "Namespaced", "names": {"kind": "Twin", "plural": "twins"},
+            "versions": [version("v1", true), version("v2", false)],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_are_chosen_by_rules_and_odd_answers_are_told() {
+    let (plane, both, hooks) = hooked("odd-hooks").await;
+    both.install(&twins()).await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (validating, mutating) = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration");
+    let of_twins = json!([{
+        "apiGroups": ["hook.example.com"], "apiVersions": ["v1"], "resources": ["twins"], "operations": ["*"],
+    }]);
+    for (client, hook) in [(&both.real, &hooks[0]), (&both.simulated, &hooks[1])] {
+        let configured = async |kind: &str, path: &str, label: &str, policy: &str, more: Value| {
+            let mut object = configuration(kind, &both.namespace, hook, path, label, policy);
+            object["webhooks"][0].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            harness::apply(client, &object).await;
+        };
+        let scoped = |scope: &str| {
+            json!([{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "scope": scope, "operations": ["*"],
+            }])
+        };
+        let selector = |operator: &str| {
+            json!({"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": operator, "values": [both.namespace]},
+            ]})
+        };
+        let url = json!({
+            "url": format!("https://localhost:{closed}/"), "caBundle": STANDARD.encode(hook.authority.pem()),
+        });
+        let of_status = json!([{
+            "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/status"], "operations": ["UPDATE"],
+        }]);
+        let of_all = json!([{
+            "apiGroups": ["hook.example.com"], "apiVersions": ["*"], "resources": ["twins/*"], "operations": ["*"],
+        }]);
+        configured(validating, "/odd", "odd", "Fail", json!({})).await;
+        configured(mutating, "/odd", "bent", "Fail", json!({})).await;
+        configured(mutating, "/odd", "lenient", "Ignore", json!({})).await;
+        configured(validating, "/slow", "slow", "Fail", json!({"timeoutSeconds": 1})).await;
+        configured(validating, "/slow", "slowly", "Ignore", json!({"timeoutSeconds": 1})).await;
+        configured(validating, "/", "closed", "Fail", json!({"clientConfig": url})).await;
+        configured(validating, "/", "closing", "Ignore", json!({"clientConfig": url})).await;
+        configured(validating, "/validate", "namespaced", "Fail", json!({"rules": scoped("Namespaced")})).await;
+        configured(validating, "/validate", "cluster", "Fail", json!({"rules": scoped("Cluster")})).await;
+        configured(validating, "/validate", "here", "Fail", json!({"namespaceSelector": selector("In")})).await;
+        configured(validating, "/validate", "elsewhere", "Fail", json!({"namespaceSelector": selector("NotIn")})).await;
+        configured(validating, "/validate", "dry", "Fail", json!({"sideEffects": "NoneOnDryRun"})).await;
+        configured(validating, "/validate", "stately", "Fail", json!({"rules": of_status})).await;
+        configured(validating, "/validate", "whole", "Fail", json!({"rules": of_all})).await;
+        configured(validating, "/validate", "alike", "Fail", json!({"rules": of_twins})).await;
+        configured(mutating, "/mutate", "changed", "Fail", json!({"rules": of_twins})).await;
+        configured(validating, "/validate", "exact", "Fail", json!({"rules": of_twins, "matchPolicy": "Exact"})).await;
+        // The real server learns of them in its own time; the last one is known when all are.
+        harness::eventually("the webhooks are asked", harness::SOON, async || {
+            let twin = json!({
+                "apiVersion": "hook.example.com/v1", "kind": "Twin",
+                "metadata": {"name": "probe", "labels": {"exact": "yes", "alike": "yes", "changed": "yes"}},
+            });
+            let twins = "/apis/hook.example.com/v1/namespaces/{ns}/twins?dryRun=All";
+            Ask::post(twins, &twin).send(client, &both.namespace, &[]).await;
+            let labels = json!({"odd": "x", "bent": "x", "lenient": "x", "namespaced": "x", "here": "x", "dry": "x"});
+            Ask::post(&format!("{MAPS}?dryRun=All"), &map("probe", labels)).send(client, &both.namespace, &[]).await;
+            let heard = hook.heard();
+            if heard.len() == 9 { Ok(()) } else { Err(format!("{heard:?}")) }
+        })
+        .await;
+    }
+    let mut asks = Vec::new();
+    for way in [
+        "well",
+        "warns",
+        "warns-and-denies",
+        "of-another",
+        "patches",
+        "has-a-type-only",
+        "with-details",
+        "with-a-reason",
+        "with-success",
+        "absent",
+        "of-another-kind",
+        "of-another-version",
+        "list",
+    ] {
+        asks.push(Ask::post(MAPS, &map(way, json!({"odd": way}))));
+    }
+    let bent = [
+        "well",
+        "warns",
+        "of-another",
+        "patches",
+        "has-a-type-only",
+        "has-a-patch-only",
+        "patches-in-another-way",
+        "patches-in-no-way",
+        "is-no-json",
+        "is-no-list",
+        "is-no-operation",
+        "breaks-the-object",
+        "absent",
+    ];
+    for label in ["bent", "lenient"] {
+        asks.extend(bent.iter().map(|way| Ask::post(MAPS, &map(&format!("{label}-{way}"), json!({label: way})))));
+    }
+    // Here the words are the libraries'.
+    for way in ["does-not-fit", "breaks-a-type"] {
+        asks.push(Ask::post(MAPS, &map(way, json!({"bent": way}))).loosely());
+    }
+    asks.push(Ask::delete(&one("warns")));
+    asks.push(Ask::post(MAPS, &map("slow", json!({"slow": "yes"}))));
+    asks.push(Ask::post(MAPS, &map("closed", json!({"closed": "yes"}))).loosely());
+    for label in ["slowly", "closing", "namespaced", "cluster", "here", "elsewhere"] {
+        asks.push(Ask::post(MAPS, &map(label, json!({label: "yes"}))));
+    }
+    asks.push(Ask::post(&format!("{MAPS}?dryRun=All"), &map("dry", json!({"dry": "yes"}))));
+    both.check(&asks).await;
+    same_once_sorted(&hooks);
+
+    let twin = |version: &str, name: &str, labels: Value| {
+        json!({
+            "apiVersion": format!("hook.example.com/{version}"), "kind": "Twin",
+            "metadata": {"name": name, "labels": labels}, "spec": {"x": 1},
+        })
+    };
+    let at = |version: &str| format!("/apis/hook.example.com/{version}/namespaces/{{ns}}/twins");
+    let mut asks = Vec::new();
+    for version in ["v1", "v2"] {
+        for label in ["stately", "whole", "alike", "exact", "changed"] {
+            let name = format!("{label}-{version}");
+            let path = format!("{}/{name}", at(version));
+            asks.extend([
+                Ask::post(&at(version), &twin(version, &name, json!({label: "yes"}))),
+                Ask::merge(&path, &json!({"spec": {"x": 2}})),
+                Ask::merge(&format!("{path}/status"), &json!({"status": {"y": 1}})),
+                Ask::merge(&path, &json!({"metadata": {"labels": {"deny": "plain"}}})),
+                Ask::merge(&format!("{path}/status"), &json!({"metadata": {"labels": {"deny": "plain"}}})),
+                Ask::delete(&path),
+            ]);
+        }
+    }
+    both.check(&asks).await;
+    same_once_sorted(&hooks);
+    drop(plane);
+}
+
+/// As [`same`], where several webhooks were asked side by side.
+#[track_caller]
+fn same_once_sorted(hooks: &[Webhook; 2]) {
+    for hook in hooks {
+        hook.heard.lock().unwrap().sort_by_key(Value::to_string);
+    }
+    same(hooks);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_are_asked_the_same_and_their_answers_mean_the_same() {
+    let (plane, both, hooks) = hooked("hooks").await;
     for (client, hook) in [(&both.real, &hooks[0]), (&both.simulated, &hooks[1])] {
         for (kind, path, label, policy) in [
             ("ValidatingWebhookConfiguration", "/validate", "watched", "Fail"),

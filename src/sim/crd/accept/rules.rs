@@ -1,12 +1,23 @@
 //! Whether the rules of a schema are ones.
 //!
-//! What the server says of a rule that does not compile quotes its compiler; ours has other words, and no types: a rule
-//! that compares a text with a number is found wrong by the server alone.
+//! What the server says of a rule that does not compile quotes its compiler, which knows the types of the schema, and so
+//! do we, as far as [`types`] goes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 
 use crate::{
-    schema::{escape, expression::Expression},
+    schema::{
+        escape,
+        expression::{
+            Expression,
+            types::{self, Object, Type},
+        },
+    },
     sim::refusal::Cause,
 };
 
@@ -50,27 +61,29 @@ pub(super) fn check_texts(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// What is wrong with rules that have texts. `forgets` is the list above whose items are not known again.
 pub(super) fn check(schema: &Value, path: &str, is_root: bool, forgets: Option<&str>, causes: &mut Vec<Cause>) {
+    if rules_of(schema).next().is_none() {
+        return;
+    }
+    let this = type_of(schema, is_root, "selfType0").unwrap_or(Type::Unknown);
     for (index, rule) in rules_of(schema).enumerate() {
         let at = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
         let text = |field: &str| rule[field].as_str().unwrap_or_default();
-        let compiled = compile(schema, is_root, text("rule"));
-        match &compiled {
-            Err(problem) => {
-                causes.push(Cause::invalid(
-                    &at("rule"),
-                    go_rule(rule),
-                    &format!("compilation failed: ERROR: {problem}"),
-                ));
-            }
-            Ok(expression) if !expression.may_decide() => {
-                causes.push(Cause::invalid(&at("rule"), go_rule(rule), "cel expression must evaluate to a bool"));
-            }
-            Ok(_) => {}
+        let old = if rule["optionalOldSelf"] == true { Type::Optional(Arc::new(this.clone())) } else { this.clone() };
+        let variables = BTreeMap::from([("self", this.clone()), ("oldSelf", old)]);
+        let compiled = compile(&variables, text("rule")).map_err(|problem| format!("compilation failed: {problem}"));
+        let compiled = compiled.and_then(|(gives, expression)| {
+            let decides = gives == Type::Bool || gives == Type::Unknown && expression.may_decide();
+            decides.then_some(expression).ok_or_else(|| "cel expression must evaluate to a bool".to_owned())
+        });
+        if let Err(problem) = &compiled {
+            causes.push(Cause::invalid(&at("rule"), go_rule(rule), problem));
         }
         let message = text("messageExpression");
-        let problem = match (!message.is_empty()).then(|| compile(schema, is_root, message)) {
-            Some(Err(problem)) => Some(format!("messageExpression compilation failed: ERROR: {problem}")),
-            Some(Ok(expression)) if !expression.may_tell() => {
+        let problem = match (compiled.is_ok() && !message.is_empty()).then(|| compile(&variables, message)) {
+            Some(Err(problem)) => Some(format!("messageExpression compilation failed: {problem}")),
+            Some(Ok((gives, expression)))
+                if gives != Type::Text && (gives != Type::Unknown || !expression.may_tell()) =>
+            {
                 Some("messageExpression must evaluate to a string".to_owned())
             }
             Some(Ok(_)) | None => None,
@@ -89,27 +102,58 @@ pub(super) fn check(schema: &Value, path: &str, is_root: bool, forgets: Option<&
     }
 }
 
-/// An expression that names nothing but what there is.
-fn compile(schema: &Value, is_root: bool, text: &str) -> Result<Expression, String> {
-    let expression = Expression::compile(text)?;
-    if let Some(unknown) = expression.variables().iter().find(|name| !matches!(name.as_str(), "self" | "oldSelf")) {
-        return Err(format!("undeclared reference to '{unknown}' (in container '')"));
+/// An expression and what it gives, or what the server's compiler says of it.
+fn compile(variables: &BTreeMap<&str, Type>, text: &str) -> Result<(Type, Expression), String> {
+    let gives = types::check(text, variables)?;
+    let expression = Expression::compile(text).map_err(|problem| format!("ERROR: {problem}"))?;
+    Ok((gives, expression))
+}
+
+/// What values of a schema are to rules; none if rules cannot see them. `name` is what messages call a mapping.
+fn type_of(schema: &Value, is_root: bool, name: &str) -> Option<Type> {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return Some(Type::Dyn);
     }
-    let is_open = schema["type"] != "object"
-        || !schema["additionalProperties"].is_null()
-        || schema["x-kubernetes-preserve-unknown-fields"] == true;
-    let known: Vec<String> =
-        schema["properties"].as_object().into_iter().flatten().map(|(name, _)| escape(name)).collect();
-    let is_typed = is_root || schema["x-kubernetes-embedded-resource"] == true;
-    let fields = expression.fields_of("self").unwrap_or_default();
-    let unknown = fields.into_iter().find(|field| {
-        let is_meta = is_typed && matches!(*field, "apiVersion" | "kind" | "metadata");
-        !is_open && !is_meta && known.iter().all(|known| known != field)
-    });
-    match unknown {
-        Some(unknown) => Err(format!("undefined field '{unknown}'")),
-        None => Ok(expression),
+    let is_typed = |of: &Value| of["x-kubernetes-embedded-resource"] == true;
+    Some(match (schema["type"].as_str()?, schema["format"].as_str()) {
+        ("array", _) => {
+            let items = schema.get("items")?;
+            Type::List(Arc::new(type_of(items, is_typed(items), &format!("{name}.@idx"))?))
+        }
+        ("object", _) => match schema.get("additionalProperties").filter(|of| of.is_object()) {
+            Some(of) if !is_root => {
+                let of = type_of(of, is_typed(of), &format!("{name}.@elem"))?;
+                Type::Map(Arc::new(Type::Text), Arc::new(of))
+            }
+            _ => Type::Object(Arc::new(object(schema, is_root, name))),
+        },
+        ("string", Some("byte")) => Type::Bytes,
+        ("string", Some("duration")) => Type::Duration,
+        ("string", Some("date" | "date-time")) => Type::Time,
+        ("string", _) => Type::Text,
+        ("boolean", _) => Type::Bool,
+        ("number", _) => Type::Double,
+        ("integer", _) => Type::Int,
+        _ => return None,
+    })
+}
+
+fn object(schema: &Value, is_root: bool, name: &str) -> Object {
+    let mut fields = BTreeMap::new();
+    for (key, of) in schema["properties"].as_object().into_iter().flatten() {
+        let is_typed = of["x-kubernetes-embedded-resource"] == true;
+        if let Some(found) = type_of(of, is_typed, &format!("{name}.{key}")) {
+            fields.insert(escape(key), found);
+        }
     }
+    if is_root {
+        let texts = |of: &[&str]| of.iter().map(|field| ((*field).to_owned(), Type::Text)).collect::<HashMap<_, _>>();
+        let metadata = texts(&["name", "generateName"]).into_iter().collect();
+        let metadata = Object { name: format!("{name}.metadata"), fields: metadata };
+        fields.extend(texts(&["apiVersion", "kind"]));
+        fields.insert("metadata".to_owned(), Type::Object(Arc::new(metadata)));
+    }
+    Object { name: name.to_owned(), fields }
 }
 
 /// Whether a path such as `.a['b']` leads through the schema.
@@ -137,15 +181,16 @@ fn rules_of(schema: &Value) -> impl Iterator<Item = &Value> {
     schema["x-kubernetes-validations"].as_array().into_iter().flatten()
 }
 
-/// A rule as Go prints it.
-fn go_rule(rule: &Value) -> Value {
+/// A rule as Go prints it: signs that mean something in HTML are escaped.
+fn go_rule(rule: &Value) -> String {
     let text = |name: &str| Value::from(rule[name].as_str().unwrap_or_default());
-    json!({
+    let rule = json!({
         "Rule": text("rule"),
         "Message": text("message"),
         "MessageExpression": text("messageExpression"),
         "Reason": rule["reason"],
         "FieldPath": text("fieldPath"),
         "OptionalOldSelf": rule["optionalOldSelf"],
-    })
+    });
+    rule.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
