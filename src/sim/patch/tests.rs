@@ -120,7 +120,7 @@ fn what_is_not_json_is_told_in_the_words_of_go() {
         ("[1,]", "invalid character ']' looking for beginning of value"),
         (r#"{"a":1,}"#, "invalid character '}' looking for beginning of object key string"),
         ("{} {}", "invalid character '{' after top-level value"),
-        ("tru", "unexpected end of JSON input"),
+        ("tru", "invalid character ' ' in literal true (expecting 'e')"),
         ("trux", "invalid character 'x' in literal true (expecting 'e')"),
         ("-a", "invalid character 'a' in numeric literal"),
         ("1.x", "invalid character 'x' after decimal point in numeric literal"),
