@@ -343,7 +343,7 @@ impl Store {
         self.lock().collections.get(collection)?.objects.get(key).cloned()
     }
 
-    /// Objects whose keys begin with `prefix` and come after `after`, at most `limit` of those that `wanted` wants.
+    /// Objects whose keys begin with `prefix`, from the key `begin` on, at most `limit` of those that `wanted` wants.
     pub(super) fn list(
         &self,
         collection: &str,

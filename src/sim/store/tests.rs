@@ -84,7 +84,7 @@ fn pages_go_on_where_they_ended_and_stay_in_their_namespace() {
     assert_eq!(names(&store.list("configmaps", "", None, 9, |_, _| true)), ["a-b/y", "a/x", "a/z", "b/x"]);
     let page = store.list("configmaps", "a/", None, 1, |_, _| true);
     assert_eq!((names(&page), page.remaining), (vec!["a/x".to_owned()], 1));
-    let page = store.list("configmaps", "a/", Some("a/x"), 1, |_, _| true);
+    let page = store.list("configmaps", "a/", Some("a/x\0"), 1, |_, _| true);
     assert_eq!((names(&page), page.remaining), (vec!["a/z".to_owned()], 0));
 }
 
