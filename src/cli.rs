@@ -2,6 +2,10 @@
 //!
 //! The program of the runtime clusters has the agent alone; all else comes with the feature `daemon`.
 
+// First, since its macros are for all that follows.
+#[macro_use]
+mod say;
+
 mod agent;
 #[cfg(feature = "daemon")]
 mod commands;
@@ -107,10 +111,10 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "daemon")]
         Command::Other(command) => command.run(),
     };
-    match result {
+    match result.and_then(|exit| say::check().map(|()| exit)) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            anstream::eprintln!("error: {error:#}");
+            tell!("error: {error:#}");
             Exit::Usage.into()
         }
     }

@@ -58,6 +58,8 @@ pub fn check(filter: &str) -> Result<(), Error> {
 }
 
 /// Sends logs to standard error from now on. To be called once, by `main`.
+///
+/// What cannot be written, as on a full disk, is lost and holds up nobody: to say so on standard error would be a panic.
 pub fn init(filter: &str, format: Format) -> Result<(), Error> {
     let filter = EnvFilter::try_new(filter).map_err(|_| Error::Filter { filter: filter.to_owned() })?;
     let json = match format {
@@ -73,6 +75,7 @@ pub fn init(filter: &str, format: Format) -> Result<(), Error> {
         let layer = tracing_subscriber::fmt::layer()
             .event_format(TextFormat::default().compact().with_target(false))
             .with_ansi(colours)
+            .log_internal_errors(false)
             .with_writer(io::stderr);
         registry.with(layer).try_init()
     }
@@ -89,6 +92,7 @@ where
         .fmt_fields(JsonFields::new())
         .event_format(Json)
         .with_ansi(false)
+        .log_internal_errors(false)
         .with_writer(writer)
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, Write as _},
     net::SocketAddr,
     os::unix::ffi::OsStrExt as _,
 };
@@ -73,8 +72,7 @@ const WORKERS: usize = 2;
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if arguments.version {
         // The Runtime Watcher's words.
-        let text = format!("Runtime Watcher version: {}\n", env!("CARGO_PKG_VERSION"));
-        io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+        say!("Runtime Watcher version: {}", env!("CARGO_PKG_VERSION"));
         return Ok(Exit::Ok);
     }
     let settings = Settings::read(|name| std::env::var(name).ok())?;

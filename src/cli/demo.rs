@@ -34,7 +34,7 @@ use self::{
 };
 use crate::{
     api::names,
-    cli::{Exit, pods::Doors, servers::Make},
+    cli::{Exit, pods::Doors, say, servers::Make},
     testbed::{self, Folder, Repository},
     tls,
 };
@@ -62,6 +62,7 @@ const RUNTIMES_MAX: i64 = 100;
 /// What is up after the start.
 struct Stage {
     folder: PathBuf,
+    make: Make,
     kymas: Vec<String>,
     world: World,
     repository: Repository,
@@ -86,10 +87,12 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         outcome = perform(&folder, &arguments) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(Exit::Ok),
         _ = stop.recv() => Ok(Exit::Ok),
+        // A tour that nobody can read is none.
+        () = say::lost() => Ok(Exit::Ok),
     };
     // After a failure the logs are what the reader wants.
     if let (Some(temporary), false) = (temporary, matches!(outcome, Ok(Exit::Ok))) {
-        anstream::println!("\nlogs are kept in {}", temporary.keep().display());
+        say!("\nlogs are kept in {}", temporary.keep().display());
     }
     outcome
 }
@@ -107,7 +110,7 @@ async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
     let rows = tokio::select! {
         rows = tour.perform() => rows,
         ended = stage.daemon.supervise() => {
-            anstream::println!("\n{ended:#}\n\n{}", stage.daemon.log_tail());
+            say!("\n{ended:#}\n\n{}", stage.daemon.log_tail());
             return Ok(Exit::Changes);
         }
     };
@@ -127,13 +130,9 @@ fn conclude(rows: &[Row], daemon: &Daemon) -> Exit {
         Outcome::Held(_) | Outcome::NotReached => None,
     });
     if let Some((step, why)) = failed {
-        anstream::println!(
-            "\n{step} did not hold: {why}\n\nthe end of {}:\n{}",
-            daemon.log().display(),
-            daemon.log_tail()
-        );
+        say!("\n{step} did not hold: {why}\n\nthe end of {}:\n{}", daemon.log().display(), daemon.log_tail());
     }
-    anstream::println!("\n{}", report::table(rows));
+    say!("\n{}", report::table(rows));
     match failed {
         None => Exit::Ok,
         Some(_) => Exit::Changes,
@@ -150,7 +149,7 @@ impl Stage {
             bail!("{} is not empty: give the demo a new folder", folder.display());
         }
         let folder = folder.canonicalize().with_context(|| format!("cannot use {}", folder.display()))?;
-        anstream::println!("setting the stage in {}", folder.display());
+        say!("setting the stage in {}", folder.display());
         let kymas = landscape::kymas(usize::from(arguments.runtimes));
         let world = World::start(&folder, arguments.control_plane, kymas.len()).await?;
         let repository = Repository::init(&folder.join("repo"))?;
@@ -171,26 +170,39 @@ impl Stage {
             agents = Agents::start(&folder, &world, &kymas, doors) => agents?,
             ended = daemon.supervise() => bail!("{ended:#}\n\n{}", daemon.log_tail()),
         };
-        Ok(Stage { folder, kymas, world, repository, daemon, _agents: agents })
+        Ok(Stage { folder, make: arguments.control_plane, kymas, world, repository, daemon, _agents: agents })
     }
 
     /// Says how to go on by hand.
     fn invite(&self) {
-        let folder = self.folder.display();
-        anstream::println!("\nThe clusters stay up until Ctrl-C. Try:\n");
-        anstream::println!(
-            "  kubectl --kubeconfig {folder}/kcp.kubeconfig -n kcp-system get gitsources,kymas,manifests"
-        );
+        let word = |file: &str| say::word(self.folder.join(file).display());
+        let kcp = word("kcp.kubeconfig");
+        say!("\nThe clusters stay up until Ctrl-C. Try:\n");
+        say!("  kubectl --kubeconfig {kcp} -n kcp-system get gitsources,kymas,manifests");
         for server in &self.world.skrs {
-            anstream::println!("  kubectl --kubeconfig {folder}/{}.kubeconfig get kymas,deployments -A", server.name());
+            let skr = word(&format!("{}.kubeconfig", server.name()));
+            say!("  kubectl --kubeconfig {skr} get kymas,deployments -A");
         }
-        anstream::println!("  tidegate status --kubeconfig {folder}/kcp.kubeconfig");
-        anstream::println!(
-            "\nCommit to {} and watch, or edit what is in a runtime; the daemon's log is {}, those of the agents are beside it, and \
-             {folder}/watch.json says how to speak to them.",
-            self.repository.path().display(),
-            self.daemon.log().display()
+        say!("  tidegate status --kubeconfig {kcp}");
+        say!(
+            "\nCommit to {} and watch, or edit what is in a runtime{}; the daemon's log is {}, those of the agents are beside it, and \
+             {} says how to speak to them.",
+            say::word(self.repository.path().display()),
+            ways_to_edit(self.make),
+            say::word(self.daemon.log().display()),
+            word("watch.json"),
         );
+    }
+}
+
+/// How what is in a runtime is edited, where not every way works.
+fn ways_to_edit(make: Make) -> &'static str {
+    match make {
+        Make::Simulated => {
+            " (`kubectl apply --server-side`, `kubectl patch --type merge` or `kubectl delete`: of built-in kinds, simulated \
+             servers take no `scale`, `edit`, `set` and strategic `patch`)"
+        }
+        Make::Real => "",
     }
 }
 

@@ -139,7 +139,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         None => (None, Vec::new()),
     };
     for warning in &warnings {
-        anstream::eprintln!("warning: {}", warning.message);
+        tell!("warning: {}", warning.message);
     }
     let progress = Progress::start("reading the repository");
     let mut cache = cache::Cache::new(arguments.cache_dir.as_deref());

@@ -56,7 +56,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         };
         if let Err(error) = listed.await {
             // A file with some of the Kymas would say that there are no others.
-            anstream::eprintln!("error: {error:#}");
+            tell!("error: {error:#}");
             return Ok(Exit::Incomplete);
         }
     }

@@ -42,7 +42,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let patch = json!({"metadata": {"annotations": {names::annotation::RECONCILE_REQUESTED_AT: value}}});
     found.patch(&client, &patch).await?;
     if !arguments.wait {
-        anstream::println!("{found}: asked for");
+        say!("{found}: asked for");
         return Ok(Exit::Ok);
     }
     let waiting = async {
@@ -56,14 +56,11 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     match tokio::time::timeout(arguments.timeout.0, waiting).await {
         Ok(message) => {
-            anstream::println!("{found}: done: {}", message?);
+            say!("{found}: done: {}", message?);
             Ok(Exit::Ok)
         }
         Err(_elapsed) => {
-            anstream::eprintln!(
-                "{found}: not done after {}; is a daemon leading? `/readyz` of each says so",
-                arguments.timeout
-            );
+            tell!("{found}: not done after {}; is a daemon leading? `/readyz` of each says so", arguments.timeout);
             Ok(Exit::Incomplete)
         }
     }

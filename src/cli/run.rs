@@ -92,7 +92,7 @@ async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
 /// Says what is not done, and how the process ends.
 fn conclude(report: &Report) -> Exit {
     for line in &report.not_done {
-        anstream::eprintln!("not done: {line}");
+        tell!("not done: {line}");
     }
     if report.invalid {
         Exit::Invalid

@@ -69,7 +69,7 @@ fn open_files(runtimes: usize) {
         getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
     let wanted = FILES_MIN + FILES_EACH * runtimes;
     if files < wanted {
-        anstream::eprintln!(
+        tell!(
             "{runtimes} runtimes may need {wanted} open files, and {files} are allowed: raise the limit (`ulimit -n`) if \
              connections fail"
         );

@@ -40,14 +40,12 @@ pub(super) async fn run(arguments: Arguments, step: Step) -> anyhow::Result<Exit
     found.patch(&client, &patch).await?;
     match (step, found.kind) {
         (Step::Suspend, Kind::GitSource) => {
-            anstream::println!(
-                "{found}: suspended; nothing of it is fetched, applied or pruned until `tidegate resume`"
-            );
+            say!("{found}: suspended; nothing of it is fetched, applied or pruned until `tidegate resume`");
         }
         (Step::Suspend, Kind::Kyma | Kind::Manifest | Kind::Watcher) => {
-            anstream::println!("{found}: suspended; its runtime stays as it is until `tidegate resume`");
+            say!("{found}: suspended; its runtime stays as it is until `tidegate resume`");
         }
-        (Step::Resume, _) => anstream::println!("{found}: resumed"),
+        (Step::Resume, _) => say!("{found}: resumed"),
     }
     Ok(Exit::Ok)
 }

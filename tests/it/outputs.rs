@@ -50,6 +50,56 @@ fn annotations_name_the_file_from_the_root_of_the_checkout() {
     assert!(text.contains("failures=\"1\"") && text.contains(&format!("file=\"deep/landscape/{KYMA}\" line=\"16\"")));
 }
 
+/// Standard error and exit code of a command whose standard output is a full disk.
+#[cfg(target_os = "linux")]
+fn to_a_full_disk(arguments: &[&str]) -> (String, Option<i32>) {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).stdout(full).output().unwrap();
+    (String::from_utf8(output.stderr).unwrap(), output.status.code())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_ends_a_command_with_one_sentence() {
+    let sentence = "error: cannot write to standard output: No space left on device (os error 28)\n";
+    let size = ["--runtimes=1", "--modules=1", "--templates=1", "--objects=1", "--runs=1", "--no-yardstick"];
+    let offline = [&["sim", "diff-offline"], size.as_slice()].concat();
+    for arguments in [
+        ["crds"].as_slice(),
+        &["agent", "--version"],
+        // These would go on for half a minute, and for ever.
+        &["demo", "--once"],
+        &["sim", "serve", "--runtimes=1"],
+    ] {
+        assert_eq!(to_a_full_disk(arguments), (sentence.to_owned(), Some(2)), "{arguments:?}");
+    }
+    // This one says on standard error how far it is.
+    let (said, exit) = to_a_full_disk(&offline);
+    assert!(said.ends_with(sentence) && !said.contains("panicked"), "{said}");
+    assert_eq!(exit, Some(2), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg(target_os = "linux")]
+async fn a_daemon_whose_log_cannot_be_written_does_its_work() {
+    tidegate::tls::install();
+    let kcp = tidegate::sim::Server::new(&tidegate::sim::Options::default()).listen("kcp").await.unwrap();
+    let client = kcp.kubeconfig().client().unwrap();
+    harness::install_own_crds(&client).await;
+    let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}});
+    harness::apply(&client, &namespace).await;
+    let folder = harness::folder();
+    let kubeconfig = folder.path().join("kcp.kubeconfig");
+    fs::write(&kubeconfig, kcp.kubeconfig().text()).unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["run", "--once", "--timeout=60s", "--kubeconfig"]).arg(&kubeconfig);
+    command.arg("--state").arg(folder.path().join("state"));
+    command.args(["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0"]);
+    let ended = command.stderr(full).kill_on_drop(true).status().await.unwrap();
+    assert_eq!(ended.code(), Some(0));
+}
+
 #[test]
 fn one_run_writes_several_outputs() {
     let (folder, repository) = broken();

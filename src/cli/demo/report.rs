@@ -28,17 +28,17 @@ pub(super) enum Outcome {
 
 /// The heading of a step.
 pub(super) fn heading(number: usize, title: &str) {
-    anstream::println!("\n{} {}", format!("{number}.").bold(), title.bold());
+    say!("\n{} {}", format!("{number}.").bold(), title.bold());
 }
 
 /// Something that is being done.
 pub(super) fn doing(text: &str) {
-    anstream::println!("   {text}");
+    say!("   {text}");
 }
 
 /// Something that was checked on the clusters.
 pub(super) fn seen(text: &str) {
-    anstream::println!("   {} {text}", "✓".green());
+    say!("   {} {text}", "✓".green());
 }
 
 /// The whole tour, one line a step.

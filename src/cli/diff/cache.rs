@@ -58,7 +58,7 @@ impl Cache {
     pub(super) fn store(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_new) else { return };
         if let Err(error) = write(path, &self.used.to_bytes()) {
-            anstream::eprintln!("warning: cannot write the cache {}: {error}", path.display());
+            tell!("warning: cannot write the cache {}: {error}", path.display());
         }
     }
 }

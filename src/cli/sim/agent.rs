@@ -94,14 +94,14 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut rounds: [Vec<Phase>; 3] = Default::default();
     for round in 1..=arguments.rounds {
         for (control_plane, phases) in ALL.into_iter().zip(&mut rounds) {
-            anstream::eprintln!("round {round} of {}, control plane {}", arguments.rounds, control_plane.name());
+            tell!("round {round} of {}, control plane {}", arguments.rounds, control_plane.name());
             phases.push(phase(arguments, control_plane).await?);
         }
     }
     let phases: Vec<Phase> = rounds.iter().filter_map(|rounds| Phase::median(rounds)).collect();
     match arguments.output {
         Output::Text => table(arguments, &phases),
-        Output::Json => anstream::println!("{:#}", Value::from_iter(phases.iter().map(Phase::json))),
+        Output::Json => say!("{:#}", Value::from_iter(phases.iter().map(Phase::json))),
     }
     Ok(Exit::Ok)
 }
@@ -269,7 +269,7 @@ fn review(index: u32) -> Bytes {
 }
 
 fn table(arguments: &Arguments, phases: &[Phase]) {
-    anstream::println!(
+    say!(
         "{} reviews/s of {} bytes over {} connections, {} objects; medians of {} rounds of {} s\n",
         arguments.rate,
         review(0).len(),
@@ -278,7 +278,7 @@ fn table(arguments: &Arguments, phases: &[Phase]) {
         arguments.rounds,
         arguments.seconds
     );
-    anstream::println!(
+    say!(
         "{:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>7} {:>10} {:>10}",
         "control plane",
         "reviews",
@@ -296,7 +296,7 @@ fn table(arguments: &Arguments, phases: &[Phase]) {
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     for phase in phases {
-        anstream::println!(
+        say!(
             "{:<14} {:>9} {:>9.0} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {:>8} {:>7.2} {:>10.1} {:>10.1}",
             phase.control_plane,
             phase.reviews,

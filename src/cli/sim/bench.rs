@@ -98,7 +98,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     check(arguments)?;
     let json = arguments.json.as_deref().map(Numbers::open).transpose()?;
     let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
-    anstream::eprintln!("starting {} API servers", size.runtimes + 1);
+    tell!("starting {} API servers", size.runtimes + 1);
     let stage = Stage::start(size, &servers, "daemon").await?;
     let mut run = Run::start(&stage, size, vec![format!("--resync={}", arguments.resync)]).await?;
     run.rollout().await?;
@@ -156,7 +156,7 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
     let count: usize = phases.iter().map(|(_, objects)| objects.count()).sum();
     let mut runs: Vec<Vec<Limit>> = phases.iter().map(|_| Vec::new()).collect();
     for time in 1..=times {
-        anstream::eprintln!("the same {count} objects by a bare client, {time} of {times}");
+        tell!("the same {count} objects by a bare client, {time} of {times}");
         let fresh = servers.start(size.runtimes, &format!("limit-{time}")).await?;
         limit::prepare(&fresh[0]).await?;
         let clients = Clients::of(&fresh)?;
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
     }
 
     fn watch(&self, name: &'static str) -> anyhow::Result<Watch> {
-        anstream::eprintln!("{name}");
+        tell!("{name}");
         self.daemon.forget_peak();
         Ok(Watch {
             name,

@@ -51,19 +51,19 @@ struct Compared {
 pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
     let size = Size { runtimes: diff.runtimes, modules: diff.modules, objects: diff.objects };
     let servers = Servers::prepare(Make::Real, Make::Real).await?;
-    anstream::eprintln!("starting {} API servers", size.runtimes + 1);
+    tell!("starting {} API servers", size.runtimes + 1);
     let stage = Stage::start(size, &servers, "diff").await?;
     let mut daemon = stage.daemon(&[])?;
     stage.look(async || daemon.leads()).await?;
     stage.commit_landscape()?;
-    anstream::eprintln!("rollout");
+    tell!("rollout");
     let runtimes: Vec<usize> = (1..=size.runtimes).collect();
     stage.ready(&runtimes, |_, kyma| fleet::version_of(kyma, 0) == fleet::VERSIONS[0]).await?;
     daemon.end();
     let mut all = vec![compare(&stage, "unchanged")?];
     stage.repository.write(&fleet::release_path(0), &fleet::release(0, fleet::VERSIONS[1]))?;
     all.push(compare(&stage, "one module bumped")?);
-    anstream::eprintln!("the same objects, each read and tried out by a bare client");
+    tell!("the same objects, each read and tried out by a bare client");
     let clients = Clients::of(&stage.clusters)?;
     let objects = Objects::collect(&clients, &mut Memory::default(), |_| true).await?;
     let yardstick = limit::try_out(&clients, &objects).await?;
@@ -73,7 +73,7 @@ pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
 
 /// Runs this very program.
 fn compare(stage: &Stage, name: &'static str) -> anyhow::Result<Compared> {
-    anstream::eprintln!("{name}");
+    tell!("{name}");
     let kubeconfig = stage.folder.path().join("diff.kubeconfig");
     let access = stage.clusters[0].kubeconfig_of(USER)?;
     std::fs::write(&kubeconfig, access.text()).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
@@ -105,18 +105,18 @@ fn compare(stage: &Stage, name: &'static str) -> anyhow::Result<Compared> {
 fn print(diff: &Diff, all: &[Compared], yardstick: Limit, objects: usize) {
     match diff.output {
         Output::Text => table(diff, all, yardstick, objects),
-        Output::Json => anstream::println!("{:#}", document(diff, all, yardstick, objects)),
+        Output::Json => say!("{:#}", document(diff, all, yardstick, objects)),
     }
 }
 
 fn table(diff: &Diff, all: &[Compared], yardstick: Limit, objects: usize) {
-    anstream::println!(
+    say!(
         "{} runtimes × {} modules × {} objects, real API servers on one etcd\n",
         diff.runtimes,
         diff.modules,
         diff.objects
     );
-    anstream::println!(
+    say!(
         "{:<28} {:>9} {:>9} {:>10} {:>13} {:>12}",
         "comparison",
         "wall",
@@ -126,7 +126,7 @@ fn table(diff: &Diff, all: &[Compared], yardstick: Limit, objects: usize) {
         "objects"
     );
     for compared in all {
-        anstream::println!(
+        say!(
             "{:<28} {:>7.2} s {:>9} {:>10} {:>13} {:>12}",
             compared.name,
             compared.seconds,
@@ -136,7 +136,7 @@ fn table(diff: &Diff, all: &[Compared], yardstick: Limit, objects: usize) {
             compared.differences.1,
         );
     }
-    anstream::println!(
+    say!(
         "{:<28} {:>7.2} s {:>9} {:>10}   of {objects} objects",
         "as `kubectl diff`, bare",
         yardstick.wall.as_secs_f64(),
@@ -144,7 +144,7 @@ fn table(diff: &Diff, all: &[Compared], yardstick: Limit, objects: usize) {
         yardstick.writes
     );
     for compared in all {
-        anstream::println!(
+        say!(
             "\n{}: requests to KCP\n{}{}: requests to runtimes\n{}",
             compared.name,
             compared.kcp,

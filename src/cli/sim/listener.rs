@@ -211,20 +211,13 @@ fn print(rows: &[Row], arguments: &Arguments) {
                         "p99Milliseconds": milliseconds(row.numbers.p99), "failed": row.numbers.failed})
                 })
                 .collect();
-            anstream::println!("{:#}", json!({"connections": arguments.connections, "phases": rows}));
+            say!("{:#}", json!({"connections": arguments.connections, "phases": rows}));
         }
         Output::Text => {
-            anstream::println!("{} connections, senders and listener on one machine\n", arguments.connections);
-            anstream::println!(
-                "{:<40} {:>10} {:>10} {:>10} {:>7}  budget",
-                "",
-                "events/s",
-                "p50 ms",
-                "p99 ms",
-                "failed"
-            );
+            say!("{} connections, senders and listener on one machine\n", arguments.connections);
+            say!("{:<40} {:>10} {:>10} {:>10} {:>7}  budget", "", "events/s", "p50 ms", "p99 ms", "failed");
             for row in rows {
-                anstream::println!(
+                say!(
                     "{:<40} {:>10.0} {:>10.3} {:>10.3} {:>7}  {}",
                     row.name,
                     row.numbers.rate,

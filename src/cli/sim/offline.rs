@@ -109,7 +109,7 @@ fn generate(size: &Size, path: &Path) -> anyhow::Result<Repository> {
     anyhow::ensure!(size.modules > 0, "a runtime needs a module");
     let repository = Repository::init(path)?;
     let files = size.files();
-    anstream::eprintln!("writing {} files", files.len());
+    tell!("writing {} files", files.len());
     for (path, text) in files {
         repository.write(&path, &text)?;
     }
@@ -141,7 +141,7 @@ fn yardstick(path: &str, folder: &Folder) -> anyhow::Result<Vec<(&'static str, U
     let mut rendering = Usage::default();
     let mut trees = Vec::new();
     for revision in ["HEAD~1", "HEAD"] {
-        anstream::eprintln!("rendering {revision} to files");
+        tell!("rendering {revision} to files");
         let tree = folder.path().join(format!("rendered-{}", trees.len()));
         let mut command = Command::new(std::env::current_exe().context("cannot tell which program this is")?);
         command.args(["render", path, "--rev", revision]).stdout(Stdio::piped());
@@ -160,7 +160,7 @@ fn yardstick(path: &str, folder: &Folder) -> anyhow::Result<Vec<(&'static str, U
         rendering.peak = rendering.peak.max(usage.peak);
         trees.push(tree);
     }
-    anstream::eprintln!("comparing files");
+    tell!("comparing files");
     let mut command = Command::new("diff");
     command.arg("-r").args(&trees).stdout(Stdio::null());
     let comparing = measure(command.spawn().context("cannot start `diff`")?)?;
@@ -230,16 +230,16 @@ fn print(arguments: &Arguments, rows: &[(&str, Usage)]) {
     match arguments.output {
         Output::Text => {
             let Arguments { runtimes, modules, objects, templates, .. } = arguments;
-            anstream::println!(
+            say!(
                 "{runtimes} runtimes × {modules} modules × {objects} objects, {templates} ModuleTemplates, one channel bumped\n"
             );
-            anstream::println!("{:<30} {:>10} {:>10} {:>10}", "", "wall", "processor", "peak");
+            say!("{:<30} {:>10} {:>10} {:>10}", "", "wall", "processor", "peak");
             for (name, usage) in rows {
                 let peak = format!("{} MiB", usage.peak >> 20);
-                anstream::println!("{name:<30} {:>10} {:>10} {peak:>10}", seconds(usage.wall), seconds(usage.cpu));
+                say!("{name:<30} {:>10} {:>10} {peak:>10}", seconds(usage.wall), seconds(usage.cpu));
             }
             if !arguments.no_yardstick {
-                anstream::println!("\na part: {} of the runtimes", arguments.yardstick_runtimes.min(*runtimes));
+                say!("\na part: {} of the runtimes", arguments.yardstick_runtimes.min(*runtimes));
             }
         }
         Output::Json => {
@@ -254,7 +254,7 @@ fn print(arguments: &Arguments, rows: &[(&str, Usage)]) {
             let part = arguments.yardstick_runtimes.min(arguments.runtimes);
             let part = (!arguments.no_yardstick).then_some(part);
             let rows = rows.iter().map(row).collect::<Vec<_>>();
-            anstream::println!("{:#}", json!({ "runtimes": arguments.runtimes, "partRuntimes": part, "rows": rows }));
+            say!("{:#}", json!({ "runtimes": arguments.runtimes, "partRuntimes": part, "rows": rows }));
         }
     }
 }

@@ -213,8 +213,8 @@ impl Phase {
 impl Report {
     pub(super) fn print(&self, output: Output) {
         match output {
-            Output::Text => anstream::println!("{}", self.table()),
-            Output::Json => anstream::println!("{:#}", self.json()),
+            Output::Text => say!("{}", self.table()),
+            Output::Json => say!("{:#}", self.json()),
         }
     }
 

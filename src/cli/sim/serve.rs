@@ -32,7 +32,7 @@ use crate::{
         self, Kyma,
         names::{self, label},
     },
-    cli::{Exit, control_plane, servers::Server},
+    cli::{Exit, control_plane, say, servers::Server},
     period::Period,
     sim::{self, Readiness},
     testbed::{self, Folder},
@@ -104,6 +104,7 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = stop.recv() => {}
+        () = say::lost() => {}
     }
     if arguments.kubeconfig.is_some() {
         tokio::time::timeout(FAREWELL, kcp.leave(&fleet))
@@ -222,7 +223,7 @@ fn say(arguments: &Arguments, folder: &Path, runtimes: usize) {
         Some(path) => format!("the control plane of {}", path.display()),
         None => format!("a simulated control plane, {folder}/kcp.kubeconfig"),
     };
-    anstream::println!(
+    say!(
         "{runtimes} runtimes, {folder}/runtimes/*.kubeconfig\n{kcp}, has their Secrets in {}, labelled {}={} to {}\n\
          all of it stays until Ctrl-C",
         names::KCP_NAMESPACE,

@@ -79,9 +79,7 @@ impl Servers {
     pub(super) async fn prepare(kcp: Make, skrs: Make) -> anyhow::Result<Servers> {
         let ground = match (kcp, skrs) {
             (Make::Simulated, Make::Simulated) => None,
-            (Make::Real, _) | (_, Make::Real) => {
-                Some(Ground::prepare(&|line: &str| anstream::eprintln!("{line}"), None).await?)
-            }
+            (Make::Real, _) | (_, Make::Real) => Some(Ground::prepare(&|line: &str| tell!("{line}"), None).await?),
         };
         Ok(Servers { kcp, skrs, ground })
     }

@@ -104,12 +104,12 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let bench = Bench::start(arguments).await?;
     let mut rows = Vec::new();
     for settle in &SETTLES {
-        anstream::eprintln!("{} changes, told after {}", arguments.changes, settle.delay);
+        tell!("{} changes, told after {}", arguments.changes, settle.delay);
         rows.push(bench.run(settle, usize::from(arguments.changes)).await?);
     }
     match arguments.output {
         Output::Text => table(arguments, &rows),
-        Output::Json => anstream::println!(
+        Output::Json => say!(
             "{:#}",
             json!({"runtimes": arguments.runtimes, "rows": rows.iter().map(Row::json).collect::<Vec<_>>()})
         ),
@@ -123,7 +123,7 @@ impl Bench {
     async fn start(arguments: &Arguments) -> anyhow::Result<Bench> {
         let size = Size { runtimes: usize::from(arguments.runtimes), modules: MODULES, objects: OBJECTS };
         let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
-        anstream::eprintln!("starting {} API servers", size.runtimes + 1);
+        tell!("starting {} API servers", size.runtimes + 1);
         let stage = Stage::with_own_authority(size, &servers, "watch").await?;
         stage.commit_landscape()?;
         let doors = Doors::new();
@@ -225,23 +225,15 @@ fn is_heard(kyma: &Value) -> bool {
 }
 
 fn table(arguments: &Arguments, rows: &[Row]) {
-    anstream::println!(
+    say!(
         "{} runtimes, {} changes for each settle delay; from a change in a runtime to the daemon's first look\n",
         arguments.runtimes,
         arguments.changes
     );
-    anstream::println!(
-        "{:<8} {:>8} {:>8} {:>9} {:>9} {:>9}  budget",
-        "settle",
-        "changes",
-        "missed",
-        "p50 ms",
-        "p99 ms",
-        "max ms"
-    );
+    say!("{:<8} {:>8} {:>8} {:>9} {:>9} {:>9}  budget", "settle", "changes", "missed", "p50 ms", "p99 ms", "max ms");
     let milliseconds = |time: Duration| time.as_secs_f64() * 1_000.0;
     for row in rows {
-        anstream::println!(
+        say!(
             "{:<8} {:>8} {:>8} {:>9.1} {:>9.1} {:>9.1}  p99 ≤ {} ms",
             row.settle.delay,
             row.latency.runtimes,
