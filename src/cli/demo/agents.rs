@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{report, world::World};
@@ -14,6 +15,10 @@ use crate::{
 /// An agent says everything twice, and has its runtime looked at once after its start. Both are soon over here: whoever
 /// watches a tour should see what comes of one edit without waiting for what is left of another.
 const HASTE: [&str; 2] = ["--resend=1s", "--resync-within=3s"];
+
+/// Agents that start at once: each waits for its runtime more than it works, and all of them would be a hundred processes
+/// that want the machine at the same moment.
+const STARTS: usize = 16;
 
 /// The running agents. They end with this value.
 pub(super) struct Agents {
@@ -34,25 +39,38 @@ struct Agent {
 impl Agents {
     /// Starts one for each runtime, once the daemon has brought what it needs, and writes `watch.json`.
     pub(super) async fn start(folder: &Path, world: &World, kymas: &[String], doors: Doors) -> anyhow::Result<Agents> {
-        let (mut agents, mut pods) = (Vec::new(), Vec::new());
-        for (index, kyma) in kymas.iter().enumerate() {
-            let (skr, client) = (&world.skrs[index], &world.skr_clients[index]);
+        let started = each(kymas.len(), async |index| {
+            let (kyma, skr, client) = (&kymas[index], &world.skrs[index], &world.skr_clients[index]);
             let log = folder.join(format!("agent-{kyma}.log"));
             let pod = Pod::start(skr, client, folder.join("agents").join(kyma), &log, doors, &HASTE).await?;
             report::doing(&format!("the agent of {kyma} runs"));
-            agents.push(Agent {
-                kyma: kyma.clone(),
-                certificate: pod.file("tls.crt"),
-                key: pod.file("tls.key"),
-                authorities: pod.file("ca.crt"),
-                port: pod.port,
-            });
-            pods.push(pod);
-        }
+            Ok(pod)
+        });
+        let pods = started.await?;
+        let agents: Vec<Agent> = kymas.iter().zip(&pods).map(|(kyma, pod)| Agent::of(kyma, pod)).collect();
         let path = folder.join("watch.json");
         let text = serde_json::to_string_pretty(&watch_json(doors, &agents)).context("cannot write watch.json")?;
         fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Agents { _pods: pods })
+    }
+}
+
+/// Starts so many side by side, and returns them in their order.
+async fn each<T>(count: usize, start: impl AsyncFn(usize) -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {
+    stream::iter((0..count).map(async |index| start(index).await)).buffered(STARTS).try_collect().await
+}
+
+// === impl Agent ===
+
+impl Agent {
+    fn of(kyma: &str, pod: &Pod) -> Agent {
+        Agent {
+            kyma: kyma.to_owned(),
+            certificate: pod.file("tls.crt"),
+            key: pod.file("tls.key"),
+            authorities: pod.file("ca.crt"),
+            port: pod.port,
+        }
     }
 }
 
@@ -82,7 +100,28 @@ fn watch_json(doors: Doors, agents: &[Agent]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use tokio::sync::Barrier;
+
     use super::*;
+
+    #[tokio::test]
+    async fn agents_start_side_by_side_and_never_too_many_at_once() {
+        let (all_at_once, under_way) = (Barrier::new(STARTS), Cell::new(0));
+        let started = each(4 * STARTS, async |index| {
+            under_way.set(under_way.get() + 1);
+            assert!(under_way.get() <= STARTS, "{} at once", under_way.get());
+            // One after the other would wait here for ever.
+            all_at_once.wait().await;
+            under_way.set(under_way.get() - 1);
+            Ok(index)
+        });
+        let started = tokio::time::timeout(std::time::Duration::from_secs(60), started).await.expect("side by side");
+        assert_eq!(started.unwrap(), (0..4 * STARTS).collect::<Vec<_>>());
+        let failing = each(3, async |index| if index == 1 { anyhow::bail!("one fails") } else { Ok(()) });
+        assert!(failing.await.is_err(), "and with it all");
+    }
 
     #[test]
     fn a_client_finds_everything_in_watch_json() {

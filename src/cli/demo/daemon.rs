@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::testbed::Guarded;
+use crate::{cli::say, testbed::Guarded};
 
 use super::report;
 
@@ -37,7 +37,8 @@ impl Daemon {
 
     /// The command line, for who wants to run it by hand.
     pub(super) fn command_line(&self) -> String {
-        format!("{} {}", self.program.display(), self.arguments.join(" "))
+        let arguments = self.arguments.iter().map(say::word);
+        std::iter::once(say::word(self.program.display())).chain(arguments).collect::<Vec<_>>().join(" ")
     }
 
     /// Where its log is.
