@@ -37,14 +37,18 @@ pub fn now() -> Timestamp {
     WORLD.with_borrow(|world| world.as_ref().map_or_else(Timestamp::now, World::now))
 }
 
-/// A fraction from 0 to 1 for jitter: nobody's secret depends on it.
-pub fn fraction() -> f64 {
-    let bits = WORLD.with_borrow_mut(|world| match world {
+/// A number for a name that no other has: nobody's secret depends on it.
+pub fn number() -> u64 {
+    WORLD.with_borrow_mut(|world| match world {
         Some(world) => world.roll(),
         None => RandomState::new().hash_one(0_u8),
-    });
+    })
+}
+
+/// A fraction from 0 to 1 for jitter: nobody's secret depends on it.
+pub fn fraction() -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
-    let fraction = (bits >> 11) as f64 / (1_u64 << 53) as f64;
+    let fraction = (number() >> 11) as f64 / (1_u64 << 53) as f64;
     fraction
 }
 

@@ -5,7 +5,7 @@ use std::{path::Path, process::Stdio, time::Duration};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tidegate::sim::{Options, Served, Server};
@@ -22,12 +22,25 @@ fn tidegate() -> Command {
     command
 }
 
-/// Starts a fleet that keeps its files in a folder.
+/// Starts a fleet of three that keeps its files in a folder.
 fn serve(folder: &Path, more: &[&str]) -> Child {
+    serve_so_many(3, folder, more)
+}
+
+fn serve_so_many(runtimes: usize, folder: &Path, more: &[&str]) -> Child {
     let log = std::fs::File::create(folder.with_extension("log")).unwrap();
     let errors = log.try_clone().unwrap();
-    let arguments = ["sim", "serve", "--runtimes=3", "--dir"];
-    tidegate().args(arguments).arg(folder).args(more).stdout(log).stderr(errors).spawn().unwrap()
+    let mut command = tidegate();
+    command.args(["sim", "serve", "--dir"]).arg(folder).arg(format!("--runtimes={runtimes}")).args(more);
+    command.stdout(log).stderr(errors).spawn().unwrap()
+}
+
+/// What a fleet says that cannot be served.
+async fn not_served(folder: &Path, kubeconfig: &str) -> String {
+    let status = tokio::time::timeout(SOON, serve(folder, &[kubeconfig]).wait()).await.expect("it ends").unwrap();
+    let said = std::fs::read_to_string(folder.with_extension("log")).unwrap();
+    assert_eq!((status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    said
 }
 
 /// Waits until a fleet says that all of it is there.
@@ -47,6 +60,16 @@ async fn client(text: &str) -> Client {
 
 fn secrets(kcp: &Client) -> Api<Secret> {
     harness::namespaced(kcp, "kcp-system")
+}
+
+/// The names of all Secrets.
+async fn names(kcp: &Client) -> Vec<String> {
+    secrets(kcp).list(&ListParams::default()).await.unwrap().iter().map(kube::ResourceExt::name_any).collect()
+}
+
+/// The names of the Secrets of so many runtimes.
+fn of_runtimes(runtimes: usize) -> Vec<String> {
+    (1..=runtimes).map(|index| format!("kubeconfig-runtime-{index:04}")).collect()
 }
 
 /// Tells a process to end, as Ctrl-C does, and waits until it has.
@@ -103,12 +126,10 @@ async fn a_given_control_plane_has_the_secrets_as_long_as_the_fleet_is_there() {
     for _ in 0..2 {
         let child = serve(&folder, &[&kubeconfig]);
         served(&folder).await;
-        let names: Vec<String> =
-            secrets(&kcp).list(&ListParams::default()).await.unwrap().iter().map(kube::ResourceExt::name_any).collect();
-        assert_eq!(names, ["kubeconfig-runtime-0001", "kubeconfig-runtime-0002", "kubeconfig-runtime-0003"]);
+        assert_eq!(names(&kcp).await, of_runtimes(3));
         assert!(!folder.join("kcp.kubeconfig").exists(), "no control plane is simulated");
         assert!(end(child).await);
-        assert!(secrets(&kcp).list(&ListParams::default()).await.unwrap().items.is_empty(), "nothing leads nowhere");
+        assert!(names(&kcp).await.is_empty(), "nothing leads nowhere");
     }
 }
 
@@ -160,6 +181,75 @@ async fn a_user_without_rights_brings_no_fleet_to_a_control_plane() {
     harness::install_own_crds(&plane.client().unwrap()).await;
     let kubeconfig = plane.kubeconfig_of("nobody-of-note", None).unwrap().text();
     refused(&kubeconfig, &["does not let this user list Secrets", "kcp-system", "grant it"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_leaves_the_secrets_of_another_one_alone() {
+    let place = harness::folder();
+    let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;
+    let (one, other) = (place.path().join("one"), place.path().join("other"));
+    let mut first = serve(&one, &[&kubeconfig]);
+    served(&one).await;
+    let before = secrets(&kcp).list(&ListParams::default()).await.unwrap().items;
+    let said = not_served(&other, &kubeconfig).await;
+    assert!(said.contains("Secret kubeconfig-runtime-0001 belongs to another fleet"), "{said}");
+    assert_eq!(secrets(&kcp).list(&ListParams::default()).await.unwrap().items, before);
+    // Nobody takes back what this one has left; what to do then was said.
+    first.kill().await.unwrap();
+    assert_eq!(not_served(&other, &kubeconfig).await, said);
+    let (_, command) = said.split_once("if it runs no more, `kubectl ").expect("a command");
+    let (command, _) = command.split_once('`').expect("a command");
+    let given = place.path().join("given.kubeconfig");
+    let selector = command.strip_prefix(&format!("--kubeconfig {} -n kcp-system delete secrets -l ", given.display()));
+    let all = ListParams::default().labels(selector.expect("a selector"));
+    secrets(&kcp).delete_collection(&DeleteParams::default(), &all).await.unwrap();
+    assert!(names(&kcp).await.is_empty());
+    let second = serve(&other, &[&kubeconfig]);
+    served(&other).await;
+    assert!(end(second).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_removes_what_a_killed_one_of_its_folder_has_left() {
+    let place = harness::folder();
+    let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;
+    let folder = place.path().join("fleet");
+    let mut first = serve(&folder, &[&kubeconfig]);
+    served(&folder).await;
+    first.kill().await.unwrap();
+    assert_eq!(names(&kcp).await, of_runtimes(3));
+    let second = serve_so_many(1, &folder, &[&kubeconfig]);
+    served(&folder).await;
+    assert_eq!(names(&kcp).await, of_runtimes(1));
+    let leads = secrets(&kcp).get("kubeconfig-runtime-0001").await.unwrap().data.unwrap()["config"].0.clone();
+    let there = std::fs::read_to_string(folder.join("runtimes/runtime-0001.kubeconfig")).unwrap();
+    assert_eq!(String::from_utf8(leads).unwrap(), there, "it leads to the runtime of before");
+    assert!(end(second).await);
+    assert!(names(&kcp).await.is_empty(), "nothing leads nowhere");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_that_cannot_be_served_takes_back_what_it_wrote() {
+    let place = harness::folder();
+    let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;
+    // A webhook that is nowhere refuses one of the Secrets.
+    let service = json!({"name": "nowhere", "namespace": "kcp-system"});
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "refusing"},
+        "webhooks": [{
+            "name": "refusing.example.org", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"service": service}, "failurePolicy": "Fail", "timeoutSeconds": 1,
+            "rules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"], "operations": ["CREATE"],
+            }],
+            "matchConditions": [{"name": "one", "expression": "object.metadata.name == 'kubeconfig-runtime-0003'"}],
+        }],
+    });
+    harness::apply(&kcp, &hook).await;
+    let said = not_served(&place.path().join("fleet"), &kubeconfig).await;
+    assert!(said.contains("cannot write Secret kubeconfig-runtime-0003"), "{said}");
+    assert!(names(&kcp).await.is_empty(), "nothing leads nowhere");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,25 +317,25 @@ async fn a_bench_that_would_be_in_vain_begins_nothing_and_keeps_earlier_numbers(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_of_somebody_else_stays_as_it_is() {
-    let place = harness::folder();
-    let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}});
-    harness::apply(&kcp, &namespace).await;
-    let theirs = json!({
-        "apiVersion": "v1", "kind": "Secret", "data": {"config": "dGhlaXJz"},
-        "metadata": {
-            "name": "theirs", "namespace": "kcp-system",
-            "labels": {"operator.kyma-project.io/kyma-name": "runtime-0002"},
-        },
-    });
-    harness::apply(&kcp, &theirs).await;
-    let folder = place.path().join("fleet");
-    let status = tokio::time::timeout(SOON, serve(&folder, &[&kubeconfig]).wait()).await.expect("it ends").unwrap();
-    let said = std::fs::read_to_string(folder.with_extension("log")).unwrap();
-    assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("Secret theirs gives access to another runtime of that name"), "{said}");
-    let left = secrets(&kcp).list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(left.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>(), ["theirs"]);
+    let of_kyma = json!({"operator.kyma-project.io/kyma-name": "runtime-0002"});
+    for (name, labels, said) in [
+        ("theirs", of_kyma, "Secret theirs gives access to another runtime of that name"),
+        ("kubeconfig-runtime-0002", json!({}), "Secret kubeconfig-runtime-0002 was made by somebody else"),
+    ] {
+        let place = harness::folder();
+        let (_kcp, kcp, kubeconfig) = control_plane(place.path()).await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}});
+        harness::apply(&kcp, &namespace).await;
+        let theirs = json!({
+            "apiVersion": "v1", "kind": "Secret", "data": {"theirs": "dGhlaXJz"},
+            "metadata": {"name": name, "namespace": "kcp-system", "labels": labels},
+        });
+        harness::apply(&kcp, &theirs).await;
+        let before = secrets(&kcp).list(&ListParams::default()).await.unwrap().items;
+        let error = not_served(&place.path().join("fleet"), &kubeconfig).await;
+        assert!(error.contains(said), "{error}");
+        assert_eq!(secrets(&kcp).list(&ListParams::default()).await.unwrap().items, before);
+    }
 }
 
 /// The phases of a bench of three runtimes, by name.

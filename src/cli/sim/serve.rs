@@ -2,11 +2,14 @@
 //!
 //! Each runtime is a cluster of its own, behind a port on loopback, with its own authority and kubeconfig: whoever works
 //! with it must run on this machine. What they hold is gone with this process, and so are the Secrets, which would lead
-//! nowhere. Secrets that somebody else made are never touched.
+//! nowhere. They bear the fleet's own mark, by which it finds them again; those of other fleets, and of anybody else, are
+//! never touched.
 
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     fs::{self, File},
+    io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,13 +24,14 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{fleet, open_files};
 use crate::{
+    ambient,
     api::{
         self, Kyma,
         names::{self, label},
@@ -56,7 +60,7 @@ pub(super) struct Arguments {
     ready_after: Period,
 }
 
-/// The mark of our Secrets.
+/// The mark of our Secrets; its value is the fleet's.
 const SIMULATED: &str = "tidegate.dev/simulated";
 /// Who writes them.
 const MANAGER: &str = "tidegate-sim";
@@ -67,11 +71,22 @@ const GREETING: Duration = Duration::from_secs(5);
 /// For how long the Secrets may take to be deleted at the end.
 const FAREWELL: Duration = Duration::from_secs(30);
 
+/// A folder that is this fleet's as long as the value lives.
+struct Claim {
+    /// What the fleet is called: the same whenever one is started in this folder.
+    fleet: String,
+    _lock: File,
+}
+
 /// The control plane that has the Secrets.
 struct ControlPlane {
     client: Client,
+    /// Whose Secrets are ours.
+    fleet: String,
+    /// What leads `kubectl` to it, where it was named.
+    kubeconfig: Option<PathBuf>,
     /// The simulated one, if it is that.
-    _server: Option<Server>,
+    server: Option<Server>,
 }
 
 /// Serves until somebody ends it.
@@ -89,29 +104,35 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let folder = arguments.dir.as_deref().or(temporary.as_ref().map(Folder::path)).context("there is a folder")?;
     let runtimes = folder.join("runtimes");
     fs::create_dir_all(&runtimes).with_context(|| format!("cannot make {}", runtimes.display()))?;
-    let _mine = claim(&runtimes)?;
+    let mine = claim(&runtimes)?;
     open_files(usize::from(arguments.runtimes));
     let kcp = match given {
-        Some(client) => ControlPlane { client, _server: None },
-        None => ControlPlane::simulated(folder).await?,
+        Some(client) => {
+            ControlPlane { client, fleet: mine.fleet.clone(), kubeconfig: arguments.kubeconfig.clone(), server: None }
+        }
+        None => ControlPlane::simulated(folder, mine.fleet.clone()).await?,
     };
     let fleet = start(usize::from(arguments.runtimes), arguments.ready_after.0).await?;
     for server in &fleet {
         write(&runtimes.join(format!("{}.kubeconfig", server.name())), &server.kubeconfig().text())?;
     }
-    kcp.lead_to(&fleet).await?;
-    say(arguments, folder, fleet.len());
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = stop.recv() => {}
-        () = say::lost() => {}
+    let served = async {
+        kcp.lead_to(&fleet).await?;
+        announce(arguments, folder, fleet.len());
+        say::lost().await;
+        anyhow::Ok(())
+    };
+    let served = tokio::select! {
+        served = served => served,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = stop.recv() => Ok(()),
+    };
+    // However it ends, nothing may lead nowhere.
+    match (served, kcp.leave().await) {
+        (Ok(()), left) => left.map(|()| Exit::Ok),
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(left)) => bail!("{error:#}; {left:#}"),
     }
-    if arguments.kubeconfig.is_some() {
-        tokio::time::timeout(FAREWELL, kcp.leave(&fleet))
-            .await
-            .context("the control plane does not answer: the Secrets are left there")??;
-    }
-    Ok(Exit::Ok)
 }
 
 /// A client of the control plane that a kubeconfig leads to, if that answers, has Kymas, and lets us write Secrets.
@@ -192,9 +213,10 @@ fn root_of(error: &dyn std::error::Error) -> String {
 }
 
 /// Takes possession of a folder as long as the value lives, and removes what an earlier fleet has left there.
-fn claim(runtimes: &Path) -> anyhow::Result<File> {
+fn claim(runtimes: &Path) -> anyhow::Result<Claim> {
     let path = runtimes.join(".lock");
-    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut lock = opened.with_context(|| format!("cannot write {}", path.display()))?;
     if lock.try_lock().is_err() {
         bail!("{} belongs to a fleet that is running: give this one another folder", runtimes.display());
     }
@@ -204,7 +226,24 @@ fn claim(runtimes: &Path) -> anyhow::Result<File> {
             fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
     }
-    Ok(lock)
+    let fleet = identity(&mut lock).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Claim { fleet, _lock: lock })
+}
+
+/// What a fleet is called, as its file says; a new name if it says none.
+fn identity(file: &mut File) -> io::Result<String> {
+    /// Hexadecimal digits, which a label may have as well.
+    const DIGITS: usize = 16;
+    let mut text = Vec::new();
+    file.take(DIGITS as u64 + 1).read_to_end(&mut text)?;
+    if text.len() == DIGITS && text.iter().all(u8::is_ascii_hexdigit) {
+        return Ok(String::from_utf8_lossy(&text).into_owned());
+    }
+    let new = format!("{:016x}", ambient::number());
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(new.as_bytes())?;
+    Ok(new)
 }
 
 /// Starts runtimes whose names are those of their Kymas.
@@ -217,7 +256,7 @@ pub(super) async fn start(runtimes: usize, ready_after: Duration) -> anyhow::Res
     Ok(fleet)
 }
 
-fn say(arguments: &Arguments, folder: &Path, runtimes: usize) {
+fn announce(arguments: &Arguments, folder: &Path, runtimes: usize) {
     let folder = folder.display();
     let kcp = match &arguments.kubeconfig {
         Some(path) => format!("the control plane of {}", path.display()),
@@ -237,69 +276,124 @@ fn say(arguments: &Arguments, folder: &Path, runtimes: usize) {
 
 impl ControlPlane {
     /// A simulated one with our CRDs.
-    async fn simulated(folder: &Path) -> anyhow::Result<ControlPlane> {
+    async fn simulated(folder: &Path, fleet: String) -> anyhow::Result<ControlPlane> {
         let server = Server::simulated("kcp", &sim::Options::default()).await?;
         write(&folder.join("kcp.kubeconfig"), &server.kubeconfig().text())?;
         let client = server.client()?;
         let crds: Vec<Value> = api::crds().iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
         testbed::install_crds(&client, &crds).await?;
-        Ok(ControlPlane { client, _server: Some(server) })
+        Ok(ControlPlane { client, fleet, kubeconfig: None, server: Some(server) })
     }
 
     fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), names::KCP_NAMESPACE)
     }
 
-    /// Puts a Secret there for each runtime.
+    /// Puts a Secret there for each runtime, in place of all that an earlier fleet of this folder has left.
     async fn lead_to(&self, fleet: &[Server]) -> anyhow::Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::KCP_NAMESPACE}});
         testbed::apply(&self.client, &namespace).await.map_err(control_plane::sentence)?;
-        self.check_names(fleet).await?;
-        let secrets = self.secrets();
-        // Not forced: what we wrote before is ours anyway, and what somebody else wrote is not taken.
-        let parameters = PatchParams::apply(MANAGER);
+        let kymas: BTreeSet<&str> = fleet.iter().map(Server::name).collect();
+        let ours = self.check(&self.list(&ListParams::default()).await?, &kymas)?;
+        let names: BTreeSet<String> = kymas.iter().map(|kyma| secret_name(kyma)).collect();
+        self.delete(|name| !names.contains(name)).await?;
+        let failed = Cell::new(false);
         let writes = fleet.iter().map(|server| async {
-            let secret = access(server)?;
-            let name = secret.name_any();
-            let written = secrets.patch(&name, &parameters, &Patch::Apply(&secret)).await;
-            written.map_err(control_plane::sentence).with_context(|| format!("cannot write Secret {name}"))?;
-            anyhow::Ok(())
+            if failed.get() {
+                return Ok(());
+            }
+            let written = self.write(server, &ours).await;
+            failed.set(failed.get() || written.is_err());
+            written
         });
-        stream::iter(writes).buffer_unordered(CONNECTIONS).try_collect::<()>().await
+        // What is under way is waited for also after a failure, so that it is there when all is taken back.
+        let written: Vec<anyhow::Result<()>> = stream::iter(writes).buffer_unordered(CONNECTIONS).collect().await;
+        written.into_iter().collect()
     }
 
-    /// Refuses to give a Kyma a second Secret, or somebody's Secret another content.
-    async fn check_names(&self, fleet: &[Server]) -> anyhow::Result<()> {
-        let kymas: BTreeSet<&str> = fleet.iter().map(Server::name).collect();
-        let listed = self.secrets().list_metadata(&ListParams::default().labels(label::KYMA_NAME)).await;
-        let listed = listed.map_err(control_plane::sentence).context("cannot list Secrets")?;
+    /// The names of Secrets that are this fleet's. Refuses to give a Kyma a second Secret, or somebody's Secret another
+    /// content.
+    fn check(&self, listed: &[PartialObjectMeta<Secret>], kymas: &BTreeSet<&str>) -> anyhow::Result<BTreeSet<String>> {
+        let mut ours = BTreeSet::new();
         for secret in listed {
-            let labels = secret.labels();
-            let of_ours = labels.get(label::KYMA_NAME).is_some_and(|kyma| kymas.contains(kyma.as_str()));
-            if of_ours && !labels.contains_key(SIMULATED) {
-                bail!(
-                    "Secret {} gives access to another runtime of that name: remove it, or use another control plane",
-                    secret.name_any()
-                );
+            let (name, labels) = (secret.name_any(), secret.labels());
+            let is_for_ours = labels.get(label::KYMA_NAME).is_some_and(|kyma| kymas.contains(kyma.as_str()));
+            let is_named_so = kymas.iter().any(|kyma| secret_name(kyma) == name);
+            match labels.get(SIMULATED) {
+                Some(fleet) if *fleet == self.fleet => {
+                    ours.insert(name);
+                }
+                Some(fleet) if is_for_ours || is_named_so => bail!(
+                    "Secret {name} belongs to another fleet: use another control plane, or end that fleet; if it runs no \
+                     more, `kubectl{} -n {} delete secrets -l {SIMULATED}={fleet}` removes what it left",
+                    self.kubeconfig
+                        .iter()
+                        .map(|path| format!(" --kubeconfig {}", say::word(path.display())))
+                        .collect::<String>(),
+                    names::KCP_NAMESPACE
+                ),
+                None if is_for_ours => bail!(
+                    "Secret {name} gives access to another runtime of that name: remove it, or use another control plane"
+                ),
+                None if is_named_so => {
+                    bail!("Secret {name} was made by somebody else: remove it, or use another control plane")
+                }
+                Some(_) | None => {}
             }
         }
+        Ok(ours)
+    }
+
+    /// Writes the Secret of a runtime: ours anew, or one that nobody has.
+    async fn write(&self, server: &Server, ours: &BTreeSet<String>) -> anyhow::Result<()> {
+        let secrets = self.secrets();
+        let secret = access(server, &self.fleet)?;
+        let name = secret.name_any();
+        let written = if ours.contains(&name) {
+            // Forced, since it bears our mark.
+            secrets.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await
+        } else {
+            // Not applied: that would mix with what somebody makes of this name meanwhile.
+            let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            secrets.create(&parameters, &secret).await
+        };
+        written.map_err(control_plane::sentence).with_context(|| format!("cannot write Secret {name}"))?;
         Ok(())
     }
 
-    /// Takes away what [`ControlPlane::lead_to`] brought.
-    async fn leave(&self, fleet: &[Server]) -> anyhow::Result<()> {
+    /// Takes away what this fleet, or an earlier one of its folder, has brought. A simulated control plane ends anyway.
+    async fn leave(&self) -> anyhow::Result<()> {
+        if self.server.is_some() {
+            return Ok(());
+        }
+        tokio::time::timeout(FAREWELL, self.delete(|_| true))
+            .await
+            .context("the control plane does not answer: the Secrets are left there")?
+    }
+
+    /// Deletes Secrets with the mark of this fleet, by their names.
+    async fn delete(&self, which: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let secrets = self.secrets();
-        let deletes = fleet.iter().map(|server| async {
-            let name = secret_name(server.name());
-            match secrets.delete(&name, &DeleteParams::default()).await {
+        let listed = self.list(&ListParams::default().labels(&format!("{SIMULATED}={}", self.fleet))).await?;
+        let deletes = listed.iter().filter(|secret| which(&secret.name_any())).map(|secret| async {
+            let name = secret.name_any();
+            let preconditions = Preconditions { uid: secret.uid(), resource_version: None };
+            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            match secrets.delete(&name, &parameters).await {
                 Ok(_) => Ok(()),
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                // Gone, or another one by now.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
                 Err(error) => {
                     Err(control_plane::sentence(error)).with_context(|| format!("cannot delete Secret {name}"))
                 }
             }
         });
         stream::iter(deletes).buffer_unordered(CONNECTIONS).try_collect::<()>().await
+    }
+
+    async fn list(&self, parameters: &ListParams) -> anyhow::Result<Vec<PartialObjectMeta<Secret>>> {
+        let listed = self.secrets().list_metadata(parameters).await;
+        Ok(listed.map_err(control_plane::sentence).context("cannot list Secrets")?.items)
     }
 }
 
@@ -308,13 +402,13 @@ fn secret_name(kyma: &str) -> String {
 }
 
 /// What a provisioning service leaves in a control plane for a runtime.
-fn access(server: &Server) -> anyhow::Result<Secret> {
+fn access(server: &Server, fleet: &str) -> anyhow::Result<Secret> {
     let name = server.name();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {
             "name": secret_name(name), "namespace": names::KCP_NAMESPACE,
-            "labels": {label::KYMA_NAME: name, label::MANAGED_BY: names::MANAGED_BY_KCP, SIMULATED: "true"},
+            "labels": {label::KYMA_NAME: name, label::MANAGED_BY: names::MANAGED_BY_KCP, SIMULATED: fleet},
         },
         "data": {names::ACCESS_SECRET_KEY: STANDARD.encode(server.kubeconfig().text())},
     });
