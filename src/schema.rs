@@ -21,7 +21,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomR
 use serde_json::{Map, Value};
 
 use self::node::{Node, Others, Type};
-pub(crate) use self::rule::escape;
+pub(crate) use self::rule::{INAPPLICABLE, escape};
 use crate::object::PathPart;
 
 /// A compiled schema of a whole object. Cheap to clone.

@@ -59,11 +59,17 @@
 //! * Selectors with NUL in them are read otherwise.
 //! * CEL has no costs here: a rule that may take too long is taken. Its syntax and types are checked, and told, as the
 //!   server's compiler does it, but for the arguments of functions other than `size`, `matches`, `startsWith` and `endsWith`,
-//!   and for what optional values, types as values, two-variable macros and functions in a namespace such as `math` give: of
-//!   these nothing is said. Functions of the server's libraries that are not here (of IP addresses, URLs, quantities, times
-//!   and the like), optional fields (`.?`), literals that are no duration, time or pattern, and more than three loops within
-//!   each other are another matter than there: they are refused in our words, or taken. What is said of a rule that fails on
-//!   an object is in our words, but for a key that is absent. Defaults in definitions are not held against their schemas.
+//!   and for what optional values, types as values, two-variable macros and functions in a namespace such as `sets` give: of
+//!   these nothing is said. Literals that are no duration, time or pattern are taken; more than three loops within each other
+//!   are refused in our words. What is said of a rule that fails on an object is in our words, but for a key that is absent
+//!   and a division by zero. Defaults in definitions are not held against their schemas.
+//! * Rules with these functions of the server's libraries are taken and always hold, since they are not computed here, and so
+//!   do such conditions of webhooks: `isURL`, `url` and what it gives; `isIP`, `ip`, `ip.isCanonical`, `isCIDR`, `cidr` and what
+//!   they give; `isQuantity`, `quantity`, `isSemver`, `semver` and what they give; `timestamp`, and parts of times and
+//!   durations such as `getFullYear`; `format.named`, other formats, and `validate`; `find`, `findAll`; `isSorted`, `sum`,
+//!   `min`, `max`, `first`, `last`; `sets.contains`, `sets.equivalent`, `sets.intersects`; `optional.unwrap`, `unwrapOpt`;
+//!   `all`, `exists` and `existsOne` of two variables, `transformList`, `transformMap`, `transformMapEntry`; types such as
+//!   `google.protobuf.Timestamp`.
 //! * All versions of a custom resource are stored as they were sent: no conversion webhooks.
 //! * Where webhooks cannot be reached, why not is said in our words. Those with `matchPolicy: Equivalent` are asked about other
 //!   versions of custom resources, not about Events of the other group. Audit annotations go nowhere, and answers of webhooks that are no

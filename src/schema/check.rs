@@ -352,10 +352,12 @@ fn check_rules(
     let this = rule::bind(schema, value);
     let former = old.map(|old| rule::bind(schema, old));
     for rule in &schema.rules {
-        if let Some(message) = rule.check(&this, former.as_ref()) {
+        if let Some(broken) = rule.check(&this, former.as_ref()) {
             let kind = if rule.is_transition { ViolationKind::Rule } else { kind.clone() };
-            let mut violation = path.violation(kind, message);
-            violation.path.extend(rule.field.iter().map(|field| PathPart::from(field.as_str())));
+            let mut violation = path.violation(kind, broken.message);
+            if !broken.fails {
+                violation.path.extend(rule.field.iter().map(|field| PathPart::from(field.as_str())));
+            }
             out.push(violation);
         }
     }

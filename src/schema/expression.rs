@@ -3,6 +3,7 @@
 //! No error quotes a value: values may be long, and the order of a mapping's entries is not one to print.
 
 mod free;
+mod library;
 pub(crate) mod types;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 use cel::{Context, Env, ExecutionError, Program, Value as CelValue, extensions};
 use serde_json::Value;
 
-use self::free::Free;
+use self::{free::Free, library::Standing};
 use super::format;
 
 /// A compiled expression.
@@ -21,44 +22,9 @@ pub(crate) struct Expression {
     program: Program,
     text: String,
     free: Free,
+    /// A function of the API server that it needs and that is not computed here.
+    foreign: Option<String>,
 }
-
-/// The functions that we have; an expression with another one is refused when it is compiled, not when it is first
-/// needed.
-const FUNCTIONS: &[&str] = &[
-    "bool",
-    "bytes",
-    "charAt",
-    "contains",
-    "distinct",
-    "double",
-    "duration",
-    "dyn",
-    "endsWith",
-    "flatten",
-    "format",
-    "hasValue",
-    "indexOf",
-    "int",
-    "join",
-    "lastIndexOf",
-    "lowerAscii",
-    "matches",
-    "orValue",
-    "replace",
-    "reverse",
-    "size",
-    "slice",
-    "split",
-    "startsWith",
-    "string",
-    "substring",
-    "trim",
-    "type",
-    "uint",
-    "upperAscii",
-    "value",
-];
 
 /// Longest expression, in bytes: the parser is recursive, and the longest rules in use have some hundred.
 const TEXT_LEN_MAX: usize = 10_000;
@@ -71,13 +37,15 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     env.add_extension(extensions::strings).expect("the standard library does not declare the string extension");
     env.add_extension(extensions::lists).expect("the standard library does not declare the list extension");
+    library::lists(&mut env).expect("the list extension does not declare what we add to it");
     Arc::new(env)
 });
 
 // === impl Expression ===
 
 impl Expression {
-    /// Compiles an expression, or says why not.
+    /// Compiles an expression, or says why not. One with functions of the API server that are not computed here is
+    /// compiled, too: [`Expression::foreign`] names them.
     pub(crate) fn compile(text: &str) -> Result<Expression, String> {
         let text = text.trim();
         if TEXT_LEN_MAX < text.len() {
@@ -88,21 +56,25 @@ impl Expression {
             let problem = problem.to_string();
             problem.lines().next().unwrap_or_default().trim_start_matches("ERROR: ").to_owned()
         })?;
-        let references = program.references();
-        if let Some(unknown) = references
-            .functions()
-            .into_iter()
-            .filter(|name| is_word(name) && !FUNCTIONS.contains(name))
-            // The same one at every run.
-            .min()
-        {
+        let free = Free::of(program.expression());
+        let first = |wanted: Standing| {
+            let of = free.functions.iter().find(|(name, arguments)| library::standing(name, *arguments) == wanted);
+            of.map(|(name, _)| name.clone())
+        };
+        // One is refused when it is compiled, not when it is first needed; the same one at every run.
+        if let Some(unknown) = first(Standing::Unknown) {
             return Err(format!("the function `{unknown}` is not known here"));
         }
-        let free = Free::of(program.expression());
+        let foreign = first(Standing::Foreign);
         if LOOPS_MAX < free.loops {
             return Err(format!("more than {LOOPS_MAX} macros that loop stand within each other"));
         }
-        Ok(Expression { free, text: text.to_owned(), program })
+        Ok(Expression { free, foreign, text: text.to_owned(), program })
+    }
+
+    /// A function that it needs and that is not computed here: it must not be evaluated.
+    pub(crate) fn foreign(&self) -> Option<&str> {
+        self.foreign.as_deref()
     }
 
     /// What it gives in a context, or one sentence about why it gives nothing.
@@ -133,7 +105,7 @@ impl Expression {
 
     /// What it gives in every context, if it takes nothing from one.
     fn constant(&self) -> Option<CelValue> {
-        if self.variables().is_empty() { self.program.execute(&context()).ok() } else { None }
+        if self.variables().is_empty() && self.foreign.is_none() { self.program.execute(&context()).ok() } else { None }
     }
 
     /// Its text.
@@ -215,9 +187,4 @@ fn explain(problem: &ExecutionError) -> String {
         ExecutionError::Overflow(operator, _, _) => format!("a number becomes too large in `{operator}`"),
         _ => "a value is of a type that it cannot use".to_owned(),
     }
-}
-
-/// Operators are functions as well, with names such as `_&&_`.
-fn is_word(name: &str) -> bool {
-    name.chars().all(char::is_alphanumeric)
 }

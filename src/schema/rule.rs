@@ -2,7 +2,8 @@
 //!
 //! A rule sees its value as the API server shows it: with the defaults filled in, only the fields that the schema
 //! knows, and names that are no identifiers escaped. Rules that compare with the old value are passed over where there is
-//! none: they hold on create. Durations are whole nanoseconds here, which compares as well.
+//! none: they hold on create, and so do, always, those with functions of the API server that are not computed here.
+//! Durations are whole nanoseconds here, which compares as well.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -27,6 +28,16 @@ pub(super) struct Rule {
     /// The old value is an optional, so that the rule holds without one, too.
     optional: bool,
 }
+
+/// Why a rule does not hold.
+pub(super) struct Broken {
+    pub(super) message: String,
+    /// It gives nothing, so it has nothing to say of the field that it names.
+    pub(super) fails: bool,
+}
+
+/// What stands between a rule and what is wrong, if it gives nothing.
+pub(crate) const INAPPLICABLE: &str = " cannot be applied: ";
 
 /// CEL's words that cannot be names of fields.
 const RESERVED: &[&str] = &[
@@ -73,15 +84,18 @@ impl Rule {
 
     /// What is wrong, if the rule does not hold for the value and the one before it, which `bind` has made `self` and
     /// `oldSelf`.
-    pub(super) fn check(&self, this: &CelValue, old: Option<&CelValue>) -> Option<String> {
-        if self.is_transition && old.is_none() && !self.optional {
+    pub(super) fn check(&self, this: &CelValue, old: Option<&CelValue>) -> Option<Broken> {
+        if self.is_transition && old.is_none() && !self.optional || self.expression.foreign().is_some() {
             return None;
         }
         let context = self.context(this, old);
         match self.expression.evaluate(&context) {
             Ok(CelValue::Bool(true)) => None,
-            Ok(_) => Some(self.message(&context)),
-            Err(problem) => Some(format!("the rule `{}` cannot be applied: {problem}", self.expression.text())),
+            Ok(_) => Some(Broken { message: self.message(&context), fails: false }),
+            Err(problem) => {
+                let message = format!("the rule `{}`{INAPPLICABLE}{problem}", self.expression.text());
+                Some(Broken { message, fails: true })
+            }
         }
     }
 
@@ -100,7 +114,8 @@ impl Rule {
     }
 
     fn message(&self, context: &Context<'_, '_>) -> String {
-        let computed = self.message_expression.as_ref().and_then(|program| match program.evaluate(context) {
+        let computed = self.message_expression.as_ref().filter(|program| program.foreign().is_none());
+        let computed = computed.and_then(|program| match program.evaluate(context) {
             Ok(CelValue::String(message)) if !message.trim().is_empty() => Some(message.to_string()),
             _ => None,
         });

@@ -277,6 +277,30 @@ fn rules_may_compute_their_message_and_name_a_field() {
 }
 
 #[test]
+fn rules_with_functions_of_the_server_alone_hold_and_hide_no_others() {
+    for foreign in ["isURL(self.a)", "self.b.all(i, one, one == i)", "sets.contains(self.b, [1])", "self.b.sum() == 3"]
+    {
+        let schema = json!({
+            "type": "object", "properties": {
+                "a": {"type": "string"}, "b": {"type": "array", "items": {"type": "integer"}},
+            },
+            "x-kubernetes-validations": [{"rule": foreign}, {"rule": "self.b.indexOf(2) == 1", "message": "later"}],
+        });
+        check(schema.clone(), json!({"a": "x", "b": [1, 2]}), &[]);
+        check(schema, json!({"a": "x", "b": [2]}), &["spec: later"]);
+    }
+}
+
+#[test]
+fn rules_that_give_nothing_name_no_field() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "x-kubernetes-validations": [
+        {"rule": "self.a != 'b'", "fieldPath": ".a"}]});
+    let expected =
+        "spec: the rule `self.a != 'b'` cannot be applied: there is no `a`; ask for it with `has(…)` or `in` first";
+    check(schema, json!({}), &[expected]);
+}
+
+#[test]
 fn what_cannot_be_compiled_is_named_with_its_field() {
     let broken = |spec: Value| {
         let props = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": spec}}}});
@@ -287,8 +311,8 @@ fn what_cannot_be_compiled_is_named_with_its_field() {
     );
     assert_eq!(broken(json!({"type": "text"})), "the schema of `spec.a` cannot be used: `text` is not a type");
     assert_eq!(
-        broken(json!({"type": "string", "x-kubernetes-validations": [{"rule": "isURL(self)"}]})),
-        "the schema of `spec.a` cannot be used: rule `isURL(self)`: the function `isURL` is not known here"
+        broken(json!({"type": "string", "x-kubernetes-validations": [{"rule": "isUrl(self)"}]})),
+        "the schema of `spec.a` cannot be used: rule `isUrl(self)`: the function `isUrl` is not known here"
     );
 }
 

@@ -8,6 +8,7 @@ mod controllers;
 mod custom;
 mod fault;
 mod kubectl;
+mod library;
 mod objects;
 mod random;
 mod refused;

@@ -145,6 +145,9 @@ fn text<'a>(node: &'a Node, key: &str) -> Result<&'a str, FileError> {
 fn expression(node: &Node, key: &str) -> Result<Expression, FileError> {
     let source = text(node, key)?;
     let compiled = Expression::compile(source).map_err(|message| at(node, format!("`{key}`: {message}")))?;
+    if let Some(foreign) = compiled.foreign() {
+        return Err(at(node, format!("`{key}`: the function `{foreign}` is not known here")));
+    }
     let unknown = |name: &&String| !VARIABLES.contains(&name.as_str()) && !TYPES.contains(&name.as_str());
     match compiled.variables().iter().find(unknown).map(|name| yaml::short(name)) {
         None => Ok(compiled),

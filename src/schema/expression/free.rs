@@ -1,11 +1,13 @@
-//! The variables that an expression takes from outside, and how deep its loops are nested.
+//! The variables that an expression takes from outside, the functions that it calls, and how deep its loops are nested.
 
 use std::collections::BTreeSet;
 
 use cel::{
     IdedExpr,
-    common::ast::{EntryExpr, Expr},
+    common::ast::{CallExpr, EntryExpr, Expr},
 };
+
+use super::library;
 
 /// What an expression needs.
 #[derive(Default)]
@@ -15,6 +17,8 @@ pub(super) struct Free {
     /// Fields of them that are asked for by name, as `variable.field`; a variable that is used as a whole stands here by
     /// itself.
     pub(super) fields: BTreeSet<String>,
+    /// Functions by their full names, with how many arguments each has, operators among them.
+    pub(super) functions: BTreeSet<(String, usize)>,
     /// How many macros that loop (`all`, `exists`, `map`, …) stand within each other, at most.
     pub(super) loops: usize,
 }
@@ -31,15 +35,12 @@ impl Free {
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => {}
             Expr::Ident(name) => {
-                if is_free(name, bound) {
+                if is_free(name, bound) && !library::is_type(name) {
                     self.variables.insert(name.clone());
                     self.fields.insert(name.clone());
                 }
             }
-            Expr::Call(call) => {
-                call.target.iter().for_each(|target| self.visit(target, bound, loops));
-                call.args.iter().for_each(|argument| self.visit(argument, bound, loops));
-            }
+            Expr::Call(call) => self.call(call, bound, loops),
             Expr::Comprehension(each) => {
                 self.loops = self.loops.max(loops + 1);
                 self.visit(&each.iter_range, bound, loops);
@@ -56,6 +57,9 @@ impl Free {
             Expr::Map(map) => map.entries.iter().for_each(|entry| self.entry(&entry.expr, bound, loops)),
             Expr::Struct(fields) => fields.entries.iter().for_each(|entry| self.entry(&entry.expr, bound, loops)),
             Expr::Select(select) => match &select.operand.expr {
+                Expr::Ident(name) if is_free(name, bound) && library::is_space(name) => {
+                    self.functions.insert((format!("{name}.{}", select.field), 0));
+                }
                 Expr::Ident(name) if is_free(name, bound) => {
                     self.variables.insert(name.clone());
                     self.fields.insert(format!("{name}.{}", select.field));
@@ -63,6 +67,25 @@ impl Free {
                 _ => self.visit(&select.operand, bound, loops),
             },
         }
+    }
+
+    fn call<'e>(&mut self, call: &'e CallExpr, bound: &mut Vec<&'e str>, loops: usize) {
+        let space = call.target.as_deref().and_then(|target| match &target.expr {
+            Expr::Ident(name) if is_free(name, bound) && library::is_space(name) => Some(name),
+            _ => None,
+        });
+        let name = match space {
+            Some(space) => format!("{space}.{}", call.func_name),
+            None => call.func_name.clone(),
+        };
+        self.functions.insert((name, call.args.len()));
+        if space.is_none() {
+            call.target.iter().for_each(|target| self.visit(target, bound, loops));
+        }
+        let outer = bound.len();
+        bound.extend(library::declared(call));
+        call.args.iter().for_each(|argument| self.visit(argument, bound, loops));
+        bound.truncate(outer);
     }
 
     fn entry<'e>(&mut self, entry: &'e EntryExpr, bound: &mut Vec<&'e str>, loops: usize) {

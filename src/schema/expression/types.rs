@@ -12,7 +12,10 @@ use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SourceInfo},
 };
 
-use super::{ENVIRONMENT, FUNCTIONS};
+use super::{
+    ENVIRONMENT,
+    library::{self, Standing},
+};
 
 /// What a value is.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,98 +57,6 @@ struct Problem {
     message: String,
 }
 
-/// Functions that the server has and we do not, or only in part.
-const FOREIGN: &[&str] = &[
-    "allowed",
-    "asApproximateFloat",
-    "asInteger",
-    "authorizer",
-    "check",
-    "cidr",
-    "compareTo",
-    "containsCIDR",
-    "containsIP",
-    "error",
-    "errored",
-    "family",
-    "fieldSelector",
-    "find",
-    "findAll",
-    "first",
-    "getDate",
-    "getDayOfMonth",
-    "getDayOfWeek",
-    "getDayOfYear",
-    "getEscapedPath",
-    "getFullYear",
-    "getHost",
-    "getHostname",
-    "getHours",
-    "getMilliseconds",
-    "getMinutes",
-    "getMonth",
-    "getPort",
-    "getQuery",
-    "getScheme",
-    "getSeconds",
-    "group",
-    "includes",
-    "ip",
-    "isCIDR",
-    "isGlobalUnicast",
-    "isGreaterThan",
-    "isIP",
-    "isInteger",
-    "isLessThan",
-    "isLinkLocalMulticast",
-    "isLinkLocalUnicast",
-    "isLoopback",
-    "isQuantity",
-    "isSemver",
-    "isSorted",
-    "isURL",
-    "isUnspecified",
-    "labelSelector",
-    "last",
-    "major",
-    "masked",
-    "max",
-    "min",
-    "minor",
-    "name",
-    "namespace",
-    "optFlatMap",
-    "optMap",
-    "or",
-    "patch",
-    "path",
-    "prefixLength",
-    "quantity",
-    "reason",
-    "resource",
-    "semver",
-    "serviceAccount",
-    "sign",
-    "sort",
-    "sortBy",
-    "sub",
-    "subresource",
-    "sum",
-    "add",
-    "timestamp",
-    "transformList",
-    "transformMap",
-    "transformMapEntry",
-    "unwrap",
-    "unwrapOpt",
-    "url",
-    "validate",
-];
-/// What functions with longer names begin with, such as `sets.contains`.
-const SPACES: &[&str] = &["base64", "cel", "format", "google", "ip", "lists", "math", "optional", "sets", "strings"];
-/// Types are values, too.
-const TYPES: &[&str] =
-    &["bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint", "optional_type"];
 /// Functions that the server declares although they are no operators, and the type that they always give.
 const RESULTS: &[(&str, Type)] = &[
     ("bool", Type::Bool),
@@ -277,7 +188,7 @@ impl Checker<'_> {
             return of;
         }
         // What begins with `@` is an accumulator that a macro makes.
-        if TYPES.contains(&name) || name.starts_with(['@', '.']) {
+        if library::is_type(name) || name.starts_with(['@', '.']) {
             return Type::Unknown;
         }
         self.report(id, undeclared(name))
@@ -285,7 +196,7 @@ impl Checker<'_> {
 
     /// Whether a name is no variable, but what names of functions or types begin with.
     fn is_space(&self, name: &str) -> bool {
-        SPACES.contains(&name)
+        library::is_space(name)
             && !self.variables.contains_key(name)
             && self.scope.iter().all(|(bound, _)| bound != name)
     }
@@ -309,18 +220,28 @@ impl Checker<'_> {
 
     fn call(&mut self, id: u64, call: &CallExpr) -> Type {
         let name = call.func_name.as_str();
-        let in_space = call.target.as_deref().is_some_and(|target| match &target.expr {
-            Expr::Ident(root) => self.is_space(root),
-            _ => false,
+        let space = call.target.as_deref().and_then(|target| match &target.expr {
+            Expr::Ident(root) if self.is_space(root) => Some((target.id, root)),
+            _ => None,
         });
+        let full = space.map_or_else(|| name.to_owned(), |(_, space)| format!("{space}.{name}"));
+        let is_unknown = library::standing(&full, call.args.len()) == Standing::Unknown;
         let mut arguments = Vec::with_capacity(call.args.len() + 1);
-        if let Some(target) = call.target.as_deref().filter(|_| !in_space) {
+        if let Some(target) = call.target.as_deref().filter(|_| space.is_none()) {
             arguments.push(self.visit(target));
         }
+        // Of variables that a macro declares which is not computed here, nothing is known.
+        let outer = self.scope.len();
+        self.scope.extend(library::declared(call).into_iter().map(|name| (name.to_owned(), Type::Unknown)));
         for argument in &call.args {
             arguments.push(self.visit(argument));
         }
-        if in_space {
+        self.scope.truncate(outer);
+        if let Some((target, space)) = space {
+            if is_unknown {
+                self.report(target, undeclared(space));
+                return self.report(id, undeclared(name));
+            }
             return Type::Unknown;
         }
         if let Some(found) = operators::known(name, &arguments, call.target.is_some()) {
@@ -340,7 +261,7 @@ impl Checker<'_> {
                 }
             };
         }
-        if name.chars().all(char::is_alphanumeric) && !FUNCTIONS.contains(&name) && !FOREIGN.contains(&name) {
+        if is_unknown {
             return self.report(id, undeclared(name));
         }
         let known = RESULTS.iter().find(|(known, _)| *known == name);

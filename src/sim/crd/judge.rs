@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Custom;
 use crate::{
     object::{DisplayPath, PathPart},
-    schema::{Violation, ViolationKind},
+    schema::{INAPPLICABLE, Violation, ViolationKind},
     sim::refusal::Cause,
 };
 
@@ -175,6 +175,13 @@ fn broken_rule(custom: &Custom, object: &Value, violation: &Violation) -> Cause 
         Some(_) if !text("rule").is_empty() => format!("failed rule: {}", text("rule").trim()),
         _ => violation.message.clone(),
     };
+    if let Some(problem) = inapplicable(text("rule"), &violation.message) {
+        let (told, kind) = (text("message"), schema_at(&custom.props, &violation.path).map(|of| &of["type"]));
+        let told = if told.is_empty() { text("rule") } else { told };
+        let message =
+            format!("Invalid value: {}: {problem} evaluating rule: {}", kind.unwrap_or(&Value::Null), told.trim());
+        return Cause { field: path_of_rule(custom, &violation.path), reason: "FieldValueInvalid", message };
+    }
     // Lists and mappings are not shown.
     let value = found.map(|(_, value)| value).filter(|value| !value.is_object() && !value.is_array());
     let (reason, message) = match (text("reason"), value) {
@@ -186,6 +193,18 @@ fn broken_rule(custom: &Custom, object: &Value, violation: &Violation) -> Cause 
         (_, None) => ("FieldValueInvalid", format!("Invalid value: {message}")),
     };
     Cause { field: path_of_rule(custom, &violation.path), reason, message }
+}
+
+/// Why a rule gave nothing, in the server's words where we know them; none if it gave something.
+fn inapplicable(rule: &str, message: &str) -> Option<String> {
+    let rest = message.strip_prefix("the rule `")?.strip_prefix(rule.trim())?;
+    let problem = rest.strip_prefix('`')?.strip_prefix(INAPPLICABLE)?;
+    let absent = problem.strip_prefix("there is no `").and_then(|rest| rest.split_once("`; ask"));
+    Some(match (absent, problem) {
+        (Some((key, _)), _) => format!("no such key: {key}"),
+        (None, "it divides by zero") => "division by zero".to_owned(),
+        (None, other) => other.to_owned(),
+    })
 }
 
 /// A path as rules are told of: keys of a mapping in brackets.

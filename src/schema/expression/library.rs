@@ -1,0 +1,249 @@
+//! What Kubernetes adds to CEL: functions by name, those that are computed here and those that are only known.
+//!
+//! An expression with a function that is only known is taken and never evaluated: whoever asks it hears that it holds.
+
+use cel::{
+    DeclarationError, Env, ExecutionError,
+    common::{
+        ast::{CallExpr, Expr},
+        types::{CelInt, DYN_TYPE, LIST_TYPE},
+        value::CowVal,
+    },
+};
+
+/// Functions that are computed here.
+const COMPUTED: &[&str] = &[
+    "bool",
+    "bytes",
+    "charAt",
+    "contains",
+    "distinct",
+    "double",
+    "duration",
+    "dyn",
+    "endsWith",
+    "flatten",
+    "format",
+    "hasValue",
+    "indexOf",
+    "int",
+    "join",
+    "lastIndexOf",
+    "lists.range",
+    "lowerAscii",
+    "matches",
+    "optional.none",
+    "optional.of",
+    "optional.ofNonZeroValue",
+    "or",
+    "orValue",
+    "replace",
+    "reverse",
+    "size",
+    "slice",
+    "sort",
+    "split",
+    "startsWith",
+    "string",
+    "strings.quote",
+    "substring",
+    "trim",
+    "type",
+    "uint",
+    "upperAscii",
+    "value",
+];
+
+/// Functions that the API server has and that are not computed here.
+const FOREIGN: &[&str] = &[
+    "add",
+    "allowed",
+    "asApproximateFloat",
+    "asInteger",
+    "check",
+    "cidr",
+    "compareTo",
+    "containsCIDR",
+    "containsIP",
+    "errored",
+    "error",
+    "family",
+    "fieldSelector",
+    "find",
+    "findAll",
+    "first",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getEscapedPath",
+    "getFullYear",
+    "getHost",
+    "getHostname",
+    "getHours",
+    "getMilliseconds",
+    "getMinutes",
+    "getMonth",
+    "getPort",
+    "getQuery",
+    "getScheme",
+    "getSeconds",
+    "google.protobuf",
+    "group",
+    "ip",
+    "ip.isCanonical",
+    "isCIDR",
+    "isGreaterThan",
+    "isGlobalUnicast",
+    "isIP",
+    "isInteger",
+    "isLessThan",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isLoopback",
+    "isQuantity",
+    "isSemver",
+    "isSorted",
+    "isURL",
+    "isUnspecified",
+    "labelSelector",
+    "last",
+    "major",
+    "masked",
+    "max",
+    "min",
+    "minor",
+    "name",
+    "namespace",
+    "optional.unwrap",
+    "patch",
+    "path",
+    "prefixLength",
+    "quantity",
+    "reason",
+    "resource",
+    "semver",
+    "serviceAccount",
+    "sets.contains",
+    "sets.equivalent",
+    "sets.intersects",
+    "sign",
+    "sub",
+    "subresource",
+    "sum",
+    "timestamp",
+    "unwrap",
+    "unwrapOpt",
+    "url",
+    "validate",
+];
+
+/// Formats that have a function of their own, besides `format.named`.
+const FORMATS: &[&str] = &[
+    "byte",
+    "date",
+    "datetime",
+    "dns1035Label",
+    "dns1035LabelPrefix",
+    "dns1123Label",
+    "dns1123LabelPrefix",
+    "dns1123Subdomain",
+    "dns1123SubdomainPrefix",
+    "labelValue",
+    "named",
+    "qualifiedName",
+    "uri",
+    "uuid",
+];
+
+/// Macros that are not computed here: how many variables they declare, and how many arguments they have.
+const MACROS: &[(&str, usize, usize)] = &[
+    ("all", 2, 3),
+    ("exists", 2, 3),
+    ("existsOne", 2, 3),
+    ("exists_one", 2, 3),
+    ("transformList", 2, 3),
+    ("transformList", 2, 4),
+    ("transformMap", 2, 3),
+    ("transformMap", 2, 4),
+    ("transformMapEntry", 2, 3),
+    ("transformMapEntry", 2, 4),
+];
+
+/// What names of functions begin with, and types.
+const SPACES: &[&str] = &["format", "google", "ip", "lists", "optional", "sets", "strings"];
+
+/// Types are values, too.
+const TYPES: &[&str] =
+    &["bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "optional_type", "string", "type", "uint"];
+
+/// How a function stands with us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Computed,
+    /// The API server has it, we do not.
+    Foreign,
+    Unknown,
+}
+
+/// Of a function, by its full name, such as `sets.contains`. Operators, such as `_&&_`, are computed.
+pub(super) fn standing(name: &str, arguments: usize) -> Standing {
+    let is_operator = !name.starts_with(|c: char| c.is_alphabetic());
+    if is_operator || COMPUTED.contains(&name) {
+        return Standing::Computed;
+    }
+    let is_macro = MACROS.iter().any(|(of, _, count)| *of == name && *count == arguments);
+    let is_format = name.strip_prefix("format.").is_some_and(|format| FORMATS.contains(&format));
+    if is_macro || is_format || FOREIGN.contains(&name) { Standing::Foreign } else { Standing::Unknown }
+}
+
+/// Whether a name that nothing declares is what longer names begin with.
+pub(super) fn is_space(name: &str) -> bool {
+    SPACES.contains(&name)
+}
+
+/// Whether a name that nothing declares is a type.
+pub(super) fn is_type(name: &str) -> bool {
+    TYPES.contains(&name)
+}
+
+/// The variables that a macro declares which is not computed here; none of functions.
+pub(super) fn declared(call: &CallExpr) -> Vec<&str> {
+    let of_call = |of: &&(&str, usize, usize)| of.0 == call.func_name && of.2 == call.args.len();
+    let count = call.target.as_ref().and_then(|_| MACROS.iter().find(of_call)).map_or(0, |of| of.1);
+    let names = call.args.iter().take(count).filter_map(|argument| match &argument.expr {
+        Expr::Ident(name) => Some(name.as_str()),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// Adds the functions of lists that the extensions of the `cel` crate lack.
+pub(super) fn lists(env: &mut Env) -> Result<(), DeclarationError> {
+    env.add_member_overload("indexOf", "list.indexOf(dyn)", LIST_TYPE, vec![DYN_TYPE], index_of)?;
+    env.add_member_overload("lastIndexOf", "list.lastIndexOf(dyn)", LIST_TYPE, vec![DYN_TYPE], last_index_of)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "functions of the `cel` crate are called so")]
+fn index_of<'b, 'v>(arguments: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    Ok(CowVal::owned(CelInt::from(positions(&arguments).first().copied().unwrap_or(-1))))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "functions of the `cel` crate are called so")]
+fn last_index_of<'b, 'v>(arguments: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    Ok(CowVal::owned(CelInt::from(positions(&arguments).last().copied().unwrap_or(-1))))
+}
+
+/// Where in a list something stands.
+fn positions(arguments: &[CowVal<'_, '_>]) -> Vec<i64> {
+    let [list, wanted] = arguments else { return Vec::new() };
+    let Some(list) = list.as_ref().as_iterable() else { return Vec::new() };
+    let (mut items, mut found) = (list.iter(), Vec::new());
+    for position in 0.. {
+        let Some(item) = items.next() else { break };
+        if item.equals(wanted.as_ref()) {
+            found.push(position);
+        }
+    }
+    found
+}
