@@ -22,21 +22,30 @@
 //! * answers in protobuf alone (406); bodies in protobuf are read of built-in kinds but CustomResourceDefinitions (415);
 //! * the subresources `scale`, `finalize`, `token` and those of Pods (501);
 //! * groups other than those above, and versions other than `v1` of built-in kinds;
-//! * RBAC: whoever is known may do everything, whoever is not may ask for versions and health; reviews of who may do what
-//!   say so, and there is no `SelfSubjectRulesReview`;
-//! * descriptions: `/openapi/v3` tells of built-in kinds without them, and so does `kubectl explain`.
+//! * RBAC: whoever is known may do everything, and act for anybody by the headers of impersonation; whoever is not may ask
+//!   for versions and health; reviews of who may do what say so, and there is no `SelfSubjectRulesReview`;
+//! * descriptions: `/openapi/v3` tells of built-in kinds without them, and so does `kubectl explain`; `/openapi/v2` (404);
+//! * tables of `meta.k8s.io/v1beta1` (406).
 //!
 //! # What differs from the real server
 //!
 //! * What controllers do happens before the answer to the write that caused it, in one order: definitions are
 //!   established, dependents collected and namespaces emptied when the answer arrives. Nothing else runs: no Pods come
-//!   of a Deployment, no ServiceAccount or root certificate appears in a new namespace.
+//!   of a Deployment, no ServiceAccount or root certificate appears in a new namespace, and one that waits for what is in it
+//!   to go has no conditions. A new kind is served at once: no 429 says that its storage is being initialized.
+//! * There are four namespaces and nothing else at the beginning: no Service `kubernetes`, and none of the roles, bindings,
+//!   priority classes, leases and flow schemas that the real server brings.
 //! * Pods are deleted at once, without a grace period.
 //! * A list that goes on in pages shows what is there when each page is read; its version is the first page's, so a watch
 //!   from there tells of everything that changed meanwhile. `resourceVersionMatch=Exact` reads what is there now.
 //! * Of built-in kinds, metadata and the types of fields are checked, in the server's words, of ConfigMaps and Secrets
 //!   their keys and size, of webhooks their conditions, and of Events their namespace. Services get no address. What else
 //!   it demands is not: a Service without ports, or a Deployment whose selector does not fit its template, is taken.
+//!   These stay as they were: what is in ConfigMaps and Secrets that say so, the type of Secrets, roles of bindings,
+//!   selectors of Deployments, DaemonSets and ReplicaSets, what stays of a StatefulSet's `spec`, controllers of IngressClasses,
+//!   and value and policy of PriorityClasses. Others may change that the server keeps: addresses of Services, what is in Pods,
+//!   claims, volumes and ControllerRevisions, and the target of an Event.
+//! * Nulls stay among the labels and annotations of custom resources, and in the lists of any object's metadata.
 //!   Texts that stand for something else are not read: base64 that is none, and times that are none, are taken. Owners may
 //!   be Events, and of any version.
 //! * A merge patch that takes `kind` and `apiVersion` away both gives them back.
@@ -54,6 +63,8 @@
 //! * Of a built-in object, unknown fields are told after those that stand twice, and in the order of their names; a text that
 //!   stands twice in the value of a JSON patch is told once. Of a built-in object's mapping that stands twice, the server
 //!   takes both together; here the last one counts.
+//! * A request whose query has `>` or another sign that must be escaped is answered by our HTTP library, with an empty 400.
+//!   Watches with `continue`, and tables with an unknown `includeObject`, are not refused.
 //! * Field managers may have control characters. Media types are taken in the order of `Accept`, whatever their `q`.
 //! * Patches of more than 10,000 operations are refused in other words. Namespaces named `..` are looked for like others.
 //! * Selectors with NUL in them are read otherwise.
@@ -114,7 +125,8 @@ use std::{
     time::Duration,
 };
 
-use http::HeaderMap;
+use axum::body::Body;
+use http::{HeaderMap, Response};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -299,6 +311,7 @@ impl Server {
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         if metadata::begin(&resource, "", &mut object, &self.0.clock).is_ok() {
             self.begin(&resource, &mut object);
+            self.hold(&resource, &mut object);
             let _ = self.0.store.put(&resource.collection, &key("", name), None, Draft::of(&object));
         }
     }
@@ -331,10 +344,10 @@ impl Server {
         resource::built_in().get(&place).cloned().or_else(custom)
     }
 
-    /// Whether a group and version is of built-in kinds.
-    fn has_built_in(&self, group: &str, version: &str) -> bool {
-        let is_it = |resource: &Arc<Resource>| *resource.kind.group == *group && *resource.kind.version == *version;
-        resource::built_in().values().any(is_it)
+    /// What is said of a path below a group where nothing is: in groups of built-in kinds, at any version, in a `Status`.
+    fn nothing_at(&self, group: &str) -> Result<Response<Body>, Refusal> {
+        let is_it = |resource: &Arc<Resource>| *resource.kind.group == *group;
+        if resource::built_in().values().any(is_it) { Err(Refusal::not_served()) } else { Ok(discovery::no_page()) }
     }
 
     /// The resource that a collection's objects are stored as.

@@ -26,7 +26,6 @@ impl Server {
             NAMESPACES => {
                 let name = object["metadata"]["name"].clone();
                 object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-                object["spec"]["finalizers"] = json!(["kubernetes"]);
                 object["status"] = json!({"phase": "Active"});
             }
             DEFINITIONS => {
@@ -58,6 +57,13 @@ impl Server {
                 });
             }
             _ => {}
+        }
+    }
+
+    /// What it adds once it is settled who owns what.
+    pub(super) fn hold(&self, resource: &Resource, object: &mut Value) {
+        if resource.is(NAMESPACES) {
+            object["spec"]["finalizers"] = json!(["kubernetes"]);
         }
     }
 

@@ -51,8 +51,10 @@ pub(super) fn answer(server: &Server, parts: &Parts, user: &User) -> Result<Resp
             Some((name, versions)) => json(&group(&name, &versions, true)),
             None => Ok(no_page()),
         },
-        ["api", version] => resources(server, "", version).map_or_else(|| Ok(no_page()), |list| json(&list)),
-        ["apis", group, version] => resources(server, group, version).map_or_else(|| Ok(no_page()), |list| json(&list)),
+        ["api", version] => resources(server, "", version).map_or_else(|| server.nothing_at(""), |list| json(&list)),
+        ["apis", group, version] => {
+            resources(server, group, version).map_or_else(|| server.nothing_at(group), |list| json(&list))
+        }
         ["openapi", "v3"] => json(&openapi_index(server)),
         ["openapi", "v3", "api", version] => {
             openapi(server, "", version).map_or_else(|| Ok(no_page()), |document| json(&document))

@@ -1,23 +1,38 @@
-//! Who asks: by bearer token, by client certificate, or nobody.
+//! Who asks: by bearer token, by client certificate, or nobody; and for whom.
 //!
-//! Who is known may do everything: there is no RBAC here. Who is not known may ask for versions and health, as in the
+//! Who is known may do everything, as anybody: there is no RBAC here. Who is not known may ask for versions and health, as in the
 //! real server's defaults, and is refused everything else.
 
-use std::collections::HashMap;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
 
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::refusal::Refusal;
+use super::{
+    refusal::{Named, Refusal},
+    request::decode,
+};
 
 /// A user, as the server sees one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The user's name: the common name of a certificate.
     pub name: String,
     /// The user's groups: the organisations of a certificate.
     pub groups: Vec<String>,
+    /// What tells the user from another one of the same name; empty if nothing does.
+    pub uid: String,
+    /// What else is known of the user.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
+
+const ANONYMOUS: &str = "system:anonymous";
+/// The groups of everybody who is known, and of everybody else.
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Tokens that are accepted, and whose they are.
 #[derive(Clone, Debug, Default)]
@@ -28,21 +43,82 @@ pub(super) struct Tokens(HashMap<String, User>);
 impl User {
     /// The administrator.
     pub fn admin() -> User {
-        User { name: "admin".to_owned(), groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()] }
+        let groups = vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()];
+        User { name: "admin".to_owned(), groups, ..User::default() }
     }
 
     /// Nobody.
     pub(super) fn anonymous() -> User {
-        User { name: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] }
+        User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() }
     }
 
     pub(super) fn is_known(&self) -> bool {
-        self.name != "system:anonymous"
+        self.name != ANONYMOUS
     }
 
     /// As admission webhooks are told.
     pub(super) fn info(&self) -> Value {
-        json!({"username": self.name, "groups": self.groups})
+        let mut info = json!({"username": self.name, "groups": self.groups});
+        if !self.uid.is_empty() {
+            info["uid"] = self.uid.as_str().into();
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
+        info
+    }
+
+    /// Whom this user acts for, by the headers of a request. Whoever is known may act for anybody.
+    pub(super) fn acting(self, headers: &HeaderMap) -> Result<User, Refusal> {
+        let texts = |name: &str| -> Vec<String> {
+            headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+        };
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in headers.keys() {
+            if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
+                let key = decode(key, false).map_or_else(|| key.to_owned(), Cow::into_owned);
+                extra.entry(key).or_default().extend(texts(name.as_str()));
+            }
+        }
+        let first = |name: &str| texts(name).into_iter().next().unwrap_or_default();
+        let (name, uid, mut groups) = (first("impersonate-user"), first("impersonate-uid"), texts("impersonate-group"));
+        if name.is_empty() {
+            if groups.is_empty() && uid.is_empty() && extra.is_empty() {
+                return Ok(self);
+            }
+            let list = |texts: &[String]| match texts {
+                [] => "[]string(nil)".to_owned(),
+                texts => {
+                    let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+                    format!("[]string{{{}}}", texts.join(", "))
+                }
+            };
+            let entries: Vec<String> =
+                extra.iter().map(|(key, texts)| format!("{}:{}", Value::from(key.as_str()), list(texts))).collect();
+            let extra = if entries.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", entries.join(", ")) };
+            return Err(Refusal::bad_request(format!(
+                "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, Extra:map[string][]string{extra}}} without \
+                 impersonating a user name",
+                Value::from(uid),
+                list(&groups)
+            )));
+        }
+        if !self.is_known() {
+            let why = format!(
+                "User {} cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+                Value::from(self.name)
+            );
+            return Err(Refusal::forbidden(&Named { group: "", kind: "users", name: &name }, &why));
+        }
+        let account = name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+        if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
+            groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        }
+        let all = if name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
+        if !groups.iter().any(|group| group == all || group == UNAUTHENTICATED) {
+            groups.push(all.to_owned());
+        }
+        Ok(User { name, groups, uid, extra })
     }
 }
 

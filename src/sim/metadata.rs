@@ -233,7 +233,6 @@ fn check_name(resource: &Resource, metadata: &Value, causes: &mut Vec<Cause>) {
     let problems = |name: &str| match resource.habits.names {
         Names::Subdomain => text::subdomain_problems(name),
         Names::Label => text::label_problems(name),
-        Names::Dns1035 => text::dns_1035_problems(name),
         Names::Segment => text::segment_problems(name),
     };
     if let Some(prefix) = metadata["generateName"].as_str() {

@@ -338,6 +338,11 @@ impl Refusal {
         Refusal { warnings, ..self }
     }
 
+    /// In how many seconds to ask again, if it says so.
+    pub(super) fn retry_after(&self) -> Option<u64> {
+        self.details.as_ref()?["retryAfterSeconds"].as_u64()
+    }
+
     /// One sentence.
     pub(super) fn message(&self) -> &str {
         &self.message

@@ -193,7 +193,7 @@ impl Parameters {
 }
 
 /// Percent-decoding; in queries a plus is a space.
-fn decode(text: &str, is_query: bool) -> Option<Cow<'_, str>> {
+pub(super) fn decode(text: &str, is_query: bool) -> Option<Cow<'_, str>> {
     let is_plain = |c: char| c != '%' && (c != '+' || !is_query);
     if text.chars().all(is_plain) {
         return Some(Cow::Borrowed(text));

@@ -60,7 +60,6 @@ pub(super) enum Generation {
 pub(super) enum Names {
     Subdomain,
     Label,
-    Dns1035,
     Segment,
 }
 
@@ -84,7 +83,7 @@ pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8
 pub(super) const NAMESPACES: &str = "namespaces";
 
 /// Group, version, kind, plural, what else: `n`amespaced, `s`tatus, `p`ut creates, needs a `v`ersion, `g`eneration of
-/// its content, and names that are `l`abels, label of DNS-`1`035 or any path se`/`gment; then short names and categories.
+/// its content, and names that are `l`abels or any path se`/`gment; then short names and categories.
 type Row = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// In the order of discovery. What other groups the real server has is listed as a difference.
@@ -103,7 +102,7 @@ const ROWS: &[Row] = &[
     ("", "v1", "ResourceQuota", "resourcequotas", "ns", "quota", ""),
     ("", "v1", "Secret", "secrets", "n", "", ""),
     ("", "v1", "ServiceAccount", "serviceaccounts", "n", "sa", ""),
-    ("", "v1", "Service", "services", "nsp1", "svc", "all"),
+    ("", "v1", "Service", "services", "nspl", "svc", "all"),
     ("apps", "v1", "ControllerRevision", "controllerrevisions", "n", "", ""),
     ("apps", "v1", "DaemonSet", "daemonsets", "nsg", "ds", "all"),
     ("apps", "v1", "Deployment", "deployments", "nsg", "deploy", "all"),
@@ -184,7 +183,6 @@ impl Resource {
         let words = |text: &str| text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
         let names = match () {
             () if has('l') => Names::Label,
-            () if has('1') => Names::Dns1035,
             () if has('/') => Names::Segment,
             () => Names::Subdomain,
         };

@@ -194,5 +194,5 @@ fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let organisations = subject.iter_organization().filter_map(|name| name.as_str().ok());
     let mut groups: Vec<String> = organisations.map(str::to_owned).collect();
     groups.push("system:authenticated".to_owned());
-    Some(User { name, groups })
+    Some(User { name, groups, ..User::default() })
 }

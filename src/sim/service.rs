@@ -67,7 +67,7 @@ impl Service {
         B: HttpBody<Data = Bytes>,
         B::Error: Into<Error>,
     {
-        let user = self.server.user(&parts.headers, self.user.as_ref())?;
+        let user = self.server.user(&parts.headers, self.user.as_ref())?.acting(&parts.headers)?;
         let parameters = Parameters::parse(parts.uri.query().unwrap_or_default());
         let mut place = match Route::parse(parts.uri.path()).ok_or_else(Refusal::not_served)? {
             Route::Resource(place) => place,
@@ -77,10 +77,7 @@ impl Service {
             return Err(forbidden(&user, &place, verb(&parts.method, &place, parameters.flag("watch"))));
         }
         let Some(resource) = self.server.resource(&place.group, &place.version, &place.plural) else {
-            if self.server.has_built_in(&place.group, &place.version) {
-                return Err(Refusal::not_served());
-            }
-            return Ok(discovery::no_page());
+            return self.server.nothing_at(&place.group);
         };
         if resource.custom.is_some() {
             // Nobody looks at what comes after the subresource of a custom resource.
@@ -382,6 +379,9 @@ pub(super) fn response(status: StatusCode, content_type: &'static str, body: imp
 
 fn refused(refusal: &Refusal) -> Response<Body> {
     let mut response = response(refusal.code, "application/json", refusal.body());
+    if let Some(seconds) = refusal.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
     warn(&mut response, &refusal.warnings);
     response
 }

@@ -87,7 +87,7 @@ fn problems(text: &str, length_max: usize, fits: bool, sentence: &str) -> Vec<St
     let mut found = Vec::new();
     if length_max < text.len() {
         // The server has two words for one thing.
-        let unit = if length_max == SUBDOMAIN_LEN_MAX { "characters" } else { "bytes" };
+        let unit = if length_max == SUBDOMAIN_LEN_MAX || sentence == LABEL { "characters" } else { "bytes" };
         found.push(format!("must be no more than {length_max} {unit}"));
     }
     if !fits {

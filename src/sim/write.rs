@@ -255,6 +255,7 @@ impl<'a> Writing<'a> {
         if !applied {
             object = track_update(&self.resource.schema, None, object, &self.write());
         }
+        server.hold(self.resource, &mut object);
         let asked = Asked { operation: Operation::Create, before: None };
         let object = self.admitted(object, asked).await?;
         self.check(None, &object)?;

@@ -15,5 +15,6 @@ mod refused;
 mod served;
 mod sides;
 mod strange;
+mod values;
 mod webhook;
 mod widget;

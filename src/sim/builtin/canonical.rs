@@ -140,15 +140,40 @@ fn default_of(schema: &Value, property: &Value, field: &str) -> Option<Value> {
     Some(default.clone())
 }
 
+/// An entry or an item that is null is the empty value of its type, in Go.
+fn filled(schema: &Value, value: Value) -> Value {
+    if !value.is_null() {
+        return of_schema(schema, value);
+    }
+    match (schema["$ref"].as_str(), schema["type"].as_str()) {
+        (Some(QUANTITY), _) => json!("0"),
+        (Some(component), _) if COMPONENTS.get(component).is_some_and(|of| of["properties"].is_object()) => {
+            canonical(component, empty())
+        }
+        (None, Some("string")) => json!(""),
+        (None, Some("boolean")) => json!(false),
+        (None, Some("integer" | "number")) => json!(0),
+        _ => Value::Null,
+    }
+}
+
+/// The texts of a mapping of metadata, in the same form.
+pub(super) fn fill_texts(entries: Option<&mut Value>) {
+    for (_, value) in entries.and_then(Value::as_object_mut).into_iter().flatten().filter(|(_, value)| value.is_null())
+    {
+        *value = json!("");
+    }
+}
+
 fn of_schema(schema: &Value, value: Value) -> Value {
     if let Some(component) = schema["$ref"].as_str() {
         return canonical(component, value);
     }
     match value {
-        Value::Array(items) => items.into_iter().map(|item| of_schema(&schema["items"], item)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| filled(&schema["items"], item)).collect(),
         Value::Object(entries) => match schema.get("additionalProperties") {
             Some(of) => {
-                entries.into_iter().map(|(name, value)| (name, of_schema(of, value))).collect::<Map<_, _>>().into()
+                entries.into_iter().map(|(name, value)| (name, filled(of, value))).collect::<Map<_, _>>().into()
             }
             None => Value::Object(entries),
         },

@@ -1,11 +1,23 @@
 //! What the server demands of ConfigMaps and Secrets beyond the types of their fields: keys, size, and that what is
-//! immutable stays as it is; of Events, that they lie where their object is. Of other kinds it demands more than is asked
-//! for here, but for a Deployment's selector.
+//! immutable stays as it is; of Events, that they lie where their object is; of some others, fields that stay. Of these and
+//! all others it demands more than is asked for here.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 use crate::{object::Gvk, sim::refusal::Cause};
 
+/// What of a StatefulSet's `spec` may change.
+const OF_STATEFUL_SETS: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
 /// All values of a ConfigMap or Secret together, in bytes.
 const DATA_BYTES_MAX: u64 = 1 << 20;
 
@@ -28,6 +40,7 @@ pub(in crate::sim) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) 
             }
         }
         ("", "Secret") => {
+            causes.extend(before.and_then(|before| changed(before, object, "type")));
             stays(before, object, &["data"], &mut causes);
             keys(object, "data", &mut causes);
             if DATA_BYTES_MAX < decoded(object, "data") {
@@ -43,16 +56,55 @@ pub(in crate::sim) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) 
                 causes.push(Cause::invalid_text("involvedObject.namespace", &of, "does not match event.namespace"));
             }
         }
-        ("apps", "Deployment") => {
-            if let Some(before) = before
-                && before["spec"]["selector"] != object["spec"]["selector"]
-            {
-                causes.push(Cause::invalid("spec.selector", &object["spec"]["selector"], "field is immutable"));
+        ("apps", "DaemonSet" | "Deployment" | "ReplicaSet") => {
+            causes.extend(before.and_then(|before| changed(before, object, "spec.selector")));
+        }
+        ("apps", "StatefulSet") => {
+            let rest = |of: &Value| {
+                let fields = of["spec"].as_object().into_iter().flatten();
+                let kept = fields.filter(|(name, _)| !OF_STATEFUL_SETS.contains(&name.as_str()));
+                kept.map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>()
+            };
+            if before.is_some_and(|before| rest(before) != rest(object)) {
+                causes.push(Cause::forbidden("spec", &only_these_change()));
             }
+        }
+        ("networking.k8s.io", "IngressClass") => {
+            causes.extend(before.and_then(|before| changed(before, object, "spec.controller")));
+        }
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding" | "RoleBinding") => {
+            let differs = before.is_some_and(|before| before["roleRef"] != object["roleRef"]);
+            let cause = || Cause::invalid("roleRef", go_reference(&object["roleRef"]), "cannot change roleRef");
+            causes.extend(differs.then(cause));
+        }
+        ("scheduling.k8s.io", "PriorityClass") => {
+            if before.is_some_and(|before| before["value"] != object["value"]) {
+                causes.push(Cause::forbidden("value", "may not be changed in an update."));
+            }
+            causes.extend(before.and_then(|before| changed(before, object, "preemptionPolicy")));
         }
         _ => {}
     }
     causes
+}
+
+/// What is said of a field that is not as it was, though it must be.
+fn changed(before: &Value, object: &Value, path: &str) -> Option<Cause> {
+    let at = |of: &Value| of.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default();
+    let (was, is) = (at(before), at(object));
+    (was != is).then(|| Cause::invalid(path, is, "field is immutable"))
+}
+
+fn only_these_change() -> String {
+    let quoted: Vec<String> = OF_STATEFUL_SETS.iter().map(|name| format!("'{name}'")).collect();
+    let (last, others) = quoted.split_last().expect("the list is not empty");
+    let others = others.join(", ");
+    format!("updates to statefulset spec for fields other than {others} and {last} are forbidden")
+}
+
+/// A reference to a role as Go prints it.
+fn go_reference(reference: &Value) -> Value {
+    json!({"APIGroup": reference["apiGroup"], "Kind": reference["kind"], "Name": reference["name"]})
 }
 
 fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {

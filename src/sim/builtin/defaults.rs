@@ -4,7 +4,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    canonical::{absent, canonical, empty, items},
+    canonical::{absent, canonical, empty, fill_texts, items},
     component, pod,
 };
 use crate::object::Gvk;
@@ -17,7 +17,9 @@ pub fn default(kind: &Gvk, object: &mut Value) {
     // Managed fields and all other metadata have a form of their own.
     let metadata = object.get_mut("metadata").map(Value::take);
     *object = canonical(component, object.take());
-    if let (Some(metadata), Some(fields)) = (metadata, object.as_object_mut()) {
+    if let (Some(mut metadata), Some(fields)) = (metadata, object.as_object_mut()) {
+        fill_texts(metadata.get_mut("labels"));
+        fill_texts(metadata.get_mut("annotations"));
         fields.insert("metadata".to_owned(), metadata);
     }
     match (&*kind.group, &*kind.kind) {

@@ -313,7 +313,8 @@ fn object_meta() -> Map<String, Value> {
                 "controller": {"type": "boolean"},
                 "kind": {"type": "string"},
                 "name": {"type": "string"},
-                "uid": {"type": "string"},
+                // Of a reference that names none, it is that; it is refused once the object is whole.
+                "uid": {"type": "string", "default": ""},
             }},
         },
         "resourceVersion": {"type": "string"},

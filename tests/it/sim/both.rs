@@ -31,6 +31,7 @@ pub(super) struct Answer {
     pub(super) code: u16,
     content_type: String,
     warnings: Vec<String>,
+    retry_after: String,
     pub(super) body: Value,
 }
 
@@ -133,6 +134,7 @@ impl Ask {
             code: parts.status.as_u16(),
             content_type: header(&parts.headers, "content-type").join(""),
             warnings: header(&parts.headers, "warning"),
+            retry_after: header(&parts.headers, "retry-after").join(""),
             body: parse(&bytes),
         }
     }
@@ -247,7 +249,10 @@ fn normal(answer: &Answer, loose: bool) -> Value {
     } else {
         sorted(&answer.body)
     };
-    json!({"code": answer.code, "type": answer.content_type, "warnings": answer.warnings, "body": body})
+    let (warnings, retry_after) = (&answer.warnings, &answer.retry_after);
+    json!({
+        "code": answer.code, "type": answer.content_type, "warnings": warnings, "retry": retry_after, "body": body,
+    })
 }
 
 fn sorted(value: &Value) -> Value {

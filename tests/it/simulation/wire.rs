@@ -81,7 +81,8 @@ pub(super) struct Wire {
 
 impl Wires {
     pub(super) fn wire(&self, life: u32, name: &'static str, server: &Server) -> Wire {
-        let user = User { name: "tidegate".to_owned(), groups: vec!["system:masters".to_owned()] };
+        let groups = vec!["system:masters".to_owned()];
+        let user = User { name: "tidegate".to_owned(), groups, ..User::default() };
         Wire { wires: self.clone(), life, name, service: server.service_as(user) }
     }
 
