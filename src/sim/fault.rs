@@ -78,6 +78,8 @@ const JOURNAL_MAX: usize = 1_000;
 /// Answers that are kept to be given again, and the size in bytes above which one is not.
 const ANSWERS_MAX: usize = 256;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// What a watch that lags did for a while: whoever read what it had told by then, read what was stale.
+const HELD_BACK: &str = "held back";
 /// What a server that throttles asks its clients to wait, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
@@ -99,7 +101,7 @@ impl Faults {
         self.memory(|memory| memory.journal.iter().cloned().collect())
     }
 
-    /// How often each kind of fault was met, and `latency`.
+    /// How often each kind of fault was met, `latency`, and how often a watch that is `late` was `held back`.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.memory(|memory| memory.met.clone())
     }
@@ -230,15 +232,15 @@ where
             tokio::time::sleep(after).await;
             Ok(unjudged(after))
         }
-        Some(Fault::Gone) if asked.is_watch() => Ok(stream_of(&gone_event())),
-        Some(Fault::Gone) => Ok(status(StatusCode::GONE, "Expired", GONE_LIST)),
+        Some(Fault::Gone) => Ok(stream_of(&gone_event())),
+        Some(Fault::GonePage) => Ok(status(StatusCode::GONE, "Expired", GONE_LIST)),
         Some(Fault::Dropped { after, events }) => {
             let response = server.oneshot(request).await?;
             Ok(response.map(|body| cut(body.into_data_stream(), after, events)))
         }
         Some(Fault::Late { by }) => {
             let response = server.oneshot(request).await?;
-            Ok(response.map(|body| held_back(body.into_data_stream(), by)))
+            Ok(response.map(|body| held_back(faults, body.into_data_stream(), by)))
         }
         Some(Fault::Stale) if let Some(answer) = faults.recall(&uri) => {
             faults.met(Fault::Stale.kind());
@@ -283,10 +285,13 @@ fn cut(body: BodyDataStream, after: Duration, events: usize) -> Body {
 }
 
 /// The body, each chunk of it a while later.
-fn held_back(body: BodyDataStream, by: Duration) -> Body {
-    Body::from_stream(body.then(move |chunk| async move {
-        tokio::time::sleep(by).await;
-        chunk
+fn held_back(faults: Faults, body: BodyDataStream, by: Duration) -> Body {
+    Body::from_stream(body.then(move |chunk| {
+        faults.met(HELD_BACK);
+        async move {
+            tokio::time::sleep(by).await;
+            chunk
+        }
     }))
 }
 

@@ -80,8 +80,10 @@ pub enum Fault {
         /// So long is each chunk of events held back.
         by: Duration,
     },
-    /// The version to go on from is too old: 410.
+    /// The version to watch from is too old: 410.
     Gone,
+    /// The list that goes on is too old: 410.
+    GonePage,
     /// The answer is an earlier one.
     Stale,
 }
@@ -126,6 +128,7 @@ impl Fault {
             Fault::Dropped { .. } => "dropped",
             Fault::Late { .. } => "late",
             Fault::Gone => "gone",
+            Fault::GonePage => "gone page",
             Fault::Stale => "stale",
         }
     }
@@ -194,7 +197,8 @@ impl Schedule {
             (rates.unjudged, asked.is_write(), Fault::Unjudged { after: rates.unjudged_after }),
             (rates.dropped, is_watch, dropped),
             (rates.late, is_watch, Fault::Late { by: part(rates.late_max, detail) }),
-            (rates.gone, is_watch || asked.is_continued(), Fault::Gone),
+            (rates.gone, is_watch, Fault::Gone),
+            (rates.gone, asked.is_continued(), Fault::GonePage),
             (rates.stale, asked.allows_any_version(), Fault::Stale),
         ];
         let mut drawn = self.draw(asked, nth, Draw::Fault) % 1_000;

@@ -125,7 +125,7 @@ async fn a_watch_that_lags_loses_nothing() {
     }
     assert!(!start.elapsed().is_zero());
     assert!(world.ask("GET", "/a").await.is_ok(), "what is no watch does not lag");
-    assert_eq!(world.faults.counts(), [("late", 5)].into());
+    assert_eq!(world.faults.counts(), [("held back", 500), ("late", 5)].into());
 }
 
 #[tokio::test]
@@ -142,6 +142,7 @@ async fn watches_are_cut_between_events_or_too_old() {
     assert_eq!((status, &event["type"], &event["object"]["code"]), (StatusCode::OK, &json!("ERROR"), &json!(410)));
     assert_eq!(gone.ask("GET", "/a?limit=1&continue=x").await.unwrap().0, StatusCode::GONE);
     assert_eq!(gone.ask("GET", "/a").await.unwrap().0, StatusCode::OK);
+    assert_eq!(gone.faults.counts(), [("gone", 1), ("gone page", 1)].into());
 }
 
 #[tokio::test]
