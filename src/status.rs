@@ -331,6 +331,8 @@ fn of_manifest(module: &str, manifest: &Manifest) -> ModuleStatus {
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|map| map.get(key)).cloned();
     let state = match status.map(|status| status.state) {
         None | Some(State::Unknown) => State::Processing,
+        // It is ready as it was: nobody has come to what it is to be now.
+        Some(State::Ready | State::Warning) if is_outdated(manifest) => State::Processing,
         Some(state) => state,
     };
     let message = status
@@ -358,6 +360,14 @@ fn of_manifest(module: &str, manifest: &Manifest) -> ModuleStatus {
         resource: None,
         template: None,
     }
+}
+
+/// Whether the status of a Manifest is about an earlier specification.
+fn is_outdated(manifest: &Manifest) -> bool {
+    let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let said = conditions::find(conditions, conditions::manifest::Type::Installation.as_str());
+    let observed = said.and_then(|condition| condition.observed_generation);
+    matches!((observed, manifest.metadata.generation), (Some(observed), Some(now)) if observed < now)
 }
 
 fn reference(kind: &str, key: &Key, generation: Option<i64>) -> TrackingObject {

@@ -108,6 +108,32 @@ fn a_refused_module_keeps_what_is_installed() {
 }
 
 #[test]
+fn what_a_manifest_said_of_an_earlier_specification_makes_no_module_ready() {
+    let said_of = |observed: i64, generation: i64| {
+        let ready = manifest("Ready");
+        let facts = ManifestFacts {
+            outcome: ManifestOutcome::Ready,
+            synced: Vec::new(),
+            applied: None,
+            module_resource: None,
+            requested: None,
+        };
+        let mut ready = Manifest::clone(&ready);
+        ready.metadata.generation = Some(observed);
+        ready.status = Some(super::manifest(&ready, &facts, at(1)));
+        ready.metadata.generation = Some(generation);
+        let status = kyma(
+            &kyma_with(KymaStatus::default()),
+            &done(vec![ModuleFact { manifest: Some(Arc::new(ready)), ..install("Ready") }]),
+            at(1),
+        );
+        (status.state, status.modules[0].state)
+    };
+    assert_eq!(said_of(2, 2), (State::Ready, State::Ready));
+    assert_eq!(said_of(1, 2), (State::Processing, State::Processing));
+}
+
+#[test]
 fn a_removed_module_leaves_status_with_its_manifest() {
     let removing = ModuleFact { planned: Planned::Removing, ..install("Deleting") };
     let status = check(&done(vec![removing.clone()]), State::Processing, "waiting for modules to be deleted");
