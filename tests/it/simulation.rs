@@ -2,9 +2,13 @@
 //! of the network and of the daemon itself, which dies between any two polls of its tasks. The daemon is the real one, in
 //! this thread, its control plane and runtimes are simulated, and the clock is paused: hours pass in a second.
 //!
-//! What must hold stands in `judge`. A seed that fails is printed, and played again by `TIDEGATE_SEED=…`, which also
-//! shows the daemon's log. `TIDEGATE_SEEDS=10000 cargo test --release --test it simulation` plays as many as one likes,
-//! from `TIDEGATE_SEED` on if that is given, too. What happened in all of them is counted, and shown in the end.
+//! What must hold stands in `judge`, and what statuses may say in `truth`. A seed that fails is printed, and played again
+//! by `TIDEGATE_SEED=…`, which also shows the daemon's log. `TIDEGATE_SEEDS=10000 cargo test --release --test it simulation`
+//! plays as many as one likes, from `TIDEGATE_SEED` on if that is given, too. What happened in all of them is counted, and
+//! shown in the end.
+//!
+//! Lists come in pages of a few objects, so that they do go on and can become too old. No read of the daemon's may be
+//! answered from the past, as `judge` sees to; what is stale reaches it through watches that are held back.
 //!
 //! A seed decides about everything but the order in which branches of `tokio::select!` are asked that are ready at the
 //! same moment: that order is tokio's own, and no stable tokio lets us choose it.
@@ -14,6 +18,7 @@ mod dice;
 mod judge;
 mod land;
 mod script;
+mod truth;
 mod wire;
 mod world;
 
@@ -35,7 +40,13 @@ use self::{judge::Judge, world::World};
 const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
-const HAPPENS: [&str; 37] = [
+const HAPPENS: [&str; 62] = [
+    "broken file said",
+    "deleted in KCP",
+    "deleted in a runtime",
+    "drift ClusterRole",
+    "drift ConfigMap",
+    "drift Deployment",
     "event lost",
     "event put off",
     "event taken",
@@ -43,18 +54,28 @@ const HAPPENS: [&str; 37] = [
     "fault dropped",
     "fault failed",
     "fault gone",
+    "fault gone page",
+    "fault held back",
     "fault late",
     "fault latency",
     "fault lost",
     "fault reset",
     "fault throttled",
     "fault unjudged",
+    "forgotten before a page",
+    "judged ready GitSource",
+    "judged ready Kyma",
+    "judged ready Manifest",
     "killed after a request",
     "killed at a moment",
     "killed before a request",
     "killed between two polls",
     "promise kept",
     "promise kept by another process",
+    "runtime abandoned",
+    "secret Absent",
+    "secret Broken",
+    "secret elsewhere",
     "step Agent",
     "step Break",
     "step Channel",
@@ -73,6 +94,15 @@ const HAPPENS: [&str; 37] = [
     "step Shared",
     "step Source",
     "step Split",
+    "step Stranger",
+    "step Stuck",
+    "step Theirs",
+    "stuck Deployment said",
+    "theirs ClusterRole",
+    "theirs ConfigMap",
+    "theirs Deployment",
+    "theirs Thing",
+    "well among faults",
 ];
 /// How often what happened.
 type Counts = Mutex<BTreeMap<String, u64>>;
@@ -158,11 +188,12 @@ fn play(seed: u64, furnished: &Server, counts: &Counts) -> Result<(), String> {
 }
 
 async fn whole(world: &mut World) {
-    let mut judge = Judge::new();
+    let mut judge = Judge::new(&world.land);
     world.start().await;
     for _ in 0..4 + world.dice.below(9) {
-        script::step(world, &mut judge).await;
+        let idle = script::step(world, &mut judge).await;
         judge.look(world).await;
+        judge.settle(world, idle).await;
     }
     world.calm();
     judge.conclude(world).await;
@@ -177,9 +208,9 @@ async fn whole(world: &mut World) {
     // In the end all goes, and nothing of ours is left behind.
     world.note("git: all Kymas leave, and users delete theirs");
     world.land.kymas.clear();
+    judge.committed(&world.land);
     let users = format!("/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/{}", land::USERS);
     world.delete(&world.kcp, &users).await;
     world.commit();
-    judge.committed(&world.land);
     judge.converge(world).await;
 }

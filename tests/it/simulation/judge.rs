@@ -1,4 +1,11 @@
 //! What must hold: at any moment, in the end, and when nothing happens.
+//!
+//! Nothing is deleted that is not ours or still wanted: whatever every commit has wanted so far, of any kind, in runtimes and
+//! in the control plane, and whatever users made. Nothing that is ours is forgotten: it stands in an inventory, by kind,
+//! namespace and name. What statuses say is judged in `truth`. Nothing is written in a quiet world.
+//!
+//! No read may be answered from the past either: the daemon asks for the newest lists and objects, and its watches begin
+//! where a list ended. So what is stale reaches it through watches that lag behind, and through nothing else.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,29 +13,45 @@ use std::{
 };
 
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidegate::sim::Server;
 use tokio::time::Instant;
 
 use super::{
     agents::{About, Promise},
-    land::Land,
+    land::{DEFINITIONS, DEPLOYMENTS, IN_KCP, IN_RUNTIME, KINDS, Land, MAPS, NAMESPACE, Places, ROLES, THINGS},
     wire::Arrival,
-    world::{RUNTIMES, World},
+    world::{Credentials, KCP, RUNTIMES, World},
 };
 
 /// What the checks remember.
 pub(super) struct Judge {
-    /// Users' own ConfigMaps, by runtime.
-    theirs: BTreeSet<(&'static str, String)>,
-    /// ConfigMaps of ours that every revision wanted since all was well last: nobody has a reason to delete one.
-    steady: BTreeMap<&'static str, BTreeSet<String>>,
+    /// What users made, by runtime and path.
+    theirs: BTreeMap<(&'static str, String), Theirs>,
+    /// What every commit has wanted since the world began or all was well last, with the modules that bring it: nobody
+    /// has a reason to delete it.
+    steady: Places,
+    /// Kymas whose channel somebody has edited.
+    edited: BTreeSet<&'static str>,
+    /// Objects whose mark somebody has taken off: they are nobody's, and may be left.
+    unmarked: BTreeSet<(&'static str, String)>,
+    /// When the things of each runtime were listed last.
+    listed: BTreeMap<&'static str, Instant>,
     /// Looks that are owed since an event was taken.
     promises: Vec<Promise>,
     /// When each runtime was looked at last.
     looked: BTreeMap<(&'static str, About), Instant>,
     /// Since when there have been no faults.
     calm: Option<Instant>,
+}
+
+/// What a user made.
+struct Theirs {
+    /// As it was then.
+    object: Value,
+    made: Instant,
+    /// It has a name that a module of ours may use: its user removes it in the end.
+    in_the_way: bool,
 }
 
 /// Longest time until all is well once faults have stopped, beside some resyncs: the longest pauses after failures.
@@ -39,20 +62,33 @@ const QUIET: Duration = Duration::from_secs(5 * 60);
 /// When a promised look must have been made once there are no faults: a new process may have to lead first, and the
 /// longest pause after failures may have just begun.
 const PROMISED_MAX: Duration = Duration::from_secs(8 * 60);
+/// After so long no pass is under way that began before.
+const PASSES_MAX: Duration = Duration::from_secs(400);
+/// When something that is broken must be said, beside some resyncs.
+const SAID_MAX: Duration = Duration::from_secs(10 * 60);
 
 const OURS: &str = "labelSelector=operator.kyma-project.io/managed-by%3Dkyma";
-const KYMA_API: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces";
-const MAPS: &str = "/api/v1/namespaces/kyma-system/configmaps";
-const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/kyma-system/deployments";
+const MANAGER: &str = "tidegate";
+const SOURCE: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
+/// Lists of what modules bring, in all namespaces, with group and kind.
+const LISTS: [(&str, &str, &str); 5] = [
+    ("", "ConfigMap", "/api/v1/configmaps"),
+    ("rbac.authorization.k8s.io", "ClusterRole", ROLES),
+    ("apps", "Deployment", "/apis/apps/v1/deployments"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", DEFINITIONS),
+    ("example.org", "Thing", "/apis/example.org/v1/things"),
+];
 
 // === impl Judge ===
 
 impl Judge {
-    pub(super) fn new() -> Judge {
+    pub(super) fn new(land: &Land) -> Judge {
         Judge {
-            theirs: BTreeSet::new(),
-            steady: BTreeMap::new(),
+            theirs: BTreeMap::new(),
+            steady: land.places(&BTreeSet::new()),
+            edited: BTreeSet::new(),
+            unmarked: BTreeSet::new(),
+            listed: BTreeMap::new(),
             promises: Vec::new(),
             looked: BTreeMap::new(),
             calm: None,
@@ -61,20 +97,41 @@ impl Judge {
 
     /// Git says something else.
     pub(super) fn committed(&mut self, land: &Land) {
-        for (kyma, steady) in &mut self.steady {
-            let wanted = land.wanted(kyma);
-            steady.retain(|name| wanted.contains_key(name.as_str()));
-        }
+        let wanted = land.places(&self.edited);
+        // Of two modules that bring one object, one that no longer does may delete it.
+        self.steady.retain(|place, modules| wanted.get(place).is_some_and(|now| modules.is_subset(now)));
     }
 
-    /// A user made a ConfigMap.
-    pub(super) fn made(&mut self, kyma: &'static str, name: &str) {
-        self.theirs.insert((kyma, name.to_owned()));
+    /// A user made an object.
+    pub(super) fn made(&mut self, kyma: &'static str, path: String, object: Value, in_the_way: bool) {
+        self.theirs.insert((kyma, path), Theirs { object, made: Instant::now(), in_the_way });
     }
 
-    /// Somebody gave a reason to delete what a runtime has.
-    pub(super) fn anything_may_go(&mut self, kyma: &'static str) {
-        self.steady.remove(kyma);
+    /// Somebody took our mark off an object.
+    pub(super) fn unmarked(&mut self, kyma: &'static str, path: &str) {
+        self.unmarked.insert((kyma, path.to_owned()));
+    }
+
+    /// Somebody has a Kyma follow another channel: what only one of the two leads to may go.
+    pub(super) fn channel_edited(&mut self, kyma: &'static str, land: &Land) {
+        self.edited.insert(kyma);
+        self.committed(land);
+    }
+
+    /// Somebody deletes a Kyma: all that it brought goes, and comes again. The namespace stays.
+    pub(super) fn kyma_may_go(&mut self, kyma: &'static str) {
+        let of_kyma = [format!("{IN_KCP}/kymas/{kyma}"), format!("{IN_KCP}/manifests/{kyma}-")];
+        self.steady.retain(|(server, path), _| match *server {
+            KCP => *path != of_kyma[0] && !path.starts_with(&of_kyma[1]),
+            server => server != kyma || path == NAMESPACE,
+        });
+    }
+
+    /// Somebody deletes a Manifest: what its module brought goes, and comes again.
+    pub(super) fn module_may_go(&mut self, kyma: &'static str, manifest: &str) {
+        let path = format!("{IN_KCP}/manifests/{}", without_hash(manifest));
+        let Some(modules) = self.steady.remove(&(KCP, path)) else { return };
+        self.steady.retain(|(server, _), of| *server != kyma || of.is_disjoint(&modules));
     }
 
     /// Takes what arrived since the last time, and takes note of which promises it keeps.
@@ -107,7 +164,7 @@ impl Judge {
             self.look(world).await;
             let mut open: Vec<&Promise> = Vec::new();
             for promise in &self.promises {
-                let kyma = world.read(&world.kcp, &format!("{KYMA_API}/kcp-system/kymas/{}", promise.kyma)).await;
+                let kyma = world.read(&world.kcp, &format!("{IN_KCP}/kymas/{}", promise.kyma)).await;
                 let stays = kyma.is_some_and(|kyma| kyma["metadata"]["deletionTimestamp"].is_null());
                 open.extend(stays.then_some(promise));
             }
@@ -125,54 +182,183 @@ impl Judge {
 
     /// What must hold at any moment.
     pub(super) async fn look(&mut self, world: &mut World) {
+        let lies = world.wires.truth().lies();
+        assert!(lies.is_empty(), "a status said what was not so: {lies:#?}");
         for arrival in self.hear(world) {
             assert!(!arrival.late, "a daemon wrote after another one did: {arrival}");
-            let deleted = arrival.path.split('?').next().and_then(|path| path.strip_prefix(MAPS)?.strip_prefix('/'));
-            if let (&Method::DELETE, 200, Some(name)) = (&arrival.method, arrival.code, deleted) {
-                let steady = self.steady.get(arrival.server).is_some_and(|steady| steady.contains(name));
-                assert!(!steady, "the daemon deleted {name}, which was wanted all the time: {arrival}");
+            assert!(!arrival.allows_any_version(), "this may be answered from the past: {arrival}");
+            if arrival.place() == "/apis/example.org/v1/things" && arrival.is_first_page() {
+                self.listed.insert(arrival.server, arrival.at);
+            }
+            if arrival.method == Method::DELETE && arrival.code < 300 {
+                self.deleted(world, &arrival);
             }
         }
-        for (kyma, name) in &self.theirs {
-            let map = world.read(&world.runtimes[kyma], &format!("{MAPS}/{name}")).await;
-            let text = map.as_ref().map(|map| &map["data"]["text"]);
-            assert!(text.is_some_and(|text| text == "theirs"), "{name} of a user of {kyma} is {map:?}");
+        for ((kyma, path), of) in &self.theirs {
+            let live = world.read(&world.runtimes[kyma], path).await;
+            let is_theirs = live.as_ref().is_some_and(|live| is_as_made(live, &of.object));
+            assert!(is_theirs, "{path} of a user of {kyma} is {live:?}");
         }
-        for (kyma, server) in &world.runtimes {
-            let mut forgotten = forgotten(world, kyma, server).await;
-            // The daemon goes on between two reads: only what both say counts.
-            if !forgotten.is_empty() {
-                let again = self::forgotten(world, kyma, server).await;
-                forgotten.retain(|object| again.contains(object));
-            }
+        let abandoned = world.wires.truth().abandoned();
+        for kyma in RUNTIMES.into_iter().filter(|kyma| !abandoned.contains(kyma)) {
+            let forgotten = self.forgotten(world, kyma).await;
             assert!(forgotten.is_empty(), "{forgotten:?} of {kyma} is ours and stands in no inventory");
         }
     }
 
+    /// Judges what the daemon has deleted.
+    fn deleted(&mut self, world: &mut World, arrival: &Arrival) {
+        let path = arrival.place();
+        world.count(if arrival.server == KCP { "deleted in KCP" } else { "deleted in a runtime" });
+        let victim = arrival.victim.as_ref().filter(|victim| victim["metadata"]["name"].is_string());
+        let Some(victim) = victim else { panic!("the daemon deleted a whole collection: {arrival}") };
+        let place = match path.strip_prefix(&format!("{IN_KCP}/manifests/")) {
+            Some(name) if arrival.server == KCP => format!("{IN_KCP}/manifests/{}", without_hash(name)),
+            _ => path.to_owned(),
+        };
+        let is_steady = self.steady.contains_key(&(arrival.server, place));
+        assert!(!is_steady, "the daemon deleted what was wanted all the time: {arrival}");
+        assert!(path != NAMESPACE, "the daemon deleted what users have their objects in: {arrival}");
+        assert!(is_managed(victim), "the daemon deleted what is not ours: {arrival} {victim}");
+        let is_ours = match arrival.server {
+            KCP => KCP_MAY_LOSE.iter().any(|may| path.starts_with(may)) && !path.ends_with("/kymas/three"),
+            _ => is_marked(victim) || path == format!("{THINGS}/cache-default"),
+        };
+        assert!(is_ours, "the daemon deleted what does not bear our mark: {arrival} {victim}");
+        if path == format!("{DEFINITIONS}/things.example.org") {
+            self.kind_deleted(world, arrival);
+        }
+    }
+
+    /// With the kind all its objects go. A user's that was there at the last look for them must have kept it.
+    fn kind_deleted(&mut self, world: &mut World, arrival: &Arrival) {
+        let listed = self.listed.get(arrival.server).copied();
+        let things = |(kyma, path): &(&str, String)| *kyma == arrival.server && path.starts_with(THINGS);
+        let lost = self.theirs.extract_if(.., |place, _| things(place)).collect::<Vec<_>>();
+        for ((_, path), of) in lost {
+            let was_seen = listed.is_none_or(|listed| of.made < listed);
+            assert!(!was_seen, "the daemon deleted the kind of a user's {path}: {arrival}");
+            world.count("a user's Thing came too late");
+        }
+    }
+
+    /// What is ours in a runtime, and stands in no inventory.
+    async fn forgotten(&mut self, world: &World, kyma: &'static str) -> BTreeSet<Id> {
+        let mut forgotten = forgotten(world, kyma, &world.runtimes[kyma]).await;
+        forgotten.retain(|id, object| !self.is_left(kyma, id, object));
+        forgotten.into_keys().collect()
+    }
+
+    /// Whether an object lost its mark by somebody's hand, and was left for that.
+    fn is_left(&mut self, kyma: &'static str, id: &Id, object: &Value) -> bool {
+        let place = (kyma, id.path());
+        if is_marked(object) {
+            // It has it again.
+            self.unmarked.remove(&place);
+        }
+        self.unmarked.contains(&place)
+    }
+
     /// Faults have stopped: all must become well, and stay so without a write.
     pub(super) async fn conclude(&mut self, world: &mut World) {
+        self.mend(world).await;
+        self.calm = Some(Instant::now());
+        self.converge(world).await;
+        self.keep_promises(world).await;
+        match world.dice.below(4) {
+            0 => self.say_what_is_stuck(world).await,
+            1 => self.say_what_is_broken(world).await,
+            _ => {}
+        }
+        self.calm = None;
+        self.rest(world, "a quiet world").await;
+    }
+
+    /// Everybody undoes what kept things from becoming well.
+    async fn mend(&mut self, world: &mut World) {
         // Of two modules that bring one object one has to let go, and what is in the way of us goes: only its user may
         // decide that.
         world.land.separate();
-        for (kyma, name) in std::mem::take(&mut self.theirs) {
-            if name.starts_with("theirs") {
-                self.theirs.insert((kyma, name));
-            } else {
-                world.note(format!("{kyma}: the user removes {name}"));
-                world.delete(&world.runtimes[kyma], &format!("{MAPS}/{name}")).await;
-            }
+        let removed: Vec<_> = self.theirs.extract_if(.., |_, of| of.in_the_way).map(|(place, _)| place).collect();
+        for (kyma, path) in removed {
+            world.note(format!("{kyma}: the user removes {path}"));
+            world.delete(&world.runtimes[kyma], &path).await;
         }
-        self.calm = Some(Instant::now());
-        let source = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
-        world.patch(&world.kcp, source, &serde_json::json!({"spec": {"suspend": false}})).await;
+        let is_bad = |(_, of): &(&&'static str, &Credentials)| !matches!(of, Credentials::Good { .. });
+        let secretless: Vec<_> = world.secrets.iter().filter(is_bad).map(|(kyma, _)| *kyma).collect();
+        for kyma in secretless {
+            world.give(kyma, Credentials::Good { other: false }).await;
+        }
+        for kyma in world.stuck.clone() {
+            world.stick(kyma, false).await;
+        }
+        world.patch(&world.kcp, SOURCE, &json!({"spec": {"suspend": false}})).await;
         world.land.broken = false;
         world.note("git: all is mended");
         world.commit();
         self.committed(&world.land);
+    }
+
+    /// A Deployment that does not become ready is said, for as long as it does not, and then no more.
+    async fn say_what_is_stuck(&mut self, world: &mut World) {
+        let has = |kyma: &&str| world.land.kymas.get(kyma).is_some_and(|of| of.modules.contains("mailer"));
+        let Some(kyma) = RUNTIMES.into_iter().find(has) else { return };
+        world.stick(kyma, true).await;
+        let path = format!("{IN_KCP}/kymas/{kyma}");
+        let is_said = async |world: &World| {
+            let live = world.read(&world.kcp, &path).await.unwrap_or_default();
+            let modules = live["status"]["modules"].as_array().cloned().unwrap_or_default();
+            let mailer = modules.iter().any(|module| module["name"] == "mailer" && module["state"] != "Ready");
+            mailer && live["status"]["state"] != "Ready"
+        };
+        let begun = Instant::now();
+        while !is_said(world).await {
+            let waited = begun.elapsed();
+            assert!(
+                waited < SAID_MAX + world.resync * 2,
+                "nobody says in {waited:?} that mailer of {kyma} is not ready"
+            );
+            self.look(world).await;
+            world.pass(LOOK).await;
+        }
+        for _ in 0..4 {
+            world.pass(world.resync / 2).await;
+            self.look(world).await;
+            assert!(is_said(world).await, "nobody says any more that mailer of {kyma} is not ready");
+        }
+        world.count("stuck Deployment said");
+        world.stick(kyma, false).await;
         self.converge(world).await;
-        self.keep_promises(world).await;
-        self.calm = None;
-        self.rest(world, "a quiet world").await;
+    }
+
+    /// A file that cannot be understood is said, and what was in force stays.
+    async fn say_what_is_broken(&mut self, world: &mut World) {
+        world.note("git: a file is broken");
+        world.land.broken = true;
+        world.commit();
+        let begun = Instant::now();
+        let is_said = async |world: &World| {
+            let source = world.read(&world.kcp, SOURCE).await.unwrap_or_default();
+            let status = &source["status"];
+            let is_withheld = status["withheld"].as_array().is_some_and(|of| {
+                of.iter().any(|entry| entry["path"] == "kymas/broken.yaml" && entry["name"] == "broken")
+            });
+            let is_seen = status["attemptedRevision"].as_str().is_some_and(|text| text.ends_with(world.head()));
+            is_seen && is_withheld && !is_ready(status)
+        };
+        while !is_said(world).await {
+            let waited = begun.elapsed();
+            assert!(waited < SAID_MAX, "nobody says in {waited:?} that a file is broken");
+            self.look(world).await;
+            world.pass(LOOK).await;
+        }
+        world.pass(QUIET).await;
+        assert!(is_said(world).await, "nobody says any more that a file is broken");
+        world.count("broken file said");
+        world.note("git: it is mended");
+        world.land.broken = false;
+        world.commit();
+        self.converge(world).await;
     }
 
     /// Waits until all is as git says.
@@ -184,6 +370,7 @@ impl Judge {
             let pause = LOOK.max(waited / 4);
             world.pass(pause).await;
             waited += pause;
+            self.clear(world).await;
             match is_well(world).await {
                 Ok(()) => break,
                 Err(problem) if CONVERGED_MAX + world.resync * 4 < waited => {
@@ -194,10 +381,39 @@ impl Judge {
         }
         self.look(world).await;
         world.note(format!("all is well after {} s", waited.as_secs()));
-        self.steady = RUNTIMES
-            .into_iter()
-            .map(|kyma| (kyma, world.land.wanted(kyma).into_keys().map(str::to_owned).collect()))
-            .collect();
+        world.wires.truth().cleared();
+        self.settled(&world.land);
+    }
+
+    /// All is well: all that is wanted now is wanted for good, until somebody says something else.
+    fn settled(&mut self, land: &Land) {
+        self.edited.clear();
+        self.steady = land.places(&self.edited);
+    }
+
+    /// After a long step, in which nobody did anything, all may be well although there are faults.
+    pub(super) async fn settle(&mut self, world: &mut World, idle: Duration) {
+        if PASSES_MAX <= idle && world.wires.truth().abandoned().is_empty() && is_well(world).await.is_ok() {
+            world.count("well among faults");
+            self.settled(&world.land);
+        }
+    }
+
+    /// Whoever has a runtime back that was given up removes what is left there.
+    async fn clear(&mut self, world: &mut World) {
+        for kyma in world.wires.truth().abandoned() {
+            for id in self.forgotten(world, kyma).await {
+                world.note(format!("{kyma}: the user removes {}, which was left", id.path()));
+                self.theirs.retain(|(of, path), _| !(*of == kyma && path.starts_with(THINGS) && id.is_kind()));
+                world.delete(&world.runtimes[kyma], &id.path()).await;
+            }
+            if world.land.kymas.contains_key(kyma) {
+                continue;
+            }
+            for kind in KINDS {
+                world.delete(&world.runtimes[kyma], &format!("{DEFINITIONS}/{kind}.operator.kyma-project.io")).await;
+            }
+        }
     }
 
     /// Nothing happens, and nothing is written.
@@ -217,24 +433,95 @@ impl Judge {
     }
 }
 
-/// What bears our mark in a runtime, and stands in no inventory.
-async fn forgotten(world: &World, kyma: &str, server: &Server) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for path in [MAPS, ROLES, DEPLOYMENTS] {
-        let objects = world.list(server, &format!("{path}?{OURS}")).await;
-        found.extend(objects.iter().filter_map(|object| Some((path, object["metadata"]["name"].as_str()?.to_owned()))));
+/// What the daemon deletes in the control plane, where that is not a Kyma of a user.
+const KCP_MAY_LOSE: [&str; 2] = [
+    "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/",
+    "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests/",
+];
+
+/// Which object: group, kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Id([String; 4]);
+
+// === impl Id ===
+
+impl Id {
+    fn of(group: &str, kind: &str, object: &Value) -> Id {
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        Id([group.to_owned(), kind.to_owned(), text("namespace"), text("name")])
     }
-    // Read after the objects: an inventory is written before what it names.
-    let recorded = recorded(world, kyma).await;
-    let is_forgotten = |name: &str| !recorded.iter().any(|synced| synced["name"] == name);
-    found.into_iter().filter(|(_, name)| is_forgotten(name)).map(|(path, name)| format!("{path}/{name}")).collect()
+
+    /// Where it is.
+    fn path(&self) -> String {
+        let Id([_, kind, namespace, name]) = self;
+        let (_, _, list) = LISTS.into_iter().find(|(_, known, _)| known == kind).expect("a kind that is listed");
+        match list.rsplit_once('/') {
+            Some((version, plural)) if !namespace.is_empty() => {
+                format!("{version}/namespaces/{namespace}/{plural}/{name}")
+            }
+            _ => format!("{list}/{name}"),
+        }
+    }
+
+    /// Whether it is the kind `Thing`.
+    fn is_kind(&self) -> bool {
+        self.0[3] == "things.example.org"
+    }
 }
 
-/// What the Manifests of a Kyma say that there is in its runtime.
-async fn recorded(world: &World, kyma: &str) -> Vec<Value> {
-    let path = format!("{KYMA_API}/kcp-system/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
-    let manifests = world.list(&world.kcp, &path).await;
-    manifests.iter().flat_map(|manifest| manifest["status"]["synced"].as_array().cloned().unwrap_or_default()).collect()
+/// What is ours in a runtime, and stands in no inventory: it bears our mark, or has fields of ours.
+async fn forgotten(world: &World, kyma: &str, server: &Server) -> BTreeMap<Id, Value> {
+    let mut found = BTreeMap::new();
+    for (group, kind, path) in LISTS {
+        let objects = world.list(server, path).await;
+        let ours = objects.into_iter().filter(|object| is_marked(object) || is_managed(object));
+        found.extend(ours.map(|object| (Id::of(group, kind, &object["metadata"]), object)));
+    }
+    // What every runtime has is in no inventory.
+    found.retain(|Id([_, _, _, name]), _| !name.ends_with(".operator.kyma-project.io"));
+    for recorded in recorded(world, kyma).await {
+        found.remove(&recorded);
+    }
+    found
+}
+
+/// What the Manifests of a Kyma say that there is in its runtime, and the default custom resources that they name.
+async fn recorded(world: &World, kyma: &str) -> BTreeSet<Id> {
+    let path = format!("{IN_KCP}/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut recorded = BTreeSet::new();
+    for manifest in world.list(&world.kcp, &path).await {
+        let synced = manifest["status"]["synced"].as_array().cloned().unwrap_or_default();
+        recorded.extend(synced.iter().map(|entry| Id::of(&text(&entry["group"]), &text(&entry["kind"]), entry)));
+        let resource = &manifest["spec"]["resource"];
+        recorded.insert(Id::of("example.org", &text(&resource["kind"]), &resource["metadata"]));
+    }
+    recorded
+}
+
+/// Whether an object bears our mark.
+fn is_marked(object: &Value) -> bool {
+    object["metadata"]["labels"]["operator.kyma-project.io/managed-by"] == "kyma"
+}
+
+/// Whether the daemon has fields of an object.
+fn is_managed(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array();
+    managers.into_iter().flatten().any(|entry| entry["manager"] == MANAGER)
+}
+
+/// Whether an object is as its user made it, but for what its controller says of it.
+fn is_as_made(live: &Value, made: &Value) -> bool {
+    let same = |field: &str| live[field] == made[field];
+    let same_metadata = |field: &str| live["metadata"][field] == made["metadata"][field];
+    ["data", "rules", "spec"].into_iter().all(same)
+        && ["uid", "labels", "annotations", "deletionTimestamp"].into_iter().all(same_metadata)
+        && !is_managed(live)
+}
+
+/// The name of a Manifest without the hash at its end.
+fn without_hash(manifest: &str) -> &str {
+    manifest.rsplit_once('-').map_or(manifest, |(name, _)| name)
 }
 
 /// Whether everything is as git says, and the status says so.
@@ -261,12 +548,16 @@ async fn is_well(world: &World) -> Result<(), String> {
         same(kyma, "ClusterRoles", &roles, &modules)?;
         let deployments = names(world.list(server, &format!("{DEPLOYMENTS}?{OURS}")).await);
         same(kyma, "Deployments", &deployments, &modules.iter().filter(|of| *of == "mailer").cloned().collect())?;
-        let things = names(world.list(server, "/apis/example.org/v1/namespaces/kyma-system/things").await);
+        let things = names(world.list(server, THINGS).await);
         let default = modules.contains("cache").then(|| "cache-default".to_owned());
         same(kyma, "Things", &things, &default.into_iter().collect())?;
+        let kinds =
+            KINDS.into_iter().filter(|_| declared.is_some()).map(|kind| format!("{kind}.operator.kyma-project.io"));
+        let kinds = kinds.chain(modules.contains("cache").then(|| "things.example.org".to_owned())).collect();
+        same(kyma, "definitions", &names(world.list(server, &format!("{DEFINITIONS}?{OURS}")).await), &kinds)?;
         if declared.is_some() {
             // What a user asks for in the runtime of a Kyma that git decides on is taken back.
-            let theirs = world.read(server, &format!("{KYMA_API}/kyma-system/kymas/default")).await.unwrap_or_default();
+            let theirs = world.read(server, &format!("{IN_RUNTIME}/kymas/default")).await.unwrap_or_default();
             let listed = theirs["spec"]["modules"].as_array().cloned().unwrap_or_default();
             same(
                 kyma,
@@ -277,21 +568,22 @@ async fn is_well(world: &World) -> Result<(), String> {
         }
         says_so(world, kyma).await?;
     }
-    let source = world
-        .read(&world.kcp, "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape")
-        .await
-        .unwrap_or_default();
-    let conditions = source["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let is_ready = conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let source = world.read(&world.kcp, SOURCE).await.unwrap_or_default();
     let is_applied = source["status"]["appliedRevision"].as_str().is_some_and(|text| text.ends_with(world.head()));
-    if is_ready && is_applied { Ok(()) } else { Err(format!("the GitSource says {}", source["status"])) }
+    let is_well = is_ready(&source["status"]) && is_applied;
+    if is_well { Ok(()) } else { Err(format!("the GitSource says {}", source["status"])) }
+}
+
+/// Whether a status says that all is well.
+fn is_ready(status: &Value) -> bool {
+    let conditions = status["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Whether the status of a Kyma is the truth.
 async fn says_so(world: &World, kyma: &str) -> Result<(), String> {
-    let live = world.read(&world.kcp, &format!("{KYMA_API}/kcp-system/kymas/{kyma}")).await;
-    let manifests =
-        format!("{KYMA_API}/kcp-system/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
+    let live = world.read(&world.kcp, &format!("{IN_KCP}/kymas/{kyma}")).await;
+    let manifests = format!("{IN_KCP}/manifests?labelSelector=operator.kyma-project.io/kyma-name%3D{kyma}");
     let manifests = world.list(&world.kcp, &manifests).await;
     let goes = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
     if manifests.iter().chain(&live).any(goes) {

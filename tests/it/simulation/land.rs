@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{dice::Dice, world::domain};
+use super::{
+    dice::Dice,
+    world::{KCP, domain},
+};
 
 /// Modules and their versions, oldest first. `cache` brings a kind and a default custom resource, `mailer` a Deployment.
 pub(super) const MODULES: [(&str, [&str; 2]); 3] =
@@ -12,6 +15,34 @@ pub(super) const CHANNELS: [&str; 2] = ["regular", "fast"];
 pub(super) const KYMAS: [&str; 2] = ["one", "two"];
 /// A Kyma that a user has made in the control plane, and whose modules its runtime decides.
 pub(super) const USERS: &str = "three";
+
+/// Paths of what there is.
+pub(super) const MAPS: &str = "/api/v1/namespaces/kyma-system/configmaps";
+pub(super) const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/kyma-system/deployments";
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(super) const THINGS: &str = "/apis/example.org/v1/namespaces/kyma-system/things";
+pub(super) const NAMESPACE: &str = "/api/v1/namespaces/kyma-system";
+pub(super) const IN_RUNTIME: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system";
+pub(super) const IN_KCP: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system";
+/// The kinds whose definitions every runtime has.
+pub(super) const KINDS: [&str; 3] = ["kymas", "modulereleasemetas", "moduletemplates"];
+
+/// A cluster, and the path of an object in it. That of a Manifest ends in Kyma and module, without the hash.
+pub(super) type Place = (&'static str, String);
+/// Places, and the modules that bring them; what every runtime has comes with none.
+pub(super) type Places = BTreeMap<Place, BTreeSet<&'static str>>;
+
+/// An object of a module, as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// A ConfigMap with this text.
+    Map(String),
+    /// A Deployment with this image.
+    Deployment(String),
+    /// A ClusterRole, or the kind `Thing`.
+    Other,
+}
 
 /// What git says, and what users want of the Kyma that is theirs.
 #[derive(Clone, Debug)]
@@ -68,6 +99,64 @@ impl Land {
         let modules = declared.into_iter().flat_map(|of| of.modules.iter().map(|module| (*module, of.channel)));
         let maps = modules.flat_map(|(module, channel)| &self.maps[&(module, self.version(module, channel))]);
         maps.map(|(name, text)| (name.as_str(), text.as_str())).collect()
+    }
+
+    /// The objects that a version of a module brings, by their paths; without its default custom resource.
+    pub(super) fn brings(&self, module: &'static str, version: &'static str) -> BTreeMap<String, Brought> {
+        let maps = &self.maps[&(module, version)];
+        let maps = maps.iter().map(|(name, text)| (format!("{MAPS}/{name}"), Brought::Map(text.clone())));
+        let mut brought: BTreeMap<String, Brought> = maps.collect();
+        brought.insert(format!("{ROLES}/{module}"), Brought::Other);
+        match module {
+            "cache" => drop(brought.insert(format!("{DEFINITIONS}/things.example.org"), Brought::Other)),
+            "mailer" => {
+                drop(brought.insert(format!("{DEPLOYMENTS}/mailer"), Brought::Deployment(format!("mailer:{version}"))));
+            }
+            _ => {}
+        }
+        brought
+    }
+
+    /// Everything that is wanted anywhere for the sake of a Kyma. Whoever follows a channel by somebody's edit, beside
+    /// git's, is sure only of what both lead to.
+    pub(super) fn places(&self, edited: &BTreeSet<&'static str>) -> Places {
+        let mut all = Places::new();
+        for (kyma, declared) in &self.kymas {
+            let mut places = self.places_of(kyma, declared, declared.channel);
+            if edited.contains(kyma) {
+                let others = self.places_of(kyma, declared, "fast");
+                places.retain(|place, modules| others.get(place).is_some_and(|others| modules.is_subset(others)));
+            }
+            all.extend(places);
+        }
+        all
+    }
+
+    fn places_of(&self, kyma: &'static str, declared: &Declared, channel: &'static str) -> Places {
+        let mut places = Places::new();
+        for module in &declared.modules {
+            let mut brought: Vec<Place> =
+                self.brings(module, self.version(module, channel)).into_keys().map(|path| (kyma, path)).collect();
+            brought.push((KCP, format!("{IN_KCP}/manifests/{kyma}-{module}")));
+            if *module == "cache" {
+                brought.push((kyma, format!("{THINGS}/cache-default")));
+            }
+            for place in brought {
+                places.entry(place).or_default().insert(*module);
+            }
+        }
+        let shown = MODULES.iter().map(|(module, _)| format!("{IN_RUNTIME}/modulereleasemetas/{module}"));
+        let offered = self
+            .channels
+            .iter()
+            .map(|((module, _), version)| format!("{IN_RUNTIME}/moduletemplates/{module}-{version}"));
+        let kinds = KINDS.iter().map(|kind| format!("{DEFINITIONS}/{kind}.operator.kyma-project.io"));
+        let all = [NAMESPACE.to_owned(), format!("{IN_RUNTIME}/kymas/default")].into_iter();
+        let every: Vec<Place> = all.chain(kinds).chain(shown).chain(offered).map(|path| (kyma, path)).collect();
+        for place in every.into_iter().chain([(KCP, format!("{IN_KCP}/kymas/{kyma}"))]) {
+            places.insert(place, BTreeSet::new());
+        }
+        places
     }
 
     /// No two modules bring one object.

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     agents::About,
     judge::Judge,
-    land::{CHANNELS, Declared, KYMAS, MODULES, USERS},
+    land::{
+        CHANNELS, DEPLOYMENTS, Declared, IN_KCP, IN_RUNTIME, KYMAS, MAPS, MODULES, NAMESPACE, ROLES, THINGS, USERS,
+    },
     wire::Death,
-    world::{KCP, RUNTIMES, World, access_secret},
+    world::{Credentials, KCP, RUNTIMES, World},
 };
-use crate::harness;
 
 /// A kind of step.
 #[derive(Clone, Copy, Debug)]
@@ -33,17 +34,19 @@ enum Step {
     Break,
     /// Somebody edits or deletes what is ours in a runtime.
     Drift,
-    /// A user makes something of their own, where ours is.
+    /// A user makes something of their own, where ours is: of our kinds, and of a kind that a module brings.
     Theirs,
     /// A user makes something that has a name which a module is about to use.
     Stranger,
+    /// A Deployment does not become ready any more, or does again.
+    Stuck,
     /// A user changes the modules in the runtime.
     Modules,
     /// Somebody changes or deletes a Kyma in the control plane that git declares.
     Hands,
     /// Somebody deletes a Manifest.
     Manifest,
-    /// Credentials change.
+    /// Credentials change, are of no use for a while, or are gone.
     Secret,
     /// The agent of a runtime starts anew.
     Agent,
@@ -57,7 +60,7 @@ enum Step {
     Source,
     /// The daemon dies: at one of its next requests, or at some moment.
     Kill,
-    /// Servers forget what happened.
+    /// Servers forget what happened, now and before the daemon asks for the next page of a list.
     Compact,
     /// The clock of the daemon's machine is set.
     Clock,
@@ -65,7 +68,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 29] = [
+const STEPS: [Step; 32] = [
     Step::Text,
     Step::Text,
     Step::Map,
@@ -80,10 +83,13 @@ const STEPS: [Step; 29] = [
     Step::Drift,
     Step::Drift,
     Step::Theirs,
+    Step::Theirs,
     Step::Stranger,
+    Step::Stuck,
     Step::Modules,
     Step::Hands,
     Step::Manifest,
+    Step::Secret,
     Step::Secret,
     Step::Agent,
     Step::Dark,
@@ -97,12 +103,8 @@ const STEPS: [Step; 29] = [
     Step::Clock,
 ];
 
-const MAPS: &str = "/api/v1/namespaces/kyma-system/configmaps";
-const KYMA: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas";
-const MANIFESTS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests";
-
-/// One step, and some time.
-pub(super) async fn step(world: &mut World, judge: &mut Judge) {
+/// One step, and some time. Returns how long nobody did anything at its end.
+pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
     let step = if world.dice.below(12) == 0 { Step::Rest } else { world.dice.one_of(&STEPS) };
     let kyma = world.dice.one_of(&KYMAS);
     world.count(&format!("step {step:?}"));
@@ -113,7 +115,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) {
             world.commit();
             judge.committed(&world.land);
         }
-        Step::Drift | Step::Theirs | Step::Stranger | Step::Modules => {
+        Step::Drift | Step::Theirs | Step::Stranger | Step::Stuck | Step::Modules => {
             let runtime = world.dice.one_of(&RUNTIMES);
             in_runtime(world, judge, step, runtime).await;
         }
@@ -133,6 +135,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) {
     if world.dice.below(3) == 0 {
         world.confirm().await;
     }
+    time
 }
 
 fn in_git(world: &mut World, step: Step, kyma: &'static str) -> String {
@@ -190,74 +193,131 @@ fn in_git(world: &mut World, step: Step, kyma: &'static str) -> String {
 }
 
 async fn in_runtime(world: &mut World, judge: &mut Judge, step: Step, kyma: &'static str) {
-    let server = world.runtimes[kyma].clone();
     match step {
-        Step::Drift => {
-            let maps = world.list(&server, &format!("{MAPS}?labelSelector=operator.kyma-project.io/managed-by")).await;
-            if maps.is_empty() {
-                return;
-            }
-            let name = world.dice.one_of(&maps)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let path = format!("{MAPS}/{name}");
-            told(world, kyma, About::Objects, &name).await;
-            match world.dice.below(3) {
-                0 => {
-                    world.note(format!("{kyma}: somebody deletes {name}"));
-                    world.delete(&server, &path).await;
-                }
-                1 => {
-                    world.note(format!("{kyma}: somebody edits {name}"));
-                    world.patch(&server, &path, &json!({"data": {"text": "edited"}})).await;
-                }
-                _ => {
-                    world.note(format!("{kyma}: somebody takes our mark off {name}"));
-                    let label = json!({"operator.kyma-project.io/managed-by": null});
-                    world.patch(&server, &path, &json!({"metadata": {"labels": label}})).await;
-                }
-            }
+        Step::Drift => drift(world, judge, kyma).await,
+        Step::Theirs | Step::Stranger => make(world, judge, step, kyma).await,
+        Step::Stuck => {
+            let is_stuck = world.stuck.contains(kyma);
+            world.stick(kyma, !is_stuck).await;
         }
-        Step::Theirs | Step::Stranger => {
-            let name = match step {
-                Step::Theirs => format!("theirs-{}", world.dice.below(3)),
-                _ => format!("{}-{}", world.dice.one_of(&MODULES).0, world.dice.one_of(&["c", "d"])),
-            };
-            if world.read(&server, &format!("{MAPS}/{name}")).await.is_some()
-                || world.read(&server, "/api/v1/namespaces/kyma-system").await.is_none()
-            {
-                return;
-            }
-            world.note(format!("{kyma}: a user makes {name}"));
-            let map = json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kyma-system"},
-                "data": {"text": "theirs"},
-            });
-            if harness::try_apply(&server.client(), &map).await.is_ok() {
-                judge.made(kyma, &name);
-            }
+        _ => want(world, judge, kyma).await,
+    }
+}
+
+/// Somebody edits or deletes what is ours, or takes our mark off it.
+async fn drift(world: &mut World, judge: &mut Judge, kyma: &'static str) {
+    let server = world.runtimes[kyma].clone();
+    let mut found: Vec<(&str, String)> = Vec::new();
+    for (kind, path) in [("ConfigMap", MAPS), ("ClusterRole", ROLES), ("Deployment", DEPLOYMENTS)] {
+        let ours = world.list(&server, &format!("{path}?labelSelector=operator.kyma-project.io/managed-by")).await;
+        let names = ours.iter().filter_map(|object| object["metadata"]["name"].as_str());
+        found.extend(names.map(|name| (kind, format!("{path}/{name}"))));
+    }
+    if found.is_empty() {
+        return;
+    }
+    let (kind, path) = world.dice.one_of(&found);
+    world.count(&format!("drift {kind}"));
+    told(world, kyma, About::Objects, path.rsplit('/').next().unwrap_or_default()).await;
+    let edit = match kind {
+        "ConfigMap" => json!({"data": {"text": "edited"}}),
+        "ClusterRole" => json!({"rules": []}),
+        _ => json!({"spec": {"template": {"spec": {"containers": [{"name": "mailer", "image": "edited"}]}}}}),
+    };
+    // Before and after: meanwhile the daemon may mend what was edited before.
+    world.wires.truth().touched(kyma, &path);
+    match world.dice.below(3) {
+        0 => {
+            world.note(format!("{kyma}: somebody deletes {path}"));
+            world.delete(&server, &path).await;
+        }
+        1 => {
+            world.note(format!("{kyma}: somebody edits {path}"));
+            world.patch(&server, &path, &edit).await;
         }
         _ => {
-            let path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default";
-            if world.read(&server, path).await.is_none() {
-                return;
-            }
-            let module = world.dice.one_of(&MODULES).0;
-            let mut wanted = std::collections::BTreeSet::from([module]);
-            if kyma == USERS
-                && let Some(users) = world.land.kymas.get_mut(USERS)
-            {
-                // Here it is the user who decides; elsewhere git takes it back.
-                if !users.modules.remove(module) {
-                    users.modules.insert(module);
-                }
-                wanted.clone_from(&users.modules);
-            }
-            world.note(format!("{kyma}: a user wants {wanted:?}"));
-            let modules: Vec<_> = wanted.iter().map(|module| json!({"name": module, "managed": true})).collect();
-            told(world, kyma, About::Kyma, "default").await;
-            world.patch(&server, path, &json!({"spec": {"modules": modules}})).await;
-            judge.committed(&world.land);
+            world.note(format!("{kyma}: somebody takes our mark off {path}"));
+            judge.unmarked(kyma, &path);
+            let label = json!({"operator.kyma-project.io/managed-by": null});
+            world.patch(&server, &path, &json!({"metadata": {"labels": label}})).await;
         }
     }
+    world.wires.truth().touched(kyma, &path);
+}
+
+/// A user makes an object of their own, or one of a name that a module may use.
+async fn make(world: &mut World, judge: &mut Judge, step: Step, kyma: &'static str) {
+    let server = world.runtimes[kyma].clone();
+    let is_strange = matches!(step, Step::Stranger);
+    let kinds = if is_strange { 3 } else { 4 };
+    let module = world.dice.one_of(&MODULES).0;
+    let mine = format!("theirs-{}", world.dice.below(3));
+    let metadata = |name: String| json!({"name": name, "namespace": "kyma-system"});
+    let (kind, path, object): (&str, &str, Value) = match world.dice.below(kinds) {
+        0 => {
+            let strange = format!("{module}-{}", world.dice.one_of(&["c", "d"]));
+            let name = if is_strange { strange } else { mine };
+            ("ConfigMap", MAPS, json!({"metadata": metadata(name), "data": {"text": "theirs"}}))
+        }
+        1 => {
+            let name = if is_strange { module.to_owned() } else { mine };
+            let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
+            ("ClusterRole", ROLES, json!({"metadata": {"name": name}, "rules": rules}))
+        }
+        2 => {
+            let name = if is_strange { "mailer".to_owned() } else { mine };
+            let labels = json!({"app": "theirs"});
+            let containers = json!([{"name": "theirs", "image": "theirs"}]);
+            let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+            let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+            ("Deployment", DEPLOYMENTS, json!({"metadata": metadata(name), "spec": spec}))
+        }
+        _ => ("Thing", THINGS, json!({"metadata": metadata(mine), "spec": {"size": 2}})),
+    };
+    let version = match kind {
+        "ConfigMap" => "v1",
+        "ClusterRole" => "rbac.authorization.k8s.io/v1",
+        "Deployment" => "apps/v1",
+        _ => "example.org/v1",
+    };
+    let mut object = object;
+    object["apiVersion"] = version.into();
+    object["kind"] = kind.into();
+    if world.read(&server, NAMESPACE).await.is_none() {
+        return;
+    }
+    let path_of = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
+    // If it is there, it stays as it is.
+    let Some(made) = world.create(&server, path, &object).await else { return };
+    world.note(format!("{kyma}: a user makes {path_of}"));
+    world.count(&format!("theirs {kind}"));
+    // A user's things keep their module from being removed, so they are in the way as well.
+    judge.made(kyma, path_of, made, is_strange || kind == "Thing");
+}
+
+/// A user changes the modules in the runtime.
+async fn want(world: &mut World, judge: &mut Judge, kyma: &'static str) {
+    let server = world.runtimes[kyma].clone();
+    let path = format!("{IN_RUNTIME}/kymas/default");
+    if world.read(&server, &path).await.is_none() {
+        return;
+    }
+    let module = world.dice.one_of(&MODULES).0;
+    let mut wanted = std::collections::BTreeSet::from([module]);
+    if kyma == USERS
+        && let Some(users) = world.land.kymas.get_mut(USERS)
+    {
+        // Here it is the user who decides; elsewhere git takes it back.
+        if !users.modules.remove(module) {
+            users.modules.insert(module);
+        }
+        wanted.clone_from(&users.modules);
+    }
+    judge.committed(&world.land);
+    world.note(format!("{kyma}: a user wants {wanted:?}"));
+    let modules: Vec<_> = wanted.iter().map(|module| json!({"name": module, "managed": true})).collect();
+    told(world, kyma, About::Kyma, "default").await;
+    world.patch(&server, &path, &json!({"spec": {"modules": modules}})).await;
 }
 
 /// The agent of a runtime tells of a change that is about to happen. That of the Runtime Watcher may tell long before.
@@ -279,17 +339,16 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
     let kcp = world.kcp.clone();
     match step {
         Step::Hands => {
-            let path = format!("{KYMA}/{kyma}");
             if world.dice.below(2) == 0 {
-                world.note(format!("somebody deletes Kyma {kyma}"));
-                judge.anything_may_go(kyma);
-                world.delete(&kcp, &path).await;
-            } else {
-                world.note(format!("somebody edits Kyma {kyma}"));
-                judge.anything_may_go(kyma);
-                // A field that git declares. What a user adds to a list beside git's entries is theirs.
-                world.patch(&kcp, &path, &json!({"spec": {"channel": "fast"}})).await;
+                return delete_kyma(world, judge, kyma).await;
             }
+            let path = format!("{IN_KCP}/kymas/{kyma}");
+            world.note(format!("somebody edits Kyma {kyma}"));
+            judge.channel_edited(kyma, &world.land);
+            world.wires.truth().touched(KCP, &path);
+            // A field that git declares. What a user adds to a list beside git's entries is theirs.
+            world.patch(&kcp, &path, &json!({"spec": {"channel": "fast"}})).await;
+            world.wires.truth().touched(KCP, &path);
         }
         Step::Source => {
             let suspend = world.dice.below(2) == 0;
@@ -298,23 +357,54 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
             world.patch(&kcp, path, &json!({"spec": {"suspend": suspend}})).await;
         }
         Step::Manifest => {
-            let selector = format!("{MANIFESTS}?labelSelector=operator.kyma-project.io/kyma-name={kyma}");
-            let manifests = world.list(&kcp, &selector).await;
-            if manifests.is_empty() {
+            let manifests = format!("{IN_KCP}/manifests");
+            let selector = format!("{manifests}?labelSelector=operator.kyma-project.io/kyma-name={kyma}");
+            let found = world.list(&kcp, &selector).await;
+            if found.is_empty() {
                 return;
             }
-            let name = world.dice.one_of(&manifests)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let name = world.dice.one_of(&found)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             world.note(format!("somebody deletes Manifest {name}"));
-            judge.anything_may_go(kyma);
-            world.delete(&kcp, &format!("{MANIFESTS}/{name}")).await;
+            judge.module_may_go(kyma, &name);
+            world.delete(&kcp, &format!("{manifests}/{name}")).await;
         }
-        _ => {
-            world.note(format!("the access Secret of {kyma} is another"));
-            let mut secret = access_secret(kyma);
-            secret["metadata"]["annotations"] = json!({"rotated": world.dice.below(1_000).to_string()});
-            harness::apply(&kcp.client(), &secret).await;
-        }
+        _ => secret(world, judge).await,
     }
+}
+
+/// The access Secret of a runtime is another one; or of no use, or none, until it is another one again. Where it goes,
+/// the Kyma may go with it.
+async fn secret(world: &mut World, judge: &mut Judge) {
+    let kyma = world.dice.one_of(&RUNTIMES);
+    let former = world.secrets.get(kyma).copied().unwrap_or(Credentials::Good { other: false });
+    let (draw, other) = (world.dice.below(3), world.dice.below(2) == 0);
+    let next = match (former, draw) {
+        (Credentials::Good { .. }, 0) => Credentials::Broken,
+        (Credentials::Good { .. }, 1) => Credentials::Absent,
+        (Credentials::Good { other }, _) => Credentials::Good { other: !other },
+        (Credentials::Broken | Credentials::Absent, _) => Credentials::Good { other },
+    };
+    world.count(match next {
+        Credentials::Good { other: true } => "secret elsewhere",
+        Credentials::Good { other: false } => "secret as ever",
+        Credentials::Broken => "secret Broken",
+        Credentials::Absent => "secret Absent",
+    });
+    world.give(kyma, next).await;
+    if next == Credentials::Absent && kyma != USERS && world.dice.below(2) == 0 {
+        // Mostly a Secret goes because its cluster does.
+        delete_kyma(world, judge, kyma).await;
+    }
+}
+
+async fn delete_kyma(world: &mut World, judge: &mut Judge, kyma: &'static str) {
+    let path = format!("{IN_KCP}/kymas/{kyma}");
+    world.note(format!("somebody deletes Kyma {kyma}"));
+    judge.kyma_may_go(kyma);
+    // Before and after: meanwhile the daemon may write it.
+    world.wires.truth().touched(KCP, &path);
+    world.delete(&world.kcp, &path).await;
+    world.wires.truth().touched(KCP, &path);
 }
 
 fn from_below(world: &mut World, step: Step, kyma: &'static str) {
@@ -349,8 +439,13 @@ fn from_below(world: &mut World, step: Step, kyma: &'static str) {
             world.agents.restart(&mut world.dice, kyma);
         }
         Step::Compact => {
-            world.note("servers forget");
+            let pages = world.dice.below(4);
+            world.note(format!("servers forget, and before {pages} pages again"));
             world.kcp.compact();
+            for runtime in world.runtimes.values() {
+                runtime.compact();
+            }
+            world.wires.forget(pages);
         }
         Step::Clock => {
             let minutes = world.dice.one_of(&[-90, -10, -1, 1, 10, 90]);

@@ -1,5 +1,6 @@
 //! The wire between the daemon and a server: it writes down what arrives, it can go dark, and it is where the
-//! daemon is killed.
+//! daemon is killed. It also makes pages of lists small, since none here would have a second one, and has servers forget
+//! what happened just before the daemon asks for the next.
 
 use std::{
     convert::Infallible,
@@ -10,21 +11,29 @@ use std::{
 };
 
 use axum::body::Body;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
 use tidegate::sim::{Server, Service, User};
 use tokio::{sync::Notify, time::Instant};
 use tower::ServiceExt as _;
 
-use super::{agents::About, world::KCP};
+use super::{
+    agents::About,
+    truth::{Truth, Write},
+    world::KCP,
+};
 
 /// What happened on all wires of a world.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Wires(Arc<Inner>);
 
-#[derive(Default)]
 struct Inner {
     state: Mutex<State>,
     killed: Notify,
+    truth: Truth,
+    /// How many objects a page of a list has, at most.
+    page: u64,
 }
 
 #[derive(Default)]
@@ -40,6 +49,10 @@ struct State {
     cut_off: u32,
     /// The latest life that wrote something.
     writer: u32,
+    /// Before so many pages that go on their server forgets what happened.
+    forgetful: u64,
+    /// How often a server did.
+    forgot: u64,
 }
 
 /// How a daemon dies of a request.
@@ -65,6 +78,8 @@ pub(super) struct Arrival {
     /// Which daemon sent it, and when.
     pub(super) life: u32,
     pub(super) at: Instant,
+    /// What is to be deleted, as it was before.
+    pub(super) victim: Option<Value>,
 }
 
 /// A daemon's wire to one server, behind whatever faults there are.
@@ -74,16 +89,26 @@ pub(super) struct Wire {
     /// Which daemon it is, of those that there were.
     life: u32,
     name: &'static str,
+    server: Server,
     service: Service,
 }
 
 // === impl Wires ===
 
 impl Wires {
+    pub(super) fn new(truth: Truth, page: u64) -> Wires {
+        Wires(Arc::new(Inner { state: Mutex::default(), killed: Notify::new(), truth, page }))
+    }
+
+    /// Who judges what statuses say.
+    pub(super) fn truth(&self) -> &Truth {
+        &self.0.truth
+    }
+
     pub(super) fn wire(&self, life: u32, name: &'static str, server: &Server) -> Wire {
         let groups = vec!["system:masters".to_owned()];
         let user = User { name: "tidegate".to_owned(), groups, ..User::default() };
-        Wire { wires: self.clone(), life, name, service: server.service_as(user) }
+        Wire { wires: self.clone(), life, name, server: server.clone(), service: server.service_as(user) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -130,11 +155,11 @@ impl Wires {
     }
 
     /// Takes note of what arrived.
-    fn note(&self, life: u32, mut arrival: Arrival) {
+    fn note(&self, mut arrival: Arrival) {
         let mut state = self.state();
         if arrival.is_write() && !arrival.is_of_lease() {
-            arrival.late = life < state.writer;
-            state.writer = state.writer.max(life);
+            arrival.late = arrival.life < state.writer;
+            state.writer = state.writer.max(arrival.life);
         }
         state.journal.push(arrival);
     }
@@ -146,6 +171,34 @@ impl Wires {
     /// Takes what arrived since the last time.
     pub(super) fn take(&self) -> Vec<Arrival> {
         std::mem::take(&mut self.state().journal)
+    }
+
+    /// Servers forget what happened before some of the next pages that go on.
+    pub(super) fn forget(&self, pages: u64) {
+        self.state().forgetful = pages;
+    }
+
+    /// How often one did.
+    pub(super) fn forgot(&self) -> u64 {
+        self.state().forgot
+    }
+
+    /// Whether the server forgets before this page.
+    fn forgets(&self) -> bool {
+        let mut state = self.state();
+        let forgets = state.forgetful > 0;
+        if forgets {
+            state.forgetful -= 1;
+            state.forgot += 1;
+        }
+        forgets
+    }
+
+    /// The same request, for a page of the size that pages have here.
+    fn in_pages(&self, uri: &Uri) -> Uri {
+        // The daemon asks for the largest pages that it can take; what asks for one object means that.
+        let small = format!("limit={}", self.0.page);
+        uri.to_string().replace("limit=500", &small).parse().expect("a URI")
     }
 
     /// Counts a request; says whether the daemon dies of it, and then how.
@@ -193,6 +246,35 @@ impl Arrival {
         }
     }
 
+    /// Its path without the query.
+    pub(super) fn place(&self) -> &str {
+        self.path.split('?').next().unwrap_or_default()
+    }
+
+    /// A parameter of its query.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        let (_, query) = self.path.split_once('?')?;
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    /// Whether it is the first page of a list of everything.
+    pub(super) fn is_first_page(&self) -> bool {
+        let is_list = self.method == Method::GET && self.parameter("watch").is_none();
+        is_list && self.code == 200 && ["continue", "labelSelector"].iter().all(|name| self.parameter(name).is_none())
+    }
+
+    /// Whether it is a read that may be answered from the past: a list or an object of any version, or a watch that may
+    /// begin at any.
+    pub(super) fn allows_any_version(&self) -> bool {
+        let version = self.parameter("resourceVersion");
+        let is_exact = match self.parameter("watch") {
+            Some(_) => version.is_some_and(|version| !matches!(version, "" | "0")),
+            None => version.is_none(),
+        };
+        self.method == Method::GET && !(is_exact && self.parameter("resourceVersionMatch").is_none())
+    }
+
     /// Whether it takes the Kyma's kind from a runtime, which is the end of everything there.
     pub(super) fn ends_runtime(&self) -> bool {
         self.method == Method::DELETE && self.path.contains("/customresourcedefinitions/kymas.")
@@ -202,6 +284,42 @@ impl Arrival {
 impl std::fmt::Display for Arrival {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {} {}", self.server, self.method, self.path, self.code)
+    }
+}
+
+// === impl Wire ===
+
+impl Wire {
+    /// Asks the server, and takes note of what it says. No other task runs in between.
+    async fn ask(&self, request: Request<kube::client::Body>) -> Response<Body> {
+        let Wire { wires, life, name, server, service } = self;
+        let truth = wires.truth();
+        let (mut parts, body) = request.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let mut arrival = Arrival {
+            server: name,
+            method: parts.method.clone(),
+            path: parts.uri.to_string(),
+            code: 0,
+            late: false,
+            life: *life,
+            at: Instant::now(),
+            victim: None,
+        };
+        parts.uri = wires.in_pages(&parts.uri);
+        if arrival.parameter("continue").is_some() && wires.forgets() {
+            server.compact();
+        }
+        if arrival.method == Method::DELETE {
+            arrival.victim = truth.read(name, arrival.place()).await;
+        }
+        let Ok(response) = service.clone().oneshot(Request::from_parts(parts, Body::from(body.clone()))).await;
+        arrival.code = response.status().as_u16();
+        if arrival.is_write() && response.status().is_success() {
+            truth.heard(&Write { server: name, path: arrival.place(), body: &body }).await;
+        }
+        wires.note(arrival);
+        response
     }
 }
 
@@ -215,18 +333,16 @@ impl tower::Service<Request<kube::client::Body>> for Wire {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let Wire { wires, life, name, service } = self.clone();
+        let wire = self.clone();
         Box::pin(async move {
+            let Wire { wires, life, name, .. } = &wire;
+            let (life, name) = (*life, *name);
             if wires.is_dark(name) || (name == KCP && life <= wires.state().cut_off) {
                 std::future::pending::<()>().await;
             }
             let dies = wires.count();
             if dies != Some(Death::Before) {
-                let (method, path) = (request.method().clone(), request.uri().to_string());
-                let at = Instant::now();
-                let Ok(response) = service.oneshot(request).await;
-                let code = response.status().as_u16();
-                wires.note(life, Arrival { server: name, method, path, code, late: false, life, at });
+                let response = wire.ask(request).await;
                 match dies {
                     None => return Ok(response),
                     Some(death @ Death::Polls(_)) => {

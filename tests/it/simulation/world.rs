@@ -1,6 +1,10 @@
 //! A control plane, its runtimes, a repository, and the daemon, all in this thread and out of one seed.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +17,7 @@ use tidegate::{
     period::Period,
     runtime::{Daemon, Ended, Mode},
     sim::{
-        Options, Readiness, Server,
+        Options, Readiness, Server, User,
         fault::{Faults, Rates, Schedule},
     },
     testbed::{Folder, Repository},
@@ -24,7 +28,8 @@ use tower::Layer as _;
 use super::{
     agents::Agents,
     dice::Dice,
-    land::{KYMAS, Land, USERS},
+    land::{DEPLOYMENTS, KYMAS, Land, MODULES, USERS},
+    truth::{self, Truth},
     wire::{Wires, polled},
 };
 use crate::harness;
@@ -32,6 +37,10 @@ use crate::harness;
 /// The clusters. A Kyma's runtime has its name.
 pub(super) const RUNTIMES: [&str; 3] = [KYMAS[0], KYMAS[1], USERS];
 pub(super) const KCP: &str = "kcp";
+/// Where another name of a cluster leads.
+const OTHER: &str = "other-";
+/// When Deployments become ready.
+const READINESS: Readiness = Readiness::After(Duration::from_secs(3));
 /// When every world begins.
 const BEGAN: &str = "2026-01-01T00:00:00Z";
 
@@ -49,6 +58,10 @@ pub(super) struct World {
     pub(super) agents: Agents,
     /// How often a runtime is looked at unasked.
     pub(super) resync: Duration,
+    /// What is in each access Secret that is not as it was in the beginning.
+    pub(super) secrets: BTreeMap<&'static str, Credentials>,
+    /// Runtimes in which a Deployment does not become ready.
+    pub(super) stuck: BTreeSet<&'static str>,
     /// How often what happened.
     counts: BTreeMap<String, u64>,
     /// When the daemon dies, and after how many polls.
@@ -68,6 +81,17 @@ pub(super) struct World {
     began: tokio::time::Instant,
 }
 
+/// What is in an access Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// What leads to the runtime, by its first name or by another one.
+    Good { other: bool },
+    /// What leads nowhere.
+    Broken,
+    /// There is none.
+    Absent,
+}
+
 // === impl World ===
 
 impl World {
@@ -77,12 +101,11 @@ impl World {
         let ambience = ambient::simulate(began, seed);
         let mut dice = Dice::new(seed);
         let kcp = furnished.restored(&Options { began, seed: dice.roll(), ..Options::default() });
-        let mut runtime = || {
-            let readiness = Readiness::After(Duration::from_secs(3));
-            Server::new(&Options { began, seed: dice.roll(), readiness, ..Options::default() })
-        };
+        let mut runtime =
+            || Server::new(&Options { began, seed: dice.roll(), readiness: READINESS, ..Options::default() });
         let runtimes: BTreeMap<&str, Server> = RUNTIMES.iter().map(|name| (*name, runtime())).collect();
-        let wires = Wires::default();
+        let truth = Truth::new(std::iter::once((KCP, &kcp)).chain(runtimes.iter().map(|(name, of)| (*name, of))));
+        let wires = Wires::new(truth, dice.one_of(&[1, 2, 3, 500]));
         let mut faults = Vec::new();
         for name in std::iter::once(KCP).chain(RUNTIMES) {
             faults.push((name, Faults::new(Schedule { seed: dice.roll(), rates: rates(&mut dice) })));
@@ -94,6 +117,8 @@ impl World {
             land: Land::new(&mut dice),
             agents: Agents::new(&mut dice, wires.clone()),
             resync: Duration::from_secs(dice.one_of(&[300, 900])),
+            secrets: BTreeMap::new(),
+            stuck: BTreeSet::new(),
             counts: BTreeMap::new(),
             doom: None,
             kcp,
@@ -156,6 +181,14 @@ impl World {
         }
         self.files = files;
         self.head = self.repository.commit("change").expect("a commit");
+        let repository = git2::Repository::open(self.repository.path()).expect("a repository");
+        let trees = MODULES.into_iter().flat_map(|(module, versions)| versions.map(|version| (module, version)));
+        let tree = |(module, version)| {
+            let name = format!("{}:modules/{module}/{version}/objects", self.head);
+            let tree = repository.revparse_single(&name).expect("a tree");
+            ((module, version), tree.id().to_string())
+        };
+        self.wires.truth().committed(&self.head, &self.land, trees.map(tree).collect());
     }
 
     /// The last commit.
@@ -214,7 +247,7 @@ impl World {
             (format!("{name}.example.org"), Client::new(wire, "default"))
         };
         let clients: BTreeMap<String, Client> = self.faults.iter().map(client).collect();
-        Network::in_process(move |host| clients.get(host).cloned())
+        Network::in_process(move |host| clients.get(host.strip_prefix(OTHER).unwrap_or(host)).cloned())
     }
 
     /// The daemon loses the control plane, and another one starts beside it, on a disk of its own.
@@ -305,7 +338,9 @@ impl World {
         for (kind, count) in met.map(|(kind, count)| (format!("fault {kind}"), count)) {
             *counts.entry(kind).or_default() += count;
         }
-        counts.extend(self.agents.counts().into_iter().map(|(what, count)| (what.to_owned(), count)));
+        let others = self.agents.counts().into_iter().chain(self.wires.truth().counts());
+        counts.extend(others.map(|(what, count)| (what.to_owned(), count)));
+        counts.insert("forgotten before a page".to_owned(), self.wires.forgot());
         counts
     }
 
@@ -323,14 +358,22 @@ impl World {
 
     /// An object as the server has it, whatever is wrong on the wire.
     pub(super) async fn read(&self, server: &Server, path: &str) -> Option<Value> {
-        let request = http::Request::get(path).body(Vec::new()).expect("a request");
-        server.client().request::<Value>(request).await.ok()
+        truth::read(server.service_as(User::admin()), path).await
     }
 
     /// All objects of a path.
     pub(super) async fn list(&self, server: &Server, path: &str) -> Vec<Value> {
         let list = self.read(server, path).await.unwrap_or_default();
         list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Somebody else makes an object of a collection, if there is none of that name. Returns what the server made of it.
+    pub(super) async fn create(&self, server: &Server, path: &str, object: &Value) -> Option<Value> {
+        let request = http::Request::post(format!("{path}?fieldManager=user"))
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())
+            .expect("a request");
+        server.client().request::<Value>(request).await.ok()
     }
 
     /// Somebody else changes an object, if it is there.
@@ -346,6 +389,45 @@ impl World {
     pub(super) async fn delete(&self, server: &Server, path: &str) {
         let request = http::Request::delete(path).body(Vec::new()).expect("a request");
         let _ = server.client().request::<Value>(request).await;
+    }
+
+    /// The access Secret of a Kyma is another, or none.
+    pub(super) async fn give(&mut self, kyma: &'static str, credentials: Credentials) {
+        self.note(format!("the access Secret of {kyma}: {credentials:?}"));
+        self.secrets.insert(kyma, credentials);
+        self.wires.truth().secretless(kyma, credentials == Credentials::Absent);
+        let config = match credentials {
+            Credentials::Good { other: false } => kubeconfig(kyma),
+            Credentials::Good { other: true } => kubeconfig(&format!("{OTHER}{kyma}")),
+            Credentials::Broken => self.dice.one_of(&["", "no: kubeconfig", "{"]).to_owned(),
+            Credentials::Absent => {
+                let path = format!("/api/v1/namespaces/kcp-system/secrets/access-{kyma}");
+                return self.delete(&self.kcp, &path).await;
+            }
+        };
+        harness::apply(&self.kcp.client(), &access_secret(kyma, &config)).await;
+    }
+
+    /// From now on the Deployment of a runtime does not become ready, or does. Somebody has it start anew.
+    pub(super) async fn stick(&mut self, kyma: &'static str, stuck: bool) {
+        self.note(format!("{kyma}: mailer {}", if stuck { "does not become ready any more" } else { "is mended" }));
+        let readiness = if stuck { Readiness::Never } else { READINESS };
+        self.runtimes[kyma].set_readiness(Some(("kyma-system", "mailer")), readiness);
+        if stuck {
+            self.stuck.insert(kyma)
+        } else {
+            self.stuck.remove(kyma)
+        };
+        let path = format!("{DEPLOYMENTS}/mailer");
+        let live = self.read(&self.runtimes[kyma], &path).await.unwrap_or_default();
+        if live["spec"]["selector"]["matchLabels"]["app"] != "mailer" {
+            // There is none, or it is a user's.
+            return;
+        }
+        self.wires.truth().restarted(kyma, &path);
+        let at = self.began.elapsed().as_millis().to_string();
+        let patch = json!({"spec": {"template": {"metadata": {"annotations": {"restarted": at}}}}});
+        self.patch(&self.runtimes[kyma], &path, &patch).await;
     }
 
     /// The wall clock of the daemon's machine is set.
@@ -387,7 +469,7 @@ pub(super) fn furnished() -> Server {
             harness::apply(&client, &istio(kind, plural)).await;
         }
         for name in RUNTIMES {
-            harness::apply(&client, &access_secret(name)).await;
+            harness::apply(&client, &access_secret(name, &kubeconfig(name))).await;
         }
         server
     })
@@ -426,7 +508,8 @@ fn rates(dice: &mut Dice) -> Rates {
         late: 40 * scale,
         late_max: Duration::from_secs(5),
         gone: 20 * scale,
-        stale: 20 * scale,
+        // No read of the daemon's allows any version, as `judge` sees to.
+        stale: 0,
     }
 }
 
@@ -443,13 +526,13 @@ fn kubeconfig(name: &str) -> String {
 }
 
 /// The access Secret of a Kyma.
-pub(super) fn access_secret(kyma: &str) -> Value {
+fn access_secret(kyma: &str, config: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {
             "name": format!("access-{kyma}"), "namespace": "kcp-system",
             "labels": {"operator.kyma-project.io/kyma-name": kyma},
         },
-        "data": {"config": STANDARD.encode(kubeconfig(kyma))},
+        "data": {"config": STANDARD.encode(config)},
     })
 }

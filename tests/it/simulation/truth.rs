@@ -1,0 +1,390 @@
+//! Whether statuses tell the truth, judged where they are written: when a write has arrived, and nothing else has happened
+//! since, the simulated servers are asked whether it is so.
+//!
+//! A status that says `Ready` must be true of all that it speaks of, whatever fails at the moment. What somebody else
+//! touched may be another than it says until the daemon has written it again: nobody has told the daemon yet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tidegate::sim::{Server, Service, User};
+use tokio::time::Instant;
+use tower::ServiceExt as _;
+
+use super::{
+    land::{Brought, DEFINITIONS, IN_KCP, IN_RUNTIME, KINDS, Land, NAMESPACE, THINGS, USERS},
+    world::{KCP, RUNTIMES},
+};
+
+/// What is known of the truth, and which lies were told.
+pub(super) struct Truth {
+    servers: BTreeMap<&'static str, Service>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lies: Vec<String>,
+    /// How often what was judged.
+    counts: BTreeMap<&'static str, u64>,
+    /// What git has said, by commit.
+    lands: BTreeMap<String, Land>,
+    /// What the objects of each tree are.
+    trees: BTreeMap<String, BTreeMap<String, Brought>>,
+    /// What others have touched since the daemon wrote it last.
+    touched: BTreeSet<(&'static str, String)>,
+    /// When somebody restarted a Deployment.
+    restarted: BTreeMap<(&'static str, String), Instant>,
+    /// The version that each Manifest, by its UID, has truly said to be ready.
+    ready: BTreeMap<String, String>,
+    /// Runtimes whose access Secret is absent, or came back at that moment.
+    secretless: BTreeMap<&'static str, Option<Instant>>,
+    /// Runtimes that were given up with what is in them, since nothing led to them any more.
+    abandoned: BTreeSet<&'static str>,
+}
+
+/// A write that arrived and was accepted.
+pub(super) struct Write<'a> {
+    pub(super) server: &'static str,
+    /// Without its query.
+    pub(super) path: &'a str,
+    pub(super) body: &'a [u8],
+}
+
+/// What a pass saw may have changed so long before it says so.
+const PASS_MAX: Duration = Duration::from_secs(60);
+/// How long after its return the daemon may still think that a Secret is absent.
+const SECRET_LAG_MAX: Duration = Duration::from_secs(15 * 60);
+
+// === impl Truth ===
+
+impl Truth {
+    pub(super) fn new<'a>(servers: impl Iterator<Item = (&'static str, &'a Server)>) -> Truth {
+        let servers = servers.map(|(name, server)| (name, server.service_as(User::admin()))).collect();
+        Truth { servers, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Git says something; `trees` are those of the objects of each module and version.
+    pub(super) fn committed(&self, commit: &str, land: &Land, trees: BTreeMap<(&'static str, &'static str), String>) {
+        let mut state = self.state();
+        state.lands.insert(commit.to_owned(), land.clone());
+        let objects = trees.into_iter().map(|((module, version), tree)| (tree, land.brings(module, version)));
+        state.trees.extend(objects);
+    }
+
+    /// Somebody else than the daemon changes or deletes something.
+    pub(super) fn touched(&self, server: &'static str, path: &str) {
+        self.state().touched.insert((server, path.to_owned()));
+    }
+
+    /// Somebody else than the daemon has a Deployment start anew.
+    pub(super) fn restarted(&self, server: &'static str, path: &str) {
+        self.state().restarted.insert((server, path.to_owned()), Instant::now());
+    }
+
+    /// The access Secret of a runtime is absent, or is back.
+    pub(super) fn secretless(&self, kyma: &'static str, absent: bool) {
+        let mut state = self.state();
+        if absent {
+            state.secretless.insert(kyma, None);
+        } else if let Some(since) = state.secretless.get_mut(kyma) {
+            *since = Some(Instant::now());
+        }
+    }
+
+    /// Runtimes in which something of ours may be left that nobody knows of any more.
+    pub(super) fn abandoned(&self) -> BTreeSet<&'static str> {
+        self.state().abandoned.clone()
+    }
+
+    /// Nothing is left of that.
+    pub(super) fn cleared(&self) {
+        self.state().abandoned.clear();
+    }
+
+    /// The lies that were told since the last time.
+    pub(super) fn lies(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().lies)
+    }
+
+    /// How often what was judged.
+    pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.state().counts.clone()
+    }
+
+    /// An object as a server has it at this very moment: no other task runs until the answer is there.
+    pub(super) async fn read(&self, server: &str, path: &str) -> Option<Value> {
+        read(self.servers[server].clone(), path).await
+    }
+
+    /// Judges a write.
+    pub(super) async fn heard(&self, write: &Write<'_>) {
+        self.state().touched.remove(&(write.server, write.path.to_owned()));
+        let Some(path) = write.path.strip_prefix(IN_KCP).filter(|_| write.server == KCP) else {
+            return self.heard_of_source(write).await;
+        };
+        let judged = match path.split('/').collect::<Vec<_>>().as_slice() {
+            ["", "manifests", name, "status"] => self.manifest(name, &status(write.body)).await,
+            ["", "kymas", name, "status"] => self.kyma(name, &status(write.body)).await,
+            ["", "manifests" | "kymas", name] => {
+                self.note_abandoned(path, name).await;
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        self.note(judged);
+    }
+
+    async fn heard_of_source(&self, write: &Write<'_>) {
+        const SOURCE: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape/status";
+        if write.server == KCP && write.path == SOURCE {
+            let judged = self.source(&status(write.body)).await;
+            self.note(judged);
+        }
+    }
+
+    fn note(&self, judged: Result<(), String>) {
+        if let Err(lie) = judged {
+            self.state().lies.push(lie);
+        }
+    }
+
+    fn count(&self, what: &'static str) {
+        *self.state().counts.entry(what).or_default() += 1;
+    }
+
+    /// Whether a Manifest or a Kyma went while nothing led to its runtime: then what it brought stays, and nobody knows
+    /// of it.
+    async fn note_abandoned(&self, path: &str, name: &str) {
+        let Some(kyma) = kyma_of(name) else { return };
+        let is_gone = self.read(KCP, &format!("{IN_KCP}{path}")).await.is_none();
+        let mut state = self.state();
+        let is_secretless =
+            state.secretless.get(kyma).is_some_and(|back| back.is_none_or(|back| back.elapsed() <= SECRET_LAG_MAX));
+        if is_gone && is_secretless {
+            state.abandoned.insert(kyma);
+            *state.counts.entry("runtime abandoned").or_default() += 1;
+        }
+    }
+
+    /// A Manifest is ready if all objects of its tree are there as git has them, and stand in its inventory.
+    async fn manifest(&self, name: &str, status: &Value) -> Result<(), String> {
+        let Some(manifest) = self.read(KCP, &format!("{IN_KCP}/manifests/{name}")).await else { return Ok(()) };
+        let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let uid = text("/metadata/uid");
+        if status["state"] != "Ready" {
+            self.state().ready.remove(&uid);
+            return Ok(());
+        }
+        // What is said of an earlier specification is no news of this one.
+        let observed = condition(status, "Installation").map(|condition| condition["observedGeneration"].clone());
+        if observed.as_ref() != Some(&manifest["metadata"]["generation"]) {
+            return Ok(());
+        }
+        let Some(kyma) = kyma_of(name) else { return Err(format!("there is a Manifest {name}")) };
+        let tree = text("/spec/install/source/tree");
+        let Some(objects) = self.state().trees.get(&tree).cloned() else {
+            return Err(format!("Manifest {name} has tree {tree}, which no commit has"));
+        };
+        let synced = status["synced"].as_array().cloned().unwrap_or_default();
+        for (path, brought) in &objects {
+            let named = path.rsplit('/').next().unwrap_or_default();
+            if !synced.iter().any(|entry| entry["name"] == named && path.contains(plural(&entry["kind"]))) {
+                return Err(format!("Manifest {name} is ready, and {path} is not in its inventory"));
+            }
+            self.is_as_said(kyma, path, brought).await.map_err(|why| format!("Manifest {name} is ready: {why}"))?;
+        }
+        if manifest["spec"]["resource"].is_object() {
+            let path = format!("{THINGS}/cache-default");
+            let is_there = self.is_touched(kyma, &path) || self.read(kyma, &path).await.is_some();
+            is_there.then_some(()).ok_or_else(|| format!("Manifest {name} is ready, and there is no {path}"))?;
+        }
+        self.count("judged ready Manifest");
+        self.state().ready.insert(uid, text("/spec/version"));
+        Ok(())
+    }
+
+    fn is_touched(&self, server: &'static str, path: &str) -> bool {
+        self.state().touched.contains(&(server, path.to_owned()))
+    }
+
+    /// Whether an object in a runtime is as git has it, unless somebody touched it.
+    async fn is_as_said(&self, kyma: &'static str, path: &str, brought: &Brought) -> Result<(), String> {
+        if self.is_touched(kyma, path) {
+            return Ok(());
+        }
+        let Some(object) = self.read(kyma, path).await else { return Err(format!("there is no {path} in {kyma}")) };
+        if object["metadata"]["labels"]["operator.kyma-project.io/managed-by"] != "kyma" {
+            return Err(format!("{path} in {kyma} does not bear our mark"));
+        }
+        match brought {
+            Brought::Map(text) if object["data"]["text"] != text.as_str() => {
+                Err(format!("{path} in {kyma} holds {}, not {text}", object["data"]))
+            }
+            Brought::Deployment(image) => {
+                let found = &object["spec"]["template"]["spec"]["containers"][0]["image"];
+                if found != image.as_str() {
+                    return Err(format!("{path} in {kyma} runs {found}, not {image}"));
+                }
+                let key = (kyma, path.to_owned());
+                let was_restarted = self.state().restarted.get(&key).is_some_and(|at| at.elapsed() <= PASS_MAX);
+                let is_seen = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+                let is_available =
+                    condition(&object["status"], "Available").is_some_and(|condition| condition["status"] == "True");
+                if was_restarted || (is_seen && is_available) {
+                    Ok(())
+                } else {
+                    Err(format!("{path} in {kyma} is not available: {}", object["status"]))
+                }
+            }
+            Brought::Map(_) | Brought::Other => Ok(()),
+        }
+    }
+
+    /// A module is ready if its Manifest has said so of the version that is named; a Kyma is if all that it asks for is.
+    async fn kyma(&self, name: &str, status: &Value) -> Result<(), String> {
+        let Some(kyma) = RUNTIMES.into_iter().find(|kyma| *kyma == name) else { return Ok(()) };
+        let modules = status["modules"].as_array().cloned().unwrap_or_default();
+        for module in modules.iter().filter(|module| module["state"] == "Ready") {
+            self.module(kyma, module).await?;
+        }
+        if status["state"] != "Ready" {
+            return Ok(());
+        }
+        let Some(live) = self.read(KCP, &format!("{IN_KCP}/kymas/{kyma}")).await else { return Ok(()) };
+        if let Some(module) = modules.iter().find(|module| module["state"] != "Ready") {
+            return Err(format!("Kyma {kyma} is ready, and its module is not: {module}"));
+        }
+        let observed = condition(status, "Modules").map(|condition| condition["observedGeneration"].clone());
+        if kyma != USERS && observed.as_ref() == Some(&live["metadata"]["generation"]) {
+            let asked = live["spec"]["modules"].as_array().cloned().unwrap_or_default();
+            let says = |asked: &Value| modules.iter().any(|module| module["name"] == asked["name"]);
+            if let Some(asked) = asked.iter().find(|asked| !says(asked)) {
+                return Err(format!("Kyma {kyma} is ready, and says nothing of {asked}"));
+            }
+        }
+        let kinds = KINDS.iter().map(|kind| format!("{DEFINITIONS}/{kind}.operator.kyma-project.io"));
+        for path in [NAMESPACE.to_owned(), format!("{IN_RUNTIME}/kymas/default")].into_iter().chain(kinds) {
+            if self.read(kyma, &path).await.is_none() {
+                return Err(format!("Kyma {kyma} is ready, and there is no {path} in its runtime"));
+            }
+        }
+        self.count("judged ready Kyma");
+        Ok(())
+    }
+
+    async fn module(&self, kyma: &str, module: &Value) -> Result<(), String> {
+        let named = module["manifest"]["metadata"]["name"].as_str().unwrap_or_default();
+        let Some(manifest) = self.read(KCP, &format!("{IN_KCP}/manifests/{named}")).await else {
+            return Err(format!("Kyma {kyma} says {module}, and there is no Manifest {named}"));
+        };
+        let ready = self.state().ready.get(manifest["metadata"]["uid"].as_str().unwrap_or_default()).cloned();
+        if ready.as_deref() == module["version"].as_str() {
+            return Ok(());
+        }
+        Err(format!("Kyma {kyma} says {module}, and Manifest {named} has said so of {ready:?}: {}", manifest["status"]))
+    }
+
+    /// A source is ready if all that its commit declares is in the control plane, and nothing of it was broken.
+    async fn source(&self, status: &Value) -> Result<(), String> {
+        let text = |field: &str| status[field].as_str().unwrap_or_default();
+        let commit = |revision: &str| revision.rsplit(':').next().unwrap_or_default().to_owned();
+        let applied = commit(text("appliedRevision"));
+        let land = self.state().lands.get(&applied).cloned();
+        let is_ready = condition(status, "Ready").is_some_and(|condition| condition["status"] == "True");
+        let Some(land) = land else {
+            let is_nothing = applied.is_empty() && !is_ready;
+            return is_nothing.then_some(()).ok_or_else(|| format!("the GitSource has applied what is not: {status}"));
+        };
+        if !is_ready {
+            return Ok(());
+        }
+        if commit(text("attemptedRevision")) != applied || land.broken {
+            return Err(format!("the GitSource is ready, and the commit that it looked at is not in force: {status}"));
+        }
+        self.is_declared(&land).await.map_err(|why| format!("the GitSource is ready: {why}"))?;
+        self.count("judged ready GitSource");
+        Ok(())
+    }
+
+    /// Whether the control plane has what a commit says, and nothing that it does not.
+    async fn is_declared(&self, land: &Land) -> Result<(), String> {
+        for (kyma, declared) in land.kymas.iter().filter(|(kyma, _)| **kyma != USERS) {
+            let path = format!("{IN_KCP}/kymas/{kyma}");
+            if self.is_touched(KCP, &path) {
+                continue;
+            }
+            let Some(live) = self.read(KCP, &path).await else { return Err(format!("there is no Kyma {kyma}")) };
+            let modules = live["spec"]["modules"].as_array().cloned().unwrap_or_default();
+            let modules: BTreeSet<&str> = modules.iter().filter_map(|module| module["name"].as_str()).collect();
+            if live["spec"]["channel"] != declared.channel || modules != declared.modules {
+                return Err(format!("Kyma {kyma} is {}, wanted {declared:?}", live["spec"]));
+            }
+        }
+        let kymas = self.read(KCP, &format!("{IN_KCP}/kymas?labelSelector=tidegate.dev/source")).await;
+        for kyma in kymas.iter().flat_map(|list| list["items"].as_array()).flatten() {
+            let name = kyma["metadata"]["name"].as_str().unwrap_or_default();
+            if !land.kymas.contains_key(name) && kyma["metadata"]["deletionTimestamp"].is_null() {
+                return Err(format!("Kyma {name} stays, which git does not declare"));
+            }
+        }
+        for ((module, channel), version) in &land.channels {
+            let path = format!("{IN_KCP}/modulereleasemetas/{module}");
+            let release = self.read(KCP, &path).await.unwrap_or_default();
+            let channels = release["spec"]["channels"].as_array().cloned().unwrap_or_default();
+            if !channels.iter().any(|of| of["channel"] == *channel && of["version"] == *version) {
+                return Err(format!("{channel} of {module} is not {version}: {channels:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An object or a list as a server has it, whatever is wrong on the wire.
+pub(super) async fn read(server: Service, path: &str) -> Option<Value> {
+    let request = Request::get(path).body(Body::empty()).expect("a request");
+    let Ok(response) = server.oneshot(request).await;
+    if !response.status().is_success() {
+        return None;
+    }
+    let body = response.into_body().collect().await.ok()?.to_bytes();
+    serde_json::from_slice(&body).ok()
+}
+
+/// The Kyma of a Manifest, or of itself, by the name.
+fn kyma_of(manifest: &str) -> Option<&'static str> {
+    let kyma = manifest.split('-').next().unwrap_or_default();
+    RUNTIMES.into_iter().find(|name| *name == kyma)
+}
+
+/// The status in the body of a write.
+fn status(body: &[u8]) -> Value {
+    let mut object: Value = serde_json::from_slice(body).unwrap_or_default();
+    object["status"].take()
+}
+
+fn condition<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
+    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+/// How a kind is called in paths.
+fn plural(kind: &Value) -> &'static str {
+    match kind.as_str().unwrap_or_default() {
+        "ConfigMap" => "/configmaps/",
+        "ClusterRole" => "/clusterroles/",
+        "Deployment" => "/deployments/",
+        "CustomResourceDefinition" => "/customresourcedefinitions/",
+        other => panic!("no module brings a {other}"),
+    }
+}
