@@ -455,10 +455,12 @@ impl Cluster {
     ) -> Result<Vec<T>, Error> {
         let mut items = Vec::new();
         let mut from: Option<String> = None;
+        let mut is_anew = false;
         loop {
             let page = match self.page(kind, namespace, selector, None, from.as_deref(), metadata_only).await {
                 // Pages are kept for five minutes; whoever is slower begins again, and says so by the error if that fails too.
-                Err(Error::Expired { .. }) if from.is_some() => {
+                Err(Error::Expired { .. }) if from.is_some() && !is_anew => {
+                    is_anew = true;
                     items.clear();
                     self.page(kind, namespace, selector, None, None, metadata_only).await?
                 }

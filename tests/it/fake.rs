@@ -89,6 +89,36 @@ const HIDDEN: u8 = 1;
 const REMOVED: u8 = 2;
 
 #[tokio::test]
+async fn a_list_whose_next_page_is_too_old_begins_anew_once_and_is_never_taken_for_all_of_it() {
+    for (too_old, expected) in [(1, Some(["a2", "b"])), (2, None)] {
+        let (first, left) = (AtomicUsize::new(0), AtomicUsize::new(too_old));
+        let pages = Arc::new((first, left));
+        let router = Router::new().fallback(async move |request: Request| {
+            let (first, left) = &*pages;
+            let item = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}});
+            if !request.uri().to_string().contains("continue=") {
+                let name = format!("a{}", first.fetch_add(1, Ordering::SeqCst) + 1);
+                return axum::Json(json!({"metadata": {"continue": "next"}, "items": [item(&name)]})).into_response();
+            }
+            if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+                let gone = json!({"kind": "Status", "code": 410, "reason": "Expired"});
+                return (StatusCode::GONE, axum::Json(gone)).into_response();
+            }
+            axum::Json(json!({"metadata": {"resourceVersion": "1"}, "items": [item("b")]})).into_response()
+        });
+        let mut tasks = JoinSet::new();
+        let cluster = serve(&mut tasks, router, Limits::default()).await;
+        let kind = Kind::built_in(&Gvk::new("", "v1", "ConfigMap")).expect("a built-in kind");
+        let listed = cluster.list_metadata(&kind, None, None).await;
+        let names = listed.map(|all| all.iter().map(|one| one.id.name.to_string()).collect::<Vec<_>>());
+        match expected {
+            Some(expected) => assert_eq!(names.expect("the second list ends"), expected),
+            None => assert!(matches!(names, Err(Error::Expired { .. })), "{names:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_404_of_a_proxy_empties_no_table_and_one_that_discovery_confirms_does() {
     let (mode, hidden) = (Arc::new(AtomicU8::new(SERVED)), Arc::new(AtomicUsize::new(0)));
     let router = Router::new().fallback({
