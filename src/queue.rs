@@ -56,6 +56,8 @@ pub enum Finish {
     Done,
     /// All is as it should be for now; look again then.
     After(Duration, Trigger),
+    /// Nobody may do anything about it now, and whoever changes that asks for it again: then all of this is asked for, too.
+    Deferred,
     /// It failed or waits; [`crate::retry`] says for how long.
     Failed(Class),
     /// The subject does not exist any more: everything that was asked for later is forgotten.

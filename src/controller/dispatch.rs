@@ -24,7 +24,7 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
     let duration = started.elapsed();
     let ended = match &result {
         Ok(Finish::After(_, Trigger::Retry)) => Ended::Waiting,
-        Ok(Finish::Done | Finish::Gone | Finish::After(..)) => Ended::Well,
+        Ok(Finish::Done | Finish::Deferred | Finish::Gone | Finish::After(..)) => Ended::Well,
         Ok(Finish::Failed(class)) | Err(Failure { class, .. }) => match class {
             Class::Waiting => Ended::Waiting,
             Class::Stalled | Class::Transient => Ended::Failed,
@@ -33,7 +33,7 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
     context.metrics.pass(subject.kind(), ended, duration);
     arrival(context, work, &result);
     if let (Subject::Runtime(key), Ok(finish)) = (subject, &result) {
-        context.inbox.passed(context, key, began, work.triggers(), *finish);
+        context.inbox.passed(key, began, work.triggers(), *finish);
     }
     span.in_scope(|| match result {
         Ok(finish) => {
@@ -75,7 +75,7 @@ fn arrival(context: &Context, work: &Work<Subject>, result: &super::Pass) {
     match result {
         Ok(Finish::Done) => context.metrics.runtime_arrived(&runtime, Instant::now()),
         Ok(Finish::Gone) => context.metrics.runtime_gone(&runtime),
-        Ok(Finish::After(..) | Finish::Failed(_)) | Err(_) => {}
+        Ok(Finish::Deferred | Finish::After(..) | Finish::Failed(_)) | Err(_) => {}
     }
 }
 
@@ -83,7 +83,7 @@ fn arrival(context: &Context, work: &Work<Subject>, result: &super::Pass) {
 /// so events do not push it out.
 fn resync(context: &Context, subject: &Subject, finish: Finish) {
     match (subject, finish) {
-        (Subject::Runtime(_), Finish::Done | Finish::After(..) | Finish::Failed(_)) => {
+        (Subject::Runtime(_), Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Failed(_)) => {
             // The name decides about the jitter, so that runtimes stay apart whatever happened to them together.
             let digest = crate::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
             let fraction = u8::from_str_radix(&digest[..2], 16).map_or(0.5, |byte| f64::from(byte) / 255.0);

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     api::{
         KYMA_GROUP, Kyma,
-        names::{self, annotation, label},
+        names::{self, annotation},
     },
     cluster::Leadership,
     config::Pinning,
@@ -159,15 +159,14 @@ impl Inbox {
     }
 
     /// A pass over a runtime that began at some moment has ended.
-    pub fn passed(&self, context: &Context, runtime: &Key, began: Instant, triggers: Triggers, finish: Finish) {
+    pub fn passed(&self, runtime: &Key, began: Instant, triggers: Triggers, finish: Finish) {
         let looks = triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync));
         match finish {
             Finish::Gone => self.journal.passed(runtime, began, true, true),
-            // What is skipped was not looked at.
-            Finish::Done if is_skipped(context, runtime) => {}
             Finish::Done => self.journal.passed(runtime, began, looks, true),
             Finish::After(..) => self.journal.passed(runtime, began, looks, false),
-            Finish::Failed(_) => {}
+            // Nobody has looked.
+            Finish::Deferred | Finish::Failed(_) => {}
         }
     }
 
@@ -266,11 +265,4 @@ fn unavailable(reason: &'static str, message: &'static str) -> Answer {
 /// Whether an event is about the Kyma in the runtime.
 fn is_about_kyma(event: &Event) -> bool {
     event.gvk.group == KYMA_GROUP && event.gvk.kind == "Kyma"
-}
-
-fn is_skipped(context: &Context, runtime: &Key) -> bool {
-    context.stores.kyma(runtime).is_some_and(|kyma| {
-        landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION)
-            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
-    })
 }

@@ -76,8 +76,6 @@ struct Memory {
     manifests: BTreeMap<Key, manifest::Memory>,
     /// What the end is waited for of, and how many looks for it there were.
     removing: Option<(String, u32)>,
-    /// Why the runtime must be looked at once its Kyma is no longer to be skipped.
-    owed: Triggers,
 }
 
 /// A watch that does not show what we wrote this long ago is not asked any more: the API server is.
@@ -130,8 +128,6 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
         return remove::orphans(context, key, &cause, &manifests, memory).await;
     };
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
-    // What was asked for while the Kyma was to be skipped was asked for all the same.
-    let triggers = triggers.union(std::mem::take(&mut memory.owed));
     let look = looks(triggers, memory.watch.is_due(context, key), &kyma, &manifests);
     let resync = triggers.contains(Trigger::Resync);
     let round = Round { context, key, kyma: &kyma, cause: &cause, now, look, resync, read: rereads(triggers) };
@@ -139,8 +135,7 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
         return remove::reconcile(&round, manifests, memory).await;
     }
     if round.is_skipped() {
-        memory.owed = triggers.iter().filter(|trigger| matches!(trigger, Trigger::Watch | Trigger::Drift)).collect();
-        return Ok(Finish::Done);
+        return Ok(Finish::Deferred);
     }
     context.templates_read(&kyma.metadata)?;
     let installed = match round.install(&manifests, memory).await {

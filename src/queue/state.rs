@@ -42,7 +42,7 @@ struct Entry {
     /// Asked for later.
     pending: BTreeMap<Trigger, Instant>,
     running: Option<Running>,
-    /// Why work was done that failed: the next try has the same to do.
+    /// Why work was done that failed or was deferred: the next try has the same to do.
     carried: Triggers,
     /// Failures in a row.
     failures: u32,
@@ -181,7 +181,11 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         self.running -= 1;
         self.retrying -= usize::from(running.retrying);
         match finish {
-            Finish::Done | Finish::After(..) | Finish::Gone => {
+            Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Gone => {
+                if finish == Finish::Deferred {
+                    let asked = running.triggers.iter().filter(|trigger| *trigger != Trigger::Retry);
+                    entry.carried = entry.carried.union(asked.collect());
+                }
                 (entry.failures, entry.class, entry.not_before) = (0, None, None);
                 self.forget(subject, |trigger| trigger == Trigger::Retry || finish == Finish::Gone);
                 if let Finish::After(delay, trigger) = finish {
@@ -355,7 +359,11 @@ impl Entry {
     }
 
     fn is_idle(&self) -> bool {
-        self.ready.is_none() && self.pending.is_empty() && self.running.is_none() && self.failures == 0
+        self.ready.is_none()
+            && self.pending.is_empty()
+            && self.running.is_none()
+            && self.failures == 0
+            && self.carried == Triggers::default()
     }
 
     /// Another try may mend what went wrong.

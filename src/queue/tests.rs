@@ -126,6 +126,29 @@ fn a_subject_pushed_while_worked_on_runs_again_afterwards() {
 }
 
 #[test]
+fn what_deferred_work_was_asked_for_comes_with_whatever_asks_next() {
+    let mut bench = Bench::new();
+    bench.push("a", Trigger::Drift);
+    bench.expect(&[("a", "drift", 1)]);
+    bench.finish("a", Finish::Failed(Class::Transient));
+    bench.pass(BACKOFF_MIN);
+    bench.expect(&[("a", "drift+retry", 2)]);
+    bench.finish("a", Finish::Deferred);
+    bench.pass(Duration::from_secs(3_600));
+    bench.expect(&[]);
+    bench.push("a", Trigger::Event);
+    bench.expect(&[("a", "event+drift", 1)]);
+    bench.finish("a", Finish::Deferred);
+    bench.push("a", Trigger::Git);
+    bench.expect(&[("a", "event+git+drift", 1)]);
+    bench.finish("a", Finish::Done);
+    bench.push("a", Trigger::Git);
+    bench.expect(&[("a", "git", 1)]);
+    bench.finish("a", Finish::Done);
+    assert_eq!(bench.state.depths(bench.now), Depths::default());
+}
+
+#[test]
 fn places_are_bounded() {
     let mut bench = Bench::new();
     for subject in ["a", "b", "c", "d", "e"] {

@@ -173,7 +173,7 @@ impl Round<'_> {
         // What we could not do we may at least say, unless KCP itself is the trouble.
         self.write_status(&facts, memory).await.map_err(kcp_failure)?;
         match failed.kind {
-            FailedKind::NoAccess | FailedKind::BadAccess => Ok(Finish::Done),
+            FailedKind::NoAccess | FailedKind::BadAccess => Ok(Finish::Deferred),
             FailedKind::Wrong | FailedKind::Unreachable | FailedKind::Stale => {
                 Err(Failure::new(failed.class, failed.reason, failed.message))
             }

@@ -5,11 +5,16 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::json;
 
-use super::{delete, edit, event, journal, kyma_event, listening, ready, sender, until_restored, until_reverted};
+use super::{delete, edit, event, journal, kyma_event, listening, ready, sender, tell, until_restored, until_reverted};
 use crate::{
-    harness::{SOON, eventually},
+    harness::{SOON, eventually, holds},
     listener::client,
     stage::read,
 };
@@ -40,6 +45,39 @@ async fn a_process_that_is_killed_between_acknowledgement_and_work_loses_nothing
         keys => Err(format!("{keys:?}")),
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_while_nothing_leads_to_its_runtime_is_looked_at_once_something_does() {
+    let (stage, certificates) = ready(1, &[]).await;
+    let header = certificates.header("one");
+    let secrets: Api<Secret> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+    let mut secret = secrets.get("access-one").await.unwrap();
+    secret.metadata.resource_version = None;
+    for (object, dies) in [("mailer-a", false), ("mailer-b", true)] {
+        secrets.delete("access-one", &DeleteParams::default()).await.unwrap();
+        stage.kyma_in("one", "Error").await;
+        delete(&stage.skrs[0], object).await;
+        tell(&stage, &header, &event("", "v1", "ConfigMap", object)).await;
+        // Passes end, and it stays written down: nobody has looked.
+        holds("it stays in the journal", Duration::from_secs(8), async || match journal(&stage.kcp).await {
+            keys if keys == ["kcp-system_one"] => Ok(()),
+            keys => Err(format!("{keys:?}")),
+        })
+        .await;
+        if dies {
+            stage.kill();
+            stage.start_with(&[]);
+        }
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+        until_restored(&stage, 0, object).await;
+        stage.kyma_in("one", "Ready").await;
+        eventually("the key leaves", SOON, async || match journal(&stage.kcp).await {
+            keys if keys.is_empty() => Ok(()),
+            keys => Err(format!("{keys:?}")),
+        })
+        .await;
+    }
 }
 
 /// Two processes, one of which leads; an agent of upstream for each object that is deleted again and again. The one that
