@@ -129,7 +129,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
         }
         callers.push(caller);
     }
-    let (before, began) = (Usage::of(&agent)?, Instant::now());
+    let (before, began) = (Usage::of("the agent", &agent)?, Instant::now());
     let mut tasks = JoinSet::new();
     for (index, caller) in callers.into_iter().enumerate() {
         tasks.spawn(call(caller, index, arguments.rate, arguments.connections, arguments.seconds, Arc::clone(&bodies)));
@@ -138,7 +138,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     while let Some(done) = tasks.join_next().await {
         times.extend(done.context("a caller broke")??);
     }
-    let (wall, after) = (began.elapsed(), Usage::of(&agent)?);
+    let (wall, after) = (began.elapsed(), Usage::of("the agent", &agent)?);
     times.sort();
     let at = |part: f64| {
         #[expect(

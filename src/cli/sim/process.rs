@@ -108,7 +108,7 @@ impl Daemon {
 
     /// What it has used so far.
     pub(super) fn usage(&self) -> anyhow::Result<Usage> {
-        Usage::of(&self.guarded)
+        Usage::of("the daemon", &self.guarded)
     }
 
     /// From now on the most that is resident counts anew. Where the system does not allow that, it is that of all time.
@@ -124,13 +124,14 @@ impl Daemon {
 
 impl Usage {
     /// What a program has used so far.
-    pub(super) fn of(program: &Guarded) -> anyhow::Result<Usage> {
-        let pid = program.program_pid().with_context(|| format!("it has ended: {}", program.log_tail()))?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("cannot read what a program uses")?;
+    pub(super) fn of(name: &str, program: &Guarded) -> anyhow::Result<Usage> {
+        let ended = || format!("{name} has ended; the last lines of its log:\n{}", program.log_tail());
+        let pid = program.program_pid().with_context(ended)?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(ended)?;
         // The second field is the name in parentheses, which may hold blanks; the 14th and 15th are ticks.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read what a program uses")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(ended)?;
         let kilobytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|line| line.split_whitespace().next())
