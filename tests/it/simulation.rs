@@ -213,4 +213,5 @@ async fn whole(world: &mut World) {
     world.delete(&world.kcp, &users).await;
     world.commit();
     judge.converge(world).await;
+    judge.nothing_is_left(world).await;
 }

@@ -2,7 +2,8 @@
 //!
 //! Nothing is deleted that is not ours or still wanted: whatever every commit has wanted so far, of any kind, in runtimes and
 //! in the control plane, and whatever users made. Nothing that is ours is forgotten: it stands in an inventory, by kind,
-//! namespace and name. What statuses say is judged in `truth`. Nothing is written in a quiet world.
+//! namespace and name. What statuses say is judged in `truth`. Nothing is written in a quiet world. Once all Kymas are gone,
+//! runtimes have nothing of ours, of any kind that they serve.
 //!
 //! No read may be answered from the past either: the daemon asks for the newest lists and objects, and its watches begin
 //! where a list ended. So what is stale reaches it through watches that lag behind, and through nothing else.
@@ -35,6 +36,8 @@ pub(super) struct Judge {
     edited: BTreeSet<&'static str>,
     /// Objects whose mark somebody has taken off: they are nobody's, and may be left.
     unmarked: BTreeSet<(&'static str, String)>,
+    /// Runtimes that were given up: what no inventory names may be left there.
+    given_up: BTreeSet<&'static str>,
     /// When the things of each runtime were listed last.
     listed: BTreeMap<&'static str, Instant>,
     /// Looks that are owed since an event was taken.
@@ -70,6 +73,8 @@ const SAID_MAX: Duration = Duration::from_secs(10 * 60);
 const OURS: &str = "labelSelector=operator.kyma-project.io/managed-by%3Dkyma";
 const MANAGER: &str = "tidegate";
 const SOURCE: &str = "/apis/tidegate.dev/v1alpha1/namespaces/kcp-system/gitsources/landscape";
+/// What runtimes keep: others may have something in it.
+const KEPT: [&str; 1] = ["/api/v1/namespaces/kyma-system"];
 /// Lists of what modules bring, in all namespaces, with group and kind.
 const LISTS: [(&str, &str, &str); 5] = [
     ("", "ConfigMap", "/api/v1/configmaps"),
@@ -88,6 +93,7 @@ impl Judge {
             steady: land.places(&BTreeSet::new()),
             edited: BTreeSet::new(),
             unmarked: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             listed: BTreeMap::new(),
             promises: Vec::new(),
             looked: BTreeMap::new(),
@@ -402,6 +408,7 @@ impl Judge {
     /// Whoever has a runtime back that was given up removes what is left there.
     async fn clear(&mut self, world: &mut World) {
         for kyma in world.wires.truth().abandoned() {
+            self.given_up.insert(kyma);
             for id in self.forgotten(world, kyma).await {
                 world.note(format!("{kyma}: the user removes {}, which was left", id.path()));
                 self.theirs.retain(|(of, path), _| !(*of == kyma && path.starts_with(THINGS) && id.is_kind()));
@@ -413,6 +420,15 @@ impl Judge {
             for kind in KINDS {
                 world.delete(&world.runtimes[kyma], &format!("{DEFINITIONS}/{kind}.operator.kyma-project.io")).await;
             }
+        }
+    }
+
+    /// All Kymas are gone, and with them all that is ours.
+    pub(super) async fn nothing_is_left(&self, world: &World) {
+        for (kyma, server) in &world.runtimes {
+            let mut left = ours(world, server).await;
+            left.retain(|path| !KEPT.contains(&&**path) && !self.unmarked.contains(&(*kyma, path.clone())));
+            assert!(self.given_up.contains(kyma) || left.is_empty(), "left in the runtime of {kyma}: {left:?}");
         }
     }
 
@@ -508,6 +524,34 @@ fn is_marked(object: &Value) -> bool {
 fn is_managed(object: &Value) -> bool {
     let managers = object["metadata"]["managedFields"].as_array();
     managers.into_iter().flatten().any(|entry| entry["manager"] == MANAGER)
+}
+
+/// The paths of all objects, of any kind that a server has, of which the daemon has fields.
+async fn ours(world: &World, server: &Server) -> Vec<String> {
+    let groups = world.read(server, "/apis").await.expect("a server says what it serves");
+    let versions = groups["groups"].as_array().into_iter().flatten();
+    let versions = versions.flat_map(|group| group["versions"].as_array().cloned().unwrap_or_default());
+    let mut roots = vec!["/api/v1".to_owned()];
+    roots.extend(versions.filter_map(|version| Some(format!("/apis/{}", version["groupVersion"].as_str()?))));
+    let mut paths = Vec::new();
+    for root in roots {
+        let served = world.read(server, &root).await.expect("it says which kinds a version has");
+        for kind in served["resources"].as_array().into_iter().flatten() {
+            let is_listed = kind["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|verb| verb == "list"));
+            let Some(plural) = kind["name"].as_str().filter(|_| is_listed) else { continue };
+            for object in
+                world.list(server, &format!("{root}/{plural}")).await.iter().filter(|object| is_managed(object))
+            {
+                let text = |field: &str| object["metadata"][field].as_str();
+                let name = text("name").unwrap_or_default();
+                paths.push(match text("namespace") {
+                    Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}/{name}"),
+                    None => format!("{root}/{plural}/{name}"),
+                });
+            }
+        }
+    }
+    paths
 }
 
 /// Whether an object is as its user made it, but for what its controller says of it.
