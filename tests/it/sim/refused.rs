@@ -20,6 +20,14 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
+/// A custom resource and a ConfigMap, both named `t`.
+fn samples() -> [Value; 2] {
+    let thing = json!({
+        "apiVersion": "sim.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"color": "red"},
+    });
+    [thing, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "t"}})]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn label_selectors_that_do_not_parse_are_told_as_the_server_tells_them() {
     let both = Both::new().await;
@@ -290,10 +298,7 @@ async fn names_that_nothing_can_be_stored_by_are_refused() {
 async fn subresources_that_are_not_there_are_not_found() {
     let both = Both::new().await;
     both.install(&definition()).await;
-    let thing = json!({
-        "apiVersion": "sim.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"color": "red"},
-    });
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "t"}});
+    let [thing, map] = samples();
     let mut asks = vec![Ask::post(THINGS, &thing), Ask::post(MAPS, &map)];
     for (place, object) in [(THINGS, &thing), (MAPS, &map)] {
         for subresource in ["foo", "scale", "foo/bar", "a/b/c"] {
@@ -377,10 +382,7 @@ const TEXTS: &[&str] = &[
 async fn texts_that_are_no_json_are_told_as_the_server_tells_them() {
     let both = Both::new().await;
     both.install(&definition()).await;
-    let thing = json!({
-        "apiVersion": "sim.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"color": "red"},
-    });
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "t"}});
+    let [thing, map] = samples();
     let mut asks = vec![Ask::post(THINGS, &thing), Ask::post(MAPS, &map)];
     for place in [MAPS, THINGS] {
         for text in TEXTS {
