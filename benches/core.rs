@@ -7,14 +7,9 @@
 use std::{collections::BTreeMap, hint::black_box, sync::Arc};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use tidegate::{
+use tidegate_core::{
     definition::{self, Cache, Definitions, Options},
     diagnostic::Diagnostics,
-    diff::{
-        compare::{Given, Request, compare},
-        mask::MaskKey,
-        model::Subject,
-    },
     intake::Policy,
     landscape::{Landscape, SourceName},
     name::Key,
@@ -27,8 +22,13 @@ use tidegate::{
     revision::{Oid, Revision},
     snapshot::{Content, File, Snapshot},
     template::{Library, Templates},
-    testbed::landscape::{self, Size},
 };
+use tidegate_diff::{
+    compare::{Given, Request, compare},
+    mask::MaskKey,
+    model::Subject,
+};
+use tidegate_testbed::landscape::{self, Size};
 
 const SIZE: Size = Size { runtimes: 200, modules: 5, templates: 125, objects: 25 };
 

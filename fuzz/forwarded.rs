@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, sync::LazyLock, time::Duration};
 
-use tidegate::watch::identity::{Authorities, Error, Identity, Known, Peers, Xfcc, moment};
+use tidegate_events::identity::{Authorities, Error, Identity, Known, Peers, Xfcc, moment};
 
 /// What a sidecar says of the gateway.
 const GATEWAY: &str = "spiffe://cluster.local/ns/istio-system/sa/gateway";

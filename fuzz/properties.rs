@@ -1,10 +1,8 @@
 //! What holds for any bytes. The fuzz targets run these, and so does `cargo test` over the seeds.
 #![allow(dead_code, reason = "each target runs one of them")]
 
-use tidegate::watch::{
-    agent::{decide, manager::Manager, review::Review},
-    event::Event,
-};
+use tidegate_agent::{decide, manager::Manager, review::Review};
+use tidegate_events::event::Event;
 
 /// Whatever a body is, reading it ends; and an event that was read is written so that it reads the same.
 pub(crate) fn event(bytes: &[u8]) {

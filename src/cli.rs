@@ -1,61 +1,30 @@
-//! The command line: one file a command, and the exit codes that they share.
+//! The command line: one file a command.
 //!
-//! The program of the runtime clusters has the agent alone; all else comes with the feature `daemon`.
+//! The commands of the laboratory, `demo` and `sim`, come with the feature `lab`; a build without it is the product.
 
-// First, since its macros are for all that follows.
-#[macro_use]
-mod say;
-
-mod agent;
-#[cfg(feature = "daemon")]
-mod commands;
-#[cfg(feature = "daemon")]
 mod control_plane;
-#[cfg(feature = "daemon")]
 mod crds;
-#[cfg(feature = "daemon")]
-mod demo;
-#[cfg(feature = "daemon")]
 mod diff;
-#[cfg(feature = "daemon")]
 mod export;
-#[cfg(feature = "daemon")]
 mod judge;
-#[cfg(feature = "daemon")]
 mod output;
-#[cfg(feature = "daemon")]
-mod pods;
-#[cfg(feature = "daemon")]
 mod progress;
-#[cfg(feature = "daemon")]
 mod reconcile;
-#[cfg(feature = "daemon")]
 mod render;
-#[cfg(feature = "daemon")]
 mod report;
-#[cfg(feature = "daemon")]
 mod repository;
-#[cfg(feature = "daemon")]
 mod run;
-#[cfg(feature = "daemon")]
-mod servers;
-#[cfg(feature = "daemon")]
-mod sim;
-#[cfg(feature = "daemon")]
 mod status;
-#[cfg(feature = "daemon")]
 mod suspend;
-#[cfg(feature = "daemon")]
 mod template;
-#[cfg(feature = "daemon")]
 mod validate;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-
-#[cfg(feature = "daemon")]
-use self::commands::block_on;
+use tidegate_agent::cli as agent;
+use tidegate_process::{Exit, say, tell};
 
 /// Keeps a Kyma landscape in the state that git describes.
 #[derive(Parser)]
@@ -68,54 +37,62 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Arguments),
-    #[cfg(feature = "daemon")]
+    Crds(crds::Arguments),
+    Diff(Box<diff::Arguments>),
+    Export(export::Arguments),
+    Reconcile(reconcile::Arguments),
+    Render(render::Arguments),
+    /// Lets a suspended GitSource or Kyma go on.
+    Resume(suspend::Arguments),
+    Run(Box<run::Arguments>),
+    Status(status::Arguments),
+    /// Stops all work on a GitSource or Kyma.
+    Suspend(suspend::Arguments),
+    Template(template::Arguments),
+    Validate(validate::Arguments),
+    #[cfg(feature = "lab")]
     #[command(flatten)]
-    Other(commands::Command),
-}
-
-/// How a command ends, as an exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// All is well: 0.
-    Ok,
-    /// There are changes, or what was shown did not hold: 1.
-    Changes,
-    /// The command cannot be carried out as given: 2.
-    Usage,
-    /// Definitions or templates are invalid: 3.
-    Invalid,
-    /// A policy is violated: 4.
-    Policy,
-    /// Something is not done or could not be reached: 5.
-    Incomplete,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(match exit {
-            Exit::Ok => 0,
-            Exit::Changes => 1,
-            Exit::Usage => 2,
-            Exit::Invalid => 3,
-            Exit::Policy => 4,
-            Exit::Incomplete => 5,
-        })
-    }
+    Lab(tidegate_bench::Command),
 }
 
 /// Reads the arguments, runs the command, prints its error as one sentence with its causes.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse_from(agent::normalised(std::env::args_os()));
-    let result: anyhow::Result<Exit> = match arguments.command {
-        Command::Agent(arguments) => agent::run(&arguments),
-        #[cfg(feature = "daemon")]
-        Command::Other(command) => command.run(),
-    };
-    match result.and_then(|exit| say::check().map(|()| exit)) {
+    tidegate_core::template::confine(crate::confine::engine);
+    match arguments.command.run().and_then(|exit| say::check().map(|()| exit)) {
         Ok(exit) => exit.into(),
         Err(error) => {
             tell!("error: {error:#}");
             Exit::Usage.into()
         }
     }
+}
+
+// === impl Command ===
+
+impl Command {
+    fn run(self) -> anyhow::Result<Exit> {
+        match self {
+            Command::Agent(arguments) => agent::run(&arguments),
+            Command::Crds(arguments) => crds::run(&arguments),
+            Command::Diff(arguments) => diff::run(&arguments),
+            Command::Export(arguments) => block_on(export::run(arguments)),
+            Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
+            Command::Render(arguments) => render::run(&arguments),
+            Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),
+            Command::Run(arguments) => run::run(*arguments),
+            Command::Status(arguments) => block_on(status::run(arguments)),
+            Command::Suspend(arguments) => block_on(suspend::run(arguments, suspend::Step::Suspend)),
+            Command::Template(arguments) => template::run(&arguments),
+            Command::Validate(arguments) => validate::run(&arguments),
+            #[cfg(feature = "lab")]
+            Command::Lab(command) => command.run(),
+        }
+    }
+}
+
+/// Runs a command that waits for the outside, to its end.
+fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
+    runtime.block_on(command)
 }

@@ -5,7 +5,6 @@
 //! line: an option that is misspelt would otherwise be an option that silently does nothing.
 
 mod listen;
-mod peers;
 
 use std::{
     collections::BTreeSet,
@@ -16,8 +15,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::period::Period;
-use crate::{
+use tidegate_core::{
     api::names,
     name::{self, Key, ParseNameError},
     plan::{
@@ -26,11 +24,10 @@ use crate::{
     },
     yaml,
 };
+pub use tidegate_process::period::Period;
 
-pub use self::{
-    listen::{Listen, ParseListenError},
-    peers::{ParseNetworkError, Peers},
-};
+pub use self::listen::{Listen, ParseListenError};
+pub use tidegate_events::Peers;
 
 /// Options as given: what is absent takes its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]

@@ -18,8 +18,7 @@ use rustix::{
     process::{Resource, Rlimit, setrlimit},
     time::{ClockId, clock_gettime},
 };
-
-use crate::template::{Answer, Cause, Engine, Failure, Local, Request};
+use tidegate_core::template::{Answer, Cause, Engine, Failure, Local, Request};
 
 /// The arguments that make this program an engine.
 pub const ARGUMENTS: [&str; 2] = ["template", "engine"];
@@ -44,7 +43,7 @@ struct Confined {
     answers: BufReader<ChildStdout>,
 }
 
-/// Starts engines in processes of their own; for [`template::confine`](crate::template::confine).
+/// Starts engines in processes of their own; for [`template::confine`](tidegate_core::template::confine).
 pub fn engine() -> Engine {
     let mut started = Confined::start().map_err(|error| format!("the template engine cannot be started: {error}"));
     Box::new(move |request| match &mut started {

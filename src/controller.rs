@@ -32,17 +32,20 @@ use bytes::Bytes;
 use serde_json::json;
 
 use self::{events::Recorder, sources::SourceRegistry, stores::Stores};
-use crate::{
+use tidegate_cluster::{self as cluster, Cause, Cluster, Pool};
+use tidegate_core::{
     api::{KYMA_GROUP, KYMA_VERSION, shared::ObjectMeta},
-    cluster::{self, Cause, Cluster, Pool},
     definition,
     landscape::{self, SourceName},
-    metrics::Metrics,
     name::Key,
     plan::{Settings, watch::Agent},
-    queue::{self, Finish, Trigger, Triggers},
-    retry::Class,
     template::{Library, Templates},
+};
+use tidegate_process::retry::Class;
+
+use crate::{
+    metrics::Metrics,
+    queue::{self, Finish, Trigger, Triggers},
 };
 
 /// Everything that the controllers share. Made once by the daemon; a pass gets it by reference.

@@ -4,8 +4,6 @@
 //! `tidegate_`. What is a state (gauges) is passed in as a value at every scrape and forgotten afterwards, so series of
 //! a deleted Kyma cannot linger. Only what must be counted as it happens is kept here.
 
-pub mod listener;
-
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
@@ -18,8 +16,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use self::listener::ListenerMetrics;
-use crate::api::shared::State;
+use tidegate_core::api::shared::State;
+use tidegate_events::metrics::ListenerMetrics;
 
 /// What is counted while it happens. A handle; clones share it.
 #[derive(Clone, Default)]

@@ -2,16 +2,15 @@
 //!
 //! Three issue, behind one interface: cert-manager, Gardener's cert-management, and [`Root`], an authority of our own.
 //! For the first two [`object`] reads what they say; which certificate there shall be, and when it is replaced, is decided
-//! in [`crate::plan::certificate`], and requests are made by the controllers.
+//! in [`tidegate_core::plan::certificate`], and requests are made by the controllers.
 //!
 //! Nothing here makes a request, and no error quotes what it could not read: it may be a key.
 
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
+use tidegate_core::plan::certificate::{Authority, Bundle, Validity};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
-
-use crate::plan::certificate::{Authority, Bundle, Validity};
 
 pub mod object;
 mod pem;

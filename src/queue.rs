@@ -24,7 +24,8 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use self::state::State;
-use crate::{ambient, name::Key, retry::Class};
+use tidegate_core::name::Key;
+use tidegate_process::{ambient, retry::Class};
 
 /// Why a subject is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +59,7 @@ pub enum Finish {
     After(Duration, Trigger),
     /// Nobody may do anything about it now, and whoever changes that asks for it again: then all of this is asked for, too.
     Deferred,
-    /// It failed or waits; [`crate::retry`] says for how long.
+    /// It failed or waits; [`tidegate_process::retry`] says for how long.
     Failed(Class),
     /// The subject does not exist any more: everything that was asked for later is forgotten.
     Gone,

@@ -26,9 +26,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::{inlet::Inlet, observe::Observer, ready::Readiness};
-use crate::{
+use tidegate_cluster::{Cluster, ClusterName, Leadership, Limits, Network, Pool, lease};
+use tidegate_core::{
     api::names,
-    cluster::{Cluster, ClusterName, Leadership, Limits, Network, Pool, lease},
+    diagnostic::{Diagnostics, Severity},
+    name::Key,
+    plan::{Settings, watch::Agent},
+    template::{Library, TemplateFile, Templates},
+};
+use tidegate_git as git;
+
+use crate::{
     config::Config,
     controller::{
         Context, Queue, Subject,
@@ -39,14 +47,9 @@ use crate::{
         sources::SourceRegistry,
         stores::{Source, Stores, feed},
     },
-    diagnostic::{Diagnostics, Severity},
-    git,
     http::{self, Bound},
     metrics::Metrics,
-    name::Key,
-    plan::{Settings, watch::Agent},
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
-    template::{Library, TemplateFile, Templates},
 };
 
 pub use inlet::Door;

@@ -1,6 +1,6 @@
 //! The control plane as commands see it that ask and steer: with the caller's kubeconfig, and custom resources only.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use kube::{
@@ -11,13 +11,12 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use crate::{
+use tidegate_core::{
     api::{GitSource, Kyma, Manifest, Watcher, names},
     conditions,
     name::Key,
-    tls,
 };
+use tidegate_process::tls;
 
 /// Which control plane.
 #[derive(clap::Args)]
@@ -91,11 +90,6 @@ impl Access {
         };
         config.context("cannot use the kubeconfig; name another with --kubeconfig")
     }
-}
-
-/// How to reach the control plane that a kubeconfig leads to. Makes no request.
-pub(super) async fn config_of(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
-    Access { kubeconfig: Some(kubeconfig.to_owned()), context: None }.config().await
 }
 
 /// All objects of a kind in a namespace.
@@ -269,7 +263,7 @@ impl std::fmt::Display for Found {
 // === impl Answer ===
 
 impl Answer {
-    fn of(all: &[crate::api::shared::Condition], message: &str) -> Answer {
+    fn of(all: &[tidegate_core::api::shared::Condition], message: &str) -> Answer {
         let handled = conditions::message(all, conditions::RECONCILE_REQUESTED).map(str::to_owned);
         Answer { handled, message: message.trim_matches([':', ' ']).to_owned() }
     }

@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use anyhow::Context as _;
 use serde_json::{Number, Value, json};
 
-use super::Exit;
-use crate::{api, yaml};
+use tidegate_core::{api, yaml};
+use tidegate_process::Exit;
 
 /// Prints the CustomResourceDefinitions of all our kinds.
 #[derive(clap::Args)]

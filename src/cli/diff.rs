@@ -22,26 +22,27 @@ use super::{
     report::Excerpts,
     repository::{Counting, Loaded},
 };
-use crate::{
-    config::Period,
+use tidegate_core::{
     definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics},
-    diff::{
-        clean::Draft,
-        compare::{Comparison, Given, Prepared, Request, Seen},
-        mask::{MaskKey, Masker},
-        model::Subject,
-        policy::Kinds,
-    },
-    git,
     landscape::file::{KnownKyma, LandscapeFile},
     name::Key,
     plan::{self, Settings},
     render::offline::TargetName,
     snapshot::Snapshot,
     template::Library,
-    tls, yaml,
+    yaml,
 };
+use tidegate_diff::{
+    clean::Draft,
+    compare::{Comparison, Given, Prepared, Request, Seen},
+    mask::{MaskKey, Masker},
+    model::Subject,
+    policy::Kinds,
+};
+use tidegate_git as git;
+use tidegate_process::tell;
+use tidegate_process::{period::Period, tls};
 
 /// Shows what a revision changes, in the control plane and in each runtime, without touching anything.
 ///
@@ -267,7 +268,7 @@ impl Arguments {
         }
         let base = git::merge_base(&self.path).with_context(|| format!("cannot compare {}", self.path.display()))?;
         let mut half = self.read(Some(&base.commit.to_string()), None, cache)?;
-        if let crate::revision::Revision::Commit { name, .. } = &mut half.loaded.snapshot.revision {
+        if let tidegate_core::revision::Revision::Commit { name, .. } = &mut half.loaded.snapshot.revision {
             *name = base.branch;
         }
         Ok(half)

@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Context as _, bail};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Exit, control_plane};
-use crate::{
+use super::control_plane;
+use tidegate_core::{
     api::{GitSource, Kyma, ModuleReleaseMeta, names::label, shared::Time},
     landscape::{
         self,
@@ -18,6 +18,7 @@ use crate::{
     },
     plan, status,
 };
+use tidegate_process::{Exit, tell};
 
 /// Writes which runtimes there are, and what decides on their modules, for `tidegate diff --landscape`.
 ///

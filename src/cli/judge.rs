@@ -7,12 +7,12 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::Exit;
-use crate::diff::{
+use tidegate_diff::{
     clean::Draft,
     model::{Report, Verdict},
     policy::{self, FailOn, Kinds, Labels, Policies},
 };
+use tidegate_process::Exit;
 
 /// What must not happen, and what the exit code says of it.
 #[derive(clap::Args)]

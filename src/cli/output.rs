@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use owo_colors::OwoColorize as _;
 
 use super::report::{self, Excerpts};
-use crate::diff::{
+use tidegate_diff::{
     github, gitlab, json, junit, markdown,
     model::Report,
     sarif,

@@ -9,7 +9,9 @@ use super::{
     Exit,
     control_plane::{Access, Target},
 };
-use crate::{api::names, config::Period};
+use tidegate_core::api::names;
+use tidegate_process::period::Period;
+use tidegate_process::{say, tell};
 
 /// Asks the daemon to look at a GitSource, Kyma, Manifest or Watcher now.
 #[derive(clap::Args)]

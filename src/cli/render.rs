@@ -14,7 +14,7 @@ use super::{
     report::{self, Excerpts},
     repository::Repository,
 };
-use crate::{
+use tidegate_core::{
     definition::{self, Definitions, Kind},
     diagnostic::Diagnostics,
     name::Key,

@@ -11,8 +11,7 @@ use std::{
 };
 
 use owo_colors::OwoColorize as _;
-
-use crate::{
+use tidegate_core::{
     definition,
     diagnostic::{Diagnostic, Place, Severity},
     snapshot::Snapshot,

@@ -7,12 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-
-use crate::{
+use tidegate_core::{
     api::{self, GitSource, names},
     definition::{Allow, Options},
     diagnostic::{Diagnostic, Diagnostics},
-    git, intake,
+    intake,
     landscape::SourceName,
     name::{self, Key},
     schema::Schema,
@@ -20,6 +19,7 @@ use crate::{
     template::{self, Library, Templates},
     yaml::{self, Node},
 };
+use tidegate_git as git;
 
 /// Which repository, which revision of it, and what counts in it.
 #[derive(clap::Args)]
@@ -78,7 +78,7 @@ const OWN_ROOT: &str = ".tidegate";
 // === impl Repository ===
 
 impl Repository {
-    /// Reads the files. What is wrong in them is for [`crate::definition::read`] to say.
+    /// Reads the files. What is wrong in them is for [`tidegate_core::definition::read`] to say.
     pub(super) fn load(&self) -> anyhow::Result<Loaded> {
         self.counting.load(&self.path, self.rev.as_deref(), None)
     }

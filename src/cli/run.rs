@@ -9,11 +9,12 @@ use std::{
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Exit;
+use tidegate_process::{Exit, tell};
+use tidegate_process::{period::Period, telemetry, tls};
+
 use crate::{
-    config::{Config, LogFormat, Options, Period},
+    config::{Config, LogFormat, Options},
     runtime::{Daemon, Ended, Mode, Report},
-    telemetry, tls,
 };
 
 /// Keeps the landscape in the state that git describes, until it is told to stop.

@@ -12,7 +12,7 @@ use super::{
     Exit,
     control_plane::{self, Access},
 };
-use crate::{
+use tidegate_core::{
     api::{GitSource, Kyma, Watcher},
     overview::{ModuleLine, Overview, RuntimeLine, SourceLine, Standing},
 };

@@ -6,7 +6,8 @@ use super::{
     Exit,
     control_plane::{Access, Kind, Target},
 };
-use crate::api::names::{self, label};
+use tidegate_core::api::names::{self, label};
+use tidegate_process::say;
 
 /// Which object.
 #[derive(clap::Args)]

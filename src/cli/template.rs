@@ -4,8 +4,10 @@ use std::io::{self, Write as _};
 
 use anyhow::{Context as _, bail};
 
-use super::Exit;
-use crate::{confine, template::Template};
+use tidegate_core::template::Template;
+use tidegate_process::Exit;
+
+use crate::confine;
 
 /// Shows the templates from which objects are made.
 #[derive(clap::Args)]

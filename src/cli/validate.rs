@@ -8,12 +8,12 @@ use super::{
     report::{self, Excerpts},
     repository::Repository,
 };
-use crate::{
+use tidegate_core::{
     definition,
     diagnostic::{Diagnostic, Diagnostics, Severity},
-    diff::{github, gitlab, json, junit, model::Report, sarif},
     snapshot::{is_below, is_definition_name},
 };
+use tidegate_diff::{github, gitlab, json, junit, model::Report, sarif};
 
 /// Checks definitions and templates; exit 0 if there is no error, 3 if there is one.
 ///

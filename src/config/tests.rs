@@ -149,7 +149,7 @@ fn camel_case(flag: &str) -> String {
 
 #[test]
 fn who_issues_certificates_is_said_in_our_words_or_in_those_of_lifecycle_manager() {
-    use crate::plan::certificate::Backend;
+    use tidegate_core::plan::certificate::Backend;
     let table = [
         ("auto", None),
         ("cert-manager", Some(Backend::CertManager)),

@@ -24,20 +24,20 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Context, Queue, Subject, stores::secret::key};
-use crate::{
+use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, OnConflict, Propagation};
+use tidegate_core::{
     api::{Kyma, names},
     changes::covers,
-    cluster::{Cause, Cluster, Deleted, Error, Kind, OnConflict, Propagation},
     name::Key,
     object::{Digest, Gvk},
-    pki,
     plan::{
         certificate::{self, Backend, Certificate, Issued, Refused, Rules, Standing},
         watch::ListenerSettings,
     },
-    queue::Trigger,
     render,
 };
+
+use crate::{pki, queue::Trigger};
 
 mod builtin;
 
@@ -195,7 +195,7 @@ async fn asked(
     cause: &Cause,
     backend: Backend,
     certificate: &Certificate,
-    desired: &crate::object::Object,
+    desired: &tidegate_core::object::Object,
     now: Timestamp,
 ) -> Result<Standing, Error> {
     let (gvk, plural) = pki::object::kind(backend).unwrap_or_else(|| (Gvk::new("", "", ""), ""));

@@ -9,9 +9,8 @@ use std::{
     time::Duration,
 };
 
+use tidegate_core::name::Key;
 use tokio::time::Instant;
-
-use crate::name::Key;
 
 /// When each runtime was last heard of.
 #[derive(Debug, Default)]

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use tracing::Instrument as _;
 
 use super::{Context, Failure, Subject, chain, gateway, runtime, source, watcher};
+use tidegate_process::retry::{self, Class};
+
 use crate::{
     metrics::Ended,
     queue::{Finish, Trigger, Work},
-    retry::{self, Class},
 };
 
 /// Makes the pass that some work asks for, and returns what becomes of the subject.
@@ -85,7 +86,7 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
     match (subject, finish) {
         (Subject::Runtime(_), Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Failed(_)) => {
             // The name decides about the jitter, so that runtimes stay apart whatever happened to them together.
-            let digest = crate::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
+            let digest = tidegate_core::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
             let fraction = u8::from_str_radix(&digest[..2], 16).map_or(0.5, |byte| f64::from(byte) / 255.0);
             let delay = retry::jittered(context.resync, fraction);
             context.queue.push_after(subject.clone(), Trigger::Resync, delay);

@@ -18,12 +18,12 @@ use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 
 use self::limit::Limiter;
-use crate::{
-    ambient,
-    cluster::{Cause, Cluster, Error, Kind},
+use tidegate_cluster::{Cause, Cluster, Error, Kind};
+use tidegate_core::{
     name::Key,
     object::{Digest, Gvk},
 };
+use tidegate_process::ambient;
 
 /// Reasons of Events: Lifecycle Manager's, where it has one for the thing.
 pub mod reason {

@@ -5,12 +5,8 @@
 
 use bytes::Bytes;
 use serde_json::json;
-
-use crate::{
-    api::shared::ObjectMeta,
-    cluster::{Cause, Cluster, Error, Kind, Metadata},
-    landscape,
-};
+use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata};
+use tidegate_core::{api::shared::ObjectMeta, landscape};
 
 /// Looks at an object that others write at the same time, in one pass. The next pass goes on.
 const LOOKS_MAX: u32 = 3;

@@ -1,6 +1,6 @@
 //! What the gateway serves with, and whom it trusts: one Secret, brought step by step through a change of the authority.
 //!
-//! The steps are decided in [`crate::plan::certificate`]. Here the Secrets are read, the built-in authority is made and
+//! The steps are decided in [`tidegate_core::plan::certificate`]. Here the Secrets are read, the built-in authority is made and
 //! replaced, and the gateway's Secret is written, on condition that nobody else wrote it meanwhile. Where cert-manager or
 //! Gardener issue, the gateway serves with the authority's own certificate, as Lifecycle Manager has it; where we sign, it
 //! gets one of its own, and the authority's key stays where it is.
@@ -25,19 +25,21 @@ use super::{
         secret::{GatewaySecret, key},
     },
 };
-use crate::{
-    ambient,
+use tidegate_cluster::{Cause, Error, Kind};
+use tidegate_core::{
     api::names::{self, annotation, label},
-    cluster::{Cause, Error, Kind},
     landscape,
     name::Key,
     object::Digest,
-    pki::{self, Issue, Root},
     plan::certificate::{
         self, Authority, Backend, Bundle, GatewayPlan, Held, Observed, Rules, Served, Switch, Validity,
     },
+};
+use tidegate_process::{ambient, retry::Class};
+
+use crate::{
+    pki::{self, Issue, Root},
     queue::{Finish, Trigger, Triggers},
-    retry::Class,
 };
 
 /// How often the Secrets are looked at unasked.

@@ -25,21 +25,24 @@ use super::{
     events::{Severity, reason},
     stores::Runtime,
 };
-use crate::{
+use tidegate_cluster::Leadership;
+use tidegate_core::{
     api::{
         KYMA_GROUP, Kyma,
         names::{self, annotation},
     },
-    cluster::Leadership,
-    config::Pinning,
     landscape,
     name::Key,
+};
+use tidegate_events::{
+    event::Event,
+    identity::Identity,
+    listener::{Answer, Received, Refusal},
+};
+
+use crate::{
+    config::Pinning,
     queue::{Finish, Trigger, Triggers},
-    watch::{
-        event::Event,
-        identity::Identity,
-        listener::{Answer, Received, Refusal},
-    },
 };
 
 /// What is on its way. One for a process.

@@ -24,8 +24,8 @@ use super::{
     objects::{self, Applied, Failed, concerns_all},
     status_body,
 };
-use crate::{
-    ambient,
+use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata};
+use tidegate_core::{
     api::{
         Manifest,
         manifest::ManifestStatus,
@@ -33,7 +33,6 @@ use crate::{
         shared::{CustomResourcePolicy, State},
     },
     changes::{Changes, Desired, Verdict},
-    cluster::{Cause, Cluster, Error, Kind, Metadata},
     conditions, definition,
     health::{self, Health},
     inventory::Inventory,
@@ -42,9 +41,12 @@ use crate::{
     object::{Digest, Gvk, Object, ObjectId},
     plan::InstallSource,
     render::{Mark, SharedObject, SharedObjects},
-    retry::{self, Class},
     revision::Oid,
     status::{self, ManifestFacts, ManifestOutcome},
+};
+use tidegate_process::{
+    ambient,
+    retry::{self, Class},
 };
 
 mod remove;

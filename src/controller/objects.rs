@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
-
-use crate::{
+use tidegate_cluster::{Cause, Cluster, Effect, Error, Metadata, Target, Task};
+use tidegate_core::{
     changes::covers,
-    cluster::{Cause, Cluster, Effect, Error, Metadata, Target, Task},
     name::Key,
     object::{Object, ObjectId},
 };
@@ -54,7 +53,7 @@ pub(super) async fn compare(
 /// Reads objects whole: one by one if there are few of a kind, else as lists.
 async fn read<'a>(
     cluster: &Cluster,
-    objects: impl Iterator<Item = &'a crate::render::SharedObject>,
+    objects: impl Iterator<Item = &'a tidegate_core::render::SharedObject>,
 ) -> Result<BTreeMap<ObjectId, Object>, Error> {
     let mut places: BTreeMap<_, Vec<&ObjectId>> = BTreeMap::new();
     for object in objects {

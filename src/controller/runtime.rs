@@ -27,22 +27,25 @@ use super::{
     events::{Severity, reason},
     manifest,
 };
-use crate::{
-    ambient,
+use tidegate_cluster::{Cause, Cluster, Error, Metadata};
+use tidegate_core::{
     api::{
         Kyma, Manifest,
         kyma::{KymaSpec, KymaStatus},
         names::{MANAGED_BY_SKR, annotation, label},
     },
-    cluster::{Cause, Cluster, Error, Metadata},
     conditions, definition, landscape,
     name::Key,
     object::{Gvk, ObjectId},
     plan,
-    queue::{Finish, Trigger, Triggers},
-    retry::{self, Class},
     status::{Facts, ModulesFromFact},
 };
+use tidegate_process::{
+    ambient,
+    retry::{self, Class},
+};
+
+use crate::queue::{Finish, Trigger, Triggers};
 
 mod base;
 mod counterpart;

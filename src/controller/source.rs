@@ -1,6 +1,6 @@
 //! The controller of GitSources: what git declares, KCP holds.
 //!
-//! A pass fetches if it is time to, reads the revision, asks [`crate::intake`] what is to be done, does it, and writes
+//! A pass fetches if it is time to, reads the revision, asks [`tidegate_core::intake`] what is to be done, does it, and writes
 //! the status if it differs. What stands in KCP comes from the watches; a pass over an unchanged world makes no request.
 //!
 //! Guarantees: what cannot be read leaves the last good revision in force, also across restarts; a pass that is dropped
@@ -28,10 +28,9 @@ use super::{
     sources::{Loaded, Slot},
     stores::Source,
 };
-use crate::{
-    ambient,
+use tidegate_cluster::Cause;
+use tidegate_core::{
     api::GitSource,
-    cluster::Cause,
     definition,
     diagnostic::Diagnostics,
     intake::{
@@ -41,10 +40,11 @@ use crate::{
     landscape::{self, SourceName},
     name::Key,
     object::Digest,
-    queue::{Finish, Trigger, Triggers},
-    retry::Class,
     revision::{Oid, Revision},
 };
+use tidegate_process::{ambient, retry::Class};
+
+use crate::queue::{Finish, Trigger, Triggers};
 
 /// What passes over one source leave for the next.
 #[derive(Default)]
@@ -206,8 +206,8 @@ impl SourcePass<'_> {
 
     /// What runtimes have, as their Manifests say.
     fn installed(&self) -> Vec<Installed> {
-        let installed = |manifest: Arc<crate::api::Manifest>| {
-            let module = landscape::label(&manifest.metadata, crate::api::names::label::MODULE_NAME)?;
+        let installed = |manifest: Arc<tidegate_core::api::Manifest>| {
+            let module = landscape::label(&manifest.metadata, tidegate_core::api::names::label::MODULE_NAME)?;
             Some(Installed {
                 runtime: super::stores::kyma_of(&manifest.metadata)?,
                 module: module.to_owned(),
@@ -306,6 +306,6 @@ impl SourcePass<'_> {
 }
 
 /// A request to KCP that failed and must end the pass.
-fn failure(error: crate::cluster::Error) -> Failure {
+fn failure(error: tidegate_cluster::Error) -> Failure {
     Failure::new(error.class(), error.reason(), error)
 }

@@ -18,19 +18,20 @@ use tokio::{
 };
 
 use super::{Queue, Subject, source::Progress};
-use crate::{
-    ambient,
+use tidegate_core::{
     definition::{self, Definitions, Elsewhere, ModuleObjects},
     diagnostic::{Diagnostics, Severity},
-    git,
     intake::{Declared, Id, status::Withheld},
     name::Key,
     object::Digest,
-    queue::Trigger,
     revision::{Oid, Revision},
     snapshot::{Limits, Snapshot},
     template::Templates,
 };
+use tidegate_git as git;
+use tidegate_process::ambient;
+
+use crate::queue::Trigger;
 
 /// A revision that was read, checked, and is in force.
 #[derive(Debug)]
@@ -191,7 +192,8 @@ impl SourceRegistry {
         })?;
         let mut diagnostics = Diagnostics::default();
         let files = files.iter().map(|(path, bytes)| (path, &**bytes));
-        let objects = definition::module_objects(&mut diagnostics, tree, files, &crate::yaml::Limits::default());
+        let objects =
+            definition::module_objects(&mut diagnostics, tree, files, &tidegate_core::yaml::Limits::default());
         match diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
             None => Ok(Arc::new(objects)),
             Some(first) => Err(Unavailable::Broken {

@@ -26,14 +26,14 @@ use self::{
     secret::{GatewaySecret, LeafSecret},
 };
 use super::{Queue, Subject};
-use crate::{
+use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
     landscape::{self, Landscape},
     name::Key,
-    pki::object::Live,
     plan::{certificate::kyma_of as kyma_of_name, watch::Gateway},
-    queue::Trigger,
 };
+
+use crate::{pki::object::Live, queue::Trigger};
 
 /// What the daemon knows of the control plane. A handle; clones share it.
 #[derive(Clone)]

@@ -23,8 +23,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::{Context, Failure, Pass, finalizers, status_body};
-use crate::{
-    ambient,
+use tidegate_cluster::{Cause, Deleted, Error, Kind, OnConflict, Propagation, Target};
+use tidegate_core::{
     api::{
         Watcher,
         names::{self, annotation, finalizer},
@@ -32,16 +32,15 @@ use crate::{
         watcher::WatcherStatus,
     },
     changes::covers,
-    cluster::{Cause, Deleted, Error, Kind, OnConflict, Propagation, Target},
     conditions, landscape,
     name::Key,
     object::{Digest, Gvk, Object},
     plan::{selector, watch},
-    queue::{Finish, Trigger, Triggers},
-    render,
-    retry::Class,
-    status,
+    render, status,
 };
+use tidegate_process::{ambient, retry::Class};
+
+use crate::queue::{Finish, Trigger, Triggers};
 
 /// What this process remembers of all Watchers: the digest of the VirtualService that stands.
 #[derive(Debug, Default)]

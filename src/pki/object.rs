@@ -3,8 +3,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-
-use crate::{
+use tidegate_core::{
     api::names::annotation,
     object::Gvk,
     plan::certificate::{Backend, Validity},

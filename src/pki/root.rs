@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Error, pem};
-use crate::plan::certificate::{Authority, Validity};
+use tidegate_core::plan::certificate::{Authority, Validity};
 
 /// An authority that can sign.
 pub struct Root {

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use super::*;
-use crate::plan::certificate::{Backend, later};
+use tidegate_core::plan::certificate::{Backend, later};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -128,7 +128,7 @@ fn rustls_accepts_what_is_issued_on_both_sides() {
         RootCertStore,
         pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
     };
-    crate::tls::install();
+    tidegate_process::tls::install();
     let root = read(&made(3650));
     let mut trusted = RootCertStore::empty();
     trusted.add(CertificateDer::from(root.certificate().der.to_vec())).unwrap();

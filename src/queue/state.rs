@@ -9,10 +9,8 @@ use std::{
 use tokio::time::Instant;
 
 use super::{Depths, Finish, Limits, Pushed, Trigger, Triggers};
-use crate::{
-    name::Key,
-    retry::{self, Class},
-};
+use tidegate_core::name::Key;
+use tidegate_process::retry::{self, Class};
 
 /// All subjects that somebody asked for, and which of them are being worked on.
 pub(super) struct State<S> {

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::retry::{BACKOFF_MIN, DEPENDENCY_POLL};
+use tidegate_process::retry::{BACKOFF_MIN, DEPENDENCY_POLL};
 
 /// Subjects are texts; what stands before `/` is the lane, if there is a `/`.
 type Text = &'static str;

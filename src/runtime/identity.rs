@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::{config::Config, object::Digest};
+use tidegate_core::object::Digest;
+
+use crate::config::Config;
 
 /// What is configured, or the name of the pod, or that of the machine with a mark of the state folder.
 ///

@@ -13,14 +13,15 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
+use tidegate_events::{
+    event,
+    identity::{Authorities, Identity, Xfcc},
+    listener::{self, Answer, Listener, Received, Refusal, Tls},
+};
+
 use crate::{
     config::Events,
     controller::{inbox::Inbox, stores::secret::GatewaySecret},
-    watch::{
-        event,
-        identity::{Authorities, Identity, Xfcc},
-        listener::{self, Answer, Listener, Received, Refusal, Tls},
-    },
 };
 
 /// The way in behind the listener, also for whoever has no sockets, such as a simulation. It keeps no daemon alive.

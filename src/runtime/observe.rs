@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use super::{Cluster, Context, Leadership};
-use crate::{
-    ambient,
+use tidegate_cluster::{Requests, Verb};
+use tidegate_core::{
     api::{
         Kyma,
         names::{annotation, label},
     },
-    cluster::{Requests, Verb},
-    conditions,
+    conditions, landscape,
+    overview::{Overview, SourceLine, Standing},
+};
+use tidegate_process::ambient;
+
+use crate::{
     controller::gateway,
     http::metrics::Render,
-    landscape,
     metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
-    overview::{Overview, SourceLine, Standing},
 };
 
 /// What a scrape looks at.

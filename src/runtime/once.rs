@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use super::{Context, Mode, Readiness};
-use crate::{
-    controller::stores::{Origin, Stores},
-    overview::Overview,
-};
+use tidegate_core::overview::Overview;
+
+use crate::controller::stores::{Origin, Stores};
 
 /// What one pass over everything came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,13 +6,16 @@ use std::{
 };
 
 use super::{Context, Leadership};
-use crate::{
+use tidegate_core::{
     api::{KYMA_GROUP, KYMA_VERSION, TIDEGATE_GROUP},
-    controller::{Subject, chain},
-    http::health::Missing,
     landscape,
     name::Key,
     object::Gvk,
+};
+
+use crate::{
+    controller::{Subject, chain},
+    http::health::Missing,
 };
 
 /// What is missing.
@@ -113,7 +116,7 @@ impl Readiness {
         served
     }
 
-    async fn lacking(&self) -> Result<Vec<String>, crate::cluster::Error> {
+    async fn lacking(&self) -> Result<Vec<String>, tidegate_cluster::Error> {
         let ours = ["Kyma", "Manifest", "ModuleReleaseMeta", "ModuleTemplate", "Watcher"];
         let mut kinds: Vec<Gvk> = ours.iter().map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind)).collect();
         kinds.push(Gvk::new(TIDEGATE_GROUP, "v1alpha1", "GitSource"));

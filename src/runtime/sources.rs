@@ -3,18 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-
-use crate::{
+use tidegate_core::{
     api::{
         self, GitSource,
         git_source::{GitRef, GitSourceSpec},
     },
-    config::Config,
-    git, name,
+    name,
     object::DisplayPath,
     schema::Schema,
     yaml,
 };
+use tidegate_git as git;
+
+use crate::config::Config;
 
 /// All of them, checked. Their namespace is the first of the daemon's where they name none.
 pub(super) fn load(config: &Config) -> anyhow::Result<Vec<GitSource>> {

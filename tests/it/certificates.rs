@@ -19,8 +19,6 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidegate::{
-    api::{Kyma, names},
-    cluster::{Cause, Cluster, ClusterName, Limits, Pool, access},
     controller::{
         Context, Queue, Subject,
         certificate::{self, Certificates},
@@ -28,8 +26,13 @@ use tidegate::{
         sources::SourceRegistry,
         stores::{AccessSecret, Stores, feed},
     },
-    git, landscape,
     metrics::Metrics,
+    queue::{self, Finish, Trigger},
+};
+use tidegate_cluster::{Cause, Cluster, ClusterName, Limits, Pool, access};
+use tidegate_core::{
+    api::{Kyma, names},
+    landscape,
     name::Key,
     object::Digest,
     plan::{
@@ -37,10 +40,10 @@ use tidegate::{
         certificate::{Backend, Rules, Standing},
         watch::ListenerSettings,
     },
-    queue::{self, Finish, Trigger},
     template::{Library, Templates},
-    testbed::{ControlPlane, Folder, Guarded},
 };
+use tidegate_git as git;
+use tidegate_testbed::{ControlPlane, Folder, Guarded};
 use tokio::{sync::OnceCell, task::JoinSet};
 
 use crate::{
@@ -64,7 +67,7 @@ struct World {
     user: String,
     folder: Folder,
     /// As whom the daemon acts, if not as an administrator.
-    access: Option<tidegate::testbed::Kubeconfig>,
+    access: Option<kube_sim::Kubeconfig>,
     daemon: Option<Daemon>,
     issuer: Mutex<Option<Guarded>>,
 }

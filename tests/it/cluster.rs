@@ -10,19 +10,20 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::PartialObjectMeta;
+use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
-use tidegate::{
+use tidegate_cluster::{
+    Cause, Cluster, ClusterName, Deleted, DryRun, Effect, Error, Kind, Leadership, Limits, Metadata, OnConflict,
+    Outcome, Pool, Propagation, Pruned, Target, Task, Unreachable, Verb, access, lease, watch,
+};
+use tidegate_core::{
     api::names,
     changes::{Changes, Desired, Verdict},
-    cluster::{
-        Cause, Cluster, ClusterName, Deleted, DryRun, Effect, Error, Kind, Leadership, Limits, Metadata, OnConflict,
-        Outcome, Pool, Propagation, Pruned, Target, Task, Unreachable, Verb, access, lease, watch,
-    },
     inventory::Inventory,
     name::Key,
     object::{Gvk, Object, ObjectId},
-    testbed::{ControlPlane, Extent, Kubeconfig, Options},
 };
+use tidegate_testbed::{ControlPlane, Extent, Options};
 
 use crate::harness::{self, SOON, eventually, holds};
 
@@ -448,7 +449,7 @@ async fn without_rights_reads_and_writes_are_forbidden_and_the_client_is_worn() 
     assert!(matches!(error, Error::Forbidden { .. }), "{error:?}");
     assert!(error.to_string().contains(r#"User "nobody" cannot patch resource "configmaps""#), "{error}");
     assert!(nobody.is_worn());
-    let token = server.kubeconfig_with(tidegate::testbed::Credentials::Token("no-such-token".to_owned()));
+    let token = server.kubeconfig_with(kube_sim::Credentials::Token("no-such-token".to_owned()));
     let stranger = connect(&token, Limits::default());
     let error = stranger.get(&kind("v1", "ConfigMap"), &Key::new("default", "a")).await.unwrap_err();
     assert!(matches!(error, Error::Unauthorized { .. }), "{error:?}");
@@ -569,7 +570,7 @@ async fn each_way_of_not_reaching_a_cluster_has_its_name() {
     assert_eq!(ask(Kubeconfig { server: format!("https://{closed}"), ..good.clone() }).await, Unreachable::Connect);
     let unknown = "https://no-such-host.invalid:6443".to_owned();
     assert_eq!(ask(Kubeconfig { server: unknown, ..good.clone() }).await, Unreachable::Dns);
-    let foreign = tidegate::testbed::Authority::new("foreign").unwrap();
+    let foreign = kube_sim::Authority::new("foreign").unwrap();
     assert_eq!(ask(Kubeconfig { authority: foreign.pem().to_owned(), ..good }).await, Unreachable::Tls);
 }
 
@@ -744,7 +745,7 @@ async fn access_secret(kcp: &Cluster, namespace: &str, kubeconfig: &str) -> Stri
 async fn a_rotated_secret_takes_effect_at_the_next_use() {
     let skr = harness::skr().await;
     let runtime = Key::new("kcp-system", "kyma");
-    let wrong = skr.kubeconfig_with(tidegate::testbed::Credentials::Token("expired".to_owned())).text();
+    let wrong = skr.kubeconfig_with(kube_sim::Credentials::Token("expired".to_owned())).text();
     let (kcp, pool, (secret, version)) = pool("rotate", &wrong).await;
     let namespaces = Kind::built_in(&Gvk::new("", "v1", "Namespace")).unwrap();
     let default = Key::new("", "default");

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tidegate::testbed::{Guarded, Options, Repository};
+use tidegate_testbed::{Guarded, Options, Repository};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -29,7 +29,7 @@ pub(crate) struct Place {
     pub(crate) client: kube::Client,
     pub(crate) namespace: String,
     user: String,
-    folder: tidegate::testbed::Folder,
+    folder: tidegate_testbed::Folder,
 }
 
 pub(crate) struct Daemon {

@@ -4,10 +4,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use tidegate::{
-    testbed::Record,
-    yaml::{self, Limits},
-};
+use tidegate_core::yaml::{self, Limits};
+use tidegate_testbed::Record;
 
 use crate::{
     events, harness,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tidegate::testbed::Repository;
+use tidegate_testbed::Repository;
 
 use crate::harness;
 

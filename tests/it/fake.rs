@@ -12,11 +12,8 @@ use std::{
 use axum::{Router, extract::Request, http::StatusCode, response::IntoResponse};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use tidegate::{
-    cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, lease, watch},
-    name::Key,
-    object::Gvk,
-};
+use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, lease, watch};
+use tidegate_core::{name::Key, object::Gvk};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::harness::{self, SOON, eventually};
@@ -34,7 +31,7 @@ async fn a_write_that_waited_for_its_place_does_not_leave_once_leadership_is_los
     let client = harness::skr().await.client().unwrap();
     let namespace = harness::namespace(&client, "queued").await;
     let kubeconfig = harness::skr().await.kubeconfig();
-    let access = tidegate::cluster::access::parse(kubeconfig.text().as_bytes()).unwrap();
+    let access = tidegate_cluster::access::parse(kubeconfig.text().as_bytes()).unwrap();
     let election = Arc::new(Cluster::new(ClusterName::Kcp, &access.config().unwrap(), Limits::default()).unwrap());
     let options = lease::Options {
         lease: Key::new(&namespace, "leader"),

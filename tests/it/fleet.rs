@@ -7,8 +7,8 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
+use kube_sim::{Options, Served, Server};
 use serde_json::{Value, json};
-use tidegate::sim::{Options, Served, Server};
 use tokio::process::{Child, Command};
 
 use crate::harness::{self, SOON, eventually};
@@ -82,7 +82,7 @@ async fn end(mut child: Child) -> bool {
 
 /// A control plane of the test's own.
 async fn control_plane(folder: &Path) -> (Served, Client, String) {
-    tidegate::tls::install();
+    tidegate_process::tls::install();
     let kcp = Server::new(&Options::default()).listen("kcp").await.unwrap();
     let kubeconfig = folder.join("given.kubeconfig");
     std::fs::write(&kubeconfig, kcp.kubeconfig().text()).unwrap();
@@ -166,7 +166,7 @@ async fn a_control_plane_that_will_not_do_is_told_at_once() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     refused(&at(silent.local_addr().unwrap().port()), &["does not answer", "nothing within 5 s"]).await;
     // The token is nobody's.
-    let stranger = kcp.kubeconfig_with_token("known", tidegate::sim::User::admin()).text().replace("known", "unknown");
+    let stranger = kcp.kubeconfig_with_token("known", kube_sim::User::admin()).text().replace("known", "unknown");
     refused(&stranger, &["lets nobody in", "Unauthorized", "with access"]).await;
     let empty = Server::new(&Options::default()).listen("empty").await.unwrap();
     refused(&empty.kubeconfig().text(), &["serves no Kymas", "tidegate crds"]).await;

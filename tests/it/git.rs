@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tidegate::{
-    git::{Credentials, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url},
+use tidegate_core::{
     name::Key,
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
 };
+use tidegate_git::{Credentials, Error, Fetched, LocalWatch, Mirror, Reference, Remote, State, Url};
 
 use self::{
     repository::{Repository, git},

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tidegate::testbed::Repository;
+use tidegate_testbed::Repository;
 
 use crate::harness;
 

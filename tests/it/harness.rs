@@ -16,7 +16,7 @@ use std::{
 
 use kube::{Api, Client, api::DynamicObject, core::NamespaceResourceScope};
 use serde_json::{Value, json};
-use tidegate::testbed::{self, Assets, ControlPlane, Etcd, Extent, Folder, Options};
+use tidegate_testbed::{self as testbed, Assets, ControlPlane, Etcd, Extent, Folder, Options};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 /// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
@@ -174,7 +174,8 @@ pub(crate) async fn install_crds(client: &Client, crds: &[Value]) {
 
 /// Our own CRDs.
 pub(crate) async fn install_own_crds(client: &Client) {
-    let crds: Vec<Value> = tidegate::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect();
+    let crds: Vec<Value> =
+        tidegate_core::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect();
     install_crds(client, &crds).await;
 }
 

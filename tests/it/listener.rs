@@ -8,12 +8,10 @@ mod tls;
 use std::{net::SocketAddr, time::Duration};
 
 use futures::StreamExt as _;
-use tidegate::{
-    metrics::listener::ListenerMetrics,
-    watch::{
-        identity::{Authorities, Peers, Xfcc},
-        listener::{self, Builder, Events, Limits, Listener, Received},
-    },
+use tidegate_events::{
+    identity::{Authorities, Peers, Xfcc},
+    listener::{self, Builder, Events, Limits, Listener, Received},
+    metrics::ListenerMetrics,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -210,7 +208,7 @@ async fn one_connection_carries_many_events() {
 #[tokio::test]
 async fn the_path_can_be_probed_and_the_prober_is_told() {
     let (sender, mut probed) = tokio::sync::mpsc::unbounded_channel();
-    let tell = move |identity: &tidegate::watch::identity::Identity| {
+    let tell = move |identity: &tidegate_events::identity::Identity| {
         let _ = sender.send(identity.common_name().to_owned());
     };
     let bench = Bench::with(|builder| builder.forwarded(Xfcc::default()).probed(tell), 1).await;

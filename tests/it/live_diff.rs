@@ -10,8 +10,8 @@ use kube::{
     Api,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
+use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
-use tidegate::testbed::Kubeconfig;
 
 use crate::{
     deploy, harness,
@@ -192,7 +192,7 @@ fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
         let ours = records
             .iter()
             .filter(|record| [USER, CI].contains(&record.user.as_str()) || record.user.contains(":tidegate-diff"));
-        let changes = |record: &&tidegate::testbed::Record| {
+        let changes = |record: &&tidegate_testbed::Record| {
             record.is_write() || (record.resource == "secrets" && !["get", "list"].contains(&record.verb.as_str()))
         };
         found.extend(ours.filter(changes).map(|record| format!("{} {} {}", cluster.name(), record.verb, record.uri)));

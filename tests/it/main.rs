@@ -14,7 +14,6 @@ mod diagnostics;
 mod diff;
 mod events;
 mod fake;
-mod features;
 mod fleet;
 mod fuzz;
 mod git;

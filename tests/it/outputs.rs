@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
-use tidegate::testbed::Repository;
+use tidegate_testbed::Repository;
 
 use crate::harness;
 
@@ -82,8 +82,8 @@ fn a_full_disk_ends_a_command_with_one_sentence() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg(target_os = "linux")]
 async fn a_daemon_whose_log_cannot_be_written_does_its_work() {
-    tidegate::tls::install();
-    let kcp = tidegate::sim::Server::new(&tidegate::sim::Options::default()).listen("kcp").await.unwrap();
+    tidegate_process::tls::install();
+    let kcp = kube_sim::Server::new(&kube_sim::Options::default()).listen("kcp").await.unwrap();
     let client = kcp.kubeconfig().client().unwrap();
     harness::install_own_crds(&client).await;
     let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}});

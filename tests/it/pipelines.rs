@@ -8,7 +8,8 @@ use std::{
 };
 
 use serde_json::Value;
-use tidegate::{testbed::Repository, yaml};
+use tidegate_core::yaml;
+use tidegate_testbed::Repository;
 
 use crate::harness;
 

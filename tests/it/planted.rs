@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use tidegate::testbed::Repository;
+use tidegate_testbed::Repository;
 
 use crate::harness;
 

@@ -15,7 +15,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
-use tidegate::{api::Manifest, testbed::Record};
+use tidegate_core::api::Manifest;
+use tidegate_testbed::Record;
 
 use crate::{
     harness::{self, eventually, holds},
@@ -62,7 +63,7 @@ async fn command(stage: &Stage, arguments: &[&str]) -> Output {
 }
 
 /// What our user asked of a server, in the order of the answers.
-fn requests(server: &tidegate::testbed::ControlPlane, mark: u64) -> Vec<Record> {
+fn requests(server: &tidegate_testbed::ControlPlane, mark: u64) -> Vec<Record> {
     let records = server.audit().expect("audited").since(mark).expect("an audit log");
     records.into_iter().filter(|record| record.user == USER).collect()
 }
@@ -129,8 +130,9 @@ async fn follow(stage: &Stage) -> Inventories {
         while let Ok(Some(event)) = events.try_next().await {
             let (WatchEvent::Added(manifest) | WatchEvent::Modified(manifest)) = event else { continue };
             let Some(status) = manifest.status else { continue };
-            let entry =
-                |one: &tidegate::api::manifest::SyncedObject| format!("{} {}/{}", one.kind, one.namespace, one.name);
+            let entry = |one: &tidegate_core::api::manifest::SyncedObject| {
+                format!("{} {}/{}", one.kind, one.namespace, one.name)
+            };
             let synced = status.synced.iter().map(entry).collect();
             let name = manifest.metadata.name.unwrap_or_default();
             follower.lock().expect("no panic holds it").entry(name).or_default().push(synced);

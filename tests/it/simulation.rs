@@ -32,7 +32,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use tidegate::sim::Server;
+use kube_sim::Server;
 
 use self::{judge::Judge, world::World};
 
@@ -119,12 +119,15 @@ fn number(name: &str) -> Option<u64> {
 fn landscapes_converge_whatever_happens() {
     let (first, count) = match (number("TIDEGATE_SEED"), number("TIDEGATE_SEEDS")) {
         (Some(seed), None) => {
-            let _ = tidegate::telemetry::init("warn,tidegate=info,script=info", tidegate::telemetry::Format::Text);
+            let _ = tidegate_process::telemetry::init(
+                "warn,tidegate=info,script=info",
+                tidegate_process::telemetry::Format::Text,
+            );
             (seed, 1)
         }
         (first, count) => (first.unwrap_or(1), count.unwrap_or(SEEDS)),
     };
-    tidegate::tls::install();
+    tidegate_process::tls::install();
     let furnished = &world::furnished();
     let next = AtomicU64::new(first);
     let counts = Counts::default();

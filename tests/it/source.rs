@@ -17,8 +17,6 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidegate::{
-    api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, names},
-    cluster::{Cluster, ClusterName, Limits, Pool, access},
     controller::{
         Context, Queue, Subject,
         certificate::Certificates,
@@ -27,15 +25,19 @@ use tidegate::{
         stores::{Stores, feed},
         watcher,
     },
-    git,
-    landscape::SourceName,
     metrics::Metrics,
+    queue::{self, Finish},
+};
+use tidegate_cluster::{Cluster, ClusterName, Limits, Pool, access};
+use tidegate_core::{
+    api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, names},
+    landscape::SourceName,
     name::Key,
     plan,
-    queue::{self, Finish},
     template::{Library, Templates},
-    testbed::{ControlPlane, Repository},
 };
+use tidegate_git as git;
+use tidegate_testbed::{ControlPlane, Repository};
 use tokio::{sync::OnceCell, task::JoinSet};
 
 use crate::harness::{self, SOON, eventually, holds};
@@ -776,7 +778,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     namespaces: BTreeSet<String>,
-    folder: tidegate::testbed::Folder,
+    folder: tidegate_testbed::Folder,
     repository: Repository,
     allow_local: bool,
     user: String,
@@ -974,7 +976,7 @@ impl World {
         self.records().filter(|record| record.resource.ends_with("/status")).count()
     }
 
-    fn records(&self) -> impl Iterator<Item = tidegate::testbed::Record> {
+    fn records(&self) -> impl Iterator<Item = tidegate_testbed::Record> {
         let records = self.server.audit().unwrap().since(self.marked).unwrap();
         records
             .into_iter()
@@ -1099,10 +1101,10 @@ fn kyma(namespace: &str, name: &str, module: &str, channel: &str) -> String {
 }
 
 fn json_of(text: &str) -> Value {
-    tidegate::yaml::parse(text, &tidegate::yaml::Limits::default()).unwrap().remove(0).to_json()
+    tidegate_core::yaml::parse(text, &tidegate_core::yaml::Limits::default()).unwrap().remove(0).to_json()
 }
 
-fn condition<'a>(source: &'a GitSource, type_: &str) -> &'a tidegate::api::shared::Condition {
+fn condition<'a>(source: &'a GitSource, type_: &str) -> &'a tidegate_core::api::shared::Condition {
     let conditions = &source.status.as_ref().expect("a status").conditions;
     conditions.iter().find(|condition| condition.type_ == type_).unwrap_or_else(|| panic!("no condition {type_}"))
 }

@@ -8,8 +8,9 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{Api, Client, api::DynamicObject};
+use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
-use tidegate::testbed::{ControlPlane, Extent, Guarded, Kubeconfig, Record, Repository};
+use tidegate_testbed::{ControlPlane, Extent, Guarded, Record, Repository};
 
 use crate::harness::{self, Landscape, SOON, apply, eventually, install_istio_crds, install_own_crds};
 
@@ -22,7 +23,7 @@ pub(crate) struct Stage {
     daemon: Mutex<Option<Guarded>>,
     /// What the daemon is told beside what all tests tell it.
     more: Vec<String>,
-    folder: tidegate::testbed::Folder,
+    folder: tidegate_testbed::Folder,
 }
 
 /// Names of the Kymas, in the order of the runtimes.

@@ -9,7 +9,7 @@ use kube::{
     api::{ListParams, ObjectMeta, PostParams},
 };
 use serde_json::json;
-use tidegate::testbed::{ControlPlane, Extent, Guarded, Options, Tally};
+use tidegate_testbed::{ControlPlane, Extent, Guarded, Options};
 
 use crate::harness::{self, SOON, eventually};
 
@@ -76,7 +76,7 @@ async fn rbac_decides_and_the_audit_log_counts() {
     let user = format!("system:serviceaccount:{namespace}:reader");
     eventually("both requests are logged", SOON, async || {
         let records = audit.since(mark).map_err(|error| error.to_string())?;
-        let tally = Tally::of(records.iter().filter(|record| record.user == user));
+        let tally = tidegate_testbed::tally(records.iter().filter(|record| record.user == user));
         let row = |verb: &str| tally.0.get(&(user.clone(), verb.to_owned(), "configmaps".to_owned(), 403)).copied();
         if row("create") == Some(1) && row("list") == Some(1) { Ok(()) } else { Err(tally.to_string()) }
     })

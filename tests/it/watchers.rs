@@ -1,7 +1,7 @@
 //! Watchers in KCP, on a real API server: whose VirtualServices they get.
 
 use serde_json::{Value, json};
-use tidegate::testbed::Extent;
+use tidegate_testbed::Extent;
 use tokio::sync::OnceCell;
 
 use crate::{

@@ -11,7 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::definition::{self, Options};
+use tidegate_core::definition::{self, Options};
+use tidegate_process::tell;
 
 /// A cache of definitions, and where it is kept.
 pub(super) struct Cache {

@@ -24,21 +24,11 @@ use self::{
     runtime::{Looked, Site},
     world::{Trusted, World},
 };
-use crate::{
+use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
+use tidegate_core::{
     api::Kyma,
-    cli::{control_plane, progress::Progress, repository::Loaded},
-    cluster::{Cluster, ClusterName, Error, Limits, Pool},
     definition::{self, Definitions, Kind},
     diagnostic::{Diagnostic, Diagnostics, Place},
-    diff::{
-        clean::{Draft, REFUSED},
-        compare::Lines,
-        gather::{Found, Gatherer},
-        mask::Masker,
-        model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
-        policy::{Kinds, Labels},
-        sample::{Stratum, sample},
-    },
     intake::Policy,
     landscape::{Landscape, SourceName},
     name::Key,
@@ -48,6 +38,17 @@ use crate::{
     snapshot::Snapshot,
     template::{Library, Template},
 };
+use tidegate_diff::{
+    clean::{Draft, REFUSED},
+    compare::Lines,
+    gather::{Found, Gatherer},
+    mask::Masker,
+    model::{Effect, Held, LIVE, Move, NotKnown, Report, Runtimes, Side, Subject, Unreached, Why},
+    policy::{Kinds, Labels},
+    sample::{Stratum, sample},
+};
+
+use crate::cli::{control_plane, progress::Progress, repository::Loaded};
 
 mod compare;
 mod desired;

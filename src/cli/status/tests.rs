@@ -1,5 +1,5 @@
 use super::*;
-use crate::{
+use tidegate_core::{
     api::{
         git_source::{Counts, DiagnosticEntry},
         shared::State,

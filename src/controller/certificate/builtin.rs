@@ -11,13 +11,16 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Context, LAG_MAX, Written, bundled_at, version};
-use crate::{
+use tidegate_cluster::{Cause, Error, Kind, OnConflict};
+use tidegate_core::{
     api::names::{self, annotation, label},
-    cluster::{Cause, Error, Kind, OnConflict},
-    controller::stores::secret::{LeafSecret, key},
     object::Digest,
-    pki::{self, Issue},
     plan::certificate::{self, Authority, Certificate, Issued, Standing, Validity},
+};
+
+use crate::{
+    controller::stores::secret::{LeafSecret, key},
+    pki::{self, Issue},
 };
 
 /// Clocks of runtimes may be behind by so much. Only ends of certificates count for us, so it costs nothing.

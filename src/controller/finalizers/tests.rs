@@ -2,12 +2,9 @@ use kube::Config;
 use serde_json::Value;
 
 use super::*;
-use crate::{
-    cluster::{ClusterName, Limits, Network, OnConflict},
-    name::Key,
-    object::Gvk,
-    sim::{Options, Server},
-};
+use kube_sim::{Options, Server};
+use tidegate_cluster::{ClusterName, Limits, Network, OnConflict};
+use tidegate_core::{name::Key, object::Gvk};
 
 const OURS: &str = "example.org/ours";
 const THEIRS: &str = "example.org/theirs";
@@ -86,7 +83,7 @@ async fn one_that_is_gone_has_none_and_a_later_one_of_its_name_is_left_alone() {
     world.patch(json!({"finalizers": []})).await;
     let uid = known.uid.clone().unwrap_or_default();
     let id = world.kind.id(&key());
-    let propagation = crate::cluster::Propagation::Background;
+    let propagation = tidegate_cluster::Propagation::Background;
     world.kcp.delete_if(&Cause::default(), &world.kind, &id, &uid, None, propagation).await.unwrap();
     assert!(world.release(&known).await.is_empty());
     world.create().await;

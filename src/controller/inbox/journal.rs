@@ -20,12 +20,9 @@ use serde_json::{Value, json};
 use tokio::{sync::Notify, time::Instant};
 
 use self::state::{ALL, Batch, State, key_of};
-use crate::{
-    cluster::{Cause, Cluster, Error, Kind},
-    name::Key,
-    object::Gvk,
-    retry,
-};
+use tidegate_cluster::{Cause, Cluster, Error, Kind};
+use tidegate_core::{name::Key, object::Gvk};
+use tidegate_process::retry;
 
 /// The journal. Shared by reference.
 #[derive(Debug)]

@@ -9,12 +9,10 @@ use std::{
     time::Duration,
 };
 
+use tidegate_core::name::Key;
 use tokio::time::Instant;
 
-use crate::{
-    name::Key,
-    queue::{Trigger, Triggers},
-};
+use crate::queue::{Trigger, Triggers};
 
 /// What is due when, for all runtimes.
 #[derive(Debug)]

@@ -8,22 +8,23 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::{Memory, Passed, Pruning, Site, concerns_all, module_resource, prune, store_status};
-use crate::{
+use tidegate_cluster::{Cause, Cluster, Error, Kind, Propagation};
+use tidegate_core::{
     api::{
         Manifest,
         names::{annotation, finalizer, label},
         shared::CustomResourcePolicy,
     },
     changes::{Changes, Desired},
-    cluster::{Cause, Cluster, Error, Kind, Propagation},
-    controller::finalizers,
     inventory::Inventory,
     landscape,
     name::Key,
     object::{Object, ObjectId},
-    retry::{self, Class},
     status::{self, ManifestFacts, ManifestOutcome},
 };
+use tidegate_process::retry::{self, Class};
+
+use crate::controller::finalizers;
 
 /// What keeps a Manifest from being removed, in words; none if nothing does.
 type Waiting = Option<String>;

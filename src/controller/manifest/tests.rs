@@ -1,7 +1,7 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::ambient;
+use tidegate_process::ambient;
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_in_time_whatever_the_clock_is_set_to() {

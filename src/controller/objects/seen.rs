@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    cluster::Metadata,
+use tidegate_cluster::Metadata;
+use tidegate_core::{
     object::{Digest, ObjectId},
     render::SharedObjects,
 };

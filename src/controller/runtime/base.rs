@@ -12,23 +12,24 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{Round, delay};
-use crate::{
+use tidegate_cluster::{Cluster, Error, Metadata, Propagation};
+use tidegate_core::{
     api::{
         names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_NAMESPACE, label},
         shared::ObjectMeta,
     },
-    cluster::{Cluster, Error, Metadata, Propagation},
     conditions,
-    controller::{
-        Context,
-        objects::{self, Applied, Failed},
-    },
     landscape::{self, Landscape, SourceName},
     object::{Digest, Gvk, ObjectId},
     plan::{self, Class, RuntimePlan},
     render::{self, Mark, SharedObjects},
     status::Part,
     template::Library,
+};
+
+use crate::controller::{
+    Context,
+    objects::{self, Applied, Failed},
 };
 
 /// What a process remembers of it in one runtime.
@@ -89,11 +90,11 @@ pub(super) fn kinds() -> Vec<Gvk> {
 }
 
 fn template_kind() -> Gvk {
-    Gvk::new(crate::api::KYMA_GROUP, crate::api::KYMA_VERSION, "ModuleTemplate")
+    Gvk::new(tidegate_core::api::KYMA_GROUP, tidegate_core::api::KYMA_VERSION, "ModuleTemplate")
 }
 
 fn release_kind() -> Gvk {
-    Gvk::new(crate::api::KYMA_GROUP, crate::api::KYMA_VERSION, "ModuleReleaseMeta")
+    Gvk::new(tidegate_core::api::KYMA_GROUP, tidegate_core::api::KYMA_VERSION, "ModuleReleaseMeta")
 }
 
 /// Brings what every runtime has to what it should be.

@@ -5,21 +5,23 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{Round, outcome::Failed};
-use crate::{
+use tidegate_cluster::{Cluster, Error, Kind};
+use tidegate_core::{
     api::{
         Kyma,
         kyma::{KymaSpec, KymaStatus},
         names::{SKR_KYMA, SKR_NAMESPACE},
     },
-    cluster::{Cluster, Error, Kind},
     conditions,
-    controller::{
-        events::{Severity, reason},
-        status_body,
-    },
     counterpart::{self, Write},
     name::Key,
-    render, retry,
+    render,
+};
+use tidegate_process::retry;
+
+use crate::controller::{
+    events::{Severity, reason},
+    status_body,
 };
 
 fn key() -> Key {

@@ -6,14 +6,13 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::{Round, outcome::Failed};
-use crate::{
+use tidegate_cluster::{Cluster, Error, Kind, Metadata, OnConflict, Propagation};
+use tidegate_core::{
     api::{
         Manifest,
         names::{annotation, label},
         shared::{ObjectMeta, Time},
     },
-    cluster::{Cluster, Error, Kind, Metadata, OnConflict, Propagation},
-    controller::manifest::is_released,
     landscape,
     name::Key,
     object::Object,
@@ -21,6 +20,8 @@ use crate::{
     render,
     status::{Failure, ModuleFact, Planned},
 };
+
+use crate::controller::manifest::is_released;
 
 /// Label of Manifests that belong to a mandatory module: they follow another rule.
 const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
@@ -251,7 +252,7 @@ pub(super) fn as_they_are(round: &Round<'_>, manifests: &[Arc<Manifest>], messag
         .into_iter()
         .map(|name| ModuleFact {
             manifest: manifests.iter().find(|manifest| module_of(&manifest.metadata) == Some(&name)).cloned(),
-            planned: Planned::Refused { state: crate::api::shared::State::Error, message: message.to_owned() },
+            planned: Planned::Refused { state: tidegate_core::api::shared::State::Error, message: message.to_owned() },
             name,
         })
         .collect()

@@ -6,27 +6,29 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::{Memory, Round, counterpart, is_newer, manifests};
-use crate::{
-    ambient,
+use tidegate_cluster::{self as cluster, Cluster, Error, Kind};
+use tidegate_core::{
     api::{
         Kyma, Manifest,
         kyma::{KymaStatus, ModuleStatus},
         names::{MANAGED_BY_KCP, finalizer, label},
         shared::State,
     },
-    cluster::{self, Cluster, Error, Kind},
+    landscape,
+    name::Key,
+    status::{self, Facts},
+    template,
+};
+use tidegate_process::{ambient, retry::Class};
+
+use crate::{
     controller::{
         Context, Failure, Pass,
         events::{Severity, reason},
         status_body,
         stores::Access,
     },
-    landscape,
-    name::Key,
     queue::Finish,
-    retry::Class,
-    status::{self, Facts},
-    template,
 };
 
 /// What kept a runtime from being worked on.

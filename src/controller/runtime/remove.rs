@@ -11,19 +11,22 @@ use super::{
     outcome::{self, FailedKind},
     watch,
 };
-use crate::{
+use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation};
+use tidegate_core::{
     api::{
         KYMA_GROUP, Kyma, Manifest,
         names::{MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, finalizer, label},
         shared::State,
     },
-    cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation},
-    controller::{Context, Failure, Pass, certificate, events::Severity, finalizers, manifest},
     name::Key,
     object::Gvk,
-    queue::{Finish, Trigger},
-    retry::{self, Class},
     status::{Facts, ModuleFact, Planned},
+};
+use tidegate_process::retry::{self, Class};
+
+use crate::{
+    controller::{Context, Failure, Pass, certificate, events::Severity, finalizers, manifest},
+    queue::{Finish, Trigger},
 };
 
 /// What every runtime has and a removed one loses, in order; the Kyma itself stands between the catalog's CRDs and its own.
@@ -143,7 +146,7 @@ async fn remove_base(round: &Round<'_>, cluster: &Cluster) -> Result<Option<Stri
             return Ok(Some(format!("waiting for the {plural} in the runtime to be deleted")));
         }
     }
-    let kyma = Gvk::new(KYMA_GROUP, crate::api::KYMA_VERSION, "Kyma");
+    let kyma = Gvk::new(KYMA_GROUP, tidegate_core::api::KYMA_VERSION, "Kyma");
     if !remove(round, cluster, "DeleteSkrKyma", &kyma, &Key::new(SKR_NAMESPACE, SKR_KYMA)).await? {
         return Ok(Some("waiting for the Kyma in the runtime to be deleted".to_owned()));
     }
@@ -200,7 +203,7 @@ async fn unreachable(
         ""
     };
     let mut facts = facts(manifests, format!("{}{hint}", failed.message));
-    facts.failure = Some(crate::status::Failure {
+    facts.failure = Some(tidegate_core::status::Failure {
         reason: failed.reason,
         message: failed.message.clone(),
         access: failed.kind.is_access(),
@@ -213,7 +216,7 @@ async fn unreachable(
 async fn abandon(round: &Round<'_>, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Result<Finish, Error> {
     for manifest in manifests {
         let kind = Kind::namespaced::<Manifest>();
-        let id = kind.id(&crate::landscape::key(&manifest.metadata));
+        let id = kind.id(&tidegate_core::landscape::key(&manifest.metadata));
         let uid = manifest.metadata.uid.clone().unwrap_or_default();
         round.context.kcp.delete_if(round.cause, &kind, &id, &uid, None, Propagation::Background).await?;
         let mut latest = Manifest::clone(manifest);
@@ -257,7 +260,7 @@ pub(super) async fn orphans(
         Ok(cluster) => {
             let site = manifest::Site { context, cluster: &cluster, cause, live: None, manifests: &deleting };
             for manifest in &deleting {
-                let key = crate::landscape::key(&manifest.metadata);
+                let key = tidegate_core::landscape::key(&manifest.metadata);
                 let mut known = memory.manifests.remove(&key).unwrap_or_default().of(manifest);
                 let passed = manifest::reconcile(&site, manifest, &mut known).await;
                 memory.manifests.insert(key, known);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::status;
+use tidegate_core::status;
 
 fn kyma(requested: Option<&str>, handled: Option<&str>) -> Kyma {
     let mut kyma = Kyma::default();

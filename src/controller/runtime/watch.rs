@@ -16,19 +16,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Round, base, delay};
-use crate::{
+use tidegate_cluster::{Cluster, Error, Kind, Metadata};
+use tidegate_core::{
     api::{
         Manifest,
         names::{SKR_NAMESPACE, SKR_WEBHOOK, SKR_WEBHOOK_SECRET},
         shared::Condition,
     },
-    cluster::{Cluster, Error, Kind, Metadata},
     conditions::{self, Status, kyma::Type, watch as reason},
-    controller::{
-        Context, certificate,
-        events::{Severity, reason as told},
-        objects::{self, Applied, Failed, Seen},
-    },
     landscape::{self, Landscape},
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
@@ -37,8 +32,14 @@ use crate::{
         watch::{Address, Agent, Drift, Program},
     },
     render::{self, Mark, SharedObjects},
-    retry::Class,
     status::{Part, WatchFact},
+};
+use tidegate_process::retry::Class;
+
+use crate::controller::{
+    Context, certificate,
+    events::{Severity, reason as told},
+    objects::{self, Applied, Failed, Seen},
 };
 
 mod ours;

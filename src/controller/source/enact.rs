@@ -14,17 +14,18 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{SourcePass, memory::Memory, survey::served};
-use crate::{
+use tidegate_cluster::{self as cluster, Cause, Effect, OnConflict, Outcome, Propagation, Task};
+use tidegate_core::{
     api::names::{FIELD_MANAGER, annotation, label},
-    cluster::{self, Cause, Effect, OnConflict, Outcome, Propagation, Task},
-    controller::{Failure, sources::Loaded},
     definition::Kind,
     intake::{Decision, Id, Why, text},
     landscape::{self, SourceName},
     name::Key,
     object::{Gvk, ObjectId},
-    retry::Class,
 };
+use tidegate_process::retry::Class;
+
+use crate::controller::{Failure, sources::Loaded};
 
 /// What a pass did.
 #[derive(Debug, Default)]

@@ -10,22 +10,24 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{Progress, SourcePass, failure, survey::served};
-use crate::{
-    ambient,
+use tidegate_cluster::{self as cluster, Cause, Deleted, Metadata, OnConflict, Propagation, Target};
+use tidegate_core::{
     api::{
         GitSource,
         git_source::DeletionPolicy,
         names::{annotation, finalizer, label},
     },
-    cluster::{self, Cause, Deleted, Metadata, OnConflict, Propagation, Target},
-    controller::{Failure, Pass, finalizers, stores::Origin},
     definition::Kind,
     intake::{Id, Other, OtherTool, status},
     landscape::SourceName,
     name::Key,
     object::Gvk,
+};
+use tidegate_process::{ambient, retry::Class};
+
+use crate::{
+    controller::{Failure, Pass, finalizers, stores::Origin},
     queue::Finish,
-    retry::Class,
 };
 
 /// Requests under way at once; leaving need not be fast.

@@ -9,19 +9,16 @@ use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::{Duration, Instant};
 
 use super::{Progress, SourcePass};
-use crate::{
-    ambient,
+use tidegate_cluster as cluster;
+use tidegate_core::{
     api::{
         ModuleReleaseMeta,
         git_source::OnError,
         names::{KCP_NAMESPACE, annotation, label},
         shared::ObjectMeta,
     },
-    cluster,
-    controller::{Failure, Subject, sources::Loaded, stores::Origin},
     definition::{self, Cache, Channels, Definition, Elsewhere, Options},
     diagnostic::Diagnostics,
-    git::{self, Credentials, Mirror, Reference, Remote},
     intake::{
         self, Declared, Follow, Id, Terms,
         status::{self, Fetched, Withheld},
@@ -29,11 +26,19 @@ use crate::{
     landscape::{self, SourceName},
     name::Key,
     object::{Digest, Gvk},
-    queue::Trigger,
-    retry::{self, Class},
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
     template::{self, Templates},
+};
+use tidegate_git::{self as git, Credentials, Mirror, Reference, Remote};
+use tidegate_process::{
+    ambient,
+    retry::{self, Class},
+};
+
+use crate::{
+    controller::{Failure, Subject, sources::Loaded, stores::Origin},
+    queue::Trigger,
 };
 
 /// What the Secret of a source holds.

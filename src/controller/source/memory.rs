@@ -12,9 +12,9 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tidegate_cluster::Metadata;
+use tidegate_core::intake::Id;
 use tokio::time::Instant;
-
-use crate::{cluster::Metadata, intake::Id};
 
 /// A watch that is further behind than this is not behind: what it tells is true.
 const LAG_MAX: Duration = Duration::from_secs(5);
@@ -149,7 +149,7 @@ fn marks(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{definition::Kind, name::Key};
+    use tidegate_core::{definition::Kind, name::Key};
 
     fn id() -> Id {
         (Kind::Kyma, Key::new("kcp-system", "a"))
@@ -166,7 +166,7 @@ mod tests {
 
     fn answer(generation: i64, resource_version: &str) -> Metadata {
         Metadata {
-            id: crate::object::ObjectId::new("", "Kyma", "kcp-system", "a"),
+            id: tidegate_core::object::ObjectId::new("", "Kyma", "kcp-system", "a"),
             version: "v1".into(),
             uid: "u".to_owned(),
             resource_version: resource_version.to_owned(),

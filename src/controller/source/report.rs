@@ -5,16 +5,9 @@ use std::{borrow::Cow, sync::Arc};
 use serde_json::json;
 
 use super::{Enacted, Progress, SourcePass};
-use crate::{
-    ambient,
+use tidegate_cluster::{self as cluster, Cause};
+use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus, shared::Condition},
-    cluster::{self, Cause},
-    controller::{
-        Context, Failure,
-        events::{Severity, reason},
-        sources::Loaded,
-        stores::Origin,
-    },
     diagnostic::Diagnostics,
     intake::{
         Decision, Terms, Why,
@@ -22,6 +15,14 @@ use crate::{
         text,
     },
     revision::Revision,
+};
+use tidegate_process::ambient;
+
+use crate::controller::{
+    Context, Failure,
+    events::{Severity, reason},
+    sources::Loaded,
+    stores::Origin,
 };
 
 /// A status that we wrote, and the watch may not show yet.

@@ -15,16 +15,17 @@ use super::{
     SourcePass,
     memory::{Memory, Seen},
 };
-use crate::{
+use tidegate_cluster::{self as cluster, Cluster};
+use tidegate_core::{
     api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
     changes,
-    cluster::{self, Cluster},
-    controller::{Context, sources::Loaded},
     definition::{Definition, Kind},
     intake::{Id, Live},
     landscape::{self, SourceName},
     name::Key,
 };
+
+use crate::controller::{Context, sources::Loaded};
 
 /// More objects than this are looked up by one list of their kind.
 const LOOK_UPS_MAX: usize = 8;
@@ -111,7 +112,7 @@ impl Survey<'_> {
     fn take<K: Serialize + DeserializeOwned>(&mut self, kind: Kind, metadata: &ObjectMeta, object: &K) {
         let id = (kind, landscape::key(metadata));
         let declared = self.loaded.declared.get(&id);
-        let ours = landscape::label(metadata, crate::api::names::label::SOURCE) == Some(self.label.as_str());
+        let ours = landscape::label(metadata, tidegate_core::api::names::label::SOURCE) == Some(self.label.as_str());
         if declared.is_none() && !ours {
             return;
         }

@@ -9,13 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
 use super::{AccessSecret, Tables, kyma_of};
-use crate::{
+use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, manifest::ManifestStatus, names},
-    controller::Subject,
     landscape::{self, SourceName},
     name::Key,
-    queue::Trigger,
 };
+
+use crate::{controller::Subject, queue::Trigger};
 
 /// What became of one object.
 #[derive(Clone, Debug)]

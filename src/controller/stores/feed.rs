@@ -17,18 +17,21 @@ use super::{
     AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of,
     secret::{GatewaySecret, LeafSecret},
 };
-use crate::{
+use tidegate_cluster::{
+    Cluster, Kind,
+    watch::{self, Change, Options},
+};
+use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
-    cluster::{
-        Cluster, Kind,
-        watch::{self, Change, Options},
-    },
-    controller::certificate::Certificates,
     landscape,
     name::Key,
     object::Gvk,
-    pki::{self, object::Live},
     plan::{certificate, watch::Gateway},
+};
+
+use crate::{
+    controller::certificate::Certificates,
+    pki::{self, object::Live},
 };
 
 /// All watches: custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in that of the one that

@@ -4,8 +4,7 @@ use std::{fmt, sync::Arc};
 
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::PartialObjectMeta;
-
-use crate::{api::names::annotation, landscape};
+use tidegate_core::{api::names::annotation, landscape};
 
 /// The Secret that the gateway serves with, whole: its bundle goes to every runtime, and a listener of our own serves
 /// with the rest.

@@ -35,7 +35,7 @@ fn a_url_follows_main_or_the_branch_behind_the_mark() {
 #[test]
 fn a_path_follows_what_is_checked_out_and_may_be_a_folder_of_the_repository() {
     let folder = tempfile::tempdir().unwrap();
-    let repository = crate::testbed::Repository::init(folder.path()).unwrap();
+    let repository = tidegate_testbed::Repository::init(folder.path()).unwrap();
     fs::create_dir_all(folder.path().join("landscapes/dev")).unwrap();
     repository.write("landscapes/dev/kyma.yaml", "").unwrap();
     repository.commit("a landscape").unwrap();

@@ -12,7 +12,7 @@ use rustls::{
     server::WebPkiClientVerifier,
     version::TLS13,
 };
-use tidegate::tls::{self, Algorithms};
+use tidegate_process::tls::{self, Algorithms};
 use tokio::{
     io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},

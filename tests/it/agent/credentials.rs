@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use tidegate::watch::agent::settings::Timing;
+use tidegate_agent::settings::Timing;
 
 use super::{
     certificates::{Authority, SERVICE},

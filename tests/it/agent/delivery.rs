@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::watch::agent::settings::Timing;
+use tidegate_agent::settings::Timing;
 use tokio::net::TcpListener;
 
 use super::{

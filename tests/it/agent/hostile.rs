@@ -8,7 +8,7 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 use serde_json::json;
-use tidegate::tls::{self, Algorithms};
+use tidegate_process::tls::{self, Algorithms};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

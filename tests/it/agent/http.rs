@@ -6,7 +6,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
-use tidegate::tls::{self, Algorithms};
+use tidegate_process::tls::{self, Algorithms};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,

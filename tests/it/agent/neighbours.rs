@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::watch::agent::settings::Timing;
+use tidegate_agent::settings::Timing;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{

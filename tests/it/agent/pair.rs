@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use tidegate::watch::{
+use tidegate_events::{
     identity::Authorities,
     listener::{self, Listener, Tls},
 };

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use rustls::ClientConfig;
 use serde_json::{Value, json};
-use tidegate::watch::agent::{
+use tidegate_agent::{
     Addresses, Agent,
     settings::{Settings, Timing},
 };

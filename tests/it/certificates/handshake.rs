@@ -17,7 +17,7 @@ pub(crate) fn shake(
     client: (&[u8], &[u8]),
     trusted_by_client: &[u8],
 ) -> Result<(), String> {
-    tidegate::tls::install();
+    tidegate_process::tls::install();
     let text = |error: rustls::Error| error.to_string();
     let clients = Arc::new(store(trusted_by_server)?);
     let verifier = WebPkiClientVerifier::builder(clients).build().map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! The rights that the overlays give: enough for certificates from the first to the last, and no more.
 
-use tidegate::testbed::Record;
+use tidegate_testbed::Record;
 
 use super::*;
 

@@ -18,12 +18,12 @@ use http::{Request, header};
 use kube::Client;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tidegate::{
+use tidegate_core::{
     api::{self, GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher},
     object::DisplayPath,
     schema::{Schema, ViolationKind},
-    testbed::Options,
 };
+use tidegate_testbed::Options;
 
 use crate::harness::{self, SOON, eventually};
 
@@ -545,12 +545,12 @@ fn judge_offline(schema: &Schema, object: &Value) -> Verdict {
 }
 
 /// The parts of a path up to the field of `metadata`.
-fn metadata_depth(path: &[tidegate::object::PathPart]) -> usize {
+fn metadata_depth(path: &[tidegate_core::object::PathPart]) -> usize {
     path.iter().position(|part| *part == "metadata".into()).map_or(path.len(), |at| at + 2).min(path.len())
 }
 
 /// As the server spells it: keys of maps are fields like others.
-fn display(path: &[tidegate::object::PathPart]) -> String {
+fn display(path: &[tidegate_core::object::PathPart]) -> String {
     DisplayPath(path).to_string()
 }
 

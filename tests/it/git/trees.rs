@@ -9,10 +9,8 @@ use std::{
     path::Path,
 };
 
-use tidegate::{
-    git::{Error, locate, read_work_tree, resolve},
-    snapshot::{Content, Filter, Limits, Snapshot},
-};
+use tidegate_core::snapshot::{Content, Filter, Limits, Snapshot};
+use tidegate_git::{Error, locate, read_work_tree, resolve};
 
 use super::repository::{Repository, git};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::watch::{
+use tidegate_events::{
     identity::Xfcc,
     listener::{Answer, Limits},
 };
@@ -228,19 +228,19 @@ fn resident() -> usize {
 async fn a_receiver_that_hangs_is_503_and_stops_nobody_else() {
     let authority = client::Authority::new();
     let limits = Limits { receiver: SHORT, ..limits() };
-    let hangs = |received: tidegate::watch::listener::Received| -> futures::future::BoxFuture<'static, Answer> {
+    let hangs = |received: tidegate_events::listener::Received| -> futures::future::BoxFuture<'static, Answer> {
         match received.runtime_id() {
             "hangs" => Box::pin(std::future::pending()),
             _ => Box::pin(std::future::ready(Answer::Taken)),
         }
     };
-    let listener = tidegate::watch::listener::Listener::builder("lifecycle-manager")
+    let listener = tidegate_events::listener::Listener::builder("lifecycle-manager")
         .forwarded(Xfcc::default())
         .limits(limits)
         .receiver(hangs);
-    let now = tidegate::watch::listener::now();
-    listener.set_authorities(tidegate::watch::identity::Authorities::parse(authority.pem().as_bytes(), now).ok());
-    let socket = tidegate::watch::listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let now = tidegate_events::listener::now();
+    listener.set_authorities(tidegate_events::identity::Authorities::parse(authority.pem().as_bytes(), now).ok());
+    let socket = tidegate_events::listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     tokio::spawn(async move { listener.serve_forwarded(socket, std::future::pending()).await });
     let header = |runtime: &str| client::xfcc(&authority.issue(runtime, |_| {}).certificate);

@@ -4,9 +4,9 @@ use std::{net::SocketAddr, time::Duration};
 
 use futures::StreamExt as _;
 use rustls::crypto::ring;
-use tidegate::{
-    metrics::listener::ListenerMetrics,
-    watch::listener::{self, Events, Listener, Tls},
+use tidegate_events::{
+    listener::{self, Events, Listener, Tls},
+    metrics::ListenerMetrics,
 };
 use tokio::sync::watch;
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
+use kube_sim::{Options, Server};
 use serde_json::{Value, json};
-use tidegate::sim::{Options, Server};
 
 use crate::harness;
 

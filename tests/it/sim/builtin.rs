@@ -10,7 +10,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use serde_json::{Map, Value, json};
-use tidegate::object::Gvk;
+use tidegate_core::object::Gvk;
 
 use super::{
     both::{self, Both},

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use kube_sim::{Options, Readiness, Server};
 use serde_json::{Value, json};
-use tidegate::sim::{Options, Readiness, Server};
 
 use super::both::{Ask, Both};
 use crate::harness::{self, SOON, eventually, holds};

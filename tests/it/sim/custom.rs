@@ -1,8 +1,7 @@
 //! Custom resources and their definitions.
 
 use serde_json::{Value, json};
-
-use tidegate::testbed::Options;
+use tidegate_testbed::Options;
 
 use super::both::{Ask, Both};
 use crate::harness;

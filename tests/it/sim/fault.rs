@@ -8,8 +8,8 @@ use kube::{
     Api, Client, Error,
     api::{ListParams, PostParams, WatchEvent, WatchParams},
 };
+use kube_sim::fault::{Faults, Rates, Schedule};
 use serde_json::json;
-use tidegate::sim::fault::{Faults, Rates, Schedule};
 use tower::Layer as _;
 
 use crate::harness;

@@ -2,11 +2,9 @@
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, process::Stdio, time::Duration};
 
+use kube_sim::{Kubeconfig, Options, Served, Server};
 use serde_json::json;
-use tidegate::{
-    sim::{Options, Served, Server},
-    testbed::{Folder, Kubeconfig},
-};
+use tidegate_testbed::Folder;
 use tokio::process::Command;
 
 use super::custom::definition;
@@ -205,7 +203,7 @@ fn normal(text: &str) -> String {
 
 impl Sides {
     async fn new() -> Sides {
-        tidegate::tls::install();
+        tidegate_process::tls::install();
         let server = harness::api_server().await;
         let client = server.client().unwrap();
         let namespace = harness::namespace(&client, "kubectl").await;

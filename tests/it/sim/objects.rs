@@ -527,7 +527,7 @@ async fn reviews_are_answered_and_not_stored() {
         let answer = review(who, "TokenReview", json!({"token": "x"})).send(client, &both.namespace, &[]).await;
         assert!(answer.code == 201 && answer.body["status"]["authenticated"].is_null(), "{answer:?}");
     }
-    both.server.accept_token("known", tidegate::sim::User::admin());
+    both.server.accept_token("known", kube_sim::User::admin());
     let answer = review(who, "TokenReview", json!({"token": "known"})).send(&both.simulated, "", &[]).await;
     assert_eq!(answer.body["status"]["user"]["username"], "admin", "{answer:?}");
 }

@@ -9,21 +9,22 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
+use kube_sim::{Kubeconfig, Options, Server, User};
 use serde_json::{Value, json};
-use tidegate::{
-    cluster::{self, Cause, Cluster, ClusterName, Deleted, Kind, Limits, OnConflict, Propagation, watch},
+use tidegate_cluster::{
+    self as cluster, Cause, Cluster, ClusterName, Deleted, Kind, Limits, OnConflict, Propagation, watch,
+};
+use tidegate_core::{
     name::Key,
     object::{Gvk, ObjectId},
-    sim::{Options, Server, User},
-    testbed::Kubeconfig,
 };
 
 use super::both::Ask;
 use crate::harness::{self, SOON, eventually};
 
 /// A server behind TLS.
-async fn served() -> tidegate::sim::Served {
-    tidegate::tls::install();
+async fn served() -> kube_sim::Served {
+    tidegate_process::tls::install();
     Server::new(&Options::default()).listen("skr").await.unwrap()
 }
 
@@ -171,7 +172,7 @@ async fn strangers_are_refused_as_the_server_refuses_them() {
         Client::try_from(config).unwrap()
     };
     let with_token = |kubeconfig: Kubeconfig| kubeconfig.client().unwrap();
-    let bad = tidegate::testbed::Credentials::Token("bad".to_owned());
+    let bad = kube_sim::Credentials::Token("bad".to_owned());
     let sides = [
         (anonymous(real.url()), anonymous(served.kubeconfig().server.clone())),
         (

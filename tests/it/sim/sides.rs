@@ -7,14 +7,14 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use kube::{Client, client::Body};
+use kube_sim::{
+    builtin,
+    patch::{self, Schema, Write},
+};
 use serde_json::{Value, json};
-use tidegate::{
+use tidegate_core::{
     object::{DisplayPath, Gvk},
     schema::{self, ViolationKind},
-    sim::{
-        builtin,
-        patch::{self, Schema, Write},
-    },
 };
 use tokio::sync::OnceCell;
 

@@ -9,15 +9,13 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
+use kube_sim::{Authority, Server};
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 use serde_json::{Value, json};
-use tidegate::{
-    sim::Server,
-    testbed::{Authority, Options},
-};
+use tidegate_testbed::Options;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
 
@@ -43,7 +41,7 @@ struct Webhook {
 
 impl Webhook {
     async fn start(service: &str) -> Webhook {
-        tidegate::tls::install();
+        tidegate_process::tls::install();
         let authority = Authority::new("webhooks").unwrap();
         let identity = authority.server(service, &[service]).unwrap();
         let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()];

@@ -11,13 +11,11 @@ use std::{
 };
 
 use rcgen::{CertificateParams, DnType, KeyPair};
-use tidegate::{
-    runtime::Door,
-    watch::{
-        event::{Event, Gvk, Watched},
-        identity::Identity,
-        listener::{Answer, Received},
-    },
+use tidegate::runtime::Door;
+use tidegate_events::{
+    event::{Event, Gvk, Watched},
+    identity::Identity,
+    listener::{Answer, Received},
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;

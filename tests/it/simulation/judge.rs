@@ -14,8 +14,8 @@ use std::{
 };
 
 use http::Method;
+use kube_sim::Server;
 use serde_json::{Value, json};
-use tidegate::sim::Server;
 use tokio::time::Instant;
 
 use super::{

@@ -13,8 +13,8 @@ use std::{
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt as _;
+use kube_sim::{Server, Service, User};
 use serde_json::Value;
-use tidegate::sim::{Server, Service, User};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 

@@ -9,19 +9,21 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use kube_sim::{
+    Options, Readiness, Server, User,
+    fault::{Faults, Rates, Schedule},
+};
 use serde_json::{Value, json};
 use tidegate::{
-    ambient::{self, Simulated},
-    cluster::Network,
     config::{Config, Options as ConfigOptions},
-    period::Period,
     runtime::{Daemon, Ended, Mode},
-    sim::{
-        Options, Readiness, Server, User,
-        fault::{Faults, Rates, Schedule},
-    },
-    testbed::{Folder, Repository},
 };
+use tidegate_cluster::Network;
+use tidegate_process::{
+    ambient::{self, Simulated},
+    period::Period,
+};
+use tidegate_testbed::{Folder, Repository};
 use tokio::task::{JoinHandle, JoinSet};
 use tower::Layer as _;
 

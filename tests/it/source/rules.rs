@@ -1,6 +1,6 @@
 //! The smaller rules of what a source does to the control plane: what is kept, what is allowed, what waits, in which order.
 
-use tidegate::api::Watcher;
+use tidegate_core::api::Watcher;
 
 use super::*;
 

@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use kube_sim::Authority;
 use rustls::{
     ServerConfig, ServerConnection, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 use serde_json::{Value, json};
-use tidegate::testbed::Authority;
 
 pub(super) struct Webhook {
     port: u16,
@@ -21,7 +21,7 @@ pub(super) struct Webhook {
 impl Webhook {
     /// Serves with a certificate for this name.
     pub(super) fn start(authority: &Authority, name: &str) -> Webhook {
-        tidegate::tls::install();
+        tidegate_process::tls::install();
         let identity = authority.server(name, &[name]).unwrap();
         let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();

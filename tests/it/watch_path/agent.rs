@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::Client;
 use serde_json::Value;
-use tidegate::testbed::Guarded;
+use tidegate_testbed::Guarded;
 use tokio::task::JoinHandle;
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidegate::testbed::{Extent, free_port};
+use tidegate_testbed::{Extent, free_port};
 
 use super::{
     agent::Agent,

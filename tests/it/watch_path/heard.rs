@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tidegate::testbed::{Extent, free_port};
+use tidegate_testbed::{Extent, free_port};
 
 use super::world::{self, AGENT, merge, until_watch, watch_of};
 use crate::{events::listening, listener::client, stage::Stage};

@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tidegate::testbed::Extent;
+use tidegate_testbed::Extent;
 
 use super::world::{
     AGENT, OBJECTS, condition, delete, gateway, merge, present, stage, until_watch, watch_of, watcher, webhooks,

@@ -2,7 +2,8 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tidegate::{pki, testbed::Extent};
+use tidegate::pki;
+use tidegate_testbed::Extent;
 
 use super::world::{AGENT, delete, gateway, stage};
 use crate::{

@@ -2,7 +2,7 @@
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use tidegate::testbed::Extent;
+use tidegate_testbed::Extent;
 
 use super::world::{AGENT, gateway, stage};
 use crate::{harness, stage::read};

@@ -2,7 +2,7 @@
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tidegate::testbed::Extent;
+use tidegate_testbed::Extent;
 
 use crate::{
     harness,

@@ -12,7 +12,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tidegate::testbed::Extent;
+use tidegate_testbed::Extent;
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{

@@ -12,27 +12,26 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
-
-use crate::{
+use tidegate_cluster::{Cluster, ClusterName, DryRun, Error, FieldConflict, OnConflict};
+use tidegate_core::{
     api::names::{FIELD_MANAGER, annotation},
     changes::covers,
-    cluster::{Cluster, ClusterName, DryRun, Error, FieldConflict, OnConflict},
     definition::Definitions,
     diagnostic::Place,
-    diff::{
-        clean,
-        gather::Found,
-        live::{drops, overlaid, secret_after, stripped},
-        mask::Masker,
-        model::{Action, Conflict, Effect, Side},
-        names::Names,
-    },
     name::Key,
     object::{Digest, Gvk, Object},
     render,
     template::Template,
 };
+use tidegate_diff::{
+    clean,
+    gather::Found,
+    live::{drops, overlaid, secret_after, stripped},
+    mask::Masker,
+    model::{Action, Conflict, Effect, Side},
+    names::Names,
+};
+use tokio::sync::OnceCell;
 
 /// What is desired of one object.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Inputs, runtime::Site, world::Trusted};
-use crate::{
+use tidegate_core::{
     api::Kyma,
     definition::Kind,
     diagnostic::{Diagnostic, Place},
@@ -54,7 +54,7 @@ fn base(site: &Site<'_>, class: &Class) -> Base {
     let landscape = &site.intent.after;
     let catalog = plan::catalog(landscape, class, settings);
     let (mut objects, errors) = render::catalog(library, landscape, &catalog);
-    let mut problems: Vec<Diagnostic> = errors.iter().map(crate::template::Error::diagnostic).collect();
+    let mut problems: Vec<Diagnostic> = errors.iter().map(tidegate_core::template::Error::diagnostic).collect();
     let of_kymas = library.of_all(landscape.kymas.values().map(|kyma| &kyma.metadata));
     let mut rendered = vec![render::runtime_namespace(of_kymas)];
     let (watches, _) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));

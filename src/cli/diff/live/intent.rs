@@ -15,21 +15,24 @@ use super::{
     compare::{Comparer, Differs, Wish},
     world::{World, typed},
 };
-use crate::{
-    api::{ModuleReleaseMeta, names::annotation, names::label},
+use tidegate_cluster::Error;
+use tidegate_core::{
+    api::{
+        ModuleReleaseMeta,
+        names::{annotation, label},
+    },
     changes,
-    cluster::Error,
     definition::{Channels, Definition, Elsewhere, Kind},
     diagnostic::Place,
-    diff::{
-        gather::Found,
-        live::differing,
-        model::{Effect, Held, Why},
-    },
     intake::{self, Decision, Declared, Id, Installed, Live, Other, Situation, Terms, Wait},
     landscape::{self, Landscape, SourceName},
     name::Key,
     object::{Object, PathPart},
+};
+use tidegate_diff::{
+    gather::Found,
+    live::differing,
+    model::{Effect, Held, Why},
 };
 
 /// The control plane after the revision.
@@ -186,7 +189,7 @@ pub(super) fn managers(object: &Object) -> Arc<[String]> {
 fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
     let others = world.sources.iter().map(|source| (landscape::key(&source.metadata), source));
     let others = others.filter(|(key, _)| key != source.key());
-    let other = |(key, of): (Key, &crate::api::GitSource)| {
+    let other = |(key, of): (Key, &tidegate_core::api::GitSource)| {
         let label = SourceName::new(key.clone()).label_value();
         let marked = world.objects.iter().filter(|(_, object)| object.label(label::SOURCE) == Some(&label));
         let other = Other {
@@ -248,7 +251,7 @@ async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id)
         found.places = vec![line(definition, &differing(old, new))];
     }
     // What is planned with is what would be stored, with the status that is there: the dry run's answer, unmasked.
-    let mut value = crate::diff::live::overlaid(live.value(), wish.object.value());
+    let mut value = tidegate_diff::live::overlaid(live.value(), wish.object.value());
     for field in ["/metadata/uid", "/metadata/generation", "/status"] {
         restore(&mut value, live.value(), field);
     }

@@ -20,23 +20,17 @@ use super::{
     is_refusal,
     world::{World, key, typed},
 };
-use crate::{
+use tidegate_cluster::{Cluster, Error, Kind};
+use tidegate_core::{
     api::{
         Kyma, Manifest,
         names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
         shared::CustomResourcePolicy,
     },
     changes::{Changes, Desired, Live, Verdict, prune_annotation},
-    cluster::{Cluster, Error, Kind},
     conditions,
     counterpart::{self, Write},
     diagnostic::Place,
-    diff::{
-        gather::Found,
-        live::stripped,
-        model::{Effect, Held, NotKnown, Side, Why},
-        names::Names,
-    },
     inventory::Inventory,
     landscape,
     name::Key,
@@ -44,6 +38,12 @@ use crate::{
     plan::{self, InstallSource, Installation, ModuleOutcome, ModulesFrom, RuntimePlan},
     render::{self, Mark, SharedObjects, live as placeholder},
     template::Template,
+};
+use tidegate_diff::{
+    gather::Found,
+    live::stripped,
+    model::{Effect, Held, NotKnown, Side, Why},
+    names::Names,
 };
 
 /// What all runtimes are compared with.
@@ -108,7 +108,7 @@ pub(super) async fn look(site: &Site<'_>, key: &Key, cluster: Option<&Cluster>) 
         return Ok(Looked::default());
     }
     if is_skipped(kyma) && !site.intent.gone.contains(key) {
-        let place = site.inputs.place(crate::definition::Kind::Kyma, key);
+        let place = site.inputs.place(tidegate_core::definition::Kind::Kyma, key);
         let held = Held { runtimes: [key.clone()].into(), place, ..Held::runtime_suspended() };
         let outcome = Outcome { held: vec![held], ..Outcome::default() };
         return Ok(Looked { outcome, suspended: true, ..Looked::default() });
@@ -190,7 +190,7 @@ impl<'a> Look<'a> {
     /// Says that git's module list counts for nothing, where it differs from the one that counts.
     fn decided_by_runtime(&mut self, in_runtime: Option<&Kyma>) {
         let inputs = self.site.inputs;
-        let definition = inputs.definitions.good.get(&(crate::definition::Kind::Kyma, self.key.clone()));
+        let definition = inputs.definitions.good.get(&(tidegate_core::definition::Kind::Kyma, self.key.clone()));
         let (Some(definition), Some(live)) = (definition, in_runtime) else { return };
         let differs = *self.kyma.spec.modules != *live.spec.modules || self.kyma.spec.channel != live.spec.channel;
         if plan::modules_from(self.kyma) != ModulesFrom::Runtime || self.kyma.spec.modules.is_absent() || !differs {
@@ -221,7 +221,7 @@ impl<'a> Look<'a> {
         }
         let wish = Wish {
             gvk: desired.gvk(),
-            places: vec![inputs.place(crate::definition::Kind::Kyma, self.key)].into_iter().flatten().collect(),
+            places: vec![inputs.place(tidegate_core::definition::Kind::Kyma, self.key)].into_iter().flatten().collect(),
             maker: Some(Template::Kyma.name()),
             object: desired,
         };
@@ -356,7 +356,7 @@ impl<'a> Look<'a> {
 
     /// The line of the ModuleTemplate that says otherwise than the Manifest, where both are of one version.
     fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
-        let template = (crate::definition::Kind::ModuleTemplate, installation.template.clone());
+        let template = (tidegate_core::definition::Kind::ModuleTemplate, installation.template.clone());
         let definition = self.site.inputs.definitions.good.get(&template)?;
         let said = |pointer: &str| live.and_then(|live| live.value().pointer(pointer));
         let InstallSource::Git { tree, .. } = &installation.source;
@@ -370,7 +370,7 @@ impl<'a> Look<'a> {
             ("manager", said("/spec/manager"), manager.as_ref()),
         ];
         let differs = pairs.into_iter().find(|(_, before, after)| {
-            after.is_some_and(|after| before.is_some_and(|before| !crate::changes::covers(after, before)))
+            after.is_some_and(|after| before.is_some_and(|before| !tidegate_core::changes::covers(after, before)))
         });
         let (line, column) = definition.fields.position(&["spec".into(), differs?.0.into()]);
         Some(Place::at(&definition.place.path, line, column))
@@ -669,14 +669,14 @@ impl<'a> Look<'a> {
     fn prune_catalog(&mut self, live: &BTreeMap<ObjectId, Object>, desired: &BTreeSet<ObjectId>) {
         // A runtime that goes takes its catalog along, and a catalog that was not rendered whole says nothing.
         if desired.is_empty()
-            || self.outcome.diagnostics.iter().any(|one| one.severity == crate::diagnostic::Severity::Error)
+            || self.outcome.diagnostics.iter().any(|one| one.severity == tidegate_core::diagnostic::Severity::Error)
         {
             return;
         }
         let comparer = self.skr();
         for (id, object) in live {
             let is_catalog = matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")
-                && &*id.group == crate::api::KYMA_GROUP
+                && &*id.group == tidegate_core::api::KYMA_GROUP
                 && &*id.namespace == SKR_NAMESPACE;
             let by = managers(object);
             let ours = by.iter().any(|name| name == FIELD_MANAGER || name == CATALOG_MANAGER_UPSTREAM);

@@ -8,10 +8,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::{
+use tidegate_cluster::{Cluster, Error, Kind};
+use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
-    cluster::{Cluster, Error, Kind},
     definition,
     intake::Id,
     landscape,

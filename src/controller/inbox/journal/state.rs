@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_core::name::Key;
 use tokio::{sync::oneshot, time::Instant};
-
-use crate::name::Key;
 
 /// The journal as this process knows it.
 #[derive(Debug, Default)]

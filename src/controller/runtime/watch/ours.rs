@@ -7,10 +7,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    cluster::{Cluster, Error},
-    object::Digest,
-};
+use tidegate_cluster::{Cluster, Error};
+use tidegate_core::object::Digest;
 
 /// What is known of it in one runtime.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{delay, deployment_key, deployment_kind};
-use crate::{
+use tidegate_cluster::{Cluster, Error, Kind};
+use tidegate_core::{
     api::names::{SKR_NAMESPACE, SKR_WEBHOOK},
-    cluster::{Cluster, Error, Kind},
     object::Gvk,
-    retry::Class,
 };
+use tidegate_process::retry::Class;
 
 /// What is known of it.
 #[derive(Debug, Default)]

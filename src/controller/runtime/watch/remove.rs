@@ -3,12 +3,12 @@
 //! Only what bears our mark is deleted, which is Lifecycle Manager's as well.
 
 use super::{super::Round, kinds};
-use crate::{
+use tidegate_cluster::{Cluster, Error, Propagation};
+use tidegate_core::{
     api::names::{
         MANAGED_BY_SKR, SKR_NAMESPACE, SKR_WEBHOOK, SKR_WEBHOOK_METRICS, SKR_WEBHOOK_POLICIES, SKR_WEBHOOK_SECRET,
         label,
     },
-    cluster::{Cluster, Error, Propagation},
     name::Key,
     object::{Gvk, ObjectId},
     plan::watch::{Agent, PRIORITY_CLASS},

@@ -10,14 +10,15 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::super::Round;
-use crate::{
-    controller::Context,
+use tidegate_core::{
     landscape::{Landscape, SourceName},
     object::Digest,
     plan::watch::{Address, Agent, Drift},
     render::{self, Mark, Reporting, SharedObjects},
     template::{Library, Templates},
 };
+
+use crate::controller::Context;
 
 /// What runtimes share, by what it is made from besides the landscape.
 #[derive(Default)]
@@ -174,7 +175,7 @@ fn report(context: &Context, inputs: &Inputs, kin: &Kin, user: Option<&str>, par
     problems.extend(parts.problems.iter().cloned());
     let webhook = SharedObjects::new(&webhook, Mark::Runtime, &|_| None);
     let objects = Arc::new(SharedObjects::joined([&webhook, &parts.objects]));
-    let state = |watcher: &crate::api::Watcher| {
+    let state = |watcher: &tidegate_core::api::Watcher| {
         let metadata = &watcher.metadata;
         json!([metadata.uid, metadata.name, metadata.generation])
     };
@@ -204,7 +205,11 @@ fn parts(context: &Context, inputs: &Inputs, kin: &Kin) -> Parts {
 }
 
 /// What the certificate has no part in.
-fn own_digests(templates: &Templates, agent: &Agent, address: &Address) -> Result<Value, crate::template::Error> {
+fn own_digests(
+    templates: &Templates,
+    agent: &Agent,
+    address: &Address,
+) -> Result<Value, tidegate_core::template::Error> {
     let secret = render::agent_secret(templates, [])?.digest().to_string();
     let deployment = if agent.program.restarts_for_certificates() {
         Some(render::agent_deployment(templates, agent, address, Some("-"))?.digest().to_string())

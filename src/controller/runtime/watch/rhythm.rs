@@ -6,21 +6,21 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tokio::time::Instant;
-
-use crate::{
+use tidegate_cluster::{Cluster, Error, Kind, Metadata};
+use tidegate_core::{
     api::{
         names::{MANAGED_BY_SKR, label},
         shared::Condition,
     },
-    cluster::{Cluster, Error, Kind, Metadata},
     conditions::{self, Status, watch as reason},
-    controller::contacts::{Contacts, SILENT_AFTER},
     name::Key,
     object::{Digest, Gvk, ObjectId},
     plan::watch::Program,
     status::WatchFact,
 };
+use tokio::time::Instant;
+
+use crate::controller::contacts::{Contacts, SILENT_AFTER};
 
 /// How often a runtime whose agent reports is looked at all the same.
 const LOOK: Duration = Duration::from_secs(6 * 3600);

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{
+use tidegate_core::{
     api::manifest::{ManifestStatus, SyncedObject},
     plan::watch::ListenerSettings,
 };

@@ -40,7 +40,7 @@ impl Bench {
 }
 
 fn said(reason: &str) -> Vec<Condition> {
-    let now = crate::api::shared::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+    let now = tidegate_core::api::shared::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
     let mut all = Vec::new();
     conditions::set(&mut all, conditions::WATCH, Status::True, reason, "", None, &now);
     all

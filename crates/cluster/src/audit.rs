@@ -1,0 +1,64 @@
+//! One structured record for each write, under the tracing target `tidegate::audit`.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::{ClusterName, Error, Verb};
+use tidegate_core::{diagnostic::Place, object::ObjectId};
+
+/// Why something is written: what the audit record says besides cluster, verb and object. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// The revision of git behind it.
+    pub revision: Option<Arc<str>>,
+    /// The file and line behind it.
+    pub place: Option<Place>,
+    /// What made us look: `event`, `requested`, `git`, `drift`, `resync`, `retry`, in priority order, joined by `+`;
+    /// `report` for a Kubernetes Event, which says what a pass had to tell.
+    pub trigger: Option<Arc<str>>,
+}
+
+// === impl Cause ===
+
+impl Cause {
+    /// Because of a trigger.
+    pub fn trigger(trigger: &str) -> Cause {
+        Cause { trigger: Some(trigger.into()), ..Cause::default() }
+    }
+
+    /// The same, of a revision.
+    #[must_use]
+    pub fn revision(&self, revision: impl Into<Arc<str>>) -> Cause {
+        Cause { revision: Some(revision.into()), ..self.clone() }
+    }
+
+    /// The same, of a file and line.
+    #[must_use]
+    pub fn place(&self, place: Option<Place>) -> Cause {
+        Cause { place: place.or_else(|| self.place.clone()), ..self.clone() }
+    }
+}
+
+/// Records a write that was answered, or that failed.
+pub(super) fn record(
+    cluster: &ClusterName,
+    verb: Verb,
+    object: &ObjectId,
+    cause: &Cause,
+    result: Result<StatusCode, &Error>,
+) {
+    let status =
+        result.map_or_else(Error::reason, |status| if status == StatusCode::CREATED { "Created" } else { "Ok" });
+    tracing::info!(
+        target: "tidegate::audit",
+        %cluster,
+        verb = verb.as_str(),
+        %object,
+        result = status,
+        revision = cause.revision.as_deref(),
+        place = cause.place.as_ref().map(tracing::field::display),
+        trigger = cause.trigger.as_deref(),
+        "wrote"
+    );
+}

@@ -1,0 +1,143 @@
+//! A circuit breaker: a cluster that cannot be reached is left alone, and looked at again with growing pauses.
+//!
+//! Only failures to talk to the cluster count; whatever it answers, also an error, closes the circuit.
+
+use std::{sync::Mutex, time::Duration};
+
+use tidegate_process::retry;
+use tokio::time::Instant;
+
+/// Failures in a row after which the circuit opens. Requests run in parallel, so a single lost connection may fail several.
+const FAILURES_MAX: u32 = 5;
+/// First pause before a probe.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+/// Longest pause before a probe: a cluster that returns is served again within half a minute.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// State of the circuit to one cluster.
+#[derive(Debug, Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Failures in a row while the circuit is closed.
+    failures: u32,
+    /// Set while the circuit is open.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// When the next probe may be made.
+    probe_at: Instant,
+    /// Whether a probe is under way.
+    probing: bool,
+    /// Probes that failed.
+    probes: u32,
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// Whether a request may be made. While the circuit is open, one caller is let through after each pause.
+    pub(super) fn admits(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        match &mut state.open {
+            None => true,
+            Some(open) if now < open.probe_at => false,
+            Some(open) => {
+                // The probe is this caller's; everybody else waits for its outcome, or for one more pause.
+                open.probe_at = now + pause(open.probes);
+                open.probing = true;
+                true
+            }
+        }
+    }
+
+    /// The cluster answered.
+    pub(super) fn succeeded(&self) {
+        let mut state = self.lock();
+        if state.failures != 0 || state.open.is_some() {
+            *state = State::default();
+        }
+    }
+
+    /// The cluster could not be reached.
+    pub(super) fn failed(&self, now: Instant) {
+        let mut state = self.lock();
+        match &mut state.open {
+            Some(open) if open.probing => {
+                open.probes = open.probes.saturating_add(1);
+                open.probe_at = now + pause(open.probes);
+                open.probing = false;
+            }
+            // Requests that were under way when the circuit opened say nothing new.
+            Some(_) => {}
+            None => {
+                state.failures += 1;
+                if state.failures >= FAILURES_MAX {
+                    state.open = Some(Open { probe_at: now + pause(0), probing: false, probes: 0 });
+                }
+            }
+        }
+    }
+
+    /// Whether requests are refused at present.
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().open.is_some()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+fn pause(probes: u32) -> Duration {
+    retry::backoff(PAUSE_MIN, PAUSE_MAX, probes.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_after_failures_in_a_row_and_lets_one_probe_through_after_each_pause() {
+        let breaker = Breaker::default();
+        let start = Instant::now();
+        for _ in 0..FAILURES_MAX {
+            assert!(breaker.admits(start));
+            breaker.failed(start);
+        }
+        assert!(!breaker.admits(start));
+        assert!(!breaker.admits(start + PAUSE_MIN - Duration::from_millis(1)));
+        assert!(breaker.admits(start + PAUSE_MIN));
+        assert!(!breaker.admits(start + PAUSE_MIN), "only one probe");
+        breaker.failed(start + PAUSE_MIN);
+        assert!(!breaker.admits(start + PAUSE_MIN * 2));
+        assert!(breaker.admits(start + PAUSE_MIN * 3));
+        breaker.succeeded();
+        assert!(breaker.admits(start));
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn requests_that_fail_together_count_as_one_outage() {
+        let breaker = Breaker::default();
+        let now = Instant::now();
+        (0..100).for_each(|_| breaker.failed(now));
+        assert!(!breaker.admits(now));
+        assert!(breaker.admits(now + PAUSE_MIN), "the pause does not grow with what was under way");
+    }
+
+    #[test]
+    fn an_answer_in_between_keeps_it_closed() {
+        let breaker = Breaker::default();
+        let now = Instant::now();
+        for _ in 0..10 {
+            breaker.failed(now);
+            breaker.failed(now);
+            breaker.succeeded();
+        }
+        assert!(breaker.admits(now));
+    }
+}

@@ -1,0 +1,330 @@
+//! Applying many objects: in waves, in parallel within one, each with its own outcome.
+//!
+//! A failed object does not stop others, save those that cannot be without it: the objects in a namespace, the custom
+//! resources of a definition. Nothing is retried.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Cause, Cluster, ESTABLISHED_WAIT_MAX, Error, Kind, Metadata, OnConflict, Target, Verb, transport::Ask};
+use tidegate_core::{
+    diagnostic::Place,
+    name::Key,
+    object::{Gvk, ObjectId, Stage},
+};
+
+/// One object to apply.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The kind and version under which it is applied.
+    pub gvk: Gvk,
+    /// Which object.
+    pub id: ObjectId,
+    /// Its JSON.
+    pub body: Bytes,
+    /// What to do about fields that others manage.
+    pub on_conflict: OnConflict,
+    /// Its resource version, if it is known: tells whether the apply changed anything.
+    pub known: Option<String>,
+    /// The file and line behind it, for the audit.
+    pub place: Option<Place>,
+}
+
+/// What became of one object.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which object.
+    pub id: ObjectId,
+    /// What became of it.
+    pub effect: Effect,
+}
+
+/// What an apply came to.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// It stands as desired.
+    Applied {
+        /// Its metadata after the apply.
+        metadata: Box<Metadata>,
+        /// Whether that changed anything; unknown without a former resource version.
+        changed: Option<bool>,
+    },
+    /// It was not applied.
+    Failed(Error),
+    /// It was not tried, since what it needs failed.
+    Skipped {
+        /// The namespace or definition that failed.
+        needs: ObjectId,
+    },
+}
+
+// === impl Task ===
+
+impl Task {
+    /// Applies an object of ours, taking over fields that others manage.
+    pub fn forced(gvk: Gvk, id: ObjectId, body: Bytes) -> Task {
+        Task { gvk, id, body, on_conflict: OnConflict::Force, known: None, place: None }
+    }
+}
+
+// === impl Effect ===
+
+impl Effect {
+    /// Whether the object stands as desired.
+    pub fn is_applied(&self) -> bool {
+        matches!(self, Effect::Applied { .. })
+    }
+}
+
+/// Pauses between looks at whether a new kind is served: some ten milliseconds are usual.
+const ESTABLISHED_POLL_MIN: Duration = Duration::from_millis(8);
+const ESTABLISHED_POLL_MAX: Duration = Duration::from_millis(500);
+/// From when on we ask the definition itself why its kind is not served yet.
+const ESTABLISHED_DOUBT: Duration = Duration::from_secs(1);
+
+/// Which objects may be applied at the same time. Neither definitions and namespaces nor RBAC and configuration need
+/// each other, so two stages share a wave where that loses nothing.
+fn wave(stage: Stage) -> u8 {
+    match stage {
+        Stage::Crd | Stage::Namespace => 0,
+        Stage::Rbac | Stage::Configuration => 1,
+        Stage::Workload => 2,
+        Stage::Webhook => 3,
+        Stage::CustomResource => 4,
+    }
+}
+
+const WAVE_LAST: u8 = 4;
+
+/// What later waves must know of earlier ones.
+#[derive(Default)]
+struct Broken {
+    namespaces: BTreeMap<Arc<str>, ObjectId>,
+    kinds: BTreeMap<(Arc<str>, Arc<str>), ObjectId>,
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Applies objects in waves: definitions and namespaces, RBAC and configuration, workloads, webhooks, custom resources.
+    ///
+    /// Guarantees one outcome for each task, in the order of the tasks. Custom resources wait until the kinds of the
+    /// definitions among the tasks are served.
+    pub async fn enact(&self, cause: &Cause, tasks: Vec<Task>) -> Vec<Outcome> {
+        let mut waves: [Vec<(usize, Task)>; WAVE_LAST as usize + 1] = Default::default();
+        for (index, task) in tasks.into_iter().enumerate() {
+            waves[usize::from(wave(task.id.stage()))].push((index, task));
+        }
+        let [first, middle @ .., last] = waves;
+        let mut broken = Broken::default();
+        let mut outcomes = self.wave(cause, first, &broken).await;
+        let definitions: Vec<Definition> = broken.note(&outcomes);
+        definitions.iter().for_each(|definition| self.kinds.learn(&definition.kinds));
+        // Kinds become served while the waves in between are applied.
+        let unserved = definitions.into_iter().filter(|definition| !self.kinds.is_served(&definition.state));
+        let established = stream::iter(unserved)
+            .map(async |definition| {
+                let result = self.wait_established(&definition.id, &definition.kinds).await;
+                (definition, result)
+            })
+            .buffer_unordered(self.transport.concurrency())
+            .collect::<Vec<_>>();
+        let between = async {
+            let mut outcomes = Vec::new();
+            for wave in middle {
+                outcomes.extend(self.wave(cause, wave, &broken).await);
+            }
+            outcomes
+        };
+        let (between, established) = futures::join!(between, established);
+        outcomes.extend(between);
+        for (definition, result) in established {
+            match result {
+                Ok(()) => self.kinds.note_served(definition.state),
+                Err(error) => {
+                    broken.blame(&definition.id, &definition.kinds);
+                    fail(&mut outcomes, &definition.id, error);
+                }
+            }
+        }
+        outcomes.extend(self.wave(cause, last, &broken).await);
+        outcomes.sort_unstable_by_key(|(index, ..)| *index);
+        outcomes.into_iter().map(|(_, _, outcome)| outcome).collect()
+    }
+
+    async fn wave(&self, cause: &Cause, tasks: Vec<(usize, Task)>, broken: &Broken) -> Vec<Done> {
+        stream::iter(tasks)
+            .map(async |(index, task)| {
+                let effect = match broken.needed_by(&task.id) {
+                    Some(needs) => Effect::Skipped { needs: needs.clone() },
+                    None => match self.apply_task(cause, &task).await {
+                        Ok(metadata) => Effect::Applied {
+                            changed: task.known.as_ref().map(|known| *known != metadata.resource_version),
+                            metadata: Box::new(metadata),
+                        },
+                        Err(error) => Effect::Failed(error),
+                    },
+                };
+                let body = (task.id.stage() == Stage::Crd).then_some(task.body);
+                (index, body, Outcome { id: task.id, effect })
+            })
+            .buffer_unordered(self.transport.concurrency())
+            .collect()
+            .await
+    }
+
+    async fn apply_task(&self, cause: &Cause, task: &Task) -> Result<Metadata, Error> {
+        let not_served = || Error::NotServed { gvk: task.gvk.clone() };
+        let kind = self.kind(&task.gvk).await?.ok_or_else(not_served)?;
+        let cause = match &task.place {
+            Some(place) => &cause.place(Some(place.clone())),
+            None => cause,
+        };
+        let result = self.apply(cause, &kind, &task.id, task.body.clone(), task.on_conflict).await;
+        if let Err(Error::NotServed { .. }) = &result {
+            self.kinds.forget(&task.gvk);
+            return Err(not_served());
+        }
+        result
+    }
+
+    /// Waits until the kinds of a definition are served: polls until each answers a list, since only that says that
+    /// objects of it can be applied.
+    pub async fn wait_established(&self, definition: &ObjectId, kinds: &[Kind]) -> Result<(), Error> {
+        let start = Instant::now();
+        for kind in kinds {
+            let mut pause = ESTABLISHED_POLL_MIN;
+            loop {
+                let path = format!("{}?limit=1", kind.path(None, None, None));
+                let ask = Ask::get(path, Verb::List, Target::List(kind.gvk.clone())).metadata_list();
+                match self.transport.ask(ask).await {
+                    Ok(_) => break,
+                    Err(Error::NotServed { .. } | Error::TooManyRequests { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+                if start.elapsed() > ESTABLISHED_DOUBT {
+                    self.doubt(definition, start).await?;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(ESTABLISHED_POLL_MAX);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks a definition why its kinds are not served yet: an error if it never will be, or if this takes too long.
+    async fn doubt(&self, definition: &ObjectId, start: Instant) -> Result<(), Error> {
+        let gvk = Gvk::new(&definition.group, "v1", &definition.kind);
+        let Some(kind) = Kind::built_in(&gvk) else { return Ok(()) };
+        let object = self.get(&kind, &Key::new("", &definition.name)).await?;
+        let refused = |condition: &&Value| {
+            condition["status"] == "False"
+                && (condition["type"] == "NamesAccepted" || condition["type"] == "Established")
+        };
+        let conditions = object.as_ref().and_then(|object| object.value().pointer("/status/conditions"));
+        let condition = conditions.and_then(Value::as_array).into_iter().flatten().find(refused);
+        let message = condition.and_then(|condition| condition["message"].as_str());
+        match message {
+            Some(message) => {
+                Err(Error::NotEstablished { name: definition.name.to_string(), message: message.to_owned() })
+            }
+            None if start.elapsed() > ESTABLISHED_WAIT_MAX => Err(Error::NotEstablished {
+                name: definition.name.to_string(),
+                message: format!("its kinds are not served after {} s", ESTABLISHED_WAIT_MAX.as_secs()),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// See [`Cluster::survey`].
+    pub(super) async fn survey_places(
+        &self,
+        objects: Vec<(Gvk, ObjectId)>,
+    ) -> Result<BTreeMap<ObjectId, Metadata>, Error> {
+        let mut places: BTreeMap<(Gvk, Arc<str>), BTreeSet<ObjectId>> = BTreeMap::new();
+        let now = Instant::now();
+        for (gvk, id) in objects.into_iter().filter(|(_, id)| !self.fresh.lacks(id, now)) {
+            places.entry((gvk, Arc::clone(&id.namespace))).or_default().insert(id);
+        }
+        let found = stream::iter(places)
+            .map(async |((gvk, namespace), ids)| {
+                let Some(kind) = self.kind(&gvk).await? else { return Ok(Vec::new()) };
+                let all = match ids.first() {
+                    // A list of one is a read of one, and spares the objects beside it.
+                    Some(id) if ids.len() == 1 => {
+                        self.get_metadata(&kind, &Key::new(&id.namespace, &id.name)).await?.into_iter().collect()
+                    }
+                    _ => self.list_metadata(&kind, Some(&*namespace).filter(|_| kind.namespaced), None).await?,
+                };
+                Ok(all.into_iter().filter(|metadata: &Metadata| ids.contains(&metadata.id)).collect::<Vec<_>>())
+            })
+            .buffer_unordered(self.transport.concurrency())
+            .collect::<Vec<Result<Vec<Metadata>, Error>>>()
+            .await;
+        let mut all = BTreeMap::new();
+        for metadata in found {
+            all.extend(metadata?.into_iter().map(|metadata| (metadata.id.clone(), metadata)));
+        }
+        Ok(all)
+    }
+}
+
+/// Index of the task, the body of a definition, and the outcome.
+type Done = (usize, Option<Bytes>, Outcome);
+
+/// A definition that was applied.
+struct Definition {
+    id: ObjectId,
+    /// Uid and generation.
+    state: String,
+    kinds: Vec<Kind>,
+}
+
+fn fail(outcomes: &mut [Done], definition: &ObjectId, error: Error) {
+    if let Some((_, _, outcome)) = outcomes.iter_mut().find(|(_, _, outcome)| outcome.id == *definition) {
+        outcome.effect = Effect::Failed(error);
+    }
+}
+
+// === impl Broken ===
+
+impl Broken {
+    /// Remembers what failed in the first wave; returns the definitions that were applied.
+    fn note(&mut self, outcomes: &[Done]) -> Vec<Definition> {
+        let mut applied = Vec::new();
+        for (_, body, Outcome { id, effect }) in outcomes {
+            match (body.as_ref().map(|body| Kind::of_definition(body)), effect) {
+                (Some(kinds), Effect::Applied { metadata, .. }) => {
+                    let state = format!("{}/{}", metadata.uid, metadata.generation);
+                    applied.push(Definition { id: id.clone(), state, kinds });
+                }
+                (Some(kinds), Effect::Failed(_) | Effect::Skipped { .. }) => self.blame(id, &kinds),
+                (None, Effect::Failed(_) | Effect::Skipped { .. }) => {
+                    self.namespaces.insert(Arc::clone(&id.name), id.clone());
+                }
+                (None, Effect::Applied { .. }) => {}
+            }
+        }
+        applied
+    }
+
+    fn blame(&mut self, definition: &ObjectId, kinds: &[Kind]) {
+        for kind in kinds {
+            self.kinds.insert((Arc::clone(&kind.gvk.group), Arc::clone(&kind.gvk.kind)), definition.clone());
+        }
+    }
+
+    /// What an object cannot be without and that failed.
+    fn needed_by(&self, id: &ObjectId) -> Option<&ObjectId> {
+        let by_kind = || self.kinds.get(&(Arc::clone(&id.group), Arc::clone(&id.kind)));
+        self.namespaces.get(&id.namespace).or_else(by_kind)
+    }
+}

@@ -1,0 +1,510 @@
+//! What can go wrong with an API server, as values that say what to do about them.
+//!
+//! No message carries the content of a Secret: what the API server says about a Secret is reduced to its reason and to
+//! the fields that it names. Answers that are no `Status` (of proxies, or of something that is no API server) are never quoted.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::StatusCode;
+use serde::Deserialize;
+use tidegate_core::object::{Gvk, ObjectId};
+use tidegate_process::retry::Class;
+
+/// One field that another field manager owns.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldConflict {
+    /// The field, as the API server writes it: `.spec.replicas`.
+    pub field: String,
+    /// The manager that owns it.
+    pub manager: String,
+}
+
+/// Why an API server could not be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unreachable {
+    /// Its host name does not resolve.
+    Dns,
+    /// The connection was refused, reset or could not be made.
+    Connect,
+    /// Its certificate, or ours, is not accepted.
+    Tls,
+    /// No answer in time.
+    Timeout,
+    /// The connection broke while a request was under way.
+    Broken,
+    /// Too many failures in a row: no request is made until the next probe.
+    CircuitOpen,
+}
+
+/// A request that did not end as it should.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// Another field manager owns fields that we want to set.
+    #[error("{target} has fields that others manage: {}", list(.causes))]
+    Conflict {
+        /// What was written.
+        target: Target,
+        /// Each field with its manager.
+        causes: Vec<FieldConflict>,
+    },
+    /// The object changed in the meantime, or a precondition does not hold.
+    #[error("{target} has changed in the meantime")]
+    Changed {
+        /// What was written.
+        target: Target,
+    },
+    /// It exists already.
+    #[error("{target} exists already")]
+    Exists {
+        /// What was created.
+        target: Target,
+    },
+    /// The API server, its schema or a webhook refuses the object.
+    #[error("{target} is refused: {message}")]
+    Invalid {
+        /// What was written.
+        target: Target,
+        /// The API server's words; for a Secret only reason and fields.
+        message: String,
+    },
+    /// The object sets a field that its schema does not declare, or a value of another type.
+    #[error("{target} does not fit its schema: {message}")]
+    UndeclaredField {
+        /// What was written.
+        target: Target,
+        /// The API server's words; for a Secret only reason and fields.
+        message: String,
+    },
+    /// The object, or the namespace it would be in, does not exist.
+    #[error("{target} is not there: {message}")]
+    NotFound {
+        /// What was asked for.
+        target: Target,
+        /// The API server's words.
+        message: String,
+    },
+    /// The API server does not serve this kind.
+    #[error("the API server does not serve {}", kind_name(gvk))]
+    NotServed {
+        /// The kind.
+        gvk: Gvk,
+    },
+    /// The namespace is being deleted.
+    #[error("{target} cannot be created: its namespace is being deleted")]
+    NamespaceTerminating {
+        /// What was written.
+        target: Target,
+    },
+    /// The object is being deleted, and what shall replace it has to wait.
+    #[error("{target} is being deleted")]
+    Terminating {
+        /// What was written.
+        target: Target,
+    },
+    /// Our identity lacks a permission.
+    #[error("{target} is forbidden: {message}")]
+    Forbidden {
+        /// What was asked for.
+        target: Target,
+        /// The API server's words; for a Secret only reason and fields.
+        message: String,
+    },
+    /// Our identity is not accepted.
+    #[error("cluster {cluster} does not accept our credentials")]
+    Unauthorized {
+        /// The cluster.
+        cluster: Arc<str>,
+    },
+    /// The API server asks us to slow down.
+    #[error("cluster {cluster} is overloaded")]
+    TooManyRequests {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// How long it asks us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The API server, or something in front of it, failed.
+    #[error("cluster {cluster} failed with HTTP status {status} on {target}: {message}")]
+    Server {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// What was asked for.
+        target: Target,
+        /// The HTTP status.
+        status: StatusCode,
+        /// The API server's words; for a Secret only reason and fields; empty if the answer was no `Status`.
+        message: String,
+    },
+    /// The API server cannot be reached.
+    #[error("cluster {cluster} cannot be reached: {cause}")]
+    Unreachable {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// Why.
+        cause: Unreachable,
+    },
+    /// The answer is not what an API server answers.
+    #[error("cluster {cluster} gave an answer about {target} that is not understood: {message}")]
+    Answer {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// What was asked for.
+        target: Target,
+        /// What is wrong with it; never the answer itself.
+        message: String,
+    },
+    /// A list continues at a place that the API server no longer knows.
+    #[error("the list of {target} has expired")]
+    Expired {
+        /// What was listed.
+        target: Target,
+    },
+    /// A definition was applied and is not established.
+    #[error("CustomResourceDefinition {name} is not established: {message}")]
+    NotEstablished {
+        /// Its name.
+        name: String,
+        /// What its conditions say.
+        message: String,
+    },
+    /// We are not the leader, or the lease could not be renewed in time: nothing may be written. A write that was under
+    /// way at that moment may have happened or not.
+    #[error("nothing is written while another process leads")]
+    NotLeading,
+    /// How to reach a runtime is not said, or not in a way that we accept.
+    #[error("Secret {secret}, key `{key}`: {refused}")]
+    Access {
+        /// Namespace and name of the Secret.
+        secret: tidegate_core::name::Key,
+        /// The data key.
+        key: &'static str,
+        /// What is wrong.
+        refused: super::access::Refused,
+    },
+    /// The configuration of a client does not work: its certificates or its URL.
+    #[error("no client for cluster {cluster} can be made: {message}")]
+    Client {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// What a request was about: an object, or a kind in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// One object.
+    Object(ObjectId),
+    /// A list.
+    List(Gvk),
+    /// Something that is no object, such as discovery.
+    Path(&'static str),
+}
+
+// === impl Error ===
+
+impl Error {
+    /// What can help.
+    pub fn class(&self) -> Class {
+        match self {
+            Error::Conflict { .. }
+            | Error::Invalid { .. }
+            | Error::UndeclaredField { .. }
+            | Error::Forbidden { .. }
+            | Error::Exists { .. }
+            | Error::Access { .. }
+            | Error::Client { .. } => Class::Stalled,
+            Error::NotFound { .. }
+            | Error::NotServed { .. }
+            | Error::NamespaceTerminating { .. }
+            | Error::Terminating { .. }
+            | Error::NotEstablished { .. }
+            | Error::NotLeading => Class::Waiting,
+            Error::Changed { .. }
+            | Error::Unauthorized { .. }
+            | Error::TooManyRequests { .. }
+            | Error::Server { .. }
+            | Error::Unreachable { .. }
+            | Error::Answer { .. }
+            | Error::Expired { .. } => Class::Transient,
+        }
+    }
+
+    /// One word for conditions, Events and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Error::Conflict { .. } => "Conflict",
+            Error::Changed { .. } => "Changed",
+            Error::Exists { .. } => "AlreadyExists",
+            Error::Invalid { .. } => "Invalid",
+            Error::UndeclaredField { .. } => "UndeclaredField",
+            Error::NotFound { .. } => "NotFound",
+            Error::NotServed { .. } => "KindNotServed",
+            Error::NamespaceTerminating { .. } => "NamespaceTerminating",
+            Error::Terminating { .. } => "Terminating",
+            Error::Forbidden { .. } => "Forbidden",
+            Error::Unauthorized { .. } => "Unauthorized",
+            Error::TooManyRequests { .. } => "TooManyRequests",
+            Error::Server { .. } => "ServerError",
+            Error::Unreachable { cause, .. } => match cause {
+                Unreachable::Dns => "UnknownHost",
+                Unreachable::Connect | Unreachable::Broken => "Unreachable",
+                Unreachable::Tls => "UntrustedConnection",
+                Unreachable::Timeout => "Timeout",
+                Unreachable::CircuitOpen => "CircuitOpen",
+            },
+            Error::Answer { .. } => "BadAnswer",
+            Error::Expired { .. } => "Expired",
+            Error::NotEstablished { .. } => "NotEstablished",
+            Error::NotLeading => "NotLeading",
+            Error::Access { .. } => "AccessRefused",
+            Error::Client { .. } => "BadClientConfiguration",
+        }
+    }
+
+    /// Whether the cluster could not be talked to at all, as opposed to a request that it answered.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Error::Unreachable { .. })
+    }
+
+    /// How long the API server asked us to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::TooManyRequests { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unreachable::Dns => "its host name does not resolve",
+            Unreachable::Connect => "the connection cannot be made",
+            Unreachable::Tls => "TLS fails, since its certificate or ours is not accepted",
+            Unreachable::Timeout => "it does not answer in time",
+            Unreachable::Broken => "the connection broke",
+            Unreachable::CircuitOpen => "it failed several times in a row and is left alone until the next probe",
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Object(id) => write!(f, "{id}"),
+            Target::List(gvk) => write!(f, "the list of {gvk}"),
+            Target::Path(path) => f.write_str(path),
+        }
+    }
+}
+
+impl fmt::Display for FieldConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.field, self.manager)
+    }
+}
+
+/// `Kind.group`, with the version where it is known.
+fn kind_name(gvk: &Gvk) -> String {
+    if gvk.version.is_empty() {
+        return if gvk.group.is_empty() { gvk.kind.to_string() } else { format!("{}.{}", gvk.kind, gvk.group) };
+    }
+    gvk.to_string()
+}
+
+fn list(causes: &[FieldConflict]) -> String {
+    const SHOWN_MAX: usize = 8; // Status messages stay readable; the rest is counted.
+    let mut text = causes.iter().take(SHOWN_MAX).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if causes.len() > SHOWN_MAX {
+        text.push_str(&format!(" and {} more", causes.len() - SHOWN_MAX));
+    }
+    text
+}
+
+// === reading an answer ===
+
+/// The part of `Status` that we read.
+#[derive(Debug, Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    details: Option<Details>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    #[serde(default)]
+    causes: Vec<Cause>,
+    #[serde(default)]
+    retry_after_seconds: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Cause {
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    field: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Longest message of an API server that we pass on, in characters. Schema errors of large objects run to kilobytes.
+const MESSAGE_LEN_MAX: usize = 1024;
+
+/// The error that an answer other than 2xx is.
+pub(super) fn of_answer(
+    cluster: &Arc<str>,
+    target: &Target,
+    status: StatusCode,
+    retry_after: Option<Duration>,
+    body: &[u8],
+) -> Error {
+    let parsed: Option<Status> = serde_json::from_slice(body).ok().filter(|status: &Status| status.kind == "Status");
+    let answered = parsed.is_some();
+    let answer = parsed.unwrap_or_default();
+    let details = answer.details.unwrap_or_default();
+    let retry_after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
+    let target_ = || target.clone();
+    let message = message(target, &answer.reason, &answer.message, &details.causes);
+    let gvk = || match target {
+        Target::Object(id) => Some(Gvk { group: id.group.clone(), version: "".into(), kind: id.kind.clone() }),
+        Target::List(gvk) => Some(gvk.clone()),
+        Target::Path(_) => None,
+    };
+    match status {
+        StatusCode::CONFLICT => {
+            let causes = conflicts(&details.causes);
+            match answer.reason.as_str() {
+                "AlreadyExists" => Error::Exists { target: target_() },
+                _ if !causes.is_empty() => Error::Conflict { target: target_(), causes },
+                _ if answer.message.contains("object is being deleted") => Error::Terminating { target: target_() },
+                _ => Error::Changed { target: target_() },
+            }
+        }
+        StatusCode::UNPROCESSABLE_ENTITY
+        | StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNSUPPORTED_MEDIA_TYPE
+        | StatusCode::METHOD_NOT_ALLOWED => Error::Invalid { target: target_(), message },
+        // A kind that is not served is answered in plain text, an object that is not there with a `Status` that has details.
+        StatusCode::NOT_FOUND => match gvk() {
+            Some(gvk) if !answered || answer.message.contains("could not find the requested resource") => {
+                Error::NotServed { gvk }
+            }
+            _ => Error::NotFound { target: target_(), message },
+        },
+        StatusCode::FORBIDDEN if details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating") => {
+            Error::NamespaceTerminating { target: target_() }
+        }
+        StatusCode::FORBIDDEN => Error::Forbidden { target: target_(), message },
+        StatusCode::UNAUTHORIZED => Error::Unauthorized { cluster: cluster.clone() },
+        StatusCode::TOO_MANY_REQUESTS => Error::TooManyRequests { cluster: cluster.clone(), retry_after },
+        StatusCode::GONE => Error::Expired { target: target_() },
+        StatusCode::INTERNAL_SERVER_ERROR if is_undeclared(&answer.message) => {
+            Error::UndeclaredField { target: target_(), message: undeclared(target, &answer.message) }
+        }
+        _ => Error::Server { cluster: cluster.clone(), target: target_(), status, message },
+    }
+}
+
+/// Server-side apply of a field that the schema does not declare is an HTTP 500 without a reason, whatever
+/// `fieldValidation` says; only its text tells it from a failure of the server.
+fn is_undeclared(message: &str) -> bool {
+    message.contains("field not declared in schema") || message.contains("failed to create typed patch object")
+}
+
+/// `.spec.foo: field not declared in schema`, without the words around it.
+fn undeclared(target: &Target, message: &str) -> String {
+    let tail = message.rsplit_once("): ").map_or(message, |(_, tail)| tail);
+    match target {
+        // What follows the field may be a value.
+        Target::Object(id) if is_secret(id) => tail.split(':').next().unwrap_or_default().trim().to_owned(),
+        // A list of errors comes with a line for each.
+        _ => cut(&tail.split_whitespace().collect::<Vec<_>>().join(" ")),
+    }
+}
+
+fn conflicts(causes: &[Cause]) -> Vec<FieldConflict> {
+    causes
+        .iter()
+        .filter(|cause| cause.reason == "FieldManagerConflict")
+        .map(|cause| FieldConflict {
+            field: cause.field.clone(),
+            // `conflict with "kubectl" using v1 at …`
+            manager: cause.message.split('"').nth(1).unwrap_or("unknown").to_owned(),
+        })
+        .collect()
+}
+
+fn message(target: &Target, reason: &str, message: &str, causes: &[Cause]) -> String {
+    let about_secret = match target {
+        Target::Object(id) => is_secret(id),
+        Target::List(gvk) => gvk.group.is_empty() && &*gvk.kind == "Secret",
+        Target::Path(_) => false,
+    };
+    if about_secret {
+        let fields: Vec<&str> =
+            causes.iter().map(|cause| cause.field.as_str()).filter(|field| !field.is_empty()).collect();
+        return match fields.as_slice() {
+            [] => reason.to_owned(),
+            fields => format!("{reason} at {}", fields.join(", ")),
+        };
+    }
+    cut(message)
+}
+
+/// Whether an object's content must not be shown.
+pub(super) fn is_secret(id: &ObjectId) -> bool {
+    id.group.is_empty() && &*id.kind == "Secret"
+}
+
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE_LEN_MAX) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+/// Why a connection or a request failed below HTTP.
+pub(super) fn of_transport(error: &(dyn std::error::Error + 'static)) -> Unreachable {
+    use std::io::ErrorKind;
+    if error.is::<rustls::Error>() {
+        return Unreachable::Tls;
+    }
+    // The connector's error for a failed look-up is private; its text is the only sign.
+    if error.to_string().starts_with("dns error") {
+        return Unreachable::Dns;
+    }
+    let io = error.downcast_ref::<std::io::Error>();
+    // An error that is wrapped in one of `std::io` is no source of it: that would be the source of the wrapped one.
+    let inner = match io.and_then(std::io::Error::get_ref) {
+        Some(wrapped) => Some(of_transport(wrapped)),
+        None => error.source().map(of_transport),
+    };
+    match (io.map(std::io::Error::kind), inner) {
+        (_, Some(inner)) if inner != Unreachable::Broken => inner,
+        (Some(ErrorKind::TimedOut), _) => Unreachable::Timeout,
+        (
+            Some(
+                ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::AddrNotAvailable,
+            ),
+            _,
+        ) => Unreachable::Connect,
+        _ => Unreachable::Broken,
+    }
+}
+
+#[cfg(test)]
+mod tests;

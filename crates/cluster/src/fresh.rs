@@ -1,0 +1,132 @@
+//! Namespaces and definitions that we created a moment ago.
+//!
+//! What is not ours cannot be in such a namespace yet, so nobody has to look. A first installation looks up each object before it is applied. In a namespace that did not exist before we made it,
+//! such a look finds nothing but our own objects and the few that every namespace gets; these are still looked up.
+//!
+//! Of such a definition's kinds, an API server holds every POST for two seconds, so that its peers may hear of the kind
+//! first; it lets an apply pass.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::Kind;
+use tidegate_core::object::ObjectId;
+
+/// How long a namespace counts as fresh: long enough for a first installation, too short for anybody else to make use of it.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// How long a definition counts as fresh: the two seconds of the API server count from when the kind was established, by
+/// a clock that it reads in whole seconds.
+const FRESH_DEFINITION: Duration = Duration::from_secs(5);
+
+/// Objects that controllers put into every namespace.
+const EVERYWHERE: [(&str, &str); 3] =
+    [("ConfigMap", "kube-root-ca.crt"), ("ConfigMap", "openshift-service-ca.crt"), ("ServiceAccount", "default")];
+
+/// What is fresh in one cluster.
+#[derive(Default)]
+pub(super) struct Fresh(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    namespaces: BTreeMap<Arc<str>, Namespace>,
+    /// Since when, by `<plural>.<group>`.
+    definitions: BTreeMap<Arc<str>, Instant>,
+}
+
+struct Namespace {
+    since: Instant,
+    /// What we have put into it.
+    applied: BTreeSet<ObjectId>,
+}
+
+// === impl Fresh ===
+
+impl Fresh {
+    /// Notes that an object was applied, and whether that created it.
+    pub(super) fn note(&self, kind: &Kind, id: &ObjectId, created: bool, now: Instant) {
+        let mut known = self.lock();
+        let Known { namespaces, definitions } = &mut *known;
+        if namespaces.is_empty() && definitions.is_empty() && !created {
+            return;
+        }
+        definitions.retain(|_, since| now.duration_since(*since) < FRESH_DEFINITION);
+        if created && &*id.group == "apiextensions.k8s.io" && &*id.kind == "CustomResourceDefinition" {
+            definitions.insert(Arc::clone(&id.name), now);
+        }
+        namespaces.retain(|_, namespace| now.duration_since(namespace.since) < FRESH);
+        if created && id.group.is_empty() && &*id.kind == "Namespace" {
+            namespaces.insert(Arc::clone(&id.name), Namespace { since: now, applied: BTreeSet::new() });
+        } else if kind.namespaced
+            && let Some(namespace) = namespaces.get_mut(&id.namespace)
+        {
+            namespace.applied.insert(id.clone());
+        }
+    }
+
+    /// Whether an object cannot be there: its namespace is fresh, and neither we nor a controller has put it there.
+    pub(super) fn lacks(&self, id: &ObjectId, now: Instant) -> bool {
+        let known = self.lock();
+        let fresh = known.namespaces.get(&id.namespace).filter(|namespace| now.duration_since(namespace.since) < FRESH);
+        fresh.is_some_and(|namespace| !namespace.applied.contains(id)) && !EVERYWHERE.contains(&(&*id.kind, &*id.name))
+    }
+
+    /// Whether the definition of a kind is fresh.
+    pub(super) fn defines(&self, kind: &Kind, now: Instant) -> bool {
+        let known = self.lock();
+        if known.definitions.is_empty() {
+            return false;
+        }
+        let name = format!("{}.{}", kind.plural, kind.gvk.group);
+        known.definitions.get(name.as_str()).is_some_and(|since| now.duration_since(*since) < FRESH_DEFINITION)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::object::Gvk;
+
+    #[test]
+    fn only_what_nobody_has_put_into_a_new_namespace_need_not_be_looked_up() {
+        let (fresh, now) = (Fresh::default(), Instant::now());
+        let namespaces = Kind::built_in(&Gvk::new("", "v1", "Namespace")).unwrap();
+        let config_maps = Kind::built_in(&Gvk::new("", "v1", "ConfigMap")).unwrap();
+        let namespace = |name: &str| ObjectId::new("", "Namespace", "", name);
+        let config_map = |namespace: &str, name: &str| ObjectId::new("", "ConfigMap", namespace, name);
+        fresh.note(&namespaces, &namespace("old"), false, now);
+        fresh.note(&namespaces, &namespace("new"), true, now);
+        fresh.note(&config_maps, &config_map("new", "ours"), true, now);
+        assert!(fresh.lacks(&config_map("new", "a"), now));
+        assert!(!fresh.lacks(&config_map("new", "ours"), now), "it may belong to another module");
+        assert!(!fresh.lacks(&config_map("new", "kube-root-ca.crt"), now));
+        assert!(!fresh.lacks(&config_map("old", "a"), now));
+        assert!(!fresh.lacks(&ObjectId::new("rbac.authorization.k8s.io", "ClusterRole", "", "a"), now));
+        assert!(!fresh.lacks(&config_map("new", "a"), now + FRESH));
+        fresh.note(&config_maps, &config_map("old", "a"), false, now + FRESH);
+        assert!(fresh.lock().namespaces.is_empty());
+    }
+
+    #[test]
+    fn a_kind_is_fresh_for_a_while_after_we_defined_it() {
+        let (fresh, now) = (Fresh::default(), Instant::now());
+        let definitions = Kind::built_in(&Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")).unwrap();
+        let thing = Kind::new(Gvk::new("example.com", "v1", "Thing"), "things", true);
+        let definition = definitions.id(&tidegate_core::name::Key::new("", "things.example.com"));
+        fresh.note(&definitions, &definition, false, now);
+        assert!(!fresh.defines(&thing, now), "it was there before");
+        fresh.note(&definitions, &definition, true, now);
+        assert!(fresh.defines(&thing, now));
+        assert!(!fresh.defines(&Kind::new(Gvk::new("example.org", "v1", "Thing"), "things", true), now));
+        assert!(!fresh.defines(&thing, now + FRESH_DEFINITION));
+    }
+}

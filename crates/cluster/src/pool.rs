@@ -1,0 +1,213 @@
+//! Clients of runtimes: made when one is needed, from the access Secret, and dropped when nobody has needed it for a while.
+//!
+//! A client belongs to one resource version of its Secret, so that a rotated Secret takes effect at the next use. The
+//! circuit breaker and the counters of a runtime outlive its clients. Nothing here knows which runtimes there are: the
+//! caller forgets those that are gone.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+use tokio::{sync::OnceCell, time::Instant};
+
+use super::{
+    Cluster, ClusterName, Error, Kind, Leadership, Limits, Requests,
+    access::{self, Refused},
+    crowd::Crowd,
+};
+use tidegate_core::{api::names::ACCESS_SECRET_KEY, name::Key, object::Gvk};
+
+/// A client that nobody has needed for this long is dropped, with its connections.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+/// Shortest life of a client whose credentials were refused: a Secret that is simply wrong costs one client a minute,
+/// and a permission that is missing for good does not make every request a new connection.
+const WORN_MIN: Duration = Duration::from_secs(60);
+
+/// Clients of runtimes.
+#[derive(Debug)]
+pub struct Pool {
+    kcp: Arc<Cluster>,
+    limits: Limits,
+    leadership: Option<Leadership>,
+    crowd: Crowd,
+    entries: Mutex<BTreeMap<Key, Entry>>,
+    /// Requests of clients that are held no more.
+    retired: Mutex<Requests>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Namespace, name and resource version of the Secret.
+    secret: (Key, String),
+    cluster: Arc<OnceCell<Arc<Cluster>>>,
+    /// The client before this one: its breaker and counters go on.
+    former: Option<Arc<Cluster>>,
+    made: Instant,
+    used: Instant,
+}
+
+#[derive(Deserialize)]
+struct Secret {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// An empty pool that reads access Secrets from `kcp`.
+    pub fn new(kcp: Arc<Cluster>, limits: Limits, leadership: Option<Leadership>) -> Pool {
+        Pool { kcp, limits, leadership, crowd: Crowd::default(), entries: Mutex::default(), retired: Mutex::default() }
+    }
+
+    /// The runtime of a Kyma, as its Secret of this resource version says how to reach it.
+    ///
+    /// Reads the Secret if there is no client for it yet; makes no request to the runtime.
+    pub async fn cluster(&self, runtime: &Key, secret: &Key, resource_version: &str) -> Result<Arc<Cluster>, Error> {
+        let (cell, former) = self.entry(runtime, secret, resource_version);
+        let cluster = cell.get_or_try_init(async || self.connect(runtime, secret, former.as_deref()).await).await?;
+        if former.is_some() {
+            // Its breaker and counters are handed over; its connections need not wait for it.
+            if let Some(entry) = self.entries().get_mut(runtime).filter(|entry| Arc::ptr_eq(&entry.cluster, &cell)) {
+                entry.former = None;
+            }
+        }
+        Ok(Arc::clone(cluster))
+    }
+
+    /// The client of a runtime that was used last, if it is still held; makes none.
+    pub fn existing(&self, runtime: &Key) -> Option<Arc<Cluster>> {
+        self.entries().get(runtime).and_then(|entry| entry.held().cloned())
+    }
+
+    /// Whether requests to a runtime are refused at present, since it could not be reached.
+    pub fn is_open(&self, runtime: &Key) -> bool {
+        self.existing(runtime).is_some_and(|cluster| cluster.transport.is_open())
+    }
+
+    /// Drops what is known of a runtime that is gone.
+    pub fn forget(&self, runtime: &Key) {
+        let entry = self.entries().remove(runtime);
+        self.retire(entry);
+    }
+
+    /// Drops clients that nobody has needed for a while; to be called now and then. Breakers of clusters that cannot be
+    /// reached are kept.
+    pub fn sweep(&self) {
+        let now = Instant::now();
+        let idle: Vec<Entry> = {
+            let mut entries = self.entries();
+            let is_idle = |entry: &Entry| {
+                let open = entry.held().is_some_and(|cluster| cluster.transport.is_open());
+                now.duration_since(entry.used) >= IDLE_MAX && !open
+            };
+            let keys: Vec<Key> =
+                entries.iter().filter(|(_, entry)| is_idle(entry)).map(|(key, _)| key.clone()).collect();
+            keys.iter().filter_map(|key| entries.remove(key)).collect()
+        };
+        self.retire(idle);
+    }
+
+    /// Clients that are held at present.
+    pub fn len(&self) -> usize {
+        self.entries().len()
+    }
+
+    /// Whether no client is held.
+    pub fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
+    /// Requests made through the clients that are held, by runtime.
+    pub fn requests(&self) -> BTreeMap<Key, Requests> {
+        let requests = |(key, entry): (&Key, &Entry)| Some((key.clone(), entry.held()?.requests()));
+        self.entries().iter().filter_map(requests).collect()
+    }
+
+    /// Requests made to all runtimes since the start, also through clients that are held no more.
+    pub fn requests_total(&self) -> Requests {
+        let retired = *self.retired.lock().expect("nothing panics while it holds this lock");
+        self.requests().values().fold(retired, |sum, requests| sum.plus(requests))
+    }
+
+    fn retire(&self, entries: impl IntoIterator<Item = Entry>) {
+        let mut retired = self.retired.lock().expect("nothing panics while it holds this lock");
+        for cluster in entries.into_iter().filter_map(|entry| entry.held().cloned()) {
+            *retired = retired.plus(&cluster.requests());
+        }
+    }
+
+    /// The place of a runtime's client: a new one if the Secret is another, or if the credentials were refused.
+    fn entry(
+        &self,
+        runtime: &Key,
+        secret: &Key,
+        resource_version: &str,
+    ) -> (Arc<OnceCell<Arc<Cluster>>>, Option<Arc<Cluster>>) {
+        let now = Instant::now();
+        let mut entries = self.entries();
+        let new = |former: Option<Arc<Cluster>>| Entry {
+            secret: (secret.clone(), resource_version.to_owned()),
+            cluster: Arc::default(),
+            former,
+            made: now,
+            used: now,
+        };
+        let entry = entries.entry(runtime.clone()).or_insert_with(|| new(None));
+        let rotated = entry.secret.0 != *secret || entry.secret.1 != resource_version;
+        let worn = entry.cluster.get().is_some_and(|cluster| cluster.is_worn());
+        if rotated || (worn && now.duration_since(entry.made) >= WORN_MIN) {
+            *entry = new(entry.held().cloned());
+        }
+        entry.used = now;
+        (Arc::clone(&entry.cluster), entry.former.clone())
+    }
+
+    async fn connect(&self, runtime: &Key, secret: &Key, former: Option<&Cluster>) -> Result<Arc<Cluster>, Error> {
+        let refused = |refused| Error::Access { secret: secret.clone(), key: ACCESS_SECRET_KEY, refused };
+        let kind = Kind::new(Gvk::new("", "v1", "Secret"), "secrets", true);
+        let found: Option<Secret> = self.kcp.get_as(&kind, secret).await?;
+        let data = found.and_then(|mut secret| secret.data.remove(ACCESS_SECRET_KEY));
+        let data = data.ok_or_else(|| refused(Refused::Missing))?;
+        let kubeconfig = STANDARD.decode(data).map_err(|_| refused(Refused::NotAKubeconfig))?;
+        let config = access::parse(&kubeconfig).and_then(|access| access.config()).map_err(refused)?;
+        let name = ClusterName::Runtime(runtime.clone());
+        let cluster =
+            Cluster::on(&self.kcp.network, name, &config, self.limits)?.replacing(former).among(self.crowd.clone());
+        Ok(Arc::new(match &self.leadership {
+            Some(leadership) => cluster.guarded(leadership.clone()),
+            None => cluster,
+        }))
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Entry>> {
+        self.entries.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// The client, or the one before it while it is not made yet.
+    fn held(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.get().or(self.former.as_ref())
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// The same, with the breaker and counters of the client that it replaces.
+    fn replacing(self, former: Option<&Cluster>) -> Cluster {
+        Cluster { transport: self.transport.replacing(former.map(|former| &former.transport)), ..self }
+    }
+
+    /// The same, as one of a crowd.
+    fn among(self, crowd: Crowd) -> Cluster {
+        Cluster { transport: self.transport.among(crowd), ..self }
+    }
+}

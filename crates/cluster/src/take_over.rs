@@ -1,0 +1,142 @@
+//! Taking objects over from Lifecycle Manager, so that what only it declared goes: all of its objects in runtimes, and
+//! certificates in the control plane.
+//!
+//! Server-side apply removes a field only if nobody else claims it. An object that Lifecycle Manager applied before us
+//! would keep every field that a later version of its module drops, since the old manager goes on claiming it. So the
+//! old manager's claims become ours, once for each object, and the next apply lets go of what is no longer declared.
+//! Claims of anybody else, and those on a status, are left alone.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::{Cause, Cluster, ClusterName, Error, Kind, Metadata, OnConflict, Patch, position};
+use tidegate_core::{api::names::FIELD_MANAGER, object::ObjectId};
+
+/// Names under which Lifecycle Manager applies objects in runtimes.
+const FORMER: [&str; 4] =
+    ["declarative.kyma-project.io/applier", "lifecycle-manager", "catalog-sync", "kyma-sync-context"];
+
+/// The name under which it applies certificates in the control plane.
+const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager";
+
+/// Whether an object of a cluster may have claims to take over.
+pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
+    let is_former = |manager: &String| match cluster {
+        ClusterName::Runtime(_) => FORMER.contains(&manager.as_str()),
+        ClusterName::Kcp => manager == FORMER_OF_CERTIFICATES && &*metadata.id.kind == "Certificate",
+    };
+    metadata.managers.iter().any(is_former)
+}
+
+/// `managedFields` with the claims of Lifecycle Manager made ours, and whether it claimed more than we do; `None` if it
+/// claims nothing.
+fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
+    let applied = |entry: &Value| entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|s| s == "");
+    let is_former = |name: &str| FORMER.contains(&name) || name == FORMER_OF_CERTIFICATES;
+    let former = |entry: &Value| applied(entry) && entry["manager"].as_str().is_some_and(is_former);
+    let ours = entries.iter().find(|entry| applied(entry) && entry["manager"] == FIELD_MANAGER)?;
+    let claims: Vec<&Map<String, Value>> =
+        entries.iter().filter(|entry| former(entry)).filter_map(|entry| entry["fieldsV1"].as_object()).collect();
+    if claims.is_empty() {
+        return None;
+    }
+    let mut all = ours["fieldsV1"].as_object().cloned().unwrap_or_default();
+    let mut more = false;
+    for claims in claims {
+        more |= unite(&mut all, claims);
+    }
+    let rest = entries.iter().filter(|entry| !former(entry)).map(|entry| {
+        if std::ptr::eq(entry, ours) {
+            let mut entry = entry.clone();
+            entry["fieldsV1"] = Value::Object(all.clone());
+            entry
+        } else {
+            entry.clone()
+        }
+    });
+    Some((rest.collect(), more))
+}
+
+/// Adds claims to others. Returns whether there were any new ones.
+fn unite(all: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
+    let mut grown = false;
+    for (field, claims) in more {
+        match (all.get_mut(field), claims) {
+            (Some(Value::Object(known)), Value::Object(claims)) => grown |= unite(known, claims),
+            (Some(_), _) => {}
+            (None, claims) => {
+                all.insert(field.clone(), claims.clone());
+                grown = true;
+            }
+        }
+    }
+    grown
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Takes over what the answer to an apply shows, and applies again if there is something to let go of.
+    pub(super) async fn take_over(
+        &self,
+        cause: &Cause,
+        kind: &Kind,
+        id: &ObjectId,
+        answer: &[u8],
+        body: Bytes,
+    ) -> Result<Metadata, Error> {
+        let object: Value = serde_json::from_slice(answer).map_err(|error| {
+            self.misunderstood(kind, &tidegate_core::name::Key::new(&id.namespace, &id.name), &position(&error))
+        })?;
+        let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+        let Some((entries, more)) = entries.and_then(|entries| merged(entries)) else {
+            return self.metadata(kind, id, answer);
+        };
+        // The resource version makes this a compare-and-swap: somebody else's newer claims are never overwritten.
+        let patch = json!([
+            { "op": "replace", "path": "/metadata/managedFields", "value": entries },
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": object["metadata"]["resourceVersion"] },
+        ]);
+        let metadata = self.patch(cause, kind, id, None, Patch::Json, patch.to_string().into()).await?;
+        if more {
+            return self.patch(cause, kind, id, None, Patch::Apply(OnConflict::Force), body).await;
+        }
+        Ok(metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn claims_of_lifecycle_manager_become_ours_and_no_others() {
+        let mut status = entry("lifecycle-manager", "Apply", &json!({"f:status": {}}));
+        status["subresource"] = "status".into();
+        let user = entry("kubectl", "Apply", &json!({"f:data": {"f:user": {}}}));
+        let update = entry("lifecycle-manager", "Update", &json!({"f:metadata": {"f:finalizers": {}}}));
+        let entries = [
+            entry("declarative.kyma-project.io/applier", "Apply", &json!({"f:data": {"f:old": {}, "f:both": {}}})),
+            user.clone(),
+            entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:both": {}, "f:new": {}}})),
+            status.clone(),
+            update.clone(),
+        ];
+        let (merged, more) = merged(&entries).unwrap();
+        assert!(more);
+        let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:both": {}, "f:new": {}, "f:old": {}}}));
+        assert_eq!(merged, [user, ours, status, update]);
+    }
+
+    #[test]
+    fn there_is_nothing_to_do_without_its_claims_and_no_second_apply_without_more_of_them() {
+        let ours = entry(FIELD_MANAGER, "Apply", &json!({"f:data": {"f:a": {}}}));
+        assert_eq!(merged(std::slice::from_ref(&ours)), None);
+        let same = entry("catalog-sync", "Apply", &json!({"f:data": {"f:a": {}}}));
+        assert_eq!(merged(&[same, ours.clone()]), Some((vec![ours], false)));
+    }
+}

@@ -1,0 +1,38 @@
+//! What git declares, what it means, and what must change: values in, values out.
+//!
+//! Nothing here reads a clock, an environment, randomness or a file, and nothing waits: `now` and settings are arguments.
+//! So one engine serves the daemon, the command line, the simulation and the tests, and two runs over the same inputs give
+//! the same bytes.
+//!
+//! In layer order; a module uses only modules of rows above it, or before it in its row.
+//!
+//! | Layer | Modules |
+//! | --- | --- |
+//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`diagnostic`], [`object`], [`yaml`] |
+//! | definitions | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed |
+//! | plan | [`plan`] which version of which module a runtime gets; [`counterpart`] what is written to the Kyma in a runtime; [`template`] and [`render`] plan to objects |
+//! | changes | [`inventory`], [`changes`], [`health`], [`conditions`]; [`status`] what Kymas and Manifests report; [`intake`] what a source means for the objects in KCP; [`overview`] what is wrong, on one screen |
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
+pub mod api;
+pub mod changes;
+pub mod conditions;
+pub mod counterpart;
+pub mod definition;
+pub mod diagnostic;
+pub mod health;
+pub mod intake;
+pub mod inventory;
+pub mod landscape;
+pub mod name;
+pub mod object;
+pub mod overview;
+pub mod plan;
+pub mod render;
+pub mod revision;
+pub mod schema;
+pub mod snapshot;
+pub mod status;
+pub mod template;
+pub mod yaml;

@@ -1,0 +1,371 @@
+//! What definitions lead to, as an outline: what many runtimes share is made once, the rest when it is asked for.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    super::{Mark, SharedObject, SharedObjects},
+    Assumptions, BUILT_IN, CODE_MODULE_OBJECTS, CODE_REFUSED, CODE_WATCHER, Rendered, Target, TargetName, live,
+};
+use crate::{
+    api::{Kyma, kyma::KymaSpec, shared::CustomResourcePolicy},
+    definition::{Definition, Definitions, Kind, SourceObject},
+    diagnostic::{Diagnostic, Diagnostics, Place},
+    landscape::{self, Landscape, SourceName},
+    name::Key,
+    object::{Object, PathPart},
+    plan::{
+        self, Class, InstallSource, Installation, ModuleOutcome, RuntimePlan, Settings,
+        watch::{Gateways, Watch},
+    },
+    render::{self, Reporting},
+    revision::Oid,
+    template::{Error, Library, Template, Templates},
+};
+
+/// What everything is made of.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Definitions, for what is applied as it is written, for the objects of modules and for places.
+    pub definitions: &'a Definitions,
+    /// The same, typed; it may hold Kymas that git does not declare.
+    pub landscape: &'a Landscape,
+    /// The source of the definitions.
+    pub source: &'a SourceName,
+    /// Templates.
+    pub library: &'a Library,
+    /// What stands for values that only a cluster knows.
+    pub assumptions: &'a Assumptions,
+    /// What the plan depends on beside definitions.
+    pub settings: &'a Settings,
+}
+
+/// What definitions lead to. Read by several threads at once.
+pub struct Outline<'a> {
+    inputs: Inputs<'a>,
+    watches: Vec<Watch>,
+    /// What every runtime has, whatever its modules are.
+    base: Vec<Part>,
+    /// The catalogs by class of runtimes.
+    catalogs: BTreeMap<Class, Vec<Part>>,
+    is_partial: bool,
+}
+
+/// Objects that runtimes share, and what they come from.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The objects.
+    pub shared: Arc<SharedObjects>,
+    /// The definitions; empty for what comes from the runtime's own Kyma.
+    pub places: Vec<Place>,
+    /// A template's name, or [`BUILT_IN`].
+    pub maker: &'static str,
+}
+
+/// The objects of modules that were asked for, by their tree.
+pub(super) type Modules = HashMap<Oid, Arc<SharedObjects>>;
+
+// === impl Outline ===
+
+impl<'a> Outline<'a> {
+    /// Makes what runtimes share. What cannot be rendered is a diagnostic, and everything else is still there.
+    pub fn new(diagnostics: &mut Diagnostics, inputs: Inputs<'a>) -> Outline<'a> {
+        let mut outline =
+            Outline { inputs, watches: Vec::new(), base: Vec::new(), catalogs: BTreeMap::new(), is_partial: false };
+        let mut found = Diagnostics::default();
+        outline.watches = outline.usable_watches(&mut found);
+        outline.base = outline.make_base(&mut found);
+        let landscape = inputs.landscape;
+        let classes: BTreeSet<Class> =
+            landscape.kymas.values().map(|kyma| Class::of(landscape, kyma, inputs.settings)).collect();
+        for class in classes {
+            let catalog = outline.make_catalog(&mut found, &class);
+            outline.catalogs.insert(class, catalog);
+        }
+        outline.is_partial = !found.is_empty();
+        diagnostics.append(found);
+        outline
+    }
+
+    /// What it is made of.
+    pub fn inputs(&self) -> Inputs<'a> {
+        self.inputs
+    }
+
+    /// What a runtime shall have.
+    pub fn plan(&self, kyma: &Kyma, spec: &KymaSpec) -> RuntimePlan {
+        plan::runtime(self.inputs.landscape, kyma, spec, self.inputs.settings)
+    }
+
+    /// The class of a Kyma.
+    pub fn class(&self, kyma: &Kyma) -> Class {
+        Class::of(self.inputs.landscape, kyma, self.inputs.settings)
+    }
+
+    /// The templates of a Kyma.
+    pub fn templates(&self, kyma: &Kyma) -> &'a Templates {
+        self.inputs.library.of(&kyma.metadata)
+    }
+
+    /// The classes that runtimes belong to, sorted.
+    pub fn classes(&self) -> impl Iterator<Item = &Class> {
+        self.catalogs.keys()
+    }
+
+    /// Whether a part of what runtimes share could not be rendered, so that what is not in it may still be desired.
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
+    }
+
+    /// What every runtime of a class has: CRDs, namespace, webhook configuration and catalog.
+    pub fn shared(&self, class: &Class) -> impl Iterator<Item = &Part> {
+        self.base.iter().chain(self.catalogs.get(class).into_iter().flatten())
+    }
+
+    /// A Manifest.
+    pub fn manifest(&self, kyma: &Kyma, installation: &Installation) -> Result<Object, Error> {
+        let uid = self.inputs.assumptions.one(&live::uid("Kyma", &installation.kyma));
+        render::manifest(self.templates(kyma), installation, &uid)
+    }
+
+    /// The Kyma in a runtime.
+    pub fn runtime_kyma(&self, kyma: &Kyma, spec: &KymaSpec) -> Result<Object, Error> {
+        render::runtime_kyma(self.templates(kyma), kyma, spec)
+    }
+
+    /// The VirtualServices, with the Watchers that they come from; what cannot be rendered is a diagnostic.
+    pub fn virtual_services(&self, diagnostics: &mut Diagnostics) -> Vec<(Key, Rendered)> {
+        let made = self.watches.iter().filter_map(|watch| {
+            let rendered = self.virtual_service(diagnostics, watch)?;
+            Some((watch.watcher.clone(), rendered))
+        });
+        made.collect()
+    }
+
+    /// The objects of the module behind a tree; `None` if they are not there.
+    pub fn module(&self, tree: Oid) -> Option<SharedObjects> {
+        let module = self.inputs.definitions.modules.get(&tree)?;
+        let objects = module.objects.iter().map(|source| &source.object);
+        Some(SharedObjects::new(objects, Mark::Module, &|_| None))
+    }
+
+    /// An object of a module as it is written.
+    pub fn module_source(&self, tree: Oid, object: &SharedObject) -> Option<&'a SourceObject> {
+        self.inputs.definitions.modules.get(&tree)?.objects.get(object.index)
+    }
+
+    /// A definition.
+    pub fn definition(&self, kind: Kind, key: &Key) -> Option<&'a Arc<Definition>> {
+        self.inputs.definitions.good.get(&(kind, key.clone()))
+    }
+
+    /// Where a definition stands.
+    pub fn place(&self, kind: Kind, key: &Key) -> Place {
+        self.definition(kind, key).map_or_else(|| Place::file(""), |definition| definition.place.clone())
+    }
+
+    /// Where a Kyma asks for a module; `None` for a Kyma that git does not declare.
+    pub fn wish(&self, kyma: &Kyma, key: &Key, module: &str) -> Option<Place> {
+        let definition = self.definition(Kind::Kyma, key)?;
+        let index = kyma.spec.modules.iter().position(|wanted| wanted.name == module).unwrap_or_default();
+        let path = [PathPart::from("spec"), PathPart::from("modules"), PathPart::from(index)];
+        let (line, column) = definition.fields.position(&path);
+        Some(Place::at(&definition.place.path, line, column))
+    }
+
+    /// Everything in the control plane.
+    pub(super) fn control_plane(&self, diagnostics: &mut Diagnostics) -> Target {
+        let stamped = self.inputs.definitions.good.values().map(|definition| {
+            Rendered::new(landscape::stamp(definition, self.inputs.source), vec![definition.place.clone()], None)
+        });
+        let mut objects: Vec<Rendered> = stamped.collect();
+        let mut generated = Vec::new();
+        for (key, kyma) in &self.inputs.landscape.kymas {
+            generated.extend(self.manifests(diagnostics, key, kyma));
+        }
+        generated.extend(self.virtual_services(diagnostics).into_iter().map(|(_, rendered)| rendered));
+        generated.sort_by(|a, b| a.object.id().apply_order().cmp(&b.object.id().apply_order()));
+        objects.extend(generated);
+        Target { name: TargetName::Kcp, objects }
+    }
+
+    fn manifests(&self, diagnostics: &mut Diagnostics, key: &Key, kyma: &Kyma) -> Vec<Rendered> {
+        let mut manifests = Vec::new();
+        for module in &self.plan(kyma, &kyma.spec).modules {
+            let place = self.wish(kyma, key, &module.name).unwrap_or_else(|| Place::file(""));
+            match &module.outcome {
+                ModuleOutcome::Install(installation) => match self.manifest(kyma, installation) {
+                    Ok(object) => {
+                        manifests.push(Rendered::new(object, vec![place], Some(Template::Manifest.name())));
+                    }
+                    Err(error) => diagnostics.push(error.diagnostic()),
+                },
+                ModuleOutcome::Refuse(refusal) => {
+                    let message = format!("module {} of Kyma {key} is refused: {}", module.name, refusal.message);
+                    let warning = Diagnostic::warning(CODE_REFUSED, message).at(place);
+                    diagnostics.push(match &refusal.hint {
+                        Some(hint) => warning.hint(hint.as_str()),
+                        None => warning,
+                    });
+                }
+                ModuleOutcome::Unmanage => {}
+            }
+        }
+        manifests
+    }
+
+    fn virtual_service(&self, diagnostics: &mut Diagnostics, watch: &Watch) -> Option<Rendered> {
+        let place = self.place(Kind::Watcher, &watch.watcher);
+        let port = match watch.port() {
+            Ok(port) => port,
+            Err(error) => {
+                diagnostics.push(Diagnostic::error(CODE_WATCHER, error.to_string()).at(place));
+                return None;
+            }
+        };
+        let assumptions = self.inputs.assumptions;
+        let gateways =
+            Gateways { names: assumptions.many(live::GATEWAYS), hosts: assumptions.many(live::GATEWAY_HOSTS) };
+        let uid = assumptions.one(&live::uid("Watcher", &watch.watcher));
+        let watcher = self.inputs.landscape.watchers.get(&watch.watcher)?;
+        let templates = self.inputs.library.of(&watcher.metadata);
+        match render::virtual_service(templates, watch, port, &gateways, &uid) {
+            Ok(object) => Some(Rendered::new(object, vec![place], Some(Template::VirtualService.name()))),
+            Err(error) => {
+                diagnostics.push(error.diagnostic());
+                None
+            }
+        }
+    }
+
+    /// The Watchers that can be acted upon; the others are diagnostics.
+    fn usable_watches(&self, diagnostics: &mut Diagnostics) -> Vec<Watch> {
+        let (watches, errors) = render::watches(self.inputs.landscape.watchers.values().map(|watcher| &**watcher));
+        for error in errors {
+            let place = self.place(Kind::Watcher, error.key());
+            diagnostics.push(Diagnostic::error(CODE_WATCHER, error.to_string()).at(place));
+        }
+        watches
+    }
+
+    /// Everything in a runtime.
+    pub(super) fn runtime(
+        &self,
+        diagnostics: &mut Diagnostics,
+        name: TargetName,
+        key: &Key,
+        kyma: &Kyma,
+        modules: &mut Modules,
+    ) -> Target {
+        let place = self.place(Kind::Kyma, key);
+        let plan = self.plan(kyma, &kyma.spec);
+        let mut objects = Vec::new();
+        for part in self.shared(&plan.class) {
+            let places = if part.places.is_empty() { std::slice::from_ref(&place) } else { &part.places };
+            let rendered = part.shared.objects.iter();
+            objects.extend(rendered.map(|one| Rendered::new(one.object(key), places.to_vec(), Some(part.maker))));
+        }
+        match self.runtime_kyma(kyma, &kyma.spec) {
+            Ok(object) => objects.push(Rendered::new(object, vec![place], Some(Template::Kyma.name()))),
+            Err(error) => diagnostics.push(error.diagnostic()),
+        }
+        for module in &plan.modules {
+            if let ModuleOutcome::Install(installation) = &module.outcome {
+                objects.extend(self.module_objects(diagnostics, installation, modules));
+            }
+        }
+        objects.sort_by(|a, b| a.object.id().apply_order().cmp(&b.object.id().apply_order()));
+        Target { name, objects }
+    }
+
+    /// The objects of a module and its default custom resource.
+    fn module_objects(
+        &self,
+        diagnostics: &mut Diagnostics,
+        installation: &Installation,
+        modules: &mut Modules,
+    ) -> Vec<Rendered> {
+        let InstallSource::Git { tree, .. } = &installation.source;
+        let template = self.place(Kind::ModuleTemplate, &installation.template);
+        let shared = match modules.get(tree) {
+            Some(shared) => Arc::clone(shared),
+            None => match self.module(*tree) {
+                Some(shared) => Arc::clone(modules.entry(*tree).or_insert(Arc::new(shared))),
+                None => {
+                    let message = format!("the objects of ModuleTemplate {} are not there", installation.template);
+                    diagnostics.push(Diagnostic::error(CODE_MODULE_OBJECTS, message).at(template));
+                    return Vec::new();
+                }
+            },
+        };
+        let manifest = Key::new(installation.kyma.namespace(), &installation.manifest_name);
+        let rendered = shared.objects.iter().map(|one| {
+            let place = self.module_source(*tree, one).map(|source| source.place.clone());
+            Rendered::new(one.object(&manifest), place.into_iter().collect(), None)
+        });
+        let mut rendered: Vec<Rendered> = rendered.collect();
+        rendered.extend(default_resource(installation).map(|object| Rendered::new(object, vec![template], None)));
+        rendered
+    }
+
+    fn make_base(&self, diagnostics: &mut Diagnostics) -> Vec<Part> {
+        let part = |objects: &[Object], places, maker| Part {
+            shared: Arc::new(SharedObjects::new(objects, Mark::Runtime, &|_| None)),
+            places,
+            maker,
+        };
+        let Inputs { landscape, library, assumptions, .. } = self.inputs;
+        let mut base = vec![part(render::runtime_crds(), Vec::new(), BUILT_IN)];
+        // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
+        let of_kymas = library.of_all(landscape.kymas.values().map(|kyma| &kyma.metadata));
+        match render::runtime_namespace(of_kymas) {
+            Ok(namespace) => base.push(part(&[namespace], Vec::new(), Template::Namespace.name())),
+            Err(error) => diagnostics.push(error.diagnostic()),
+        }
+        let bundle = assumptions.one(live::CA_BUNDLE);
+        let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
+        match render::webhook(of_watchers, &Reporting::of_watchers(&self.watches, Some(&bundle))) {
+            Ok(webhook) => {
+                let places = self.watches.iter().map(|watch| self.place(Kind::Watcher, &watch.watcher)).collect();
+                base.push(part(&[webhook], places, Template::Webhook.name()));
+            }
+            Err(error) => diagnostics.push(error.diagnostic()),
+        }
+        base
+    }
+
+    fn make_catalog(&self, diagnostics: &mut Diagnostics, class: &Class) -> Vec<Part> {
+        let Inputs { landscape, library, settings, .. } = self.inputs;
+        let catalog = plan::catalog(landscape, class, settings);
+        let templates = catalog.templates.iter().map(|key| {
+            let copy = render::catalog_template(library, landscape, key);
+            (Kind::ModuleTemplate, key, Template::ModuleTemplate.name(), copy)
+        });
+        let releases = catalog.releases.iter().map(|release| {
+            let copy = render::catalog_release(library, landscape, release);
+            (Kind::ModuleReleaseMeta, &release.key, Template::ModuleReleaseMeta.name(), copy)
+        });
+        let mut made = Vec::new();
+        for (kind, key, maker, copy) in templates.chain(releases) {
+            match copy {
+                Some(Ok(object)) => {
+                    let shared = Arc::new(SharedObjects::new([&object], Mark::Runtime, &|_| None));
+                    made.push(Part { shared, places: vec![self.place(kind, key)], maker });
+                }
+                Some(Err(error)) => diagnostics.push(error.diagnostic()),
+                None => {}
+            }
+        }
+        made
+    }
+}
+
+/// The default custom resource of a module, where it is ours to make.
+pub fn default_resource(installation: &Installation) -> Option<Object> {
+    match installation.policy {
+        CustomResourcePolicy::CreateAndDelete => Object::new(installation.default_resource.clone()?).ok(),
+        CustomResourcePolicy::Ignore => None,
+    }
+}

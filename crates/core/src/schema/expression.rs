@@ -1,0 +1,190 @@
+//! CEL as we have it: which functions there are, how a text is compiled, and what went wrong in one sentence.
+//!
+//! No error quotes a value: values may be long, and the order of a mapping's entries is not one to print.
+
+mod free;
+mod library;
+pub mod types;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, LazyLock},
+};
+
+use cel::{Context, Env, ExecutionError, Program, Value as CelValue, extensions};
+use serde_json::Value;
+
+use self::{free::Free, library::Standing};
+use super::format;
+
+/// A compiled expression.
+pub struct Expression {
+    program: Program,
+    text: String,
+    free: Free,
+    /// A function of the API server that it needs and that is not computed here.
+    foreign: Option<String>,
+}
+
+/// Longest expression, in bytes: the parser is recursive, and the longest rules in use have some hundred.
+const TEXT_LEN_MAX: usize = 10_000;
+
+/// Most macros that loop within each other: nothing else bounds the time that an expression takes, and each of them may
+/// multiply it by the size of an object.
+const LOOPS_MAX: usize = 3;
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    env.add_extension(extensions::strings).expect("the standard library does not declare the string extension");
+    env.add_extension(extensions::lists).expect("the standard library does not declare the list extension");
+    library::lists(&mut env).expect("the list extension does not declare what we add to it");
+    Arc::new(env)
+});
+
+// === impl Expression ===
+
+impl Expression {
+    /// Compiles an expression, or says why not. One with functions of the API server that are not computed here is
+    /// compiled, too: [`Expression::foreign`] names them.
+    pub fn compile(text: &str) -> Result<Expression, String> {
+        let text = text.trim();
+        if TEXT_LEN_MAX < text.len() {
+            return Err(format!("it is longer than {TEXT_LEN_MAX} bytes"));
+        }
+        let program = ENVIRONMENT.compile(text).map_err(|problem| {
+            // The rest is a drawing of the text with a mark below it.
+            let problem = problem.to_string();
+            problem.lines().next().unwrap_or_default().trim_start_matches("ERROR: ").to_owned()
+        })?;
+        let free = Free::of(program.expression());
+        let first = |wanted: Standing| {
+            let of = free.functions.iter().find(|(name, arguments)| library::standing(name, *arguments) == wanted);
+            of.map(|(name, _)| name.clone())
+        };
+        // One is refused when it is compiled, not when it is first needed; the same one at every run.
+        if let Some(unknown) = first(Standing::Unknown) {
+            return Err(format!("the function `{unknown}` is not known here"));
+        }
+        let foreign = first(Standing::Foreign);
+        if LOOPS_MAX < free.loops {
+            return Err(format!("more than {LOOPS_MAX} macros that loop stand within each other"));
+        }
+        Ok(Expression { free, foreign, text: text.to_owned(), program })
+    }
+
+    /// A function that it needs and that is not computed here: it must not be evaluated.
+    pub fn foreign(&self) -> Option<&str> {
+        self.foreign.as_deref()
+    }
+
+    /// What it gives in a context, or one sentence about why it gives nothing.
+    pub fn evaluate(&self, context: &Context<'_, '_>) -> Result<CelValue, String> {
+        self.program.execute(context).map_err(|problem| explain(&problem))
+    }
+
+    /// Whether it is true in a context, or why it gives nothing, in the words of the API server where these are known.
+    pub fn decide(&self, context: &Context<'_, '_>) -> Result<bool, String> {
+        match self.program.execute(context) {
+            Ok(CelValue::Bool(holds)) => Ok(holds),
+            Ok(_) => Err("it is neither true nor false".to_owned()),
+            Err(ExecutionError::NoSuchKey(key)) => Err(format!("no such key: {key}")),
+            Err(ExecutionError::DivisionByZero(_)) => Err("division by zero".to_owned()),
+            Err(problem) => Err(explain(&problem)),
+        }
+    }
+
+    /// Whether it may be true or false: what depends on nothing gives what it gives.
+    pub fn may_decide(&self) -> bool {
+        self.constant().is_none_or(|value| matches!(value, CelValue::Bool(_)))
+    }
+
+    /// Whether it may give a text.
+    pub fn may_tell(&self) -> bool {
+        self.constant().is_none_or(|value| matches!(value, CelValue::String(_)))
+    }
+
+    /// What it gives in every context, if it takes nothing from one.
+    fn constant(&self) -> Option<CelValue> {
+        if self.variables().is_empty() && self.foreign.is_none() { self.program.execute(&context()).ok() } else { None }
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it names a variable.
+    pub fn names(&self, variable: &str) -> bool {
+        self.free.variables.contains(variable)
+    }
+
+    /// The variables that it takes from outside.
+    pub fn variables(&self) -> &BTreeSet<String> {
+        &self.free.variables
+    }
+
+    /// What it asks of a variable: names of fields; `None` if it uses it as a whole.
+    pub fn fields_of(&self, variable: &str) -> Option<Vec<&str>> {
+        if self.free.fields.contains(variable) {
+            return None;
+        }
+        let field = |entry: &'_ String| -> Option<usize> {
+            entry.strip_prefix(variable)?.starts_with('.').then_some(variable.len() + 1)
+        };
+        Some(self.free.fields.iter().filter_map(|entry| field(entry).map(|start| &entry[start..])).collect())
+    }
+}
+
+impl std::fmt::Debug for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Expression").field(&self.text).finish()
+    }
+}
+
+/// A context without variables.
+pub fn context() -> Context<'static, 'static> {
+    let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+    context
+        .add_function("duration", |text: Arc<String>| {
+            format::duration_nanoseconds(&text)
+                .ok_or_else(|| ExecutionError::function_error("duration", format!("`{text}` is not a duration")))
+        })
+        .expect("the standard library has no `duration` without its feature");
+    context
+}
+
+/// A value as it is, without a schema: whole numbers are `int`, whatever their sign.
+pub fn bind(value: &Value) -> CelValue {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(flag) => CelValue::Bool(*flag),
+        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(whole), _, _) => CelValue::Int(whole),
+            (None, Some(whole), _) => CelValue::UInt(whole),
+            (None, None, Some(float)) => CelValue::Float(float),
+            (None, None, None) => CelValue::Null,
+        },
+        Value::String(text) => CelValue::String(Arc::new(text.clone())),
+        Value::Array(items) => CelValue::List(Arc::new(items.iter().map(bind).collect())),
+        Value::Object(fields) => {
+            let bound: HashMap<String, CelValue> =
+                fields.iter().map(|(name, value)| (name.clone(), bind(value))).collect();
+            CelValue::from(bound)
+        }
+    }
+}
+
+fn explain(problem: &ExecutionError) -> String {
+    match problem {
+        ExecutionError::NoSuchKey(key) => format!("there is no `{key}`; ask for it with `has(…)` or `in` first"),
+        ExecutionError::UndeclaredReference(name) => format!("there is no `{name}`"),
+        ExecutionError::NoSuchOverload(overload) => overload.to_string(),
+        ExecutionError::UnexpectedType { got, want } => format!("a {got} stands where a {want} must be"),
+        ExecutionError::ValuesNotComparable(_, _) => "two values cannot be compared".to_owned(),
+        ExecutionError::FunctionError { function, .. } => format!("the function `{function}` fails"),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
+        ExecutionError::IndexOutOfBounds(_) => "an index is beyond the end of its list".to_owned(),
+        ExecutionError::Overflow(operator, _, _) => format!("a number becomes too large in `{operator}`"),
+        _ => "a value is of a type that it cannot use".to_owned(),
+    }
+}

@@ -1,0 +1,598 @@
+//! Two revisions of a repository, compared without any cluster.
+//!
+//! Objects are not rendered and then compared: what is equal on both sides is found by what it is made of. Runtimes
+//! whose wishes, channels, versions and templates are the same on both sides are passed over; of the others each distinct
+//! pair of an old and a new part is compared once, whatever number of runtimes has it. [`Comparison::look`] may run on
+//! several threads, each over a part of the runtimes; the result does not depend on how they were divided.
+//!
+//! Both sides mean what the control plane would hold: the new side keeps what its errors withhold, and what goes follows
+//! the daemon's rules for pruning. The old side is taken to be in force, so a version that it installs is what the
+//! downgrade guard of the new side sees.
+
+mod found;
+mod held;
+mod leaves;
+mod modules;
+mod overlap;
+mod parts;
+mod places;
+mod recreate;
+mod runtime;
+mod settle;
+mod unfit;
+mod unknown;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+pub(super) use self::leaves::leaves;
+pub use self::places::Lines;
+use self::{
+    found::{Found, Hit, Runtime},
+    held::HeldBy,
+    modules::{Bucket, Pair},
+    overlap::Overlaps,
+};
+use super::{
+    clean::{self, Draft},
+    mask::{MaskKey, Masker},
+    model::{Effect, Held, Move, Report, Runtimes, Side, Subject},
+    names::Names,
+    policy::Labels,
+};
+use tidegate_core::{
+    api::{Kyma, names::annotation},
+    definition::{Definition, Definitions, Kind},
+    diagnostic::{Diagnostics, Place},
+    intake::{Id, Installed, Policy},
+    landscape::{
+        self, Landscape, SourceName,
+        file::{KnownKyma, LandscapeFile},
+    },
+    name::Key,
+    object::Object,
+    plan::{self, Class, ModuleOutcome, Settings},
+    render::offline::{Assumptions, Inputs, Outline, TargetName},
+    snapshot::Snapshot,
+    template::{Library, Template},
+};
+
+/// One of two revisions.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    /// Its files, to find lines.
+    pub snapshot: &'a Snapshot,
+    /// What it declares.
+    pub definitions: &'a Definitions,
+    /// Its templates.
+    pub library: &'a Library,
+}
+
+/// What is compared, and under which rules.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The old side.
+    pub from: Given<'a>,
+    /// The new side.
+    pub to: Given<'a>,
+    /// Whether an error stands on the new side, so that nothing is pruned.
+    pub errors: bool,
+    /// The source that both stand for.
+    pub source: &'a SourceName,
+    /// What the GitSource says about deleting.
+    pub policy: &'a Policy,
+    /// Kymas that git does not declare, and what is installed.
+    pub known: Option<&'a LandscapeFile>,
+    /// Only this target; all without it.
+    pub target: Option<&'a TargetName>,
+    /// What stands for values that only a cluster knows.
+    pub assumptions: &'a Assumptions,
+    /// What the plan depends on beside definitions.
+    pub settings: &'a Settings,
+    /// What masks values of Secrets.
+    pub mask: &'a MaskKey,
+    /// Whether digests of secret values become numbers, since the key is another one in every run.
+    pub numbers: bool,
+    /// Whether the GitSource is suspended, so that nothing of the new side comes about.
+    pub suspended: bool,
+}
+
+/// Both landscapes, from which a [`Comparison`] is made.
+pub struct Prepared {
+    old: Landscape,
+    new: Landscape,
+    settled: settle::Settled,
+    /// Kymas of the landscape file by key.
+    known: HashMap<Key, KnownKyma>,
+}
+
+/// Two landscapes, ready to be compared runtime by runtime. Read by several threads at once.
+pub struct Comparison<'a> {
+    request: Request<'a>,
+    prepared: &'a Prepared,
+    old: Outline<'a>,
+    new: Outline<'a>,
+    old_classes: BTreeMap<Class, u32>,
+    new_classes: BTreeMap<Class, u32>,
+    /// Runtimes of either side, as far as they are looked at.
+    keys: Vec<Key>,
+    /// How many there are in all.
+    total: usize,
+    /// Modules, by namespace and name, of which a release or a version differs.
+    touched: BTreeSet<Key>,
+    /// By whether the Kyma is of the source.
+    templates: [TemplateChanges; 2],
+    overlaps: Overlaps,
+    diagnostics: Diagnostics,
+}
+
+/// What differs in the templates of a Kyma.
+#[derive(Clone, Debug, Default)]
+struct TemplateChanges {
+    manifest: Option<Option<Place>>,
+    kyma: Option<Option<Place>>,
+    /// A template for Manifests looks at names of the runtime, so it may write something else for each.
+    individual: bool,
+}
+
+/// What was found in some of the runtimes.
+#[derive(Default)]
+pub struct Seen {
+    found: Found,
+    buckets: BTreeMap<Pair, Bucket>,
+    classes: BTreeMap<(Option<u32>, Option<u32>, Effect), Vec<Runtime>>,
+    held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,
+    /// Runtimes that refuse a custom resource, by its position among those that some refuse.
+    refused: BTreeMap<usize, Vec<Runtime>>,
+    /// Runtimes that somebody stopped.
+    suspended: usize,
+    /// Runtimes by module and channel, where the module is installed: on the
+    /// old side and on the new.
+    on_channel: BTreeMap<(Key, String), (usize, usize)>,
+    /// Runtimes whose own Kyma decides on modules, and nobody said how.
+    deciding: Vec<Runtime>,
+    /// Runtimes whose own Kyma decided on modules and does not any more, and nobody said how.
+    decided: Vec<Runtime>,
+    /// What could not be compared: module and why, with the runtimes.
+    unknown: BTreeMap<String, Vec<Runtime>>,
+    diagnostics: Diagnostics,
+}
+
+/// Compares on one thread.
+pub fn compare(request: Request<'_>, diagnostics: Diagnostics, subject: Subject) -> Draft {
+    let prepared = Prepared::new(&request);
+    let comparison = Comparison::new(request, &prepared);
+    let seen = comparison.look(0..comparison.runtimes());
+    comparison.finish(seen, diagnostics, subject)
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    /// Decides what will be in force on the new side, and types both.
+    pub fn new(request: &Request<'_>) -> Prepared {
+        let Request { from, to, source, .. } = *request;
+        let known: HashMap<Key, KnownKyma> =
+            request.known.iter().flat_map(|file| &file.kymas).map(|kyma| (kyma.key(), kyma.clone())).collect();
+        // What the schema lets pass and our types do not is among the diagnostics of the new outline's landscape.
+        let mut unread = Diagnostics::default();
+        let mut old = Landscape::of(&mut unread, from.definitions, source);
+        let installed = || installed(&old, request.settings);
+        let settled =
+            settle::settle(from.definitions, to.definitions, request.errors, source, request.policy, &installed);
+        let mut new = Landscape::following(&mut unread, &settled.definitions, source, Some((from.definitions, &old)));
+        let declared = |key: &Key| old.kymas.contains_key(key) || new.kymas.contains_key(key);
+        let elsewhere: Vec<(Key, Arc<Kyma>)> = known
+            .iter()
+            .filter(|(key, _)| !declared(key))
+            .map(|(key, known)| (key.clone(), Arc::new(known.to_kyma())))
+            .collect();
+        for (key, kyma) in elsewhere {
+            old.kymas.insert(key.clone(), Arc::clone(&kyma));
+            new.kymas.insert(key, kyma);
+        }
+        Prepared { old, new, settled, known }
+    }
+}
+
+impl Prepared {
+    /// The labels of all runtimes; of those on both sides the new ones.
+    pub fn labels(&self) -> Labels {
+        let kymas = self.old.kymas.iter().chain(&self.new.kymas);
+        kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
+    }
+}
+
+/// What runtimes have by the definitions of a landscape.
+fn installed(landscape: &Landscape, settings: &Settings) -> Vec<Installed> {
+    let mut all = Vec::new();
+    for (key, kyma) in &landscape.kymas {
+        for module in plan::runtime(landscape, kyma, &kyma.spec, settings).modules {
+            if let ModuleOutcome::Install(installation) = module.outcome {
+                all.push(Installed { runtime: key.clone(), module: module.name, version: installation.version });
+            }
+        }
+    }
+    all
+}
+
+// === impl Comparison ===
+
+impl<'a> Comparison<'a> {
+    /// Makes what runtimes share on both sides.
+    pub fn new(request: Request<'a>, prepared: &'a Prepared) -> Comparison<'a> {
+        let Request { from, to, source, assumptions, settings, .. } = request;
+        let mut diagnostics = Diagnostics::default();
+        let inputs =
+            |definitions, landscape, library| Inputs { definitions, landscape, source, library, assumptions, settings };
+        let old = Outline::new(&mut Diagnostics::default(), inputs(from.definitions, &prepared.old, from.library));
+        let new = Outline::new(&mut diagnostics, inputs(&prepared.settled.definitions, &prepared.new, to.library));
+        let keys: BTreeSet<&Key> = prepared.old.kymas.keys().chain(prepared.new.kymas.keys()).collect();
+        let total = keys.len();
+        let wanted = |key: &&&Key| match request.target {
+            Some(TargetName::Runtime(wanted)) => wanted == **key,
+            Some(TargetName::Kcp) | None => true,
+        };
+        let number = |classes: &Outline<'_>| classes.classes().cloned().zip(0..).collect();
+        let changes = |source: Option<&SourceName>| TemplateChanges::of(request, source);
+        Comparison {
+            old_classes: number(&old),
+            new_classes: number(&new),
+            keys: keys.iter().filter(wanted).map(|key| Key::clone(key)).collect(),
+            total,
+            touched: touched(&prepared.old, &prepared.new),
+            templates: [changes(None), changes(Some(source))],
+            overlaps: Overlaps::of([from.definitions, &prepared.settled.definitions]),
+            request,
+            prepared,
+            old,
+            new,
+            diagnostics,
+        }
+    }
+
+    /// How many runtimes there are.
+    pub fn runtimes(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Looks at some runtimes, by their positions.
+    pub fn look(&self, runtimes: std::ops::Range<usize>) -> Seen {
+        let mut seen = Seen::default();
+        for index in runtimes {
+            if let (Some(key), Ok(runtime)) = (self.keys.get(index), Runtime::try_from(index)) {
+                runtime::look(self, key, runtime, &mut seen);
+            }
+        }
+        seen
+    }
+
+    /// The report, from everything that was seen. `diagnostics` are those of reading the new side.
+    pub fn finish(mut self, mut seen: Seen, mut diagnostics: Diagnostics, subject: Subject) -> Draft {
+        let mut lines = [Lines::new(self.request.from.snapshot), Lines::new(self.request.to.snapshot)];
+        let mut outlined = std::mem::take(&mut self.diagnostics);
+        let shown = self.control_plane(&mut seen, &mut outlined);
+        modules::finish(&self, &mut seen, &mut lines);
+        parts::finish(&self, &mut seen);
+        self.tell_refused(&mut seen);
+        diagnostics.append(outlined);
+        diagnostics.append(std::mem::take(&mut seen.diagnostics));
+        let side = match self.request.target {
+            Some(TargetName::Kcp) => Some(Side::ControlPlane),
+            Some(TargetName::Runtime(_)) | None => None,
+        };
+        let mut masker = Masker::new(self.request.mask.clone());
+        clean::meet(&mut masker, &[self.request.from.definitions, self.request.to.definitions]);
+        self.keys.iter().for_each(|key| masker.is_name(key.name()));
+        let found = std::mem::take(&mut seen.found).into_differences(&self.keys, side, &mut masker, self.request);
+        let (touched, variants) = count(self.keys.len(), found.iter().map(|(_, runtimes)| runtimes.as_slice()));
+        let (total, compared) = (self.total, self.keys.len() - seen.suspended - seen.decided.len());
+        let moves = self.moves(&seen);
+        let differences: Vec<_> = found.into_iter().map(|(difference, _)| difference).collect();
+        let unknown = unknown::all(&self, &seen, &differences, &shown);
+        let report = Report {
+            subject,
+            runtimes: Runtimes { total, touched, variants, compared },
+            moves,
+            held: self.held(seen.held),
+            unknown,
+            diagnostics: diagnostics.sorted(),
+            unreached: Vec::new(),
+            checked: Vec::new(),
+            findings: Vec::new(),
+            differences,
+        };
+        Draft::new(report, masker, self.request.numbers)
+    }
+
+    /// What stands in the control plane whatever the runtimes are: definitions and VirtualServices. Returns the latter.
+    fn control_plane(&self, seen: &mut Seen, diagnostics: &mut Diagnostics) -> Vec<Object> {
+        let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
+        let ids: BTreeSet<&Id> = from.keys().chain(to.keys()).collect();
+        for id in ids {
+            let (old, new) = (from.get(id), to.get(id));
+            let same = old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new));
+            if same || !self.is_wanted(id) {
+                continue;
+            }
+            let runtime = if id.0 == Kind::Kyma { self.position(&id.1) } else { None };
+            seen.found.add(self.definition(id, old, new), runtime.as_slice());
+        }
+        match self.request.target {
+            Some(TargetName::Runtime(_)) => Vec::new(),
+            Some(TargetName::Kcp) | None => self.virtual_services(seen, diagnostics),
+        }
+    }
+
+    /// Whether a definition belongs to what is looked at.
+    fn is_wanted(&self, id: &Id) -> bool {
+        match self.request.target {
+            Some(TargetName::Runtime(key)) => *id == (Kind::Kyma, key.clone()),
+            Some(TargetName::Kcp) | None => true,
+        }
+    }
+
+    fn definition(&self, id: &Id, old: Option<&Arc<Definition>>, new: Option<&Arc<Definition>>) -> Hit {
+        let object = |definition: &Arc<Definition>| {
+            let mut object = landscape::stamp(definition, self.request.source);
+            // It says of all other fields that they differ, which they say themselves.
+            if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(|all| all.as_object_mut())
+            {
+                annotations.shift_remove(annotation::DIGEST);
+            }
+            object
+        };
+        let place = match (old, new) {
+            (Some(old), Some(new)) => Some(places::of_definition(old, new)),
+            (old, new) => new.or(old).map(|definition| definition.place.clone()),
+        };
+        Hit {
+            side: Side::ControlPlane,
+            effect: self.effect(id),
+            old: old.map(object),
+            new: new.map(object),
+            places: place.into_iter().collect(),
+            maker: None,
+            own: Names::new([(id.1.to_string(), "key"), (id.1.name().to_owned(), "name")]),
+            owner: None,
+            moves: false,
+        }
+    }
+
+    fn virtual_services(&self, seen: &mut Seen, diagnostics: &mut Diagnostics) -> Vec<Object> {
+        let old: BTreeMap<_, _> = self.old.virtual_services(&mut Diagnostics::default()).into_iter().collect();
+        let new: BTreeMap<_, _> = self.new.virtual_services(diagnostics).into_iter().collect();
+        let keys: BTreeSet<&Key> = old.keys().chain(new.keys()).collect();
+        for key in keys {
+            let (old, new) = (old.get(key), new.get(key));
+            let id = (Kind::Watcher, key.clone());
+            // What is declared and cannot be rendered stays as it is.
+            if new.is_none() && self.prepared.settled.definitions.good.contains_key(&id) {
+                continue;
+            }
+            let template = Template::VirtualService;
+            let place = self.place_of(&id).or_else(|| self.template_place(template));
+            seen.found.add(
+                Hit {
+                    side: Side::ControlPlane,
+                    effect: self.effect(&id),
+                    old: old.map(|rendered| rendered.object.clone()),
+                    new: new.map(|rendered| rendered.object.clone()),
+                    places: place.into_iter().collect(),
+                    maker: Some(template.name()),
+                    own: Names::default(),
+                    owner: None,
+                    moves: false,
+                },
+                &[],
+            );
+        }
+        new.into_values().map(|rendered| rendered.object).collect()
+    }
+
+    /// Where a definition differs; `None` if it does not.
+    fn place_of(&self, id: &Id) -> Option<Place> {
+        let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
+        match (from.get(id), to.get(id)) {
+            (Some(old), Some(new))
+                if Arc::ptr_eq(old, new) || (old.digest == new.digest && old.module == new.module) =>
+            {
+                None
+            }
+            (Some(old), Some(new)) => Some(places::of_definition(old, new)),
+            (old, new) => new.or(old).map(|definition| definition.place.clone()),
+        }
+    }
+
+    /// Where the text of a definition differs; `None` if it does not, whatever it refers to.
+    fn written_anew(&self, id: &Id) -> Option<Place> {
+        let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
+        let (old, new) = (from.get(id)?, to.get(id)?);
+        (old.digest != new.digest).then(|| places::of_definition(old, new))
+    }
+
+    /// The module of a ModuleTemplate on either side.
+    fn module_of(&self, template: &Key) -> Option<String> {
+        let (old, new) = (&self.prepared.old.templates, &self.prepared.new.templates);
+        new.get(template).or_else(|| old.get(template))?.spec.module_name.clone()
+    }
+
+    /// Where a template of the source differs.
+    fn template_place(&self, template: Template) -> Option<Place> {
+        let source = Some(self.request.source);
+        let (before, after) = (self.request.from.library.of_source(source), self.request.to.library.of_source(source));
+        after.differs(before, template).flatten()
+    }
+
+    /// Whether what becomes of a definition must be confirmed first.
+    fn effect(&self, id: &Id) -> Effect {
+        if self.prepared.settled.unconfirmed.contains(id) { Effect::NeedsConfirmation } else { Effect::Applies }
+    }
+
+    fn position(&self, key: &Key) -> Option<Runtime> {
+        self.keys.binary_search(key).ok().and_then(|index| Runtime::try_from(index).ok())
+    }
+
+    fn moves(&self, seen: &Seen) -> Vec<Move> {
+        let (old, new) = (&self.prepared.old.releases, &self.prepared.new.releases);
+        let releases: BTreeSet<&Key> = old.keys().chain(new.keys()).collect();
+        let mut moves = Vec::new();
+        for key in releases {
+            let versions =
+                |landscape: &BTreeMap<Key, Arc<tidegate_core::api::ModuleReleaseMeta>>| -> BTreeMap<String, String> {
+                    let channels = landscape.get(key).into_iter().flat_map(|release| &release.spec.channels);
+                    channels.map(|entry| (entry.channel.clone(), entry.version.clone())).collect()
+                };
+            let (before, after) = (versions(old), versions(new));
+            let channels: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for channel in channels {
+                let (from, to) = (before.get(channel), after.get(channel));
+                if from == to {
+                    continue;
+                }
+                let side = if to.is_some() { &self.new } else { &self.old };
+                let release = side.definition(Kind::ModuleReleaseMeta, key);
+                let (before, after) = seen.on_channel.get(&(key.clone(), channel.clone())).copied().unwrap_or_default();
+                moves.push(Move {
+                    module: key.clone(),
+                    channel: channel.clone(),
+                    from: from.cloned(),
+                    to: to.cloned(),
+                    runtimes: if to.is_some() { after } else { before },
+                    place: release.and_then(|release| places::channel(release, channel)),
+                });
+            }
+        }
+        moves
+    }
+
+    fn held(&self, by: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>) -> Vec<Held> {
+        let runtimes = |indices: Vec<Runtime>| -> Arc<[Key]> {
+            let mut indices = indices;
+            indices.sort_unstable();
+            indices.dedup();
+            indices.iter().filter_map(|index| self.keys.get(*index as usize).cloned()).collect()
+        };
+        let mut held: Vec<Held> = by
+            .into_iter()
+            .map(|(by, (indices, place))| Held {
+                why: by.why,
+                module: by.module,
+                runtimes: runtimes(indices),
+                message: by.message,
+                hint: by.hint,
+                place,
+            })
+            .collect();
+        held.extend(self.prepared.settled.held.iter().cloned());
+        held.extend(self.request.suspended.then(|| Held::source_suspended(self.request.source)));
+        held.sort_by(|a, b| {
+            (&*a.runtimes, &a.module, a.why, &a.message).cmp(&(&*b.runtimes, &b.module, b.why, &b.message))
+        });
+        held
+    }
+}
+
+/// Modules of which a release or a version differs.
+fn touched(old: &Landscape, new: &Landscape) -> BTreeSet<Key> {
+    let mut touched = BTreeSet::new();
+    differing(&old.releases, &new.releases, |key, _| {
+        touched.insert(key.clone());
+    });
+    differing(&old.templates, &new.templates, |key, template| {
+        if let Some(module) = &template.spec.module_name {
+            touched.insert(Key::new(key.namespace(), module));
+        }
+    });
+    touched
+}
+
+fn differing<T: PartialEq>(old: &BTreeMap<Key, Arc<T>>, new: &BTreeMap<Key, Arc<T>>, mut take: impl FnMut(&Key, &T)) {
+    for (key, before) in old {
+        if new.get(key).is_none_or(|after| !Arc::ptr_eq(before, after) && before != after) {
+            take(key, before);
+        }
+    }
+    for (key, after) in new {
+        if old.get(key).is_none_or(|before| !Arc::ptr_eq(before, after) && before != after) {
+            take(key, after);
+        }
+    }
+}
+
+/// How many runtimes are hit, and in how many distinct ways.
+fn count<'r>(total: usize, hits: impl Iterator<Item = &'r [Runtime]>) -> (usize, usize) {
+    let mut sets: Vec<Vec<u32>> = vec![Vec::new(); total];
+    for (index, runtimes) in (0..).zip(hits) {
+        for runtime in runtimes {
+            if let Some(set) = sets.get_mut(*runtime as usize) {
+                set.push(index);
+            }
+        }
+    }
+    sets.retain(|set| !set.is_empty());
+    let touched = sets.len();
+    sets.sort_unstable();
+    sets.dedup();
+    (touched, sets.len())
+}
+
+// === impl TemplateChanges ===
+
+impl TemplateChanges {
+    fn of(request: Request<'_>, source: Option<&SourceName>) -> TemplateChanges {
+        let (old, new) = (request.from.library.of_source(source), request.to.library.of_source(source));
+        let names = ["kyma", "name"];
+        let individual = |templates: &tidegate_core::template::Templates| {
+            names.iter().any(|name| templates.may_use(Template::Manifest, name))
+        };
+        TemplateChanges {
+            manifest: new.differs(old, Template::Manifest),
+            kyma: new.differs(old, Template::Kyma),
+            individual: individual(old) || individual(new),
+        }
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Takes what was seen in runtimes that come after these.
+    pub fn append(&mut self, other: Seen) {
+        self.found.append(other.found);
+        for (pair, bucket) in other.buckets {
+            match self.buckets.get_mut(&pair) {
+                Some(known) => known.append(bucket),
+                None => {
+                    self.buckets.insert(pair, bucket);
+                }
+            }
+        }
+        for (classes, runtimes) in other.classes {
+            self.classes.entry(classes).or_default().extend(runtimes);
+        }
+        for (by, (runtimes, place)) in other.held {
+            let known = self.held.entry(by).or_insert_with(|| (Vec::new(), place));
+            known.0.extend(runtimes);
+        }
+        for (key, (before, after)) in other.on_channel {
+            let count = self.on_channel.entry(key).or_default();
+            *count = (count.0 + before, count.1 + after);
+        }
+        for (index, runtimes) in other.refused {
+            self.refused.entry(index).or_default().extend(runtimes);
+        }
+        self.suspended += other.suspended;
+        self.deciding.extend(other.deciding);
+        self.decided.extend(other.decided);
+        for (what, runtimes) in other.unknown {
+            self.unknown.entry(what).or_default().extend(runtimes);
+        }
+        self.diagnostics.append(other.diagnostics);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Differences as they are found, each distinct one once with all that it hits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{Request, leaves::alike, places::PLACES_MAX, recreate};
+use tidegate_core::{
+    diagnostic::Place,
+    name::Key,
+    object::{Digest, Gvk, Object, ObjectId},
+};
+
+use crate::{
+    mask::Masker,
+    model::{Action, Conflict, Difference, Effect, Side},
+    names::Names,
+};
+
+/// A runtime: its position among all of them, by key.
+pub(super) type Runtime = u32;
+
+/// One object that differs, in some runtimes alike.
+pub(super) struct Hit {
+    pub(super) side: Side,
+    pub(super) effect: Effect,
+    pub(super) old: Option<Object>,
+    pub(super) new: Option<Object>,
+    pub(super) places: Vec<Place>,
+    pub(super) maker: Option<&'static str>,
+    pub(super) own: Names,
+    /// Whose it is, where it is in conflict.
+    pub(super) owner: Option<String>,
+    /// Whether another module gives it away, so that it goes and comes again.
+    pub(super) moves: bool,
+}
+
+/// All differences.
+#[derive(Default)]
+pub(super) struct Found(BTreeMap<Alike, Entry>);
+
+/// What differences that are one have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    side: Side,
+    weight: u8,
+    effect: Effect,
+    group: Arc<str>,
+    kind: Arc<str>,
+    /// Within runtimes; in the control plane objects of several runtimes have names of their own.
+    id: Option<ObjectId>,
+    digest: Digest,
+}
+
+struct Entry {
+    action: Action,
+    old: Option<Object>,
+    new: Option<Object>,
+    places: Vec<Place>,
+    maker: Option<&'static str>,
+    runtimes: Vec<Runtime>,
+    objects: usize,
+    owner: Option<String>,
+}
+
+// === impl Hit ===
+
+impl Hit {
+    fn action(&self) -> Option<Action> {
+        match (&self.old, &self.new) {
+            (None, None) => None,
+            (None, Some(_)) => Some(Action::Create),
+            (Some(_), None) => Some(Action::Delete),
+            (Some(_), Some(_)) if self.owner.is_some() => Some(Action::Conflict),
+            (Some(_), Some(_)) if self.moves => Some(Action::Recreate),
+            (Some(old), Some(new)) if old == new => None,
+            (Some(old), Some(new)) => match recreate::immutable(&new.gvk(), old.value(), new.value()) {
+                Some(_) => Some(Action::Recreate),
+                None => Some(Action::Change),
+            },
+        }
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    /// Takes a difference that hits `runtimes`; equal objects are none.
+    pub(super) fn add(&mut self, hit: Hit, runtimes: &[Runtime]) {
+        let Some(action) = hit.action() else { return };
+        let Some(id) = hit.new.as_ref().or(hit.old.as_ref()).map(Object::id) else { return };
+        let digest = alike(hit.old.as_ref().map(Object::value), hit.new.as_ref().map(Object::value), &hit.own);
+        let digest = match &hit.owner {
+            Some(owner) => Digest::all(&[digest, Digest::of_bytes(owner.as_bytes())]),
+            None => digest,
+        };
+        let objects = runtimes.len().max(1);
+        let key = Alike {
+            side: hit.side,
+            weight: action.weight(),
+            effect: hit.effect,
+            group: Arc::clone(&id.group),
+            kind: Arc::clone(&id.kind),
+            id: (hit.side == Side::Runtime).then_some(id),
+            digest,
+        };
+        let entry = Entry {
+            action,
+            old: hit.old,
+            new: hit.new,
+            places: named(hit.places),
+            maker: hit.maker,
+            runtimes: runtimes.to_vec(),
+            objects,
+            owner: hit.owner,
+        };
+        self.take(key, entry);
+    }
+
+    /// Takes all of another.
+    pub(super) fn append(&mut self, other: Found) {
+        for (key, entry) in other.0 {
+            self.take(key, entry);
+        }
+    }
+
+    fn take(&mut self, key: Alike, entry: Entry) {
+        let Some(known) = self.0.get_mut(&key) else {
+            self.0.insert(key, entry);
+            return;
+        };
+        if entry.runtimes.iter().min() < known.runtimes.iter().min() {
+            // The object that stands for all is that of the first runtime, whatever came first.
+            known.old = entry.old;
+            known.new = entry.new;
+        }
+        known.objects += entry.objects;
+        known.runtimes.extend(entry.runtimes);
+        // What causes it first stays first.
+        for place in entry.places {
+            if known.places.len() < PLACES_MAX && !known.places.contains(&place) {
+                known.places.push(place);
+            }
+        }
+    }
+
+    /// Masks and sorts them, those of one side or all. `keys` are the runtimes. Their hunks are not made here.
+    pub(super) fn into_differences(
+        self,
+        keys: &[Key],
+        side: Option<Side>,
+        masker: &mut Masker,
+        Request { suspended, .. }: Request<'_>,
+    ) -> Vec<(Difference, Vec<Runtime>)> {
+        let mut names: HashMap<Vec<Runtime>, Arc<[Key]>> = HashMap::new();
+        let mut differences: Vec<(Digest, Difference, Vec<Runtime>)> = self
+            .0
+            .into_iter()
+            .filter(|(alike, _)| side.is_none_or(|side| side == alike.side))
+            .filter_map(|(alike, entry)| {
+                let (digest, side) = (alike.digest, alike.side);
+                let effect = if suspended { Effect::Held } else { alike.effect };
+                let (difference, runtimes) = entry.difference(side, effect, masker, |runtimes| {
+                    let known = names.entry(runtimes.to_vec());
+                    let name = |index: &Runtime| keys.get(*index as usize).cloned();
+                    Arc::clone(known.or_insert_with(|| runtimes.iter().filter_map(name).collect()))
+                })?;
+                Some((digest, difference, runtimes))
+            })
+            .collect();
+        differences.sort_by(|(a_digest, a, _), (b_digest, b, _)| {
+            let rest = |difference: &Difference| (difference.places.clone(), difference.effect);
+            a.order().cmp(&b.order()).then_with(|| rest(a).cmp(&rest(b))).then_with(|| a_digest.cmp(b_digest))
+        });
+        differences.into_iter().map(|(_, difference, runtimes)| (difference, runtimes)).collect()
+    }
+}
+
+/// Each place that names a file once, and no more than are shown.
+fn named(mut places: Vec<Place>) -> Vec<Place> {
+    let mut known = BTreeSet::new();
+    places.retain(|place| !place.path.is_empty() && known.insert(place.clone()));
+    places.truncate(PLACES_MAX);
+    places
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// `None` if all that differs is how one secret value is written.
+    fn difference(
+        mut self,
+        target: Side,
+        effect: Effect,
+        masker: &mut Masker,
+        names: impl FnOnce(&[Runtime]) -> Arc<[Key]>,
+    ) -> Option<(Difference, Vec<Runtime>)> {
+        self.runtimes.sort_unstable();
+        self.runtimes.dedup();
+        let shown = self.new.as_ref().or(self.old.as_ref())?;
+        let (id, gvk): (ObjectId, Gvk) = (shown.id(), shown.gvk());
+        let mut value = |object: Option<Object>| -> Option<Arc<Value>> {
+            let mut value = object?.into_value();
+            masker.mask(&mut value);
+            Some(Arc::new(value))
+        };
+        let (old, new) = (value(self.old), value(self.new));
+        if old == new {
+            return None;
+        }
+        let difference = Difference {
+            target,
+            id,
+            gvk,
+            action: self.action,
+            effect,
+            runtimes: names(&self.runtimes),
+            objects: self.objects,
+            old,
+            new,
+            hunks: Vec::new(),
+            places: self.places,
+            maker: self.maker,
+            conflicts: self.owner.into_iter().map(|manager| Conflict { field: String::new(), manager }).collect(),
+        };
+        Some((difference, self.runtimes))
+    }
+}

@@ -1,0 +1,577 @@
+//! Modules of runtimes: each distinct pair of an old and a new installation once, with all runtimes that have it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    Comparison, Hit, Lines, Names, Runtime, Seen, TemplateChanges,
+    held::HeldBy,
+    overlap::{Clash, Fate, Other},
+    places::{self, PLACES_MAX},
+    runtime::Half,
+};
+use tidegate_core::{
+    api::{Kyma, names::annotation, shared::CustomResourcePolicy},
+    changes::{self, Changes, Desired, Verdict},
+    definition::Kind,
+    diagnostic::Place,
+    inventory::Inventory,
+    landscape::Landscape,
+    name::Key,
+    object::{Object, ObjectId},
+    plan::{InstallSource, Installation},
+    render::{SharedObject, SharedObjects, offline::default_resource},
+    revision::Oid,
+    template::Template,
+};
+
+use crate::model::{Effect, Side, Why};
+
+/// All that decides on an installation on both sides, but for the runtime's own names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pair {
+    old: Option<Wish>,
+    new: Option<Wish>,
+    effect: Effect,
+    /// Objects that other modules of the runtime bring as well.
+    clashes: Vec<Clash>,
+    /// Objects that the runtime refuses.
+    refused: BTreeSet<ObjectId>,
+    is_unmanaged: bool,
+    /// Whether what is rendered may say something else for each runtime.
+    is_individual: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish {
+    class: u32,
+    module: String,
+    channel: String,
+    makes_resource: bool,
+    is_declared: bool,
+}
+
+/// One pair, and who has it.
+///
+/// Of thousands of runtimes no more than their numbers are kept: what the first has says what each of them has, see
+/// [`Has::of`].
+pub(super) struct Bucket {
+    old: Option<Has>,
+    new: Option<Has>,
+    /// The first of them stands for all.
+    runtimes: Vec<Runtime>,
+    /// Lines in Kymas that cause it.
+    wishes: Vec<Place>,
+    /// The Manifests of modules that share objects with this one, in the first of the runtimes.
+    manifests: BTreeMap<String, Key>,
+}
+
+/// What a module shares with others of its runtime.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shared<'a> {
+    pub(super) clashes: Vec<Clash>,
+    /// Objects that the runtime refuses, since another module defines their kind otherwise.
+    pub(super) refused: BTreeSet<ObjectId>,
+    /// The Manifests of modules with which it shares objects.
+    pub(super) manifests: Option<&'a BTreeMap<String, Key>>,
+}
+
+/// An installation of a runtime on one side.
+pub(super) struct Installed<'a> {
+    pub(super) half: &'a Half<'a>,
+    pub(super) installation: &'a Installation,
+}
+
+/// An installation, kept.
+pub(super) struct Has {
+    kyma: Arc<Kyma>,
+    installation: Installation,
+    class: u32,
+    is_declared: bool,
+}
+
+/// The objects of two trees that differ.
+type Differing = Arc<Vec<(Option<SharedObject>, Option<SharedObject>)>>;
+/// Both trees of a module, and whether its Manifest has another name.
+type Trees = (Option<Oid>, Option<Oid>, bool);
+
+/// Takes note that a runtime has this pair.
+pub(super) fn record(
+    comparison: &Comparison<'_>,
+    seen: &mut Seen,
+    runtime: Runtime,
+    (old, new): (Option<Has>, Option<Has>),
+    (effect, shared): (Effect, Shared<'_>),
+    wish: Option<Place>,
+) {
+    note(comparison, seen, runtime, (old, new), (effect, false, shared), wish);
+}
+
+/// Takes note that a runtime takes care of a module itself from now on.
+pub(super) fn unmanage(
+    comparison: &Comparison<'_>,
+    seen: &mut Seen,
+    runtime: Runtime,
+    old: Option<Has>,
+    wish: Option<Place>,
+) {
+    note(comparison, seen, runtime, (old, None), (Effect::Applies, true, Shared::default()), wish);
+}
+
+fn note(
+    comparison: &Comparison<'_>,
+    seen: &mut Seen,
+    runtime: Runtime,
+    (old, new): (Option<Has>, Option<Has>),
+    (effect, is_unmanaged, shared): (Effect, bool, Shared<'_>),
+    wish: Option<Place>,
+) {
+    let is_individual = [&old, &new].into_iter().flatten().any(|has| has.is_individual(comparison));
+    let pair = Pair {
+        old: old.as_ref().map(Has::wish),
+        new: new.as_ref().map(Has::wish),
+        effect,
+        clashes: shared.clashes,
+        refused: shared.refused,
+        is_unmanaged,
+        is_individual,
+    };
+    let manifests = || shared.manifests.cloned().unwrap_or_default();
+    let bucket = seen.buckets.entry(pair).or_insert_with(|| Bucket {
+        old,
+        new,
+        runtimes: Vec::new(),
+        wishes: Vec::new(),
+        manifests: manifests(),
+    });
+    bucket.runtimes.push(runtime);
+    if bucket.wishes.len() < PLACES_MAX {
+        bucket.wishes.extend(wish);
+    }
+}
+
+/// Compares what stands behind each pair.
+pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [Lines<'_>; 2]) {
+    let mut known: HashMap<Trees, Differing> = HashMap::new();
+    for (pair, bucket) in std::mem::take(&mut seen.buckets) {
+        let changes = bucket.template_changes(comparison);
+        let causes = bucket.causes(comparison);
+        let trees = bucket.trees();
+        let differing = Arc::clone(known.entry(trees).or_insert_with(|| Arc::new(differing(comparison, trees))));
+        let mut work = Work { comparison, seen, lines, pair: &pair, bucket: &bucket };
+        let edited = work.edited(&differing);
+        let mut of_manifest = if causes.is_empty() { edited.into_iter().collect() } else { causes.clone() };
+        of_manifest.extend(changes.and_then(|changes| changes.manifest.clone()).flatten());
+        work.rendered(|work, one| work.manifest(one, &of_manifest));
+        if !pair.is_unmanaged {
+            work.objects(&differing, &causes);
+            work.clashes(&differing, &causes);
+            work.rendered(|work, one| work.default_resource(one, &causes));
+        }
+    }
+}
+
+/// The objects that differ, by id.
+fn differing(
+    comparison: &Comparison<'_>,
+    (old, new, renamed): Trees,
+) -> Vec<(Option<SharedObject>, Option<SharedObject>)> {
+    if old == new && !renamed {
+        return Vec::new();
+    }
+    let objects = |shared: Option<SharedObjects>| -> BTreeMap<ObjectId, SharedObject> {
+        shared.into_iter().flat_map(|shared| shared.objects).map(|object| (object.id.clone(), object)).collect()
+    };
+    let before = objects(old.and_then(|tree| comparison.old.module(tree)));
+    let mut after = objects(new.and_then(|tree| comparison.new.module(tree)));
+    let mut differing = Vec::new();
+    for (id, old) in before {
+        match after.remove(&id) {
+            Some(new) if new.digest == old.digest && !renamed => {}
+            new => differing.push((Some(old), new)),
+        }
+    }
+    differing.extend(after.into_values().map(|new| (None, Some(new))));
+    differing
+}
+
+/// What some runtimes of a pair have.
+struct Part<'b> {
+    old: Option<&'b Has>,
+    new: Option<&'b Has>,
+    runtimes: &'b [Runtime],
+    own: Names,
+}
+
+/// One pair under way.
+struct Work<'w, 'a, 'l> {
+    comparison: &'w Comparison<'a>,
+    seen: &'w mut Seen,
+    lines: &'w mut [Lines<'l>; 2],
+    pair: &'w Pair,
+    bucket: &'w Bucket,
+}
+
+// === impl Work ===
+
+impl Work<'_, '_, '_> {
+    /// Does something for all runtimes at once, or for each where each may have something of its own.
+    fn rendered(&mut self, mut act: impl FnMut(&mut Self, &Part<'_>)) {
+        let bucket = self.bucket;
+        if !self.pair.is_individual {
+            let (old, new) = (bucket.old.as_ref(), bucket.new.as_ref());
+            act(self, &Part { old, new, runtimes: &bucket.runtimes, own: bucket.own() });
+            return;
+        }
+        let prepared = self.comparison.prepared;
+        for runtime in &bucket.runtimes {
+            let Some(key) = self.comparison.keys.get(*runtime as usize) else { continue };
+            let old = bucket.old.as_ref().and_then(|has| has.of(&prepared.old, key));
+            let new = bucket.new.as_ref().and_then(|has| has.of(&prepared.new, key));
+            let (old, new) = (old.as_ref(), new.as_ref());
+            let own = Names::new([old, new].into_iter().flatten().flat_map(Has::texts));
+            act(self, &Part { old, new, runtimes: std::slice::from_ref(runtime), own });
+        }
+    }
+
+    fn hit(
+        &mut self,
+        part: &Part<'_>,
+        side: Side,
+        objects: (Option<Object>, Option<Object>),
+        places: &[Place],
+        maker: Option<Template>,
+    ) {
+        let hit = Hit { own: part.own.clone(), ..self.one(side, objects, places.to_vec(), maker) };
+        self.seen.found.add(hit, part.runtimes);
+    }
+
+    fn one(
+        &self,
+        side: Side,
+        (old, new): (Option<Object>, Option<Object>),
+        places: Vec<Place>,
+        maker: Option<Template>,
+    ) -> Hit {
+        let is_refused = side == Side::Runtime && new.as_ref().is_some_and(|new| self.pair.refused.contains(&new.id()));
+        Hit {
+            side,
+            effect: if is_refused { Effect::Held } else { self.pair.effect },
+            old,
+            new,
+            places,
+            maker: maker.map(Template::name),
+            own: self.bucket.own(),
+            owner: None,
+            moves: false,
+        }
+    }
+
+    fn manifest(&mut self, part: &Part<'_>, places: &[Place]) {
+        // What the old side could not render was never there.
+        let before = part.old.and_then(|has| self.comparison.old.manifest(&has.kyma, &has.installation).ok());
+        let after = match part.new.map(|has| self.comparison.new.manifest(&has.kyma, &has.installation)).transpose() {
+            Ok(after) => after,
+            Err(error) => {
+                self.seen.diagnostics.push(error.diagnostic());
+                return;
+            }
+        };
+        let maker = Some(Template::Manifest);
+        let after = match (&before, self.pair.is_unmanaged) {
+            (Some(before), true) => {
+                let mut after = before.clone();
+                after.set_annotation(annotation::IS_UNMANAGED, "true");
+                Some(after)
+            }
+            _ => after,
+        };
+        match (before, after) {
+            // A Manifest of another name is another one.
+            (Some(before), Some(after)) if before.id() != after.id() => {
+                self.hit(part, Side::ControlPlane, (Some(before), None), places, maker);
+                self.hit(part, Side::ControlPlane, (None, Some(after)), places, maker);
+            }
+            objects => self.hit(part, Side::ControlPlane, objects, places, maker),
+        }
+    }
+
+    /// The first line of the module's own files that says something else than before.
+    fn edited(&mut self, differing: &Differing) -> Option<Place> {
+        let both = self.bucket.old.is_some() && self.bucket.new.is_some();
+        // Where a file only went, its line on the old side says it.
+        let changed = differing.iter().find(|(_, new)| new.is_some()).or_else(|| differing.first());
+        changed.filter(|_| both).and_then(|changed| self.line(changed))
+    }
+
+    fn objects(&mut self, differing: &Differing, causes: &[Place]) {
+        let gone = self.gone(differing);
+        let is_blocked = self.pair.clashes.iter().any(|clash| matches!(clash.fate, Fate::Theirs(_)));
+        for pair in differing.iter() {
+            let (old, new) = pair;
+            if self.clash(old, new).is_some() {
+                continue;
+            }
+            if let (Some(old), None) = (old, new)
+                && !gone.contains(&old.id)
+            {
+                continue;
+            }
+            let object = |shared: &Option<SharedObject>, has: &Option<Has>| {
+                Some(shared.as_ref()?.object(&has.as_ref()?.manifest()))
+            };
+            let objects = (object(old, &self.bucket.old), object(new, &self.bucket.new));
+            let mut places = causes.to_vec();
+            places.extend(self.line(pair));
+            let mut hit = self.one(Side::Runtime, objects, places, None);
+            // While an object is in conflict, nothing of its module is pruned.
+            if is_blocked && hit.new.is_none() {
+                hit.effect = Effect::Held;
+            }
+            self.seen.found.add(hit, &self.bucket.runtimes);
+        }
+    }
+
+    fn clash(&self, old: &Option<SharedObject>, new: &Option<SharedObject>) -> Option<&Clash> {
+        let id = &new.as_ref().or(old.as_ref())?.id;
+        self.pair.clashes.iter().find(|clash| clash.id == *id)
+    }
+
+    /// Objects that other modules have or give away.
+    fn clashes(&mut self, differing: &Differing, causes: &[Place]) {
+        let Some(has) = self.bucket.new.as_ref() else { return };
+        let Some(mine) = self.comparison.new.module(has.tree()) else { return };
+        for clash in &self.pair.clashes {
+            let (Fate::Theirs(other) | Fate::Comes(other)) = &clash.fate else { continue };
+            let is_edited = differing.iter().any(|(old, new)| self.clash(old, new) == Some(clash));
+            let Some(wanted) = mine.objects.iter().find(|object| object.id == clash.id) else { continue };
+            if !clash.is_news && !is_edited {
+                continue;
+            }
+            let mut places = causes.to_vec();
+            places.extend(self.comparison.new.module_source(has.tree(), wanted).map(|source| source.place.clone()));
+            let objects = (self.of_other(other, &clash.id), Some(wanted.object(&has.manifest())));
+            let mut hit = self.one(Side::Runtime, objects, places, None);
+            if let Fate::Theirs(other) = &clash.fate {
+                hit.owner = Some(format!("module {}", other.module));
+                hit.effect = Effect::Held;
+                let by = HeldBy::conflict(&has.installation.module, &clash.id, &other.module);
+                let place = hit.places.last().cloned();
+                self.seen.hold(by, &self.bucket.runtimes, || place);
+            } else {
+                hit.moves = true;
+            }
+            self.seen.found.add(hit, &self.bucket.runtimes);
+        }
+    }
+
+    /// An object as another module of the runtime has it.
+    fn of_other(&self, other: &Other, id: &ObjectId) -> Option<Object> {
+        let outline = if other.is_new { &self.comparison.new } else { &self.comparison.old };
+        let object = outline.module(other.tree)?.objects.into_iter().find(|object| object.id == *id)?;
+        Some(object.object(self.bucket.manifests.get(&other.module)?))
+    }
+
+    /// What really goes of that which the new side does not have; what stays is said.
+    fn gone(&mut self, differing: &Differing) -> BTreeSet<ObjectId> {
+        let inventory = |has: &Option<Has>, objects: &mut dyn Iterator<Item = &SharedObject>| -> Inventory {
+            let entries = objects.map(|object| (object.id.clone(), Arc::clone(&object.gvk.version)));
+            if has.is_some() { entries.collect() } else { Inventory::default() }
+        };
+        let owned = inventory(&self.bucket.old, &mut differing.iter().filter_map(|(old, _)| old.as_ref()));
+        let desired = match &self.bucket.new {
+            Some(_) => Desired::complete(inventory(
+                &self.bucket.new,
+                &mut differing.iter().filter_map(|(_, new)| new.as_ref()),
+            )),
+            None => Desired::nothing(),
+        };
+        let owner = self.bucket.old.as_ref().map(Has::manifest);
+        let mut gone = BTreeSet::new();
+        for prune in Changes::between(&desired, &owned).prune {
+            if self.pair.clashes.iter().any(|clash| clash.id == prune.id && clash.fate == Fate::Goes) {
+                continue;
+            }
+            let found = differing.iter().filter_map(|(old, _)| old.as_ref()).find(|old| old.id == prune.id);
+            let (Some(old), Some(owner)) = (found, &owner) else { continue };
+            let object = old.object(owner);
+            let live =
+                changes::Live { marked: true, deleting: false, prune: changes::prune_annotation(object.value()) };
+            match prune.verdict(Some(&live)) {
+                verdict @ (Verdict::Guarded | Verdict::Disabled) => self.stays(&prune.id, verdict),
+                Verdict::Delete => {
+                    gone.insert(prune.id);
+                }
+                Verdict::Gone | Verdict::Wait | Verdict::Foreign => {}
+            }
+        }
+        gone
+    }
+
+    fn stays(&mut self, id: &ObjectId, verdict: Verdict) {
+        let Some(old) = &self.bucket.old else { return };
+        let version = self.bucket.new.as_ref().map_or("the new side", |new| new.installation.version.as_str());
+        let (reason, hint) = match verdict {
+            Verdict::Disabled => ("its annotation `tidegate.dev/prune: disabled` keeps it", None),
+            _ => (
+                "data of users may hang on it",
+                Some("if it shall go, annotate it with `tidegate.dev/prune: enabled` before it leaves the module"),
+            ),
+        };
+        let by = HeldBy {
+            module: old.installation.module.clone(),
+            why: Why::Kept,
+            message: format!("{id} is not in {version} any more and stays in the runtime: {reason}"),
+            hint: hint.map(str::to_owned),
+        };
+        let place = self.bucket.causes(self.comparison).into_iter().next();
+        self.seen.hold(by, &self.bucket.runtimes, || place);
+    }
+
+    /// The line of an object's file that says something else than before.
+    fn line(&mut self, (old, new): &(Option<SharedObject>, Option<SharedObject>)) -> Option<Place> {
+        let source = |has: &Option<Has>, shared: &Option<SharedObject>, is_new: bool| {
+            let outline = if is_new { &self.comparison.new } else { &self.comparison.old };
+            let tree = has.as_ref()?.tree();
+            outline.module_source(tree, shared.as_ref()?).map(|source| (source.object.clone(), source.place.clone()))
+        };
+        match (source(&self.bucket.old, old, false), source(&self.bucket.new, new, true)) {
+            (Some((before, _)), Some((after, place))) => Some(self.lines[1].of_object(&place, &before, &after)),
+            (old, new) => new.or(old).map(|(_, place)| place),
+        }
+    }
+
+    /// It is made once with the module and goes with it; nobody writes it in between.
+    fn default_resource(&mut self, part: &Part<'_>, places: &[Place]) {
+        let resource = |has: Option<&Has>| has.and_then(|has| default_resource(&has.installation));
+        match (resource(part.old), resource(part.new), part.new) {
+            (None, Some(new), _) => self.hit(part, Side::Runtime, (None, Some(new)), places, None),
+            (Some(old), None, None) => self.hit(part, Side::Runtime, (Some(old), None), places, None),
+            (Some(_) | None, None, _) | (Some(_), Some(_), _) => {}
+        }
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    /// Takes those of the same pair that come after.
+    pub(super) fn append(&mut self, other: Bucket) {
+        self.runtimes.extend(other.runtimes);
+        self.wishes.extend(other.wishes);
+        self.wishes.truncate(PLACES_MAX);
+    }
+
+    fn trees(&self) -> Trees {
+        let tree = |has: &Option<Has>| has.as_ref().map(Has::tree);
+        let renamed = match (&self.old, &self.new) {
+            (Some(old), Some(new)) => old.installation.manifest_name != new.installation.manifest_name,
+            _ => false,
+        };
+        (tree(&self.old), tree(&self.new), renamed)
+    }
+
+    fn template_changes<'c>(&self, comparison: &'c Comparison<'_>) -> Option<&'c TemplateChanges> {
+        self.new.as_ref().map(|has| &comparison.templates[usize::from(has.is_declared)])
+    }
+
+    /// Lines in definitions that cause it.
+    fn causes(&self, comparison: &Comparison<'_>) -> Vec<Place> {
+        let mut places = self.wishes.clone();
+        let (old, new) = (self.old.as_ref(), self.new.as_ref());
+        let Some(shown) = new.or(old).map(|has| &has.installation) else { return places };
+        let release = (Kind::ModuleReleaseMeta, Key::new(shown.kyma.namespace(), &shown.module));
+        let template = (Kind::ModuleTemplate, shown.template.clone());
+        let versions = (old.map(|has| &has.installation.version), new.map(|has| &has.installation.version));
+        if versions.0 != versions.1
+            && places.is_empty()
+            && let Some(changed) = comparison.place_of(&release)
+        {
+            let definition = new.and_then(|_| comparison.new.definition(release.0, &release.1));
+            let channel = definition.and_then(|definition| places::channel(definition, &shown.channel));
+            places.push(channel.unwrap_or(changed));
+        } else if versions.0 == versions.1 {
+            let component = old.map(|has| &has.installation.component) != new.map(|has| &has.installation.component);
+            places.extend(comparison.place_of(&release).filter(|_| component));
+            places.extend(comparison.written_anew(&template));
+        }
+        places
+    }
+
+    /// Texts that the runtime which stands for all has for itself.
+    fn own(&self) -> Names {
+        let texts = [&self.old, &self.new].into_iter().flatten().flat_map(Has::texts);
+        let others = self.manifests.values();
+        let others = others.flat_map(|key| [(key.to_string(), "manifest key"), (key.name().to_owned(), "manifest")]);
+        Names::new(texts.chain(others))
+    }
+}
+
+// === impl Installed ===
+
+impl Installed<'_> {
+    /// Kept beyond the look at its runtime.
+    pub(super) fn owned(&self) -> Has {
+        Has {
+            kyma: Arc::clone(self.half.kyma),
+            installation: self.installation.clone(),
+            class: self.half.class_number,
+            is_declared: self.half.is_declared,
+        }
+    }
+}
+
+// === impl Has ===
+
+impl Has {
+    fn wish(&self) -> Wish {
+        Wish {
+            class: self.class,
+            module: self.installation.module.clone(),
+            channel: self.installation.channel.clone(),
+            makes_resource: self.installation.policy == CustomResourcePolicy::CreateAndDelete,
+            is_declared: self.is_declared,
+        }
+    }
+
+    /// Whether its Manifest may say something else than that of another runtime with the same wish, names aside.
+    fn is_individual(&self, comparison: &Comparison<'_>) -> bool {
+        let named = |resource: &serde_json::Value| {
+            resource.pointer("/metadata/name").is_some_and(|name| *name == *self.installation.manifest_name)
+        };
+        comparison.templates[usize::from(self.is_declared)].individual
+            || self.installation.default_resource.as_ref().is_some_and(named)
+    }
+
+    /// What another runtime of the same pair has.
+    fn of(&self, landscape: &Landscape, key: &Key) -> Option<Has> {
+        Some(Has {
+            kyma: Arc::clone(landscape.kymas.get(key)?),
+            installation: self.installation.of_kyma(landscape, key.clone()),
+            class: self.class,
+            is_declared: self.is_declared,
+        })
+    }
+
+    /// Texts that the runtime has for itself.
+    fn texts(&self) -> [(String, &'static str); 4] {
+        let (kyma, manifest) = (&self.installation.kyma, &self.installation.manifest_name);
+        [
+            (self.manifest().to_string(), "manifest key"),
+            (manifest.clone(), "manifest"),
+            (kyma.to_string(), "kyma"),
+            (kyma.name().to_owned(), "kyma name"),
+        ]
+    }
+
+    fn tree(&self) -> Oid {
+        let InstallSource::Git { tree, .. } = &self.installation.source;
+        *tree
+    }
+
+    fn manifest(&self) -> Key {
+        Key::new(self.installation.kyma.namespace(), &self.installation.manifest_name)
+    }
+}

@@ -1,0 +1,441 @@
+//! One runtime: what differs for it by its own, and which parts it has on both sides.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+use super::{
+    Comparison, Found, Hit, Names, Runtime, Seen,
+    held::HeldBy,
+    modules::{self, Installed, Shared},
+    overlap::{Clashes, Outcomes},
+};
+use tidegate_core::{
+    api::{
+        Kyma,
+        kyma::{KymaSpec, KymaStatus, Module, ModuleStatus},
+        names::label,
+    },
+    definition::Kind,
+    diagnostic::Place,
+    landscape,
+    name::Key,
+    plan::{self, Class, ModuleOutcome, ModulesFrom, RuntimePlan},
+    render::offline::Outline,
+    template::Template,
+};
+
+use crate::model::{Effect, Side};
+
+/// A Kyma on one side.
+pub(super) struct Half<'a> {
+    pub(super) outline: &'a Outline<'a>,
+    pub(super) kyma: &'a Arc<Kyma>,
+    /// The spec that counts.
+    spec: Cow<'a, KymaSpec>,
+    class: Class,
+    pub(super) class_number: u32,
+    /// Whether git declares it.
+    pub(super) is_declared: bool,
+}
+
+/// Looks at one runtime.
+pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, seen: &mut Seen) {
+    let old = Half::old(comparison, key);
+    let new = Half::new(comparison, key, old.as_ref());
+    let same = is_same(comparison, old.as_ref(), new.as_ref());
+    let place = || comparison.place_of(&(Kind::Kyma, key.clone()));
+    // One that goes is removed all the same.
+    if new.as_ref().is_some_and(|new| is_suspended(comparison, key, old.as_ref(), new)) {
+        seen.hold(HeldBy::suspended(), &[runtime], place);
+        seen.suspended += 1;
+        return;
+    }
+    if let (Some(old), Some(new)) = (&old, &new)
+        && new.is_declared
+        && plan::modules_from(new.kyma) == ModulesFrom::Runtime
+        && (&old.kyma.spec.channel, &*old.kyma.spec.modules) != (&new.kyma.spec.channel, &*new.kyma.spec.modules)
+    {
+        seen.hold(HeldBy::decided_by_runtime(), &[runtime], place);
+    }
+    if let Some(new) = &new {
+        let decides = new.is_declared && plan::modules_from(new.kyma) != ModulesFrom::Git;
+        if decides && !comparison.prepared.known.contains_key(key) {
+            seen.deciding.push(runtime);
+        }
+    }
+    // What it had chosen goes, and nobody knows here what that was.
+    let decided = |half: &Half<'_>| half.is_declared && plan::modules_from(half.kyma) == ModulesFrom::Runtime;
+    let is_taken_over = new.as_ref().is_none_or(|new| plan::modules_from(new.kyma) == ModulesFrom::Git);
+    if old.as_ref().is_some_and(decided) && is_taken_over && !comparison.prepared.known.contains_key(key) {
+        seen.decided.push(runtime);
+    }
+    let effect = comparison.effect(&(Kind::Kyma, key.clone()));
+    let number = |half: &Option<Half<'_>>| half.as_ref().map(|half| half.class_number);
+    seen.classes.entry((number(&old), number(&new), effect)).or_default().push(runtime);
+    counterpart(comparison, key, runtime, (old.as_ref(), new.as_ref()), effect, seen);
+    modules(comparison, key, runtime, (old.as_ref(), new.as_ref(), same), effect, seen);
+}
+
+/// Whether a runtime is stopped by a label: one in git, or one that `tidegate suspend` set beside what git says.
+fn is_suspended(comparison: &Comparison<'_>, key: &Key, old: Option<&Half<'_>>, new: &Half<'_>) -> bool {
+    let written =
+        |half: &Half<'_>| landscape::label(&half.kyma.metadata, label::SKIP_RECONCILIATION).map(str::to_owned);
+    let value = written(new).or_else(|| {
+        // What git said before goes with it.
+        let was_written = old.and_then(written).is_some();
+        let known = comparison.prepared.known.get(key).filter(|_| !was_written)?;
+        known.labels.get(label::SKIP_RECONCILIATION).cloned()
+    });
+    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+/// Whether everything that decides on modules is the same, but for releases and versions.
+fn is_same(comparison: &Comparison<'_>, old: Option<&Half<'_>>, new: Option<&Half<'_>>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else { return false };
+    let kyma = Arc::ptr_eq(old.kyma, new.kyma) || old.kyma == new.kyma;
+    kyma && old.spec == new.spec
+        && old.class == new.class
+        && comparison.templates[usize::from(new.is_declared)].manifest.is_none()
+}
+
+/// The channel that counts for a module.
+fn channel<'m>(comparison: &'m Comparison<'_>, spec: &'m KymaSpec, module: &'m Module) -> &'m str {
+    let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
+    let named = named.into_iter().flatten().find(|channel| !channel.is_empty());
+    named.unwrap_or(&comparison.request.settings.default_channel)
+}
+
+/// The Kyma in the runtime.
+fn counterpart(
+    comparison: &Comparison<'_>,
+    key: &Key,
+    runtime: Runtime,
+    (old, new): (Option<&Half<'_>>, Option<&Half<'_>>),
+    effect: Effect,
+    seen: &mut Seen,
+) {
+    let changes = |half: &Half<'_>| comparison.templates[usize::from(half.is_declared)].kyma.clone();
+    let changed = new.and_then(changes);
+    if let (Some(old), Some(new), None) = (old, new, &changed) {
+        let same = Arc::ptr_eq(old.kyma, new.kyma) || old.kyma.metadata.labels == new.kyma.metadata.labels;
+        if same && old.spec == new.spec {
+            return;
+        }
+    }
+    let render = |half: &Half<'_>| half.outline.runtime_kyma(half.kyma, &half.spec);
+    let new_object = match new.map(render).transpose() {
+        Ok(object) => object,
+        Err(error) => {
+            seen.diagnostics.push(error.diagnostic());
+            return;
+        }
+    };
+    // What the old side could not render was never there.
+    let old_object = old.map(render).transpose().unwrap_or_default();
+    let place = comparison.place_of(&(Kind::Kyma, key.clone()));
+    let template: Option<Place> = changed.flatten();
+    let labels = new.or(old).and_then(|half| half.kyma.metadata.labels.as_ref()).into_iter().flatten();
+    let own = labels.map(|(_, value)| (value.clone(), "label"));
+    let own = own.chain([(key.to_string(), "key"), (key.name().to_owned(), "name")]);
+    let hit = Hit {
+        side: Side::Runtime,
+        effect,
+        old: old_object,
+        new: new_object,
+        places: place.or(template).into_iter().collect(),
+        maker: Some(Template::Kyma.name()),
+        own: Names::new(own),
+        owner: None,
+        moves: false,
+    };
+    Found::add(&mut seen.found, hit, &[runtime]);
+}
+
+/// The modules of a runtime: which it has on both sides.
+fn modules(
+    comparison: &Comparison<'_>,
+    key: &Key,
+    runtime: Runtime,
+    (old, new, same): (Option<&Half<'_>>, Option<&Half<'_>>, bool),
+    effect: Effect,
+    seen: &mut Seen,
+) {
+    let wanted = |name: &str| !same || comparison.touched.contains(&Key::new(key.namespace(), name));
+    let some = old.into_iter().chain(new).flat_map(|half| &half.spec.modules).any(|module| wanted(&module.name));
+    if !some {
+        return;
+    }
+    let wanted = |name: &str| {
+        let module = Key::new(key.namespace(), name);
+        wanted(name) || comparison.overlaps.concern(&module) || comparison.is_unfit(&module)
+    };
+    let old_kyma = old.map(|half| with_installed(comparison, key, half));
+    let old_plan = match (old, &old_kyma) {
+        (Some(half), Some(kyma)) => Some(half.outline.plan(kyma, &half.only(&wanted))),
+        _ => None,
+    };
+    let new_plan = new.map(|half| {
+        // The guard of the new side sees what the old side installs.
+        let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma.as_deref()));
+        let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
+        half.outline.plan(&kyma, &half.only(&wanted))
+    });
+    let outcomes = |plan: &Option<RuntimePlan>| -> Outcomes {
+        let modules = plan.iter().flat_map(|plan| &plan.modules);
+        modules.map(|module| (module.name.clone(), module.outcome.clone())).collect()
+    };
+    let (mut before, mut after) = (outcomes(&old_plan), outcomes(&new_plan));
+    let mut clashes = comparison.overlaps.clashes(&before, &after, &|tree, id| {
+        let objects = comparison.old.module(*tree)?.objects;
+        objects.into_iter().find(|object| object.id == *id).map(|object| object.object(key))
+    });
+    let mut refused = comparison.refused(seen, (key, runtime), (&before, &after));
+    let manifests = manifests(key, [&before, &after], &clashes);
+    let names: Vec<String> =
+        before.keys().chain(after.keys().filter(|name| !before.contains_key(*name))).cloned().collect();
+    for name in names {
+        let outcomes = (before.remove(&name), after.remove(&name));
+        let shared = Shared {
+            clashes: clashes.remove(&name).unwrap_or_default(),
+            refused: refused.remove(&name).unwrap_or_default(),
+            manifests: Some(&manifests),
+        };
+        let module = One { comparison, key, runtime, name: &name, old, new, effect, shared };
+        module.look(outcomes, old_kyma.as_deref(), seen);
+    }
+}
+
+/// The names of Manifests of modules that share objects, by module.
+fn manifests(key: &Key, sides: [&Outcomes; 2], clashes: &Clashes) -> BTreeMap<String, Key> {
+    let mut manifests = BTreeMap::new();
+    if clashes.is_empty() {
+        return manifests;
+    }
+    for (name, outcome) in sides.into_iter().flatten() {
+        if let ModuleOutcome::Install(installation) = outcome {
+            manifests.insert(name.clone(), Key::new(key.namespace(), &installation.manifest_name));
+        }
+    }
+    manifests
+}
+
+/// The Kyma of the old side with what the landscape file says of it.
+fn with_installed<'a>(comparison: &Comparison<'_>, key: &Key, half: &Half<'a>) -> Cow<'a, Kyma> {
+    match comparison.prepared.known.get(key) {
+        Some(known) if half.is_declared => Cow::Owned(Kyma { status: Some(known.status()), ..Kyma::clone(half.kyma) }),
+        _ => Cow::Borrowed(half.kyma),
+    }
+}
+
+/// The status that a Kyma has once the old side is in force.
+fn status_after(plan: &RuntimePlan, kyma: Option<&Kyma>) -> KymaStatus {
+    let before = kyma.and_then(|kyma| kyma.status.as_ref());
+    let modules = plan.modules.iter().filter_map(|module| match &module.outcome {
+        ModuleOutcome::Install(installation) => Some(ModuleStatus {
+            name: module.name.clone(),
+            channel: Some(installation.channel.clone()),
+            version: Some(installation.version.clone()),
+            ..ModuleStatus::default()
+        }),
+        ModuleOutcome::Refuse(refusal) if !refusal.keep => None,
+        ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => {
+            before?.modules.iter().find(|known| known.name == module.name).cloned()
+        }
+    });
+    KymaStatus { modules: modules.collect(), ..KymaStatus::default() }
+}
+
+/// One module of one runtime.
+struct One<'c, 'a> {
+    comparison: &'c Comparison<'a>,
+    key: &'c Key,
+    runtime: Runtime,
+    name: &'c str,
+    old: Option<&'c Half<'c>>,
+    new: Option<&'c Half<'c>>,
+    effect: Effect,
+    shared: Shared<'c>,
+}
+
+// === impl One ===
+
+impl One<'_, '_> {
+    fn look(
+        &self,
+        (before, after): (Option<ModuleOutcome>, Option<ModuleOutcome>),
+        old_kyma: Option<&Kyma>,
+        seen: &mut Seen,
+    ) {
+        use ModuleOutcome::{Install, Refuse, Unmanage};
+        let is_touched = self.comparison.touched.contains(&self.release());
+        if let Some(Refuse(refusal)) = &after
+            && (is_touched || !matches!(&before, Some(Refuse(before)) if Comparison::refuse_alike(before, refusal)))
+        {
+            seen.hold(HeldBy::refused(self.name, refusal), &[self.runtime], || self.place());
+        }
+        if is_touched {
+            self.count(&before, &after, seen);
+        }
+        if matches!(&after, Some(Refuse(refusal)) if refusal.reason == plan::reason::SOURCE_UNAVAILABLE) {
+            self.unknown(seen, "objects that are not in git, of");
+        }
+        let is_installed = old_kyma
+            .and_then(|kyma| kyma.status.as_ref())
+            .is_some_and(|status| status.modules.iter().any(|known| known.name == self.name));
+        let record = |seen: &mut Seen, old: Option<&plan::Installation>, new: Option<&plan::Installation>| {
+            let installed = |half: Option<&Half<'_>>, installation: Option<&plan::Installation>| {
+                Some(Installed { half: half?, installation: installation? }.owned())
+            };
+            let pair = (installed(self.old, old), installed(self.new, new));
+            let shared = (self.effect, self.shared.clone());
+            modules::record(self.comparison, seen, self.runtime, pair, shared, self.wishes());
+        };
+        match (before, after) {
+            (Some(Install(old)), Some(Install(new))) => {
+                if *old != *new || self.is_rendered_anew() || self.shared.clashes.iter().any(|clash| clash.is_news) {
+                    record(seen, Some(&*old), Some(&*new));
+                }
+            }
+            // What was refused and kept is installed in some version that no side names.
+            (Some(Refuse(refusal)), Some(Install(_)) | None) if refusal.keep && is_installed => {
+                self.unknown(seen, "what is installed of");
+            }
+            (Some(Unmanage), Some(Install(_))) => self.unknown(seen, "what is installed of the unmanaged"),
+            (_, Some(Install(new))) => record(seen, None, Some(&*new)),
+            (Some(Install(_)), Some(Refuse(refusal))) if refusal.keep => {}
+            (Some(Install(old)), Some(Unmanage)) => {
+                let installed = self.old.map(|half| Installed { half, installation: &old }.owned());
+                modules::unmanage(self.comparison, seen, self.runtime, installed, self.wishes());
+            }
+            (Some(Install(old)), Some(Refuse(_)) | None) => record(seen, Some(&*old), None),
+            (Some(Unmanage), None) => self.unknown(seen, "what is installed of the unmanaged"),
+            (Some(Refuse(_) | Unmanage) | None, Some(Refuse(_) | Unmanage) | None) => {}
+        }
+    }
+
+    fn release(&self) -> Key {
+        Key::new(self.key.namespace(), self.name)
+    }
+
+    /// Counts on which channels the module is installed.
+    fn count(&self, before: &Option<ModuleOutcome>, after: &Option<ModuleOutcome>, seen: &mut Seen) {
+        let channel = |outcome: &Option<ModuleOutcome>| match outcome {
+            Some(ModuleOutcome::Install(installation)) => Some((self.release(), installation.channel.clone())),
+            Some(ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage) | None => None,
+        };
+        if let Some(on) = channel(before) {
+            seen.on_channel.entry(on).or_default().0 += 1;
+        }
+        if let Some(on) = channel(after) {
+            seen.on_channel.entry(on).or_default().1 += 1;
+        }
+    }
+
+    /// Whether the template of Manifests is another one.
+    fn is_rendered_anew(&self) -> bool {
+        let changes = self.new.map(|half| &self.comparison.templates[usize::from(half.is_declared)]);
+        changes.is_some_and(|changes| changes.manifest.is_some())
+    }
+
+    fn unknown(&self, seen: &mut Seen, what: &str) {
+        seen.unknown.entry(format!("{what} module {}", self.name)).or_default().push(self.runtime);
+    }
+
+    /// The line that asks for the module, if it says something else than before.
+    fn wishes(&self) -> Option<Place> {
+        let wish = |half: Option<&Half<'_>>| -> Option<(Module, String)> {
+            let half = half?;
+            let module = half.spec.modules.iter().find(|module| module.name == self.name)?;
+            Some((module.clone(), channel(self.comparison, &half.spec, module).to_owned()))
+        };
+        let (before, after) = (wish(self.old), wish(self.new));
+        if before == after {
+            return None;
+        }
+        match (&after, self.new) {
+            (Some((module, _)), Some(half)) => {
+                // A channel that the module takes from its Kyma is named there.
+                let inherits = module.channel.is_none() && before.is_some_and(|(before, _)| before == *module);
+                if inherits && let Some(definition) = half.outline.definition(Kind::Kyma, self.key) {
+                    return Some(super::places::field(definition, &["spec".into(), "channel".into()]));
+                }
+                half.outline.wish(half.kyma, self.key, self.name)
+            }
+            // It was asked for and is no more: where the list stands now, or where it stood.
+            (None, Some(half)) => {
+                let definition = half.outline.definition(Kind::Kyma, self.key)?;
+                Some(super::places::field(definition, &["spec".into(), "modules".into()]))
+            }
+            _ => self.old.and_then(|half| half.outline.wish(half.kyma, self.key, self.name)),
+        }
+    }
+
+    /// The line that causes a refusal.
+    fn place(&self) -> Option<Place> {
+        if let Some(place) = self.wishes() {
+            return Some(place);
+        }
+        let half = self.new?;
+        let release = (Kind::ModuleReleaseMeta, self.release());
+        let module = half.spec.modules.iter().find(|module| module.name == self.name)?;
+        let changed = self.comparison.place_of(&release);
+        let definition = half.outline.definition(release.0, &release.1);
+        let channel = changed
+            .as_ref()
+            .and_then(|_| super::places::channel(definition?, channel(self.comparison, &half.spec, module)));
+        channel.or(changed).or_else(|| half.outline.wish(half.kyma, self.key, self.name))
+    }
+}
+
+// === impl Half ===
+
+impl<'a> Half<'a> {
+    fn old(comparison: &'a Comparison<'_>, key: &Key) -> Option<Half<'a>> {
+        let kyma = comparison.prepared.old.kymas.get(key)?;
+        let is_declared = comparison.old.definition(Kind::Kyma, key).is_some();
+        let spec = effective(comparison, key, kyma, is_declared, None);
+        let class = comparison.old.class(kyma);
+        let class_number = comparison.old_classes.get(&class).copied().unwrap_or_default();
+        Some(Half { outline: &comparison.old, kyma, spec, class, class_number, is_declared })
+    }
+
+    fn new(comparison: &'a Comparison<'_>, key: &Key, old: Option<&Half<'a>>) -> Option<Half<'a>> {
+        let kyma = comparison.prepared.new.kymas.get(key)?;
+        let is_declared = comparison.new.definition(Kind::Kyma, key).is_some();
+        let spec = effective(comparison, key, kyma, is_declared, old.map(|old| &*old.spec));
+        let class = comparison.new.class(kyma);
+        let class_number = comparison.new_classes.get(&class).copied().unwrap_or_default();
+        Some(Half { outline: &comparison.new, kyma, spec, class, class_number, is_declared })
+    }
+
+    /// The spec with some of the modules only.
+    fn only(&self, wanted: &dyn Fn(&str) -> bool) -> KymaSpec {
+        let modules = self.spec.modules.iter().filter(|module| wanted(&module.name)).cloned();
+        KymaSpec {
+            channel: self.spec.channel.clone(),
+            skip_maintenance_windows: self.spec.skip_maintenance_windows,
+            modules: modules.collect(),
+        }
+    }
+}
+
+/// The module list and channel that count. `before` are those of the old side, for a runtime that decides by itself.
+fn effective<'a>(
+    comparison: &Comparison<'_>,
+    key: &Key,
+    kyma: &'a Kyma,
+    is_declared: bool,
+    before: Option<&KymaSpec>,
+) -> Cow<'a, KymaSpec> {
+    let from = plan::modules_from(kyma);
+    match (comparison.prepared.known.get(key), from) {
+        _ if !is_declared => Cow::Borrowed(&kyma.spec),
+        (_, ModulesFrom::Git) | (None, ModulesFrom::Merge) => Cow::Borrowed(&kyma.spec),
+        (Some(known), ModulesFrom::Runtime | ModulesFrom::Merge) => {
+            Cow::Owned(plan::effective(kyma, Some(&known.spec())))
+        }
+        (None, ModulesFrom::Runtime) => match before {
+            Some(before) => Cow::Owned(before.clone()),
+            None => Cow::Borrowed(&kyma.spec),
+        },
+    }
+}

@@ -1,0 +1,620 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use tidegate_core::{
+    definition,
+    object::Digest,
+    revision::{Oid, Revision},
+    snapshot::{Content, File},
+    template::{TemplateFile, Templates},
+};
+
+use crate::model::{Action, Difference, Why};
+
+/// A repository in the making: one module `cache` in two versions on two channels, and a runtime.
+#[derive(Clone)]
+struct World {
+    files: BTreeMap<String, String>,
+    templates: Vec<(&'static str, &'static str)>,
+    known: Option<&'static str>,
+    suspended: bool,
+}
+
+const RELEASE: &str = "modules/cache/release.yaml";
+const MODULE: &str = "modules/cache/1.1.0/objects/a.yaml";
+
+fn world() -> World {
+    let mut world = World { files: BTreeMap::new(), templates: Vec::new(), known: None, suspended: false };
+    for version in ["1.0.0", "1.1.0"] {
+        world = world
+            .file(
+                &format!("modules/cache/{version}/template.yaml"),
+                &format!(
+                    "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: cache-{version}\n  \
+                     namespace: kcp-system\n  annotations: {{tidegate.dev/module-path: modules/cache/{version}/objects}}\n\
+                     spec: {{moduleName: cache, version: {version}}}\n"
+                ),
+            )
+            .file(&format!("modules/cache/{version}/objects/a.yaml"), &config("cache", version));
+    }
+    world.release("1.1.0", "1.0.0").kyma("one", "channel: regular\n  modules: [{name: cache}]")
+}
+
+fn config(name: &str, version: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: cache}}\ndata: {{version: {version}}}\n"
+    )
+}
+
+impl World {
+    fn file(mut self, path: &str, text: &str) -> World {
+        self.files.insert(path.to_owned(), text.to_owned());
+        self
+    }
+
+    fn without(mut self, path: &str) -> World {
+        assert!(self.files.remove(path).is_some(), "{path}");
+        self
+    }
+
+    fn release(self, fast: &str, regular: &str) -> World {
+        self.file(
+            RELEASE,
+            &format!(
+                "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {{name: cache, namespace: kcp-system}}\n\
+                 spec:\n  moduleName: cache\n  ocmComponentName: example.org/module/cache\n  channels:\n    \
+                 - channel: fast\n      version: {fast}\n    - channel: regular\n      version: {regular}\n"
+            ),
+        )
+    }
+
+    fn kyma(self, name: &str, spec: &str) -> World {
+        self.kyma_with(name, "{}", spec)
+    }
+
+    fn kyma_with(self, name: &str, marks: &str, spec: &str) -> World {
+        self.file(
+            &format!("kymas/{name}.yaml"),
+            &format!(
+                "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata:\n  name: {name}\n  namespace: kcp-system\n  \
+                 annotations: {marks}\n  labels: {marks}\nspec:\n  {spec}\n"
+            ),
+        )
+    }
+
+    /// A module `mailer` in one version, with an object of this name.
+    fn mailer(self, object: &str) -> World {
+        self.file(
+            "modules/mailer/template.yaml",
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata:\n  name: mailer-2.0.0\n  \
+             namespace: kcp-system\n  annotations: {tidegate.dev/module-path: modules/mailer/objects}\n\
+             spec: {moduleName: mailer, version: 2.0.0}\n",
+        )
+        .file(
+            "modules/mailer/release.yaml",
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {name: mailer, namespace: kcp-system}\n\
+             spec:\n  moduleName: mailer\n  ocmComponentName: example.org/module/mailer\n  channels:\n    \
+             - channel: regular\n      version: 2.0.0\n",
+        )
+        .file("modules/mailer/objects/a.yaml", &config("mailer", "2.0.0"))
+        .file("modules/mailer/objects/b.yaml", &config(object, "of mailer"))
+        .kyma("one", "channel: regular\n  modules: [{name: cache}, {name: mailer}]")
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let id = |text: &str| Oid::new(Digest::of_bytes(text.as_bytes()).as_bytes()[..20].try_into().unwrap());
+        let mut snapshot = Snapshot::empty(Revision::WorkTree);
+        for (path, text) in &self.files {
+            let content = Content::Text(text.as_bytes().into());
+            snapshot.files.insert(path.as_str().into(), File { id: id(text), content });
+            for (end, _) in path.match_indices('/') {
+                // The id of a folder depends on all that is in it.
+                let folder = &path[..end];
+                let below: String = self
+                    .files
+                    .range(folder.to_owned()..)
+                    .take_while(|(path, _)| path.starts_with(folder))
+                    .map(|(path, text)| format!("{path}{text}"))
+                    .collect();
+                snapshot.trees.insert(folder.into(), id(&below));
+            }
+        }
+        snapshot
+    }
+
+    fn library(&self) -> Library {
+        let mut diagnostics = Diagnostics::default();
+        let files = self.templates.iter().map(|(name, text)| TemplateFile {
+            name: (*name).to_owned(),
+            path: format!("templates/{name}").into(),
+            text: Some((*text).to_owned()),
+        });
+        let mut library = Library::new(Templates::embedded());
+        library.set(source(), Templates::embedded().with_overrides(&mut diagnostics, files));
+        assert!(diagnostics.is_empty(), "{diagnostics:?}");
+        library
+    }
+}
+
+fn source() -> SourceName {
+    SourceName::new(Key::new("kcp-system", "landscape"))
+}
+
+/// Compares, and does it again with the runtimes divided: the result must not depend on it.
+#[track_caller]
+fn report(old: &World, new: &World) -> Report {
+    let read = |world: &World| {
+        let mut diagnostics = Diagnostics::default();
+        let snapshot = world.snapshot();
+        let options = definition::Options::default();
+        let definitions = definition::read(&mut diagnostics, &snapshot, &options, &mut definition::Cache::default());
+        (snapshot, definitions, world.library(), diagnostics)
+    };
+    let (from, to) = (read(old), read(new));
+    let known = new.known.map(|text| LandscapeFile::parse(text).unwrap());
+    let request = Request {
+        from: Given { snapshot: &from.0, definitions: &from.1, library: &from.2 },
+        to: Given { snapshot: &to.0, definitions: &to.1, library: &to.2 },
+        errors: to.3.has_errors(),
+        source: &source(),
+        policy: &Policy::default(),
+        known: known.as_ref(),
+        target: None,
+        assumptions: &Assumptions::default(),
+        settings: &Settings::default(),
+        mask: &MaskKey::new([7; 32]),
+        numbers: true,
+        suspended: new.suspended,
+    };
+    let report = compare(request, to.3.clone(), Subject::default()).finish();
+    let prepared = Prepared::new(&request);
+    let comparison = Comparison::new(request, &prepared);
+    let mut seen = Seen::default();
+    (0..comparison.runtimes()).for_each(|index| seen.append(comparison.look(index..index + 1)));
+    let divided = comparison.finish(seen, to.3.clone(), Subject::default()).finish();
+    assert_eq!(format!("{report:?}"), format!("{divided:?}"));
+    report
+}
+
+/// One line a difference: `kcp change Manifest cache ×2 at modules/a.yaml:3`.
+fn script(report: &Report) -> Vec<String> {
+    let line = |one: &crate::model::Difference| {
+        let side = if one.target == Side::ControlPlane { "kcp" } else { "skr" };
+        let waits = match one.effect {
+            Effect::Applies => "",
+            Effect::NeedsConfirmation => "?",
+            Effect::Held => "!",
+        };
+        let place = one.places.first().map(|place| format!("{}:{}", place.path, place.line)).unwrap_or_default();
+        format!("{side} {}{waits} {} ×{} {place}", one.action, one.id.kind, one.objects)
+    };
+    report.differences.iter().map(line).collect()
+}
+
+#[track_caller]
+fn check(old: &World, new: &World, expected: &[&str]) -> Report {
+    let report = report(old, new);
+    assert_eq!(script(&report), expected);
+    report
+}
+
+#[track_caller]
+fn check_held(report: &Report, expected: &[(Why, &str, usize)]) {
+    let held: Vec<(Why, &str, usize)> =
+        report.held.iter().map(|held| (held.why, held.module.as_str(), held.runtimes.len())).collect();
+    assert_eq!(held, expected, "{:?}", report.held);
+}
+
+#[test]
+fn equal_sides_have_no_difference() {
+    let report = check(&world(), &world(), &[]);
+    assert_eq!((report.runtimes.total, report.runtimes.touched, report.runtimes.variants), (1, 0, 0));
+    assert!(report.moves.is_empty() && report.held.is_empty());
+}
+
+#[test]
+fn a_bump_hits_every_runtime_of_the_channel_once() {
+    let old = world()
+        .kyma("two", "channel: regular\n  modules: [{name: cache}]")
+        .kyma("three", "channel: regular\n  modules: [{name: cache, channel: fast}]");
+    let report = check(
+        &old,
+        &old.clone().release("1.1.0", "1.1.0"),
+        &[
+            "kcp change Manifest ×2 modules/cache/release.yaml:11",
+            "kcp change ModuleReleaseMeta ×1 modules/cache/release.yaml:11",
+            "skr delete ModuleTemplate ×3 modules/cache/release.yaml:11",
+            "skr change ConfigMap ×2 modules/cache/release.yaml:11",
+            "skr change ModuleReleaseMeta ×3 modules/cache/release.yaml:11",
+        ],
+    );
+    let moved = &report.moves[0];
+    assert_eq!(
+        (moved.channel.as_str(), moved.from.as_deref(), moved.to.as_deref()),
+        ("regular", Some("1.0.0"), Some("1.1.0"))
+    );
+    assert_eq!(moved.runtimes, 2);
+    assert_eq!(moved.place.as_ref().unwrap().line, 11);
+    assert_eq!((report.runtimes.touched, report.runtimes.variants), (3, 2));
+}
+
+#[test]
+fn channels_come_and_go() {
+    let channel = |text: &str| world().file(RELEASE, &world().files[RELEASE].replace("channel: fast", text));
+    let moves: Vec<(String, Option<String>, Option<String>)> = report(&world(), &channel("channel: slow"))
+        .moves
+        .into_iter()
+        .map(|one| (one.channel, one.from, one.to))
+        .collect();
+    let version = || Some("1.1.0".to_owned());
+    assert_eq!(moves, [("fast".to_owned(), version(), None), ("slow".to_owned(), None, version())]);
+}
+
+#[test]
+fn an_edited_object_is_found_at_its_line() {
+    let old = world().release("1.1.0", "1.1.0");
+    let new = old.clone().file(MODULE, &config("cache", "1.1.0-rc1").replace("data: {", "data:\n  {"));
+    check(
+        &old,
+        &new,
+        &[
+            "kcp change Manifest ×1 modules/cache/1.1.0/objects/a.yaml:6",
+            "kcp change ModuleTemplate ×1 modules/cache/1.1.0/template.yaml:6",
+            "skr change ConfigMap ×1 modules/cache/1.1.0/objects/a.yaml:6",
+        ],
+    );
+}
+
+#[test]
+fn a_downgrade_is_held_and_an_allowed_one_is_not() {
+    let old = world().release("1.1.0", "1.1.0");
+    let new = old.clone().release("1.1.0", "1.0.0");
+    let found = report(&old, &new);
+    check_held(&found, &[(Why::Downgrade, "cache", 1)]);
+    assert!(!script(&found).iter().any(|line| line.contains("Manifest")), "{:?}", script(&found));
+    let allowed = new.kyma_with(
+        "one",
+        "{tidegate.dev/allow-downgrade: cache-1.0.0}",
+        "channel: regular\n  modules: [{name: cache}]",
+    );
+    check_held(&report(&old, &allowed), &[]);
+}
+
+#[test]
+fn what_is_installed_decides_where_a_landscape_file_says_it() {
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "one", "channel": "regular", "installed": [{"name": "cache", "version": "2.0.0", "channel": "fast"}]}]}"#;
+    let old = World { known: Some(known), ..world() };
+    let new = old.clone().release("1.1.0", "1.1.0");
+    // Both sides are below what is installed: nothing changes, which is said although it was refused before.
+    let found = report(&old, &new);
+    assert!(!script(&found).iter().any(|line| line.contains("Manifest")), "{:?}", script(&found));
+    check_held(&found, &[(Why::Downgrade, "cache", 1)]);
+    assert_eq!(found.moves[0].runtimes, 0, "it moves in none");
+    // Of what the change does not touch, nothing is said.
+    check_held(&report(&old, &old.clone().kyma("two", "channel: regular")), &[]);
+}
+
+#[test]
+fn an_object_that_two_modules_bring_is_in_conflict() {
+    let old = world().mailer("other");
+    let new = old.clone().mailer("cache");
+    let found = report(&old, &new);
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    // What cache had before it keeps, and while that stands nothing of mailer is pruned.
+    assert_eq!(
+        in_runtime,
+        [
+            "skr conflict! ConfigMap ×1 modules/mailer/objects/b.yaml:1",
+            "skr delete! ConfigMap ×1 modules/mailer/objects/b.yaml:1"
+        ]
+    );
+    let conflict = &found.differences.iter().find(|one| one.action == Action::Conflict).unwrap();
+    assert_eq!(conflict.conflicts[0].manager, "module cache");
+    assert_eq!(conflict.old.as_ref().unwrap()["data"]["version"], "1.0.0");
+    assert_eq!(conflict.new.as_ref().unwrap()["data"]["version"], "of mailer");
+    check_held(&found, &[(Why::Conflict, "mailer", 1)]);
+    // It was so before: nothing is new.
+    assert!(report(&new, &new).held.is_empty());
+    // A runtime without cache has no conflict.
+    let alone = |world: World| world.kyma("one", "channel: regular\n  modules: [{name: mailer}]");
+    let found = report(&alone(old), &alone(new));
+    assert!(!script(&found).iter().any(|line| line.contains("conflict")), "{:?}", script(&found));
+}
+
+#[test]
+fn an_object_that_moves_to_another_module_is_one_that_goes_and_comes_again() {
+    let path = "modules/cache/1.0.0/objects/moved.yaml";
+    let old = world().mailer("other").file(path, &config("moved", "of cache"));
+    let new = old.clone().without(path).file("modules/mailer/objects/c.yaml", &config("moved", "of mailer"));
+    let found = report(&old, &new);
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    assert_eq!(in_runtime, ["skr recreate ConfigMap ×1 modules/mailer/objects/c.yaml:1"]);
+    check_held(&found, &[]);
+    // It stays with the module that had it, if that may not prune it.
+    let kept = "metadata: {annotations: {tidegate.dev/prune: disabled}, ";
+    let old = old.file(path, &config("moved", "of cache").replace("metadata: {", kept));
+    let found =
+        report(&old, &old.clone().without(path).file("modules/mailer/objects/c.yaml", &config("moved", "of mailer")));
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    assert_eq!(in_runtime, ["skr conflict! ConfigMap ×1 modules/mailer/objects/c.yaml:1"]);
+    check_held(&found, &[(Why::Kept, "cache", 1), (Why::Conflict, "mailer", 1)]);
+}
+
+#[test]
+fn what_waited_for_an_object_gets_it() {
+    let old = world().mailer("cache");
+    let new = old
+        .clone()
+        .without("modules/cache/1.0.0/objects/a.yaml")
+        .file("modules/cache/1.0.0/objects/z.yaml", &config("other", "1.0.0"));
+    let found = report(&old, &new);
+    let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
+    assert_eq!(
+        in_runtime,
+        [
+            "skr recreate ConfigMap ×1 modules/mailer/objects/b.yaml:1",
+            "skr create ConfigMap ×1 modules/cache/1.0.0/objects/z.yaml:1"
+        ]
+    );
+}
+
+#[test]
+fn while_the_source_is_suspended_nothing_comes_about() {
+    let new = World { suspended: true, ..world().release("1.1.0", "1.1.0") };
+    let found = report(&world(), &new);
+    assert!(found.differences.iter().all(|one| one.effect == Effect::Held), "{:?}", script(&found));
+    check_held(&found, &[(Why::Suspended, "", 0)]);
+}
+
+#[test]
+fn guarded_kinds_stay_when_a_version_drops_them() {
+    let crd = "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.org}\n\
+        spec: {group: example.org, scope: Namespaced, names: {kind: Thing, plural: things}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: cache}\n";
+    let path = "modules/cache/1.0.0/objects/a.yaml";
+    let old = world().file(path, &format!("{}{crd}", config("cache", "1.0.0")));
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    let deleted = |kind: &str| script(&found).iter().any(|line| line.starts_with(&format!("skr delete {kind} ")));
+    assert!(deleted("Service") && !deleted("CustomResourceDefinition"), "{:?}", script(&found));
+    check_held(&found, &[(Why::Kept, "cache", 1)]);
+    let message = &found.held[0].message;
+    assert!(
+        message.contains("CustomResourceDefinition.apiextensions.k8s.io things.example.org is not in 1.1.0 any more"),
+        "{message}"
+    );
+    // With the module itself it goes.
+    let git = "{tidegate.dev/modules-from: git}";
+    let gone = report(&old, &old.clone().kyma_with("one", git, "channel: regular"));
+    assert!(
+        script(&gone).iter().any(|line| line.starts_with("skr delete CustomResourceDefinition ")),
+        "{:?}",
+        script(&gone)
+    );
+}
+
+#[test]
+fn a_field_that_cannot_change_makes_an_object_anew() {
+    let deployment = |version: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: cache}}\n\
+             spec: {{selector: {{matchLabels: {{v: '{version}'}}}}}}\n"
+        )
+    };
+    let old = world()
+        .file("modules/cache/1.0.0/objects/a.yaml", &deployment("1"))
+        .file("modules/cache/1.1.0/objects/a.yaml", &deployment("2"));
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    let recreated: Vec<&str> =
+        found.differences.iter().filter(|one| one.action == Action::Recreate).map(|one| &*one.id.kind).collect();
+    assert_eq!(recreated, ["Deployment"]);
+}
+
+#[test]
+fn what_is_withheld_stays_as_it_was() {
+    let broken = world().kyma("one", "chanel: fast");
+    let found = check(&world(), &broken, &[]);
+    check_held(&found, &[(Why::Withheld, "", 1)]);
+}
+
+#[test]
+fn nothing_goes_while_errors_stand() {
+    let found = check(&world(), &world().without("kymas/one.yaml").file("bad.yaml", "a: ["), &[]);
+    check_held(&found, &[(Why::Kept, "", 1)]);
+}
+
+#[test]
+fn deleting_a_runtime_waits_with_all_that_follows() {
+    let found = report(&world(), &world().without("kymas/one.yaml"));
+    assert!(found.differences.iter().all(|one| one.action == Action::Delete), "{:?}", script(&found));
+    assert!(found.differences.iter().all(|one| one.effect == Effect::NeedsConfirmation));
+    let kinds: Vec<&str> = found.differences.iter().map(|one| &*one.id.kind).collect();
+    assert!(kinds.contains(&"Manifest") && kinds.contains(&"ConfigMap") && !kinds.contains(&"Namespace"), "{kinds:?}");
+}
+
+#[test]
+fn a_template_that_nobody_uses_goes_at_once() {
+    let old = world().release("1.1.0", "1.1.0");
+    let new = old.clone().without("modules/cache/1.0.0/template.yaml").without("modules/cache/1.0.0/objects/a.yaml");
+    check(&old, &new, &["kcp delete ModuleTemplate ×1 modules/cache/1.0.0/template.yaml:1"]);
+}
+
+#[test]
+fn the_runtime_decides_on_its_list() {
+    let runtime = "{tidegate.dev/modules-from: runtime}";
+    let old = world().kyma_with("one", runtime, "channel: regular\n  modules: [{name: cache}]");
+    let new = world().kyma_with("one", runtime, "channel: fast");
+    let found = check(&old, &new, &["kcp change Kyma ×1 kymas/one.yaml:9"]);
+    check_held(&found, &[(Why::DecidedByRuntime, "", 1)]);
+    let lists = found.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap();
+    assert!(!lists.may_hide, "no module changed");
+    let bumped = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    assert!(bumped.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap().may_hide);
+}
+
+/// What a runtime had chosen goes when git takes over, and only a landscape file says what that is.
+#[test]
+fn a_list_that_git_takes_over_from_the_runtime_is_not_known() {
+    let spec = "channel: regular\n  modules: [{name: cache}]";
+    let old = world().kyma_with("one", "{tidegate.dev/modules-from: runtime}", spec);
+    let new = old.clone().kyma("one", spec);
+    let found = report(&old, &new);
+    let list = found.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap();
+    assert!(list.may_hide);
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "nobody says that it stays as it is");
+    let gone = report(&old, &old.clone().without("kymas/one.yaml"));
+    assert!(gone.unknown.iter().any(|one| one.value.starts_with("module lists") && one.may_hide));
+}
+
+/// A Secret whose values are words of another object loses no entry of that, and what cannot be shown is said.
+#[test]
+fn copies_of_a_secrets_values_do_not_hide_that_something_differs() {
+    let data = |text: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cache, namespace: cache}}\ndata: {text}\n---\n\
+             apiVersion: v1\nkind: Secret\nmetadata: {{name: s, namespace: cache}}\nstringData: {{a: 'privvalue>>>???'}}\n"
+        )
+    };
+    let at = "modules/cache/1.0.0/objects/a.yaml";
+    let between = |old: &str, new: &str| -> Difference {
+        let found = report(&world().file(at, &data(old)), &world().file(at, &data(new)));
+        assert!(!format!("{found:?}").to_lowercase().contains("privvalue"));
+        found.differences.into_iter().find(|one| &*one.id.kind == "ConfigMap").unwrap()
+    };
+    let keys =
+        between("{'privvalue>>>???': one, 'PRIVVALUE>>>???': two}", "{'privvalue>>>???': two, 'PRIVVALUE>>>???': two}");
+    assert_eq!(keys.new.unwrap()["data"].as_object().map(serde_json::Map::len), Some(2));
+    assert_eq!(keys.hunks.len(), 1);
+    // Both alphabets of base64 look alike once they are masked.
+    let hidden = between("{x: cHJpdnZhbHVlPj4+Pz8/}", "{x: cHJpdnZhbHVlPj4-Pz8_}");
+    assert_eq!((hidden.hunks.len(), hidden.hunks[0].path.as_str()), (1, "data.x"), "{:?}", hidden.hunks);
+    assert!(format!("{:?}", hidden.hunks).contains("differs only within copies of values of Secrets"));
+}
+
+#[test]
+fn a_runtime_that_is_left_alone_changes_in_nothing() {
+    let marks = "{operator.kyma-project.io/skip-reconciliation: 'true'}";
+    let old = world().kyma_with("one", marks, "channel: regular\n  modules: [{name: cache}]");
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    assert!(found.differences.iter().all(|one| one.target == Side::ControlPlane), "{:?}", script(&found));
+    check_held(&found, &[(Why::Suspended, "", 1)]);
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "it counts as looked at nowhere");
+    assert_eq!(found.moves[0].runtimes, 0);
+    // So does one that somebody suspended beside what git says, until git takes the label away.
+    let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
+        {"namespace": "kcp-system", "name": "one", "channel": "regular", "labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}]}"#;
+    let suspended = World { known: Some(known), ..world().release("1.1.0", "1.1.0") };
+    check_held(&report(&world(), &suspended), &[(Why::Suspended, "", 1)]);
+    check_held(&report(&old, &suspended), &[]);
+    // One that goes is removed all the same.
+    let gone = report(&old, &old.clone().without("kymas/one.yaml"));
+    assert!(script(&gone).iter().any(|line| line.starts_with("skr delete? ConfigMap")), "{:?}", script(&gone));
+}
+
+#[test]
+fn a_module_that_a_user_takes_over_stays_in_the_runtime() {
+    let new = world().kyma("one", "channel: regular\n  modules: [{name: cache, managed: false}]");
+    let found = report(&world(), &new);
+    assert!(!script(&found).iter().any(|line| line.contains("delete")), "{:?}", script(&found));
+    let manifest = found.differences.iter().find(|one| &*one.id.kind == "Manifest").unwrap();
+    let after = manifest.new.as_ref().unwrap();
+    assert_eq!(after.pointer("/metadata/annotations").unwrap()[annotation::IS_UNMANAGED], "true");
+}
+
+#[test]
+fn runtimes_that_differ_alike_are_one_difference() {
+    let spec = |channel: &str| format!("channel: {channel}\n  modules: [{{name: cache}}]");
+    let all =
+        |channel: &str| ["one", "two", "three"].iter().fold(world(), |world, name| world.kyma(name, &spec(channel)));
+    let found = report(&all("regular"), &all("fast"));
+    let counted: Vec<(&str, usize, usize)> =
+        found.differences.iter().map(|one| (&*one.id.kind, one.objects, one.runtimes.len())).collect();
+    assert_eq!(counted, [("Kyma", 3, 3), ("Manifest", 3, 3), ("ConfigMap", 3, 3), ("Kyma", 3, 3)]);
+    assert_eq!((found.runtimes.touched, found.runtimes.variants), (3, 1));
+    assert_eq!(found.differences[1].places[0].to_string(), "kymas/one.yaml:9:12");
+}
+
+#[test]
+fn a_template_that_looks_at_names_is_asked_for_each_runtime() {
+    let manifest = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\n\
+        {% if name is startingwith('two') %}metadata: {labels: {canary: \"yes\"}}\n{% endif %}\
+        spec: {install: {{ install|tojson }}, version: {{ module.version|tojson }}}\n";
+    let old = world().kyma("two", "channel: regular\n  modules: [{name: cache}]");
+    let new = World { templates: vec![("kcp/manifest.yaml", manifest)], ..old.clone() };
+    let found = report(&old, &new);
+    let manifests: Vec<usize> =
+        found.differences.iter().filter(|one| &*one.id.kind == "Manifest").map(|one| one.objects).collect();
+    assert_eq!(manifests, [1, 1], "{:?}", script(&found));
+    assert!(found.differences.iter().all(|one| one.places[0].to_string().starts_with("templates/kcp/manifest.yaml:")));
+}
+
+/// Of thousands of runtimes one stands for all, and yet each has what its own names say.
+#[test]
+fn what_a_template_makes_of_names_is_each_runtimes_own() {
+    let template = "modules/cache/1.0.0/template.yaml";
+    let resource = "\n  data: {apiVersion: example.org/v1, kind: Thing}\n";
+    let mut old =
+        world().kyma("one", "channel: regular").kyma("two", "channel: regular").kyma("six", "channel: regular");
+    let text = old.files[template]
+        .trim_end()
+        .replace("spec: {moduleName: cache, version: 1.0.0}", "spec:\n  moduleName: cache\n  version: 1.0.0");
+    old = old.file(template, &format!("{text}{resource}"));
+    let wish = "channel: regular\n  modules: [{name: cache, customResourcePolicy: CreateAndDelete}]";
+    let asked = old.clone().kyma("one", wish).kyma("two", wish).kyma("six", wish);
+    let with = |text: &'static str| World { templates: vec![("kcp/manifest.yaml", text)], ..asked.clone() };
+    let find = |report: &Report, kind: &str| -> Vec<Difference> {
+        report.differences.iter().filter(|one| &*one.id.kind == kind).cloned().collect()
+    };
+    let names = |found: &[Difference]| -> Vec<String> { found.iter().map(|one| one.id.name.to_string()).collect() };
+    // The name itself makes no difference between runtimes.
+    let found = report(&old, &asked);
+    assert_eq!(find(&found, "Manifest").iter().map(|one| one.objects).collect::<Vec<_>>(), [3], "{:?}", script(&found));
+    let things = find(&found, "Thing");
+    assert_eq!(names(&things).len(), 3);
+    for (thing, runtime) in things.iter().zip(["one", "six", "two"]) {
+        assert_eq!((thing.runtimes[0].name(), thing.objects), (runtime, 1));
+        assert!(thing.id.name.starts_with(&format!("{runtime}-cache-")), "{}", thing.id.name);
+    }
+    // What is made of it does, and each is shown as its own.
+    let manifest = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\nmetadata: {annotations: {a: {{ kyma.name|upper }}}}\n\
+        spec: {install: {{ install|tojson }}, version: {{ module.version|tojson }}, resource: {{ resource|tojson }}}\n";
+    let manifests = find(&report(&asked, &with(manifest)), "Manifest");
+    let shown: Vec<(&str, &str)> = manifests
+        .iter()
+        .map(|one| {
+            let new = one.new.as_ref().unwrap();
+            let own = new["metadata"]["name"] == new["spec"]["resource"]["metadata"]["name"];
+            assert!(own && one.id.name.starts_with(one.runtimes[0].name()), "{new:#}");
+            (one.runtimes[0].name(), new["metadata"]["annotations"]["a"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(shown, [("one", "ONE"), ("six", "SIX"), ("two", "TWO")]);
+}
+
+#[test]
+fn a_template_that_fails_is_no_delete() {
+    let new = World { templates: vec![("skr/module-template.yaml", "{{ fail(\"no\") }}")], ..world() };
+    let found = check(&world(), &new, &[]);
+    assert!(
+        found.diagnostics.iter().any(|diagnostic| diagnostic.message.contains("skr/module-template.yaml")),
+        "{:?}",
+        found.diagnostics
+    );
+}
+
+#[test]
+fn a_module_that_is_not_in_git_is_not_known() {
+    let oci = |version: &str| {
+        format!(
+            "apiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\nmetadata: {{name: cache-{version}, namespace: kcp-system}}\n\
+             spec: {{moduleName: cache, version: {version}, descriptor: {{component: {{name: a}}}}}}\n"
+        )
+    };
+    let old = world()
+        .without("modules/cache/1.0.0/objects/a.yaml")
+        .without(MODULE)
+        .file("modules/cache/1.0.0/template.yaml", &oci("1.0.0"))
+        .file("modules/cache/1.1.0/template.yaml", &oci("1.1.0"));
+    let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
+    let unknown = found.unknown.iter().find(|one| one.value == "objects that are not in git, of module cache").unwrap();
+    assert!(unknown.may_hide);
+}

@@ -1,0 +1,134 @@
+//! Values as a medium may show them: each output has its own way to be steered by what it prints.
+//!
+//! Whatever is printed passes through here, names and messages included: they come from definitions, and a definition
+//! may come from a fork.
+
+use serde_json::Value;
+use tidegate_core::yaml;
+
+/// A text on one line, as a terminal and the log of a pipeline may see it.
+///
+/// Besides what moves a cursor or hides text, it escapes what runners of pipelines take for commands: `::error::` at the
+/// beginning of a line, `##[error]` and its like anywhere in it.
+pub(super) fn line(text: &str) -> String {
+    let mut shown = yaml::printable(text);
+    if shown.trim_start().starts_with("::") {
+        shown = shown.replacen(':', "\\u{3a}", 1);
+    }
+    let mut safe = String::with_capacity(shown.len());
+    let mut rest = shown.as_str();
+    while let Some(start) = rest.find("##") {
+        let (before, behind) = rest.split_at(start + 2);
+        let word = behind.len() - behind.trim_start_matches(|c: char| c == '#' || c.is_ascii_alphanumeric()).len();
+        let (word, behind) = behind.split_at(word);
+        safe.extend([before, word]);
+        rest = behind.strip_prefix('[').map_or(behind, |behind| {
+            safe.push_str("\\u{5b}");
+            behind
+        });
+    }
+    safe.push_str(rest);
+    safe
+}
+
+/// At most so many characters.
+pub(super) fn cut(text: &str, characters_max: usize) -> String {
+    match text.char_indices().nth(characters_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Text within an element of HTML.
+pub(super) fn html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in line(text).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A code span of Markdown, in which nothing is markup, a mention or a reference.
+pub(super) fn code(text: &str) -> String {
+    let text = line(text);
+    if text.is_empty() {
+        return String::new();
+    }
+    let fence = "`".repeat(longest_run(&text, '`') + 1);
+    let pad = if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+/// A fence of Markdown that no line within it ends.
+pub(super) fn fence<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let longest = lines.map(|line| longest_run(line, '`')).max().unwrap_or_default();
+    "`".repeat(longest.max(2) + 1)
+}
+
+fn longest_run(text: &str, wanted: char) -> usize {
+    text.split(|c| c != wanted).map(str::len).max().unwrap_or_default()
+}
+
+/// Text or an attribute of XML 1.0, which has no way to say most control characters, nor what is no character: [`line`]
+/// leaves none of them.
+pub(super) fn xml(text: &str) -> String {
+    html(text)
+}
+
+/// The message of a workflow command of GitHub.
+pub(super) fn message(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// A property of a workflow command of GitHub.
+pub(super) fn property(text: &str) -> String {
+    message(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+/// A path as a relative reference.
+pub(super) fn uri(path: &str) -> String {
+    let mut uri = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => uri.push(char::from(byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
+
+/// JSON for a stream that somebody may look at: what would steer a terminal or a runner is written as `\u`, which reads
+/// back unchanged.
+pub(super) fn json(value: &Value) -> String {
+    let text = format!("{value:#}\n");
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Below, JSON itself does it. Outside of texts, there are none of these.
+        if c >= '\u{7f}' && yaml::printable(c.encode_utf8(&mut [0; 4])).starts_with('\\') {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else if c == '[' && is_command(&escaped) {
+            escaped.push_str("\\u005b");
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// Whether a text ends in `##` and a word, so that `[` would make it a command of a runner.
+fn is_command(text: &str) -> bool {
+    let word = text.trim_end_matches(|c: char| c == '#' || c.is_ascii_alphanumeric());
+    text[word.len()..].contains("##")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Live objects as a comparison sees them: without what only the API server writes, and with whose fields are whose.
+//!
+//! An object that already says all that a desired one says (see [`tidegate_core::changes::covers`]), and in which our manager
+//! owns nothing else ([`drops`]), does not change by an apply: that needs no dry run. Secrets never get one; what an
+//! apply would make of them is computed here ([`secret_after`]), from the same fields.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value};
+
+use super::compare::leaves;
+use tidegate_core::object::PathPart;
+
+/// Fields of `metadata` that only the API server writes.
+const SERVER_SET: [&str; 6] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+
+/// An object without what only the API server writes: its status and parts of its metadata.
+#[must_use]
+pub fn stripped(object: &Value) -> Value {
+    let Value::Object(map) = object else { return object.clone() };
+    let without = |fields: &Map<String, Value>, left_out: &[&str]| -> Map<String, Value> {
+        let kept = fields.iter().filter(|(field, _)| !left_out.contains(&field.as_str()));
+        kept.map(|(field, value)| (field.clone(), value.clone())).collect()
+    };
+    let mut stripped = without(map, &["status", "metadata"]);
+    if let Some(Value::Object(metadata)) = map.get("metadata") {
+        stripped.insert("metadata".to_owned(), Value::Object(without(metadata, &SERVER_SET)));
+    }
+    Value::Object(stripped)
+}
+
+/// Whether an apply of `desired` would remove fields that `manager` applied before and that `desired` no longer has.
+///
+/// `true` may be wrong, as for a field that somebody else claims as well, and then costs a dry run.
+pub fn drops(desired: &Value, live: &Value, manager: &str) -> bool {
+    applied_fields(live, manager).any(|fields| lacks(desired, fields))
+}
+
+/// The sets of fields that a manager applied.
+fn applied_fields<'a>(live: &'a Value, manager: &str) -> impl Iterator<Item = &'a Map<String, Value>> {
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
+    let of_manager = move |entry: &&Value| {
+        entry["manager"] == manager
+            && entry["operation"] == "Apply"
+            && entry.get("subresource").is_none_or(|subresource| subresource == "")
+    };
+    entries.filter(of_manager).filter_map(|entry| entry["fieldsV1"].as_object())
+}
+
+/// Whether one of the fields of a set (`fieldsV1`) is not in a value.
+fn lacks(value: &Value, fields: &Map<String, Value>) -> bool {
+    fields.iter().any(|(field, inner)| {
+        let found = match field.split_once(':') {
+            Some(("f", name)) => value.get(name),
+            Some(("k", key)) => item(value, key),
+            Some(("v", text)) => member(value, text),
+            Some(("i", index)) => index.parse::<usize>().ok().and_then(|index| value.get(index)),
+            // `.` stands for the mapping or list itself.
+            _ => return false,
+        };
+        match (found, inner.as_object()) {
+            (None, _) => true,
+            (Some(found), Some(inner)) => lacks(found, inner),
+            (Some(_), None) => false,
+        }
+    })
+}
+
+/// The item of a list that is identified by `key`, a mapping in JSON. A field of the key that an item lacks is a
+/// default of the API server's, such as `protocol: TCP`.
+fn item<'a>(list: &'a Value, key: &str) -> Option<&'a Value> {
+    let key: Map<String, Value> = serde_json::from_str(key).ok()?;
+    let is_it = |item: &&Value| {
+        let found = |(field, value): (&String, &Value)| item.get(field).map(|found| found == value);
+        let mut any = false;
+        let all = key.iter().filter_map(found).all(|equal| {
+            any |= equal;
+            equal
+        });
+        any && all
+    };
+    list.as_array()?.iter().find(is_it)
+}
+
+/// The member of a set that equals `text`, which is JSON.
+fn member<'a>(list: &'a Value, text: &str) -> Option<&'a Value> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    list.as_array()?.iter().find(|item| **item == value)
+}
+
+/// What an apply by `manager` would make of a Secret: `desired` over `live`, without what `manager` applied before and
+/// `desired` no longer has. Both sides come back with all values in `data`, in one form, so that they compare.
+pub fn secret_after(desired: &Value, live: &Value, manager: &str) -> (Value, Value) {
+    let mut before = stripped(live);
+    fold(&mut before);
+    let mut desired = desired.clone();
+    fold(&mut desired);
+    let mut after = before.clone();
+    for path in [&["data"][..], &["metadata", "labels"], &["metadata", "annotations"]] {
+        let wanted = path.iter().try_fold(&desired, |value, field| value.get(field)).and_then(Value::as_object);
+        let wanted = wanted.cloned().unwrap_or_default();
+        let dropped = applied_fields(live, manager).flat_map(|fields| keys(fields, path));
+        let dropped: Vec<&str> = dropped.filter(|key| !wanted.contains_key(*key)).collect();
+        let Some(target) = entry(&mut after, path) else { continue };
+        dropped.iter().for_each(|key| drop(target.shift_remove(*key)));
+        target.extend(wanted);
+    }
+    for field in ["type", "immutable"] {
+        if let (Some(value), Some(after)) = (desired.get(field), after.as_object_mut()) {
+            after.insert(field.to_owned(), value.clone());
+        }
+    }
+    prune_empty(&mut before);
+    prune_empty(&mut after);
+    (before, after)
+}
+
+/// What an apply of `desired` would make of `live` where nobody may ask: mappings are merged, all else is replaced.
+/// Without what only the API server writes.
+#[must_use]
+pub fn overlaid(live: &Value, desired: &Value) -> Value {
+    let mut after = stripped(live);
+    overlay(&mut after, &stripped(desired));
+    after
+}
+
+fn overlay(after: &mut Value, desired: &Value) {
+    match (after, desired) {
+        (Value::Object(after), Value::Object(desired)) => {
+            for (key, value) in desired {
+                overlay(after.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (after, desired) => *after = desired.clone(),
+    }
+}
+
+/// The paths of the fields that differ, in the order of the new side.
+pub fn differing(old: &Value, new: &Value) -> Vec<Vec<PathPart>> {
+    leaves(old, new).into_iter().map(|leaf| leaf.path).collect()
+}
+
+/// The keys below a path in a set of fields.
+fn keys<'a>(fields: &'a Map<String, Value>, path: &[&str]) -> impl Iterator<Item = &'a str> {
+    let step = |fields: &'a Map<String, Value>, field: &&str| fields.get(&format!("f:{field}"))?.as_object();
+    let below = path.iter().try_fold(fields, step);
+    below.into_iter().flatten().filter_map(|(field, _)| field.strip_prefix("f:"))
+}
+
+fn entry<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    let mut map = value.as_object_mut()?;
+    for field in path {
+        map = map.entry(*field).or_insert_with(|| Value::Object(Map::new())).as_object_mut()?;
+    }
+    Some(map)
+}
+
+/// Moves `stringData` into `data`, as the API server does, and writes all of `data` in one form.
+fn fold(secret: &mut Value) {
+    let Some(map) = secret.as_object_mut() else { return };
+    let texts = map.shift_remove("stringData");
+    if let Some(data) = map.get_mut("data").and_then(Value::as_object_mut) {
+        for value in data.values_mut() {
+            let bytes = value.as_str().map(|text| text.split_ascii_whitespace().collect::<String>());
+            if let Some(bytes) = bytes.and_then(|text| STANDARD.decode(text).ok()) {
+                *value = Value::from(STANDARD.encode(bytes));
+            }
+        }
+    }
+    let Some(Value::Object(texts)) = texts else { return };
+    let Some(data) = entry(secret, &["data"]) else { return };
+    for (key, text) in texts {
+        let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);
+        data.insert(key, Value::from(STANDARD.encode(text)));
+    }
+}
+
+/// Removes mappings that are empty, which the API server does not keep.
+fn prune_empty(secret: &mut Value) {
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+    let Some(map) = secret.as_object_mut() else { return };
+    map.retain(|_, value| !is_empty(value));
+    if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|_, value| !is_empty(value));
+    }
+}
+
+#[cfg(test)]
+mod tests;

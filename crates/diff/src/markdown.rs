@@ -1,0 +1,369 @@
+//! A report as the comment of a pull request.
+//!
+//! It begins with a hidden marker by which a pipeline finds it again, so that one comment is kept up to date instead of
+//! a new one written each time. It has a budget, since platforms refuse what is longer than they take: then differences
+//! become one line each, changes before deletions and conflicts, and the comment says how much it leaves out. Values
+//! stand in code spans and fences that they cannot leave: in them nothing is HTML, an image, a link or a mention.
+
+mod page;
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use self::page::Page;
+use super::{
+    escape::{code, cut, fence, html, line},
+    model::{Count, Difference, Line, Report, Side},
+    summary::{self, Summary},
+    text,
+    words::{self, counted, thousands},
+};
+use tidegate_core::diagnostic::{Place, Severity};
+
+/// How long a comment may be, in characters, and how it is found again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The marker.
+    pub marker: Marker,
+    /// Characters at most; less than [`BUDGET_MIN`] is that much.
+    pub budget: usize,
+    /// Where the whole report is, for a comment that must be cut.
+    pub elsewhere: Option<String>,
+}
+
+/// A name that a comment begins with, as `<!-- name -->`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker(String);
+
+/// A text cannot be a marker.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` cannot be a marker; use at most 64 letters, digits, `.`, `_` and single `-`")]
+pub struct ParseMarkerError(String);
+
+/// GitHub takes 65,536 characters; what the pipeline writes around the comment must fit as well.
+pub const BUDGET: usize = 60_000;
+/// Below that, not even the summary fits.
+pub const BUDGET_MIN: usize = 6_000;
+
+/// Longest text of ours or of a definition in a line: a message, a name.
+const TEXT_MAX: usize = 300;
+/// What is kept for the sentence about what is left out.
+const TAIL_LEN: usize = 1_600;
+/// What is kept for one line each of what does not fit as a whole, as a share of the budget: one part in so many.
+const LINES_SHARE: usize = 8;
+/// The longest name of an object, in a code span.
+const NAME_MAX: usize = 260;
+/// How many kinds are named where objects are only counted.
+const KINDS_MAX: usize = 10;
+
+/// The report as the text of a comment.
+pub fn markdown(report: &Report, options: &Options) -> String {
+    let mut page = Page::new(options.budget.max(BUDGET_MIN) - TAIL_LEN);
+    page.push(&head(report, &options.marker));
+    lists(&mut page, report);
+    let left = Left { elsewhere: options.elsewhere.clone(), ..differences(&mut page, report) };
+    page.finish(&left)
+}
+
+fn head(report: &Report, marker: &Marker) -> String {
+    let summary = Summary::of(report);
+    let subject = &report.subject;
+    let mut head = format!("{marker}\n### Tidegate: {}\n\n", summary.headline);
+    head.push_str(&format!("{}: {} → {}", short(&subject.source), short(&subject.from), short(&subject.to)));
+    if let Some(written) = &subject.landscape_written {
+        head.push_str(&format!(", landscape of {}", short(written)));
+    }
+    head.push_str(
+        "\n\n| | create | change | delete | recreate | conflict |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    for (name, side) in [("control plane", Side::ControlPlane), ("runtimes", Side::Runtime)] {
+        let Count { create, change, delete, recreate, conflict } = report.count(side);
+        let cells = [create, change, delete, recreate, conflict].map(thousands).join(" | ");
+        head.push_str(&format!("| {name} | {cells} |\n"));
+    }
+    head.push_str(&format!("\n**{}**\n\n", summary.runtimes));
+    for (label, amount) in &summary.effects {
+        head.push_str(&format!("- {label}: {amount}\n"));
+    }
+    head
+}
+
+/// What is said beside the differences; at most half of what is left, the gravest first.
+fn lists(page: &mut Page, report: &Report) {
+    let share = page.left() / 2;
+    let end = page.left() - share;
+    let items = report.unreached.iter().map(|one| format!("{}: {}", short(&one.target), short(&one.message)));
+    page.list("Not reached", items, end);
+    let items = report.findings.iter().map(|one| {
+        format!("{} {}: {}{}", severity(one.severity), short(&one.rule), short(&one.message), at(one.place.as_ref()))
+    });
+    page.list("Policies", items, end);
+    let mut diagnostics: Vec<_> = report.diagnostics.iter().collect();
+    diagnostics.sort_by_key(|one| one.severity);
+    let items = diagnostics.into_iter().map(|one| {
+        let hint = one.hint.as_ref().map(|hint| format!(" ({})", short(hint))).unwrap_or_default();
+        let place = at(one.place.as_ref());
+        format!("{} {}: {}{hint}{place}", severity(one.severity), short(one.code), short(&one.message))
+    });
+    page.list("Definitions and templates", items, end);
+    let items = report.held.iter().map(|one| {
+        let hint = one.hint.as_ref().map(|hint| format!(" ({})", short(hint))).unwrap_or_default();
+        let what = short(&summary::held(one));
+        format!("{} {what}: {}{hint}{}", summary::label(one.why), short(&one.message), at(one.place.as_ref()))
+    });
+    page.list("Held", items, end);
+    let items = report.moves.iter().map(|one| {
+        let version = |version: Option<&String>| version.map_or("none".to_owned(), |version| short(version));
+        let (from, to) = (version(one.from.as_ref()), version(one.to.as_ref()));
+        let (module, channel) = (short(&one.module.to_string()), short(&one.channel));
+        let runtimes = counted(one.runtimes, "runtime");
+        format!("{module} {channel}: {from} → {to} in {runtimes}{}", at(one.place.as_ref()))
+    });
+    page.list("Module versions", items, end);
+    let items = report.unknown.iter().map(|one| {
+        let hides = if one.may_hide { "**may hide a change**" } else { "hides no change" };
+        let place = short(&format!("{} {} {}", one.first.target, one.first.object, one.first.path));
+        format!("{} in {place}, {}; {hides}", short(&one.value), counted(one.occurrences, "place"))
+    });
+    page.list(summary::not_known(report), items, end);
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "**error**",
+        Severity::Warning => "warning",
+    }
+}
+
+fn at(place: Option<&Place>) -> String {
+    place.map(|place| format!(", {}", short(&place.to_string()))).unwrap_or_default()
+}
+
+fn short(text: &str) -> String {
+    code(&cut(&line(text), TEXT_MAX))
+}
+
+/// What the budget did not allow.
+#[derive(Default)]
+struct Left {
+    /// Differences that are one line instead of their lines.
+    shortened: usize,
+    /// Differences that are only counted: by action and kind.
+    counted: BTreeMap<(u8, &'static str, String), usize>,
+    /// Where the whole report is.
+    elsewhere: Option<String>,
+}
+
+fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
+    let (must, may): (Vec<&Difference>, Vec<&Difference>) =
+        report.differences.iter().partition(|one| one.action.is_never_truncated());
+    if !report.differences.is_empty() {
+        page.push("\n#### Differences\n");
+    }
+    let mut left = Left::default();
+    let blocks: Vec<String> = must.iter().map(|one| block(one)).collect();
+    let needed: usize = blocks.iter().map(|block| block.chars().count()).sum();
+    let rows: usize = must.iter().map(|one| line_of(one).chars().count()).sum();
+    if needed <= page.left() {
+        blocks.iter().for_each(|block| page.push(block));
+    } else if rows < page.left() {
+        one_line_each(page, &mut left, &must);
+    } else {
+        names_only(page, &mut left, &must);
+    }
+    // The rest as it comes, as long as room for a line each of what follows is likely to stay.
+    let reserve = page.left() / LINES_SHARE;
+    let mut over: Vec<&'a Difference> = Vec::new();
+    for one in may {
+        let fits = page.try_push(&block(one), reserve);
+        if !fits {
+            over.push(one);
+        }
+    }
+    if !over.is_empty() {
+        one_line_each(page, &mut left, &over);
+    }
+    left
+}
+
+fn one_line_each(page: &mut Page, left: &mut Left, differences: &[&Difference]) {
+    page.push("\n");
+    for one in differences {
+        if page.try_push(&line_of(one), 0) {
+            left.shortened += 1;
+        } else {
+            left.count(one);
+        }
+    }
+}
+
+fn line_of(one: &Difference) -> String {
+    format!("- {}{}\n", row(one), at(one.places.first()))
+}
+
+/// Differences that must be named and of which there are thousands: those that have all but their names in common stand
+/// together.
+fn names_only(page: &mut Page, left: &mut Left, differences: &[&Difference]) {
+    let mut groups: BTreeMap<(u8, String, String), Vec<&Difference>> = BTreeMap::new();
+    for one in differences {
+        let what = format!("**{}** {}", one.action, short(&one.id.kind));
+        let namespace = match &*one.id.namespace {
+            "" => String::new(),
+            namespace => format!(" of namespace {}", short(namespace)),
+        };
+        let key = (one.action.weight(), what, format!("{namespace} {}", whereabouts(one)));
+        groups.entry(key).or_default().push(one);
+    }
+    page.push("\n");
+    for ((_, what, whereabouts), all) in groups {
+        let title = format!("- {what}{whereabouts}, {}: ", counted(all.len(), "difference"));
+        if !page.try_push(&title, NAME_MAX) {
+            all.into_iter().for_each(|one| left.count(one));
+            continue;
+        }
+        // In one code span: no name has a blank in it.
+        let (mut names, mut room) = (Vec::new(), page.left().saturating_sub(NAME_MAX));
+        for one in all {
+            let name = cut(&line(&one.id.name), TEXT_MAX);
+            match room.checked_sub(name.chars().count() + 1) {
+                Some(rest) => {
+                    room = rest;
+                    names.push(name);
+                    left.shortened += 1;
+                }
+                None => left.count(one),
+            }
+        }
+        page.push(&format!("{}\n", code(&names.join(" "))));
+    }
+}
+
+/// `**delete** ConfigMap a/b in 3 runtimes`, as Markdown.
+fn row(one: &Difference) -> String {
+    format!("**{}** {} {}", one.action, short(&words::objects(one)), whereabouts(one))
+}
+
+/// The same in HTML: within a `<summary>`, nothing is read as Markdown.
+fn title(one: &Difference) -> String {
+    let name = html(&cut(&line(&words::objects(one)), TEXT_MAX));
+    format!("<b>{}</b> <code>{name}</code> {}", one.action, whereabouts(one))
+}
+
+fn whereabouts(one: &Difference) -> String {
+    let waits = words::waits(one.effect).map(|waits| format!(", {waits}")).unwrap_or_default();
+    format!("{}{waits}", words::whereabouts(one))
+}
+
+/// A difference as a whole.
+fn block(one: &Difference) -> String {
+    // What goes or clashes is open: it is what a reviewer must see.
+    let open = if one.action.is_never_truncated() { " open" } else { "" };
+    let mut block = format!("\n<details{open}><summary>{}</summary>\n\n", title(one));
+    for place in &one.places {
+        let made = one.maker.map(|maker| format!(" through {}", short(maker))).unwrap_or_default();
+        block.push_str(&format!("- from {}{made}\n", short(&place.to_string())));
+    }
+    if !one.runtimes.is_empty() {
+        block.push_str(&format!("- in {}\n", short(&words::names(&one.runtimes, words::NAMES_SHOWN))));
+    }
+    for conflict in &one.conflicts {
+        let field = if conflict.field.is_empty() { "the object".to_owned() } else { short(&conflict.field) };
+        block.push_str(&format!("- {field} is owned by {}\n", short(&conflict.manager)));
+    }
+    block.push_str(&hunks(one));
+    block.push_str("\n</details>\n");
+    block
+}
+
+fn hunks(one: &Difference) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for hunk in &one.hunks {
+        lines.push(line(&text::header(hunk)));
+        lines.extend(hunk.lines.iter().map(|one| match one {
+            Line::Same(text) => format!(" {}", line(text)),
+            Line::Old(text) => format!("-{}", line(text)),
+            Line::New(text) => format!("+{}", line(text)),
+        }));
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    let fence = fence(lines.iter().map(String::as_str));
+    format!("\n{fence}diff\n{}\n{fence}\n", lines.join("\n"))
+}
+
+// === impl Left ===
+
+impl Left {
+    fn count(&mut self, one: &Difference) {
+        *self.counted.entry((one.action.weight(), one.action.as_str(), one.id.kind.to_string())).or_default() += 1;
+    }
+
+    /// What is left out, and how to see it.
+    fn say(&self) -> String {
+        let mut said = Vec::new();
+        if self.shortened > 0 {
+            said.push(format!("{} without their lines", counted(self.shortened, "difference")));
+        }
+        let all: usize = self.counted.values().sum();
+        if all > 0 {
+            let mut kinds: Vec<String> = self
+                .counted
+                .iter()
+                .take(KINDS_MAX)
+                .map(|((_, action, kind), count)| {
+                    format!("{action} {}: {}", code(&cut(&line(kind), 63)), thousands(*count))
+                })
+                .collect();
+            if self.counted.len() > KINDS_MAX {
+                kinds.push("and other kinds".to_owned());
+            }
+            said.push(format!("{} not shown at all ({})", counted(all, "difference"), kinds.join(", ")));
+        }
+        if said.is_empty() {
+            return String::new();
+        }
+        let whole = match &self.elsewhere {
+            Some(elsewhere) => format!("All of it is in {}", short(elsewhere)),
+            None => "The output of `tidegate diff` as `text` or `json` has all of it".to_owned(),
+        };
+        format!("\n> **This comment is cut**: {}. {whole}.\n", said.join("; "))
+    }
+}
+
+// === impl Marker ===
+
+impl Default for Marker {
+    fn default() -> Marker {
+        Marker("tidegate-diff".to_owned())
+    }
+}
+
+impl FromStr for Marker {
+    type Err = ParseMarkerError;
+
+    fn from_str(text: &str) -> Result<Marker, ParseMarkerError> {
+        const LEN_MAX: usize = 64;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        // `--` would end the comment of HTML, and so would a `-` at its end.
+        let ends = text.contains("--") || text.starts_with('-') || text.ends_with('-');
+        if text.is_empty() || text.len() > LEN_MAX || !text.chars().all(allowed) || ends {
+            return Err(ParseMarkerError(text.to_owned()));
+        }
+        Ok(Marker(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<!-- {} -->", self.0)
+    }
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { marker: Marker::default(), budget: BUDGET, elsewhere: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+use super::*;
+use crate::{fixture, model::Action};
+
+fn of(report: &Report) -> String {
+    markdown(report, &Options::default())
+}
+
+fn with(budget: usize) -> Options {
+    Options { budget, ..Options::default() }
+}
+
+/// `count` differences of one kind with some thousand characters each.
+fn many(action: Action, count: usize) -> Report {
+    let mut one = fixture::difference();
+    one.action = action;
+    one.hunks[0].lines.extend((0..100).map(|line| Line::New(format!("  line {line} of the object"))));
+    let differences = (0..count).map(|number| {
+        let mut one = one.clone();
+        one.id.name = format!("object-{number}").into();
+        one
+    });
+    Report { differences: differences.collect(), ..fixture::report() }
+}
+
+#[test]
+fn one_of_everything() {
+    insta::assert_snapshot!(of(&fixture::report()));
+}
+
+#[test]
+fn nothing_at_all() {
+    insta::assert_snapshot!(of(&Report::default()));
+}
+
+#[test]
+fn it_begins_with_its_marker() {
+    assert!(of(&Report::default()).starts_with("<!-- tidegate-diff -->\n"));
+    let options = Options { marker: "tidegate-diff.prod".parse().unwrap(), ..Options::default() };
+    assert!(markdown(&Report::default(), &options).starts_with("<!-- tidegate-diff.prod -->\n"));
+    for text in ["", "a--b", "-a", "a-", "a b", "a>", &"x".repeat(65)] {
+        assert!(text.parse::<Marker>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn it_keeps_its_budget() {
+    for action in [Action::Change, Action::Delete, Action::Conflict, Action::Create] {
+        for count in [1, 30, 2_000] {
+            for budget in [0, BUDGET_MIN, 20_000, BUDGET] {
+                let text = markdown(&many(action, count), &with(budget));
+                let length = text.chars().count();
+                assert!(length <= budget.max(BUDGET_MIN), "{action} {count} {budget}: {length}");
+                let shown = text.matches("line 99 of").count();
+                assert_eq!(text.contains("This comment is cut"), shown < count, "{text}");
+            }
+        }
+    }
+    let nasty = fixture::nasty();
+    for budget in [0, 10_000, BUDGET] {
+        assert!(markdown(&nasty, &with(budget)).chars().count() <= budget.max(BUDGET_MIN));
+    }
+}
+
+#[test]
+fn deletions_are_shown_before_changes_give_way() {
+    let mut report = many(Action::Delete, 10);
+    report.differences.extend(many(Action::Change, 100).differences);
+    let text = of(&report);
+    assert_eq!(text.matches("<b>delete</b>").count(), 10);
+    assert_eq!(
+        text.matches("line 99 of").count(),
+        text.matches("<details").count() - text.matches("</b></summary>").count()
+    );
+    assert!(text.contains("differences without their lines"), "{text}");
+}
+
+#[test]
+fn deletions_that_are_too_many_are_one_line_each() {
+    let text = of(&many(Action::Delete, 300));
+    assert_eq!(text.matches("- **delete** `Deployment.apps kyma-system/object-").count(), 300);
+    assert!(text.contains("300 differences without their lines"), "{text}");
+    // Of thousands, the names.
+    let text = of(&many(Action::Delete, 3_000));
+    assert_eq!(text.matches("object-").count(), 3_000, "{text}");
+    assert!(text.contains("- **delete** `Deployment` of namespace `kyma-system` in "), "{text}");
+    assert!(text.chars().count() <= BUDGET);
+    // What no platform takes is counted, and said to stand elsewhere.
+    let elsewhere = Some("artifact tidegate of this run".to_owned());
+    let text = markdown(&many(Action::Delete, 9_000), &Options { elsewhere, ..Options::default() });
+    let rest = thousands(9_000 - text.matches("object-").count());
+    assert!(text.contains(&format!("{rest} differences not shown at all (delete `Deployment`: {rest})")), "{text}");
+    assert!(text.contains("All of it is in `artifact tidegate of this run`."), "{text}");
+    assert!(text.chars().count() <= BUDGET);
+}
+
+#[test]
+fn what_does_not_fit_hides_nothing_that_does() {
+    let mut report = many(Action::Create, 1);
+    report.differences[0].hunks[0].lines = vec![Line::New("x".repeat(100_000))];
+    report.differences.extend(many(Action::Create, 3).differences);
+    assert_eq!(of(&report).matches("<b>create</b>").count(), 3);
+}
+
+#[test]
+fn lists_are_cut_and_counted() {
+    let mut report = fixture::report();
+    report.diagnostics = vec![report.diagnostics[1].clone(); 5_000];
+    let text = of(&report);
+    assert!(text.contains("Definitions and templates (5,000)") && text.contains(" more\n"), "{text}");
+    assert!(text.contains("<b>delete</b>"), "the differences have their room: {text}");
+}
+
+/// Reads a comment as a renderer would, and gives what is neither in a code span nor in a fence.
+fn outside_of_code(text: &str) -> String {
+    let mut outside = String::new();
+    let mut fence: Option<String> = None;
+    for line in text.lines() {
+        let ticks = line.len() - line.trim_start_matches('`').len();
+        match &fence {
+            Some(open) => {
+                if ticks >= open.len() && line.trim_end().len() == ticks {
+                    fence = None;
+                }
+                continue;
+            }
+            None if ticks >= 3 && !line[ticks..].contains('`') => {
+                fence = Some("`".repeat(ticks));
+                continue;
+            }
+            None => {}
+        }
+        if line.starts_with("<details") {
+            // HTML, in which backticks are text.
+            outside.push_str(&line.replace("<code>", "\u{1}").replace("</code>", "\u{2}"));
+            outside.push('\n');
+            continue;
+        }
+        let mut rest = line;
+        while let Some(start) = rest.find('`') {
+            outside.push_str(&rest[..start]);
+            let ticks = rest[start..].len() - rest[start..].trim_start_matches('`').len();
+            let behind = &rest[start + ticks..];
+            let mut end = None;
+            let mut from = 0;
+            while let Some(at) = behind[from..].find('`').map(|at| at + from) {
+                let run = behind[at..].len() - behind[at..].trim_start_matches('`').len();
+                if run == ticks {
+                    end = Some(at + run);
+                    break;
+                }
+                from = at + run;
+            }
+            rest = &behind[end.expect("a code span ends on its line")..];
+        }
+        outside.push_str(rest);
+        outside.push('\n');
+    }
+    assert!(fence.is_none(), "a fence is open at the end");
+    outside
+}
+
+#[test]
+fn values_stay_in_their_code() {
+    for budget in [BUDGET_MIN, 20_000, 1_000_000] {
+        let outside = outside_of_code(&markdown(&fixture::nasty(), &with(budget)));
+        for injected in ["<script", "![", "@everyone", "#123", "GH-1", "https://", "-->\n@", "::error", "##["] {
+            let plain: String = outside.lines().filter(|line| !line.starts_with("<details")).collect();
+            assert!(!plain.contains(injected), "{injected} in {outside}");
+        }
+        for line in outside.lines().filter(|line| line.starts_with("<details")) {
+            let (_, rest) = line.split_once("<summary>").unwrap();
+            let inner = rest.strip_suffix("</summary>").unwrap();
+            let tags: Vec<&str> = inner.split('<').skip(1).map(|tag| tag.split('>').next().unwrap()).collect();
+            assert!(tags.iter().all(|tag| ["b", "/b"].contains(tag)), "{line}");
+        }
+    }
+}

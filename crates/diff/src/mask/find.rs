@@ -1,0 +1,300 @@
+//! Where Secrets are: as objects, in lists, within other objects (`spec.data` of a ModuleTemplate, `spec.resource` of a
+//! Manifest), and in texts that hold objects as JSON, YAML or base64 of either, as the annotation of `kubectl apply` does,
+//! a few levels deep. Texts are read as a whole, so that no spelling hides one: escapes, tags, anchors, quotes within
+//! quotes. What cannot be read and names one is masked as a whole. Field names and keys of `data` are not secret.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value};
+use tidegate_core::{schema::metadata::is_known, yaml};
+
+/// Turns a clear value into what stands for it.
+pub(super) type Sink<'a> = dyn FnMut(&[u8], Met) -> String + 'a;
+
+/// What is masked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// A value, copies of which are secret as well.
+    Value,
+    /// What only stands beside one.
+    Beside,
+}
+
+/// The fields of a Secret that hold its values.
+const VALUES: [&str; 2] = ["data", "stringData"];
+/// Annotations that only we write.
+const OURS: [&str; 2] = ["operator.kyma-project.io/", "tidegate.dev/"];
+/// Holds an object, of which all but values is shown.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Texts within texts that are read; what lies deeper is masked as a whole if it names a Secret.
+const DEPTH_MAX: usize = 6;
+/// A text cannot hold a Secret with a value in less.
+const TEXT_BYTES_MIN: usize = 24;
+/// Characters of a text that must look like base64 before it is decoded.
+const BASE64_HEAD: usize = 24;
+
+/// Masks in place. Says whether there was anything to mask.
+pub(super) fn mask(value: &mut Value, sink: &mut Sink<'_>) -> bool {
+    match value {
+        Value::Object(map) => map_at(map, DEPTH_MAX, true, sink),
+        other => value_at(other, DEPTH_MAX, sink),
+    }
+}
+
+/// Whether there may be something to mask: cheap, and never wrongly `false`.
+pub(super) fn may_hold(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => {
+            let kind = map.get("kind").and_then(Value::as_str).map(str::trim);
+            kind.is_some_and(|kind| is_called(kind, "Secret") || is_called(kind, "SecretList"))
+                || map.values().any(may_hold)
+        }
+        Value::Array(items) => items.iter().any(may_hold),
+        Value::String(text) => is_suspect(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn value_at(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
+    match value {
+        Value::Object(map) => map_at(map, depth, false, sink),
+        Value::Array(items) => items.iter_mut().fold(false, |any, item| value_at(item, depth, sink) | any),
+        Value::String(text) => match text_at(text, depth, sink) {
+            Some(masked) => {
+                *text = masked;
+                true
+            }
+            None => false,
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Whether two words are one but for case: who misspells a Secret has written its values all the same.
+fn is_called(word: &str, name: &str) -> bool {
+    word.eq_ignore_ascii_case(name)
+}
+
+fn map_at(map: &mut Map<String, Value>, depth: usize, is_root: bool, sink: &mut Sink<'_>) -> bool {
+    let is_kind = |map: &Map<_, _>, name| {
+        map.get("kind").and_then(Value::as_str).is_some_and(|kind| is_called(kind.trim(), name))
+    };
+    // Whatever the group: a kind of another group that is called so holds what its name says.
+    let is_secret = is_kind(map, "Secret");
+    // A reference to a Secret says its kind as well.
+    let is_object = is_secret && (is_root || map.contains_key("apiVersion"));
+    if is_kind(map, "SecretList") {
+        // The items of a list of one kind do not name it.
+        let items = map.get_mut("items").and_then(Value::as_array_mut);
+        for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+            item.entry("kind").or_insert_with(|| Value::from("Secret"));
+        }
+    }
+    let mut any = false;
+    for (field, value) in map {
+        any |= match field.as_str() {
+            field if is_secret && VALUES.iter().any(|name| is_called(field, name)) => {
+                values(value, is_called(field, "data"), sink)
+            }
+            "apiVersion" | "kind" | "type" if is_object && value.is_string() => false,
+            "immutable" if is_object && value.is_boolean() => false,
+            "metadata" if is_object => metadata(value, depth, sink),
+            _ if is_object => all(value, Met::Value, sink),
+            _ => value_at(value, depth, sink),
+        };
+    }
+    any
+}
+
+/// Masks what somebody may have written into the metadata of a Secret.
+fn metadata(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
+    let Value::Object(map) = value else { return all(value, Met::Value, sink) };
+    let mut any = false;
+    for (field, value) in map {
+        any |= match (field.as_str(), value) {
+            // Names, labels, and what is only for the API server and its controllers.
+            (field, _) if field != "annotations" && is_known(field) => false,
+            ("annotations", Value::Object(annotations)) => annotations.iter_mut().fold(false, |any, (key, value)| {
+                let within = value_at(value, depth, sink);
+                let is_shown = OURS.iter().any(|ours| key.starts_with(ours)) || (within && key == LAST_APPLIED);
+                any | within | (!is_shown && all(value, Met::Beside, sink))
+            }),
+            (_, value) => all(value, Met::Value, sink),
+        };
+    }
+    any
+}
+
+/// Masks all that a value holds, but for the keys of mappings.
+fn all(value: &mut Value, met: Met, sink: &mut Sink<'_>) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Object(map) => map.values_mut().fold(false, |any, value| all(value, met, sink) | any),
+        Value::Array(items) => items.iter_mut().fold(false, |any, value| all(value, met, sink) | any),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            *value = Value::from(sink(&clear(value, false), met));
+            true
+        }
+    }
+}
+
+/// Masks what a Secret holds in `data` or `stringData`.
+fn values(values: &mut Value, encoded: bool, sink: &mut Sink<'_>) -> bool {
+    match values {
+        Value::Null => false,
+        Value::Object(values) => {
+            for value in values.values_mut() {
+                let bytes = clear(value, encoded);
+                *value = Value::from(sink(&bytes, Met::Value));
+            }
+            !values.is_empty()
+        }
+        // No Secret has such a field; what somebody wrote there by mistake is secret all the same.
+        other => {
+            let bytes = clear(other, false);
+            *other = Value::from(sink(&bytes, Met::Value));
+            true
+        }
+    }
+}
+
+/// The bytes that a value stands for.
+fn clear(value: &Value, encoded: bool) -> Vec<u8> {
+    match value {
+        Value::String(text) if encoded => decoded(text).unwrap_or_else(|| text.as_bytes().to_vec()),
+        Value::String(text) => text.as_bytes().to_vec(),
+        other => other.to_string().into_bytes(),
+    }
+}
+
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let compact: String = text.split_ascii_whitespace().collect();
+    STANDARD.decode(compact).ok()
+}
+
+/// A text with the Secrets that it holds masked; `None` if it holds none.
+fn text_at(text: &str, depth: usize, sink: &mut Sink<'_>) -> Option<String> {
+    if !is_suspect(text) {
+        return None;
+    }
+    if let Some(inner) = base64_text(text) {
+        return match depth.checked_sub(1) {
+            // As one value: encoded, a digest would be another one in each run.
+            Some(depth) => text_at(&inner, depth, sink).map(|_| sink(inner.as_bytes(), Met::Value)),
+            None => names_secret(&inner).then(|| sink(text.as_bytes(), Met::Value)),
+        };
+    }
+    let whole = |sink: &mut Sink<'_>| names_secret(text).then(|| sink(text.as_bytes(), Met::Value));
+    let (Some((mut values, is_json)), Some(depth)) = (parsed(text), depth.checked_sub(1)) else { return whole(sink) };
+    // Words that are no mapping, such as a line of a script: all of it is one value.
+    if values.iter().any(|value| value.as_str().is_some_and(|inner| inner.len() >= text.trim().len())) {
+        return whole(sink);
+    }
+    let mut met = Vec::new();
+    let mut note = |bytes: &[u8], what: Met| {
+        met.push(bytes.to_vec());
+        sink(bytes, what)
+    };
+    let any = values.iter_mut().fold(false, |any, value| value_at(value, depth, &mut note) | any);
+    if !any {
+        return None;
+    }
+    if !is_json && text.contains('&') {
+        // What an alias or a merge key repeats stands at its anchor as well.
+        values.iter_mut().for_each(|value| repeated(value, &met, sink));
+    }
+    Some(match (values.as_slice(), is_json) {
+        ([value], true) => value.to_string(),
+        _ => values.iter().map(yaml::to_string).collect::<Vec<_>>().join("---\n"),
+    })
+}
+
+/// Masks texts that are one of the values that were met.
+fn repeated(value: &mut Value, met: &[Vec<u8>], sink: &mut Sink<'_>) {
+    match value {
+        Value::Object(map) => map.values_mut().for_each(|value| repeated(value, met, sink)),
+        Value::Array(items) => items.iter_mut().for_each(|item| repeated(item, met, sink)),
+        Value::String(text) => {
+            let is_met = |bytes: &[u8]| met.iter().any(|met| met == bytes);
+            let found = [Some(text.as_bytes().to_vec()), decoded(text)];
+            if let Some(bytes) = found.into_iter().flatten().find(|bytes| is_met(bytes)) {
+                *text = sink(&bytes, Met::Value);
+            }
+        }
+        Value::Number(_) | Value::Bool(_) => {
+            let bytes = value.to_string().into_bytes();
+            if met.contains(&bytes) {
+                *value = Value::from(sink(&bytes, Met::Value));
+            }
+        }
+        Value::Null => {}
+    }
+}
+
+/// The values of a text, and whether it is JSON; `None` if it cannot be read.
+fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
+    if text.trim_start().starts_with(['{', '[', '"'])
+        && let Ok(value) = serde_json::from_str::<Value>(text)
+    {
+        return Some((vec![value], true));
+    }
+    let documents = yaml::parse(text, &yaml::Limits::default()).ok()?;
+    Some((documents.iter().map(yaml::Node::to_json).collect(), false))
+}
+
+/// Whether a text may hold a Secret: it has both words, or something that may spell them otherwise.
+fn is_suspect(text: &str) -> bool {
+    let says = || text.contains("kind") && ["Secret", "secret", "SECRET"].iter().any(|word| text.contains(word));
+    let escapes = || text.contains('\\') && text.contains(':') && text.contains('"');
+    text.len() >= TEXT_BYTES_MIN && (says() || escapes() || is_base64(text))
+}
+
+fn is_base64(text: &str) -> bool {
+    let is_digit =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=') || byte.is_ascii_whitespace();
+    text.bytes().take(BASE64_HEAD).all(|byte| is_digit(byte) && byte != b' ')
+}
+
+/// The text behind base64.
+fn base64_text(text: &str) -> Option<String> {
+    let bytes = is_base64(text).then(|| decoded(text)).flatten()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// Whether a text that cannot be read says `kind: Secret`, in YAML's block or flow style, over lines, with a tag or an
+/// anchor, in quotes or with escapes.
+fn names_secret(text: &str) -> bool {
+    /// Characters of tags and anchors between `kind:` and `Secret` in all.
+    const MARKS_MAX: usize = 64;
+    let plain = unescaped(text);
+    let compact: String = plain.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\')).collect();
+    compact.match_indices("kind:").any(|(at, found)| {
+        let rest = &compact[at + found.len()..];
+        rest.starts_with("Secret")
+            || (rest.starts_with(['!', '&', '>', '|'])
+                && rest.find("Secret").is_some_and(|at| at <= MARKS_MAX && !rest[..at].contains(['{', ':', ','])))
+    })
+}
+
+/// A text with `\x53` and `\u0053` replaced by what they stand for.
+fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        plain.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let digits = match rest.as_bytes().first() {
+            Some(b'x') => 2,
+            Some(b'u') => 4,
+            Some(b'U') => 8,
+            _ => continue,
+        };
+        let code =
+            rest.get(1..=digits).and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
+        if let Some(c) = code {
+            plain.push(c);
+            rest = &rest[1 + digits..];
+        }
+    }
+    plain.push_str(rest);
+    plain
+}

@@ -1,0 +1,303 @@
+//! Differences held against rules.
+
+use std::collections::HashMap;
+
+use cel::Value as CelValue;
+
+use super::{FailOn, Labels, Match, Policies, Policy};
+use tidegate_core::{
+    diagnostic::{Place, Severity},
+    name::Key,
+    object::Stage,
+    schema::expression,
+};
+
+use crate::{
+    mask::Masker,
+    model::{Action, Difference, Finding, Report, Side},
+    words::{self, counted, thousands},
+};
+
+/// Most evaluations of all rules together: some tens of seconds. Only a rule that asks for each runtime comes near.
+const EVALUATIONS_MAX: usize = 2_000_000;
+
+/// What is the same for all runtimes that a difference hits.
+const SHARED: [&str; 2] = ["count", "target"];
+
+/// Holds the differences of a report against rules, and puts what violates them into [`Report::findings`]. `masker` hides
+/// what messages must not show.
+pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, labels: &Labels, masker: &Masker) {
+    let mut findings = Vec::new();
+    for rule in fail_on {
+        by_name(&mut findings, report, *rule);
+    }
+    report.findings.extend(findings);
+    judge_with(report, policies, labels, masker, EVALUATIONS_MAX);
+    report.checked.extend(fail_on.iter().map(|rule| name(*rule)));
+    report.checked.sort();
+    report.checked.dedup();
+}
+
+/// Holds the differences against rules in CEL, with so many evaluations at most.
+pub(super) fn judge_with(
+    report: &mut Report,
+    policies: &Policies,
+    labels: &Labels,
+    masker: &Masker,
+    evaluations_max: usize,
+) {
+    let mut findings = Vec::new();
+    let around = Around { labels, masker };
+    let mut budget = Budget { left: evaluations_max, exceeded: false };
+    let values: Vec<Values> =
+        if policies.rules.is_empty() { Vec::new() } else { report.differences.iter().map(Values::of).collect() };
+    for policy in &policies.rules {
+        for (index, (difference, values)) in report.differences.iter().zip(&values).enumerate() {
+            if policy.matches.holds(difference) {
+                findings.extend(policy.hold(difference, values, &around, &mut budget).map(|message| Finding {
+                    severity: policy.severity,
+                    rule: policy.name.clone(),
+                    message,
+                    difference: Some(index),
+                    place: difference.places.first().cloned(),
+                }));
+            }
+        }
+    }
+    if budget.exceeded {
+        findings.push(Finding {
+            severity: Severity::Error,
+            rule: "evaluations".to_owned(),
+            message: format!(
+                "the policies ask for more than {} evaluations, so not all of them were made; match fewer differences, \
+                 or do not ask for each `runtime`",
+                thousands(evaluations_max)
+            ),
+            difference: None,
+            place: None,
+        });
+    }
+    report.findings.extend(findings);
+    report.findings.sort();
+    report.findings.dedup();
+    report.checked.extend(policies.rules.iter().map(|policy| policy.name.clone()));
+    report.checked.sort();
+    report.checked.dedup();
+}
+
+/// What is the same for all rules and differences.
+struct Around<'a> {
+    labels: &'a Labels,
+    masker: &'a Masker,
+}
+
+/// How many evaluations may still be made.
+struct Budget {
+    left: usize,
+    exceeded: bool,
+}
+
+impl Budget {
+    fn take(&mut self) -> bool {
+        self.exceeded |= self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        !self.exceeded
+    }
+}
+
+fn name(rule: FailOn) -> String {
+    format!("fail-on: {rule}")
+}
+
+fn by_name(findings: &mut Vec<Finding>, report: &Report, rule: FailOn) {
+    let finding = |message: String, difference: Option<usize>, place: Option<&Place>| Finding {
+        severity: Severity::Error,
+        rule: name(rule),
+        message,
+        difference,
+        place: place.cloned(),
+    };
+    let is_crd = |one: &Difference| one.id.stage() == Stage::Crd;
+    let violates = |one: &Difference| match rule {
+        FailOn::Delete => one.action == Action::Delete,
+        FailOn::Recreate => one.action == Action::Recreate,
+        FailOn::Conflict => one.action == Action::Conflict || !one.conflicts.is_empty(),
+        FailOn::Crd => is_crd(one) && one.action != Action::Create,
+        FailOn::MassChange(_) => false,
+    };
+    for (index, one) in report.differences.iter().enumerate().filter(|(_, one)| violates(one)) {
+        findings.push(finding(words::sentence(one), Some(index), one.places.first()));
+    }
+    if let FailOn::MassChange(percent) = rule {
+        let runtimes = report.runtimes;
+        if runtimes.touched * 100 > usize::from(percent) * runtimes.compared {
+            let touched = thousands(runtimes.touched);
+            let of = counted(runtimes.compared, "runtime");
+            findings.push(finding(format!("{touched} of {of} are touched, more than {percent} %"), None, None));
+        }
+    }
+}
+
+// === impl Match ===
+
+impl Match {
+    fn holds(&self, difference: &Difference) -> bool {
+        let id = &difference.id;
+        let is_kind = |wanted: &String| match wanted.split_once('.') {
+            Some((kind, group)) => *kind == *id.kind && *group == *id.group,
+            None => **wanted == *id.kind,
+        };
+        (self.kinds.is_empty() || self.kinds.iter().any(is_kind))
+            && (self.targets.is_empty() || self.targets.contains(&difference.target))
+            && (self.actions.is_empty() || self.actions.contains(&difference.action))
+    }
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// What is wrong with a difference, if the rule does not hold.
+    fn hold(
+        &self,
+        difference: &Difference,
+        values: &Values,
+        around: &Around<'_>,
+        budget: &mut Budget,
+    ) -> Option<String> {
+        let mut context = values.context(difference);
+        let mut evaluate = |key: Option<&Key>| {
+            let runtime = runtime(key, difference, around.labels);
+            context.add_variable_from_value("runtime", runtime.clone());
+            self.evaluate(&context, around.masker, &|| {
+                let mut shown = Values::shown(difference, around.masker).context(difference);
+                shown.add_variable_from_value("runtime", runtime.clone());
+                shown
+            })
+        };
+        let sentence = words::sentence(difference);
+        if !self.asks_for_each() || difference.runtimes.is_empty() {
+            if !budget.take() {
+                return None;
+            }
+            return evaluate(None).map(|said| format!("{said}: {sentence}"));
+        }
+        let mut first = None;
+        let mut violated: Vec<Key> = Vec::new();
+        for key in &*difference.runtimes {
+            if !budget.take() {
+                break;
+            }
+            if let Some(said) = evaluate(Some(key)) {
+                first.get_or_insert(said);
+                violated.push(key.clone());
+            }
+        }
+        first.map(|said| format!("{said}: {sentence} (in {})", words::names(&violated, words::NAMES_SHOWN)))
+    }
+
+    /// Whether it asks for what differs between runtimes. Most rules do not; then one evaluation speaks for all that a
+    /// difference hits.
+    fn asks_for_each(&self) -> bool {
+        let shared = |field: &&str| SHARED.contains(field);
+        [Some(&self.rule), self.message_expression.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|expression| expression.fields_of("runtime").is_none_or(|fields| !fields.iter().all(shared)))
+    }
+
+    /// What is wrong, if the rule does not hold. `shown` is what a message may be made from.
+    fn evaluate(
+        &self,
+        context: &cel::Context<'_, '_>,
+        masker: &Masker,
+        shown: &dyn Fn() -> cel::Context<'static, 'static>,
+    ) -> Option<String> {
+        match self.rule.evaluate(context) {
+            Ok(CelValue::Bool(true)) => None,
+            Ok(CelValue::Bool(false)) => Some(self.message(shown)),
+            Ok(_) => Some(format!("the rule `{}` gives something else than true or false", self.rule.text())),
+            Err(problem) => {
+                Some(format!("the rule `{}` cannot be evaluated: {}", self.rule.text(), masker.scrub(&problem)))
+            }
+        }
+    }
+
+    fn message(&self, shown: &dyn Fn() -> cel::Context<'static, 'static>) -> String {
+        let computed = self.message_expression.as_ref().map(|expression| match expression.evaluate(&shown()) {
+            Ok(CelValue::String(message)) if !message.trim().is_empty() => Ok(message.to_string()),
+            Ok(_) => Err("its `messageExpression` gives no text".to_owned()),
+            Err(problem) => Err(format!("its `messageExpression` cannot be evaluated: {problem}")),
+        });
+        match (computed, &self.message) {
+            (Some(Ok(message)), _) => message,
+            (_, Some(message)) => message.clone(),
+            (Some(Err(problem)), None) => format!("the rule `{}` does not hold, and {problem}", self.rule.text()),
+            (None, None) => format!("the rule `{}` does not hold", self.rule.text()),
+        }
+    }
+}
+
+// === impl Values ===
+
+/// The object of a difference, as rules see it.
+struct Values {
+    old: CelValue,
+    new: CelValue,
+}
+
+impl Values {
+    fn of(difference: &Difference) -> Values {
+        let bind =
+            |value: Option<&std::sync::Arc<serde_json::Value>>| value.map_or(CelValue::Null, |v| expression::bind(v));
+        Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
+    }
+
+    /// As they are shown.
+    fn shown(difference: &Difference, masker: &Masker) -> Values {
+        let bind = |value: Option<&std::sync::Arc<serde_json::Value>>| {
+            value.map_or(CelValue::Null, |value| {
+                let mut value = serde_json::Value::clone(value);
+                masker.scrub_object(&mut value);
+                expression::bind(&value)
+            })
+        };
+        Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
+    }
+
+    /// What a rule is evaluated in, but for the runtime.
+    fn context(&self, difference: &Difference) -> cel::Context<'static, 'static> {
+        let mut context = expression::context();
+        for (name, value) in [("old", &self.old), ("new", &self.new), ("object", self.object())] {
+            context.add_variable_from_value(name, value.clone());
+        }
+        context.add_variable_from_value("action", CelValue::from(difference.action.as_str()));
+        context
+    }
+
+    /// The one that is there: the new one, or else the old one.
+    fn object(&self) -> &CelValue {
+        if matches!(self.new, CelValue::Null) { &self.old } else { &self.new }
+    }
+}
+
+/// A runtime as rules see it: always a mapping, so that no rule must ask whether there is one.
+fn runtime(key: Option<&Key>, difference: &Difference, labels: &Labels) -> CelValue {
+    let text = |text: &str| CelValue::from(text);
+    let labels: HashMap<String, CelValue> = key
+        .and_then(|key| labels.get(key))
+        .map(|labels| labels.iter().map(|(name, value)| (name.clone(), text(value))).collect())
+        .unwrap_or_default();
+    let count = i64::try_from(difference.runtimes.len()).unwrap_or(i64::MAX);
+    // A rule may ask what concerns the control plane, or no runtime alone.
+    let target = match difference.target {
+        Side::ControlPlane => "kcp",
+        Side::Runtime => "runtime",
+    };
+    CelValue::from(HashMap::from([
+        ("namespace".to_owned(), text(key.map_or("", Key::namespace))),
+        ("name".to_owned(), text(key.map_or("", Key::name))),
+        ("labels".to_owned(), CelValue::from(labels)),
+        ("count".to_owned(), CelValue::Int(count)),
+        ("target".to_owned(), text(target)),
+    ]))
+}

@@ -1,0 +1,307 @@
+use super::{judge::judge_with, *};
+use crate::{
+    fixture,
+    mask::{MaskKey, Masker},
+    model::{Difference, Report},
+};
+
+/// The findings of rules over one change of a Deployment in three runtimes.
+#[track_caller]
+fn check(difference: Difference, rules: &str, expected: &[&str]) {
+    let mut report = Report { differences: vec![difference], ..Report::default() };
+    let labels =
+        Labels::from([(Key::new("kcp-system", "skr-0002"), BTreeMap::from([("region".to_owned(), "eu".to_owned())]))]);
+    judge(&mut report, &[], &parse(rules).unwrap(), &labels, &masker());
+    let found: Vec<String> = report
+        .findings
+        .iter()
+        .map(|finding| format!("{:?} {}: {}", finding.severity, finding.rule, finding.message))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+/// The findings of the rules by name.
+#[track_caller]
+fn by_name(report: Report, rules: &str, expected: &[&str]) {
+    let mut report = report;
+    report.findings.clear();
+    let rules: Vec<FailOn> = rules.split(',').map(|rule| rule.parse().unwrap()).collect();
+    judge(&mut report, &rules, &Policies::default(), &Labels::new(), &masker());
+    let found: Vec<String> =
+        report.findings.iter().map(|finding| format!("{}: {}", finding.rule, finding.message)).collect();
+    assert_eq!(found, expected);
+}
+
+#[track_caller]
+fn refused(text: &str, expected: &str) {
+    assert_eq!(parse(text).unwrap_err().to_string(), expected);
+}
+
+fn masker() -> Masker {
+    Masker::new(MaskKey::new([7; 32]))
+}
+
+const SENTENCE: &str = "Deployment.apps kyma-system/cache-manager changes in 3 runtimes";
+
+#[test]
+fn a_rule_that_holds_is_silent() {
+    check(fixture::difference(), "- {name: a, rule: 'new.spec.replicas > old.spec.replicas'}", &[]);
+    check(fixture::difference(), "- {name: a, rule: 'object.metadata.namespace == \"kyma-system\"'}", &[]);
+    check(fixture::difference(), "- {name: a, rule: 'object.metadata.labels[\"app\"] == \"cache\"'}", &[]);
+    check(fixture::difference(), "- {name: a, rule: 'action == \"change\" && runtime.count == 3'}", &[]);
+}
+
+/// A kind that is misspelt would switch its rule off in silence.
+#[test]
+fn a_kind_that_nothing_has_is_a_warning() {
+    let crd = tidegate_core::object::Object::new(serde_json::json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.org"},
+        "spec": {"group": "example.org", "names": {"kind": "Thing"}},
+    }));
+    let mut kinds = Kinds::of(&[]);
+    kinds.add_object(&crd.unwrap());
+    let warnings = |wanted: &str| -> Vec<(String, Option<String>)> {
+        let rules = format!("- {{name: a, rule: 'true', match: {{kinds: [{wanted}]}}}}\n");
+        let mut report = Report { differences: vec![fixture::difference()], ..Report::default() };
+        parse(&rules).unwrap().warn(&mut report, &kinds);
+        report.diagnostics.into_iter().map(|one| (one.message, one.hint)).collect()
+    };
+    for known in [
+        "ConfigMap",
+        "Deployment.apps",
+        "Thing",
+        "Thing.example.org",
+        "Manifest.operator.kyma-project.io",
+        "VirtualService",
+    ] {
+        assert_eq!(warnings(known), [], "{known}");
+    }
+    for (unknown, hint) in [
+        ("Configmap", "did you mean `ConfigMap`?"),
+        ("Thimg", "did you mean `Thing`?"),
+        ("Deployment.app", "correct `match.kinds`; write `Kind` or `Kind.group`"),
+        ("Thing.example.com", "correct `match.kinds`; write `Kind` or `Kind.group`"),
+    ] {
+        let found = warnings(unknown);
+        assert!(found[0].0.contains(&format!("the rule `a` is about the kind `{unknown}`")), "{found:?}");
+        assert_eq!(found[0].1.as_deref(), Some(hint), "{unknown}");
+    }
+}
+
+#[test]
+fn a_rule_that_does_not_hold_says_so() {
+    check(
+        fixture::difference(),
+        "- {name: one, severity: warning, message: too many replicas, rule: 'new.spec.replicas < 2'}",
+        &[&format!("Warning one: too many replicas: {SENTENCE}")],
+    );
+    check(
+        fixture::difference(),
+        "- {name: one, rule: 'new.spec.replicas < 2'}",
+        &[&format!("Error one: the rule `new.spec.replicas < 2` does not hold: {SENTENCE}")],
+    );
+}
+
+#[test]
+fn a_message_is_computed() {
+    let rule = "- name: one\n  rule: 'false'\n  messageExpression: '\"replicas: \" + string(new.spec.replicas)'\n";
+    check(fixture::difference(), rule, &[&format!("Error one: replicas: 2: {SENTENCE}")]);
+    let broken = rule.replace("string(new.spec.replicas)", "new.absent") + "  message: plain\n";
+    check(fixture::difference(), &broken, &[&format!("Error one: plain: {SENTENCE}")]);
+}
+
+#[test]
+fn a_rule_that_cannot_be_evaluated_is_violated() {
+    check(
+        fixture::difference(),
+        "- {name: one, rule: 'new.spec.absent == 1'}",
+        &[&format!(
+            "Error one: the rule `new.spec.absent == 1` cannot be evaluated: there is no `absent`; ask for it with \
+             `has(…)` or `in` first: {SENTENCE}"
+        )],
+    );
+    check(
+        fixture::difference(),
+        "- {name: one, rule: 'new.spec.replicas'}",
+        &[&format!("Error one: the rule `new.spec.replicas` gives something else than true or false: {SENTENCE}")],
+    );
+}
+
+#[test]
+fn what_is_not_there_is_null() {
+    let deleted = Difference { action: Action::Delete, new: None, ..fixture::difference() };
+    check(deleted.clone(), "- {name: a, rule: 'new == null && object.spec.replicas == 1'}", &[]);
+    let created = Difference { action: Action::Create, old: None, ..fixture::difference() };
+    check(created, "- {name: a, rule: 'old == null && object == new'}", &[]);
+}
+
+#[test]
+fn a_rule_may_ask_for_each_runtime() {
+    let rule = "- {name: eu, rule: '!(\"region\" in runtime.labels) || runtime.labels.region != \"eu\"', message: m}";
+    check(fixture::difference(), rule, &[&format!("Error eu: m: {SENTENCE} (in kcp-system/skr-0002)")]);
+    check(
+        fixture::difference(),
+        "- {name: some, rule: 'runtime.name.endsWith(\"2\")', message: m}",
+        &[&format!("Error some: m: {SENTENCE} (in kcp-system/skr-0001, kcp-system/skr-0003)")],
+    );
+    let alone = Difference { target: Side::ControlPlane, runtimes: [].into(), objects: 1, ..fixture::difference() };
+    check(alone, "- {name: a, rule: 'runtime.name == \"\" && runtime.count == 0 && runtime.target == \"kcp\"'}", &[]);
+}
+
+#[test]
+fn a_rule_is_about_what_it_matches() {
+    let rule = |matches: &str| format!("- {{name: a, rule: 'false', message: m, match: {matches}}}");
+    let found = format!("Error a: m: {SENTENCE}");
+    for matches in
+        ["{kinds: [Deployment]}", "{kinds: [Deployment.apps], targets: [runtime]}", "{actions: [create, change]}"]
+    {
+        check(fixture::difference(), &rule(matches), &[&found]);
+    }
+    for matches in ["{kinds: [Deployment.batch, Secret]}", "{targets: [kcp]}", "{actions: [delete]}"] {
+        check(fixture::difference(), &rule(matches), &[]);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_one_sentence_with_its_line() {
+    refused(
+        "- name: a\n  rule: 'new.'\n",
+        "2:9: `rule`: <input>:1:5: Syntax error: no viable alternative at input '.'",
+    );
+    refused(
+        "- name: a\n  rule: nwe.spec == 1\n",
+        "2:9: `rule` names `nwe`, which no rule has; use old, new, object, runtime, action",
+    );
+    refused(
+        "- name: a\n  rule: '[1].all(a, [1].all(b, [1].all(c, [1].all(d, true))))'\n",
+        "2:9: `rule`: more than 3 macros that loop stand within each other",
+    );
+    refused("- name: a\n  rule: 'exec(\"x\")'\n", "2:9: `rule`: the function `exec` is not known here");
+    refused(
+        "- name: a\n  rule: 'true'\n  sevrity: error\n",
+        "3:3: a rule has no `sevrity`; use name, severity, message, messageExpression, match, rule",
+    );
+    refused("- name: a\n  rule: 'true'\n  severity: fatal\n", "3:13: `severity` cannot be `fatal`; use error, warning");
+    refused(
+        "- name: a\n  rule: 'true'\n  match: {actions: [drop]}\n",
+        "3:21: `actions` cannot be `drop`; use create, change, delete, recreate, conflict",
+    );
+    refused("- name: a\n  rule: 'true'\n  match: {kinds: []}\n", "3:18: `kinds` must be a list that is not empty");
+    refused("- rule: 'true'\n", "1:3: a rule must have a `name`");
+    refused("- name: a\n", "1:3: the rule `a` has no `rule`");
+    refused("- {name: a, rule: 'true'}\n- {name: a, rule: 'true'}\n", "2:3: two rules are named `a`");
+    refused("- name: a\n  rule: true\n", "2:9: `rule` must be a text that is not empty");
+    refused("policies: []\n", "1:1: the file must be a list of rules");
+    refused("- a\n", "1:3: a rule must be a mapping");
+    refused("[]\n---\n[]\n", "3:1: the file must have one document, a list of rules");
+    assert!(parse("- name: [\n").unwrap_err().line > 0);
+    for empty in ["", "# none yet\n", "[]\n", "null\n"] {
+        assert!(parse(empty).unwrap_err().message.contains("the file has no rules"), "{empty:?}");
+    }
+}
+
+#[test]
+fn variables_of_a_macro_are_its_own() {
+    check(
+        fixture::difference(),
+        "- {name: a, rule: '[1, 2].all(x, x > 0) && new.spec.map(k, k) == [\"replicas\"]'}",
+        &[],
+    );
+}
+
+#[test]
+fn rules_by_name() {
+    let crd = "CustomResourceDefinition.apiextensions.k8s.io caches.cache.example.org is deleted in 2 runtimes";
+    by_name(fixture::report(), "delete", &[&format!("fail-on: delete: {crd}")]);
+    by_name(fixture::report(), "crd", &[&format!("fail-on: crd: {crd}")]);
+    by_name(fixture::report(), "recreate", &[]);
+    by_name(
+        fixture::report(),
+        "conflict",
+        &[
+            "fail-on: conflict: Deployment.apps kyma-system/cache-manager is in conflict with other managers in 1 runtime",
+        ],
+    );
+    by_name(
+        fixture::report(),
+        "mass-change=16%",
+        &["fail-on: mass-change=16%: 812 of 5,000 runtimes are touched, more than 16 %"],
+    );
+    by_name(fixture::report(), "mass-change=17%", &[]);
+    by_name(Report::default(), "mass-change=0%", &[]);
+}
+
+#[test]
+fn rules_by_name_are_read() {
+    let problem = |text: &str| text.parse::<FailOn>().unwrap_err().to_string();
+    assert_eq!(problem("deletes"), "there is no rule `deletes`; use delete, recreate, crd, conflict or mass-change=N%");
+    for text in ["mass-change", "mass-change=101%", "mass-change=10", "mass-change=%", "mass-change=-1%"] {
+        assert!(
+            problem(text)
+                .ends_with("is not a share of the runtimes; use mass-change=10% or any other whole number up to 100"),
+            "{text}"
+        );
+    }
+    assert_eq!("mass-change=7%".parse::<FailOn>().unwrap().to_string(), "mass-change=7%");
+}
+
+#[test]
+fn what_was_checked_is_named_whether_it_holds_or_not() {
+    let mut report = Report::default();
+    let policies = parse("- {name: b, rule: 'true'}\n- {name: a, rule: 'true'}\n").unwrap();
+    judge(&mut report, &[FailOn::Delete], &policies, &Labels::new(), &masker());
+    assert_eq!(report.checked, ["a", "b", "fail-on: delete"]);
+}
+
+#[test]
+fn the_example_is_read_and_does_what_it_says() {
+    let policies = || parse(include_str!("../../../../examples/ci/policies.yaml")).unwrap();
+    let crd = |served: bool| {
+        let version = serde_json::json!({"name": "v1", "served": served});
+        std::sync::Arc::new(serde_json::json!({"metadata": {"name": "a.b"}, "spec": {"versions": [version]}}))
+    };
+    let mut changed = fixture::difference();
+    changed.id = tidegate_core::object::ObjectId::new("apiextensions.k8s.io", "CustomResourceDefinition", "", "a.b");
+    (changed.old, changed.new) = (Some(crd(true)), Some(crd(false)));
+    let mut gone = Difference { action: Action::Delete, runtimes: fixture::keys(501), ..fixture::difference() };
+    gone.id = tidegate_core::object::ObjectId::new("", "Namespace", "", "a");
+    let mut report = Report { differences: vec![changed, gone], ..Report::default() };
+    judge(&mut report, &[], &policies(), &Labels::new(), &masker());
+    let found: Vec<(&str, Severity)> = report.findings.iter().map(|one| (&*one.rule, one.severity)).collect();
+    let expected = [
+        ("namespaces-stay", Severity::Error),
+        ("versions-of-crds-stay", Severity::Error),
+        ("production-in-waves", Severity::Warning),
+    ];
+    assert_eq!(found, expected);
+    assert!(report.findings[1].message.starts_with("CustomResourceDefinition a.b stops to serve a version: "));
+}
+
+#[test]
+fn evaluations_are_bounded_and_their_end_is_no_silence() {
+    let mut report = Report { differences: vec![fixture::difference(); 3], ..Report::default() };
+    let policies = parse("- {name: a, rule: 'runtime.name != \"\"'}\n").unwrap();
+    judge_with(&mut report, &policies, &Labels::new(), &masker(), 8);
+    assert_eq!(report.findings.len(), 1);
+    assert!(report.findings[0].message.contains("not all of them were made"), "{:?}", report.findings);
+    let mut report = Report { differences: vec![fixture::difference(); 3], ..Report::default() };
+    judge_with(&mut report, &policies, &Labels::new(), &masker(), 9);
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+/// Whoever writes a Secret must not choose thereby what rules see.
+#[test]
+fn copies_of_secrets_values_are_seen_by_rules_and_not_by_messages() {
+    let mut masker = masker();
+    masker.meet(&serde_json::json!({"kind": "Secret", "stringData": {"a": "replicas", "b": "kyma-system"}}));
+    let mut report = Report { differences: vec![fixture::difference()], ..Report::default() };
+    let rules = "- {name: one, rule: 'has(new.spec.replicas) && new.spec.replicas < 2', messageExpression: 'new.spec.map(k, k).join(\" \")'}\n\
+                 - {name: two, rule: 'new.metadata.namespace != old.metadata.namespace', message: stays}\n\
+                 - {name: zoo, rule: 'new.spec[new.spec.map(k, k)[0] + \"x\"] == 1'}\n";
+    judge(&mut report, &[], &parse(rules).unwrap(), &Labels::new(), &masker);
+    let messages: Vec<&str> = report.findings.iter().map(|finding| finding.message.as_str()).collect();
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    assert!(messages[0].starts_with("(masked: Secret "), "{messages:?}");
+    assert!(messages[1].starts_with("stays: "), "{messages:?}");
+    assert!(!messages[2].contains("`replicasx`"), "{messages:?}");
+}

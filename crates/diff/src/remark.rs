@@ -1,0 +1,166 @@
+//! What is said of lines: the common ground of annotations, however a platform wants to be told.
+
+use std::collections::BTreeMap;
+
+use super::{
+    model::{Action, Difference, Report, Why},
+    words::{self, counted},
+};
+use tidegate_core::{
+    diagnostic::{Diagnostic, Place, Severity},
+    object::Digest,
+};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Level {
+    Error,
+    Warning,
+    Note,
+}
+
+/// One remark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Remark {
+    pub(super) level: Level,
+    /// What kind of remark: a diagnostic's code, `diff/delete`, `held/downgrade`, `policy/…`, `not-reached`, `not-known`.
+    pub(super) code: String,
+    /// One sentence, and what to do next.
+    pub(super) message: String,
+    /// The line, with a path relative to the root of the checkout.
+    pub(super) place: Option<Place>,
+    /// The same remark as of an earlier run has the same: it knows of no line number, which moves with any edit above.
+    pub(super) fingerprint: String,
+}
+
+/// Everything that a report has to say, the worst first; each difference by itself.
+///
+/// `below` is the folder of the checkout that the report's paths are relative to.
+pub(super) fn all(report: &Report, below: &str) -> Vec<Remark> {
+    let differences = report.differences.iter().map(|one| {
+        let level = level(one.action);
+        let identity = format!("{:?} {}", one.target, one.id);
+        Remark::new(level, code(one.action), words::sentence(one), one.places.first(), &identity)
+    });
+    finish(judged(report).chain(differences).collect(), below)
+}
+
+/// Everything that a report has to say, the worst first; the differences that one line causes as one remark.
+pub(super) fn by_line(report: &Report, below: &str) -> Vec<Remark> {
+    let mut lines: BTreeMap<(Option<&Place>, u8), Vec<&Difference>> = BTreeMap::new();
+    for one in &report.differences {
+        lines.entry((one.places.first(), one.action.weight())).or_default().push(one);
+    }
+    let differences = lines.into_iter().filter_map(|((place, _), all)| {
+        let first = all.first()?;
+        let message = match all.len() - 1 {
+            0 => words::sentence(first),
+            more => format!("{}, and {}", words::sentence(first), counted(more, "other difference")),
+        };
+        Some(Remark::new(level(first.action), code(first.action), message, place, ""))
+    });
+    finish(judged(report).chain(differences).collect(), below)
+}
+
+/// All but the differences.
+fn judged(report: &Report) -> impl Iterator<Item = Remark> {
+    let diagnostics = report.diagnostics.iter().map(diagnostic);
+    let unreached = report.unreached.iter().map(|one| {
+        let message = format!("{}: {}", one.target, one.message);
+        Remark::new(Level::Error, "not-reached", message, None, &one.target)
+    });
+    let findings = report.findings.iter().map(|one| {
+        let subject = one.difference.and_then(|index| report.differences.get(index));
+        let identity = subject.map(|one| format!("{:?} {}", one.target, one.id)).unwrap_or_default();
+        let code = format!("policy/{}", one.rule);
+        Remark::new(one.severity.into(), &code, one.message.clone(), one.place.as_ref(), &identity)
+    });
+    let held = report.held.iter().map(|one| {
+        let level = match one.why {
+            Why::Downgrade | Why::Conflict | Why::Refused | Why::Withheld => Level::Warning,
+            Why::DecidedByRuntime | Why::Suspended | Why::Kept => Level::Note,
+        };
+        let said = match one.runtimes.len() {
+            0 => one.message.clone(),
+            count => format!("{} ({})", one.message, counted(count, "runtime")),
+        };
+        let message = with_hint(&said, one.hint.as_deref());
+        Remark::new(level, &format!("held/{}", one.why.as_str()), message, one.place.as_ref(), &one.module)
+    });
+    let unknown = report.unknown.iter().filter(|one| one.may_hide).map(|one| {
+        let message =
+            format!("{} is not known and may hide a change: {} {}", one.value, one.first.target, one.first.object);
+        Remark::new(Level::Note, "not-known", message, None, &one.value)
+    });
+    diagnostics.chain(unreached).chain(findings).chain(held).chain(unknown)
+}
+
+fn diagnostic(diagnostic: &Diagnostic) -> Remark {
+    let message = with_hint(&diagnostic.message, diagnostic.hint.as_deref());
+    let level = diagnostic.severity.into();
+    Remark::new(level, diagnostic.code, message, diagnostic.place.as_ref(), &diagnostic.message)
+}
+
+fn with_hint(message: &str, hint: Option<&str>) -> String {
+    match hint {
+        Some(hint) => format!("{message}; {hint}"),
+        None => message.to_owned(),
+    }
+}
+
+fn code(action: Action) -> &'static str {
+    match action {
+        Action::Conflict => "diff/conflict",
+        Action::Delete => "diff/delete",
+        Action::Recreate => "diff/recreate",
+        Action::Change => "diff/change",
+        Action::Create => "diff/create",
+    }
+}
+
+fn level(action: Action) -> Level {
+    match action {
+        Action::Conflict | Action::Delete | Action::Recreate => Level::Warning,
+        Action::Change | Action::Create => Level::Note,
+    }
+}
+
+/// Sorts by level, puts paths below the folder, and tells remarks apart that look the same.
+fn finish(mut remarks: Vec<Remark>, below: &str) -> Vec<Remark> {
+    remarks.sort_by_key(|remark| remark.level);
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for remark in &mut remarks {
+        if let Some(place) = remark.place.as_mut().filter(|_| !below.is_empty()) {
+            place.path = format!("{below}/{}", place.path).into();
+        }
+        let count = seen.entry(remark.fingerprint.clone()).and_modify(|count| *count += 1).or_insert(1);
+        if *count > 1 {
+            remark.fingerprint = Digest::of_bytes(format!("{} {count}", remark.fingerprint).as_bytes()).to_string();
+        }
+    }
+    remarks
+}
+
+// === impl Remark ===
+
+impl Remark {
+    fn new(level: Level, code: &str, message: String, place: Option<&Place>, identity: &str) -> Remark {
+        // A file that is not named is none.
+        let place = place.filter(|place| !place.path.is_empty());
+        let path = place.map_or("", |place| &place.path);
+        let parts: Vec<Digest> = [code, path, identity].iter().map(|part| Digest::of_bytes(part.as_bytes())).collect();
+        let fingerprint = Digest::all(&parts).to_string();
+        Remark { level, code: code.to_owned(), message, place: place.cloned(), fingerprint }
+    }
+}
+
+// === impl Level ===
+
+impl From<Severity> for Level {
+    fn from(severity: Severity) -> Level {
+        match severity {
+            Severity::Error => Level::Error,
+            Severity::Warning => Level::Warning,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A report as SARIF 2.1.0, for code scanning.
+//!
+//! Every remark is a result at its line, in the file of the definition or template that causes it. What has no line is
+//! a notification of the run, since platforms refuse results without a place.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{
+    escape,
+    model::Report,
+    remark::{self, Level, Remark},
+    words::counted,
+};
+
+/// Most results: what GitHub takes of a run. The worst come first.
+const RESULTS_MAX: usize = 5_000;
+
+/// The page on which every code of a diagnostic is explained.
+const CODES: &str = include_str!("../../../docs/diagnostics.md");
+
+/// The report as text. `below` is the folder of the checkout that its paths are relative to; empty for its root.
+pub fn sarif(report: &Report, below: &str) -> String {
+    let remarks = remark::all(report, below);
+    let (results, notifications): (Vec<&Remark>, Vec<&Remark>) = remarks.iter().partition(|one| one.place.is_some());
+    let left_out = results.len().saturating_sub(RESULTS_MAX);
+    let results = &results[..results.len() - left_out];
+    let rules = rules(results.iter().chain(&notifications).copied());
+    let index = |code: &str| rules.keys().position(|known| *known == code).unwrap_or_default();
+    let results: Vec<Value> = results.iter().map(|one| result(one, index(&one.code))).collect();
+    let mut notes: Vec<Value> = notifications.iter().map(|one| notification(one, index(&one.code))).collect();
+    if left_out > 0 {
+        let text = format!("{} left out, since platforms take no more", counted(left_out, "result"));
+        notes.push(json!({ "level": "warning", "message": { "text": text } }));
+    }
+    escape::json(&json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": "tidegate",
+                "semanticVersion": env!("CARGO_PKG_VERSION"),
+                "rules": rules.values().collect::<Vec<_>>(),
+            } },
+            "originalUriBaseIds": { "%SRCROOT%": { "description": { "text": "root of the repository" } } },
+            "columnKind": "unicodeCodePoints",
+            "invocations": [{
+                "executionSuccessful": report.unreached.is_empty(),
+                "toolExecutionNotifications": notes,
+            }],
+            "results": results,
+        }],
+    }))
+}
+
+fn result(remark: &Remark, rule: usize) -> Value {
+    json!({
+        "ruleId": remark.code,
+        "ruleIndex": rule,
+        "level": level(remark.level),
+        "message": { "text": plain(&remark.message) },
+        "locations": remark.place.iter().map(|place| {
+            let mut physical = json!({
+                "artifactLocation": { "uri": escape::uri(&place.path), "uriBaseId": "%SRCROOT%" },
+            });
+            if place.line > 0 {
+                physical["region"] = json!({ "startLine": place.line });
+                if place.column > 0 {
+                    physical["region"]["startColumn"] = place.column.into();
+                }
+            }
+            json!({ "physicalLocation": physical })
+        }).collect::<Vec<_>>(),
+        "partialFingerprints": { "tidegate/v1": remark.fingerprint },
+    })
+}
+
+fn notification(remark: &Remark, rule: usize) -> Value {
+    json!({
+        "level": level(remark.level),
+        "message": { "text": plain(&remark.message) },
+        "associatedRule": { "id": remark.code, "index": rule },
+    })
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Note => "note",
+    }
+}
+
+/// A message in which nothing is a link.
+fn plain(message: &str) -> String {
+    let message = escape::line(message);
+    if message.contains("](") { message.replace('[', "\\[").replace(']', "\\]") } else { message }
+}
+
+/// A description of every code that is used, by code.
+fn rules<'a>(remarks: impl Iterator<Item = &'a Remark>) -> BTreeMap<&'a str, Value> {
+    let documented: BTreeMap<&str, (&str, &str)> = CODES
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.strip_suffix(" |")?.split(" | ");
+            Some((cells.next()?.strip_suffix('`')?, (cells.next()?, cells.next()?)))
+        })
+        .collect();
+    let mut rules = BTreeMap::new();
+    for remark in remarks {
+        rules.entry(remark.code.as_str()).or_insert_with(|| {
+            let (means, help) = documented.get(remark.code.as_str()).copied().unwrap_or_else(|| explain(&remark.code));
+            let short = if means.is_empty() { escape::line(&remark.code) } else { means.to_owned() };
+            let mut rule = json!({ "id": remark.code, "shortDescription": { "text": short } });
+            if !help.is_empty() {
+                rule["help"] = json!({ "text": help });
+            }
+            rule["defaultConfiguration"] = json!({ "level": level(remark.level) });
+            rule
+        });
+    }
+    rules
+}
+
+/// What a code means that is no diagnostic's, and what to do.
+fn explain(code: &str) -> (&'static str, &'static str) {
+    match code {
+        "diff/conflict" => ("an object or a field that others manage", "hand it over, or leave it out"),
+        "diff/delete" => ("an object that is deleted", ""),
+        "diff/recreate" => ("an object that is deleted and created again", ""),
+        "diff/change" => ("an object that changes", ""),
+        "diff/create" => ("an object that is created", ""),
+        "held/downgrade" => ("a lower version than the one that is installed", "see the message"),
+        "held/decided-by-runtime" => ("a wish that the runtime itself decides", ""),
+        "held/refused" => ("a module that is not installed", "see the message"),
+        "held/withheld" => ("a definition that is not applied", "mend what it refers to"),
+        "held/conflict" => ("a module with an object that is somebody else's", "see the message"),
+        "held/suspended" => ("a runtime or a source that somebody stopped", "`tidegate resume` lets it go on"),
+        "held/kept" => ("an object that is declared no more and stays", "see the message"),
+        "not-known" => ("a value that only a live cluster knows", "compare with `--live`, or assume a value"),
+        "not-reached" => ("a cluster that was not looked at", "see the message"),
+        _ => ("a rule of this repository", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! What a reader must know before any detail: how much changes, where, and what of it comes about.
+
+use std::collections::BTreeSet;
+
+use super::{
+    model::{Effect, Held, LIVE, Report, Side, Why},
+    words::{counted, thousands},
+};
+use tidegate_core::diagnostic::Severity;
+
+/// The summary of a report, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Summary {
+    /// One line that says it all: `812 of 5,000 runtimes change`.
+    pub(super) headline: String,
+    /// How many runtimes, and how many distinct variants of what happens to them.
+    pub(super) runtimes: String,
+    /// What comes about, what waits and what is refused: a label and how much of it.
+    pub(super) effects: Vec<(&'static str, String)>,
+}
+
+impl Summary {
+    /// Of a report.
+    pub(super) fn of(report: &Report) -> Summary {
+        Summary { headline: headline(report), runtimes: runtimes(report), effects: effects(report) }
+    }
+}
+
+/// What a [`Held`] is called.
+pub(super) fn label(why: Why) -> &'static str {
+    match why {
+        Why::Downgrade => "refused by the downgrade guard",
+        Why::DecidedByRuntime => "decided by the runtime",
+        Why::Refused => "refused",
+        Why::Withheld => "withheld",
+        Why::Kept => "declared no more, and kept",
+        Why::Conflict => "held by a conflict",
+        Why::Suspended => "suspended",
+    }
+}
+
+/// What the list of values that nobody knows is called.
+pub(super) fn not_known(report: &Report) -> &'static str {
+    if report.subject.from == LIVE { "Not known" } else { "Not known offline" }
+}
+
+/// What is held, for whom: `module cache in 3 runtimes`.
+pub(super) fn held(held: &Held) -> String {
+    let what = match (held.module.as_str(), held.why, held.runtimes.len()) {
+        ("", Why::Suspended, 0) => "the GitSource".to_owned(),
+        ("", Why::Conflict, 0) => "the control plane".to_owned(),
+        ("", Why::Suspended | Why::Conflict, _) => "the Kyma".to_owned(),
+        ("", _, _) => "the module list".to_owned(),
+        (module, _, _) => format!("module {module}"),
+    };
+    match held.runtimes.len() {
+        0 => what,
+        count => format!("{what} in {}", counted(count, "runtime")),
+    }
+}
+
+fn headline(report: &Report) -> String {
+    let may_hide = report.unknown.iter().filter(|unknown| unknown.may_hide).count();
+    let objects = report.count(Side::ControlPlane).total() + report.count(Side::Runtime).total();
+    let troubles = troubles(report);
+    match (objects, may_hide) {
+        (0, _) if !troubles.is_empty() => format!("no change that is known{troubles}"),
+        (0, 0) => "no change".to_owned(),
+        (0, _) => format!("no change that is known; {} may hide one", counted(may_hide, "unknown value")),
+        _ => {
+            let deletes = |side| report.count(side).delete + report.count(side).recreate;
+            let deletes = deletes(Side::ControlPlane) + deletes(Side::Runtime);
+            let mut text =
+                format!("{} {}", counted(objects, "object"), if objects == 1 { "differs" } else { "differ" });
+            if deletes > 0 {
+                text.push_str(&format!(", {} of them deleted", thousands(deletes)));
+            }
+            if report.differences.iter().all(|one| one.effect == Effect::Held) {
+                text.push_str(", and none of it comes about");
+            }
+            text + &troubles
+        }
+    }
+}
+
+/// What keeps a report from being the whole truth: each begins with a semicolon.
+fn troubles(report: &Report) -> String {
+    let errors = || report.diagnostics.iter().filter(|one| one.severity == Severity::Error);
+    let refused = errors().filter(|one| one.code == super::clean::REFUSED).count();
+    let wrong = errors().count() - refused;
+    let runtimes = report.unreached.iter().filter(|one| one.target != "kcp").map(|one| &one.target);
+    let runtimes = runtimes.collect::<BTreeSet<_>>().len();
+    let kcp = report.unreached.iter().any(|one| one.target == "kcp");
+    let mut text = String::new();
+    if wrong > 0 {
+        text.push_str(&format!("; {}", counted(wrong, "error")));
+    }
+    if refused > 0 {
+        text.push_str(&format!("; {} refused", counted(refused, "object")));
+    }
+    if kcp {
+        text.push_str("; the control plane could not be looked at");
+    }
+    if runtimes > 0 {
+        text.push_str(&format!("; {} not looked at", counted(runtimes, "runtime")));
+    }
+    text
+}
+
+fn runtimes(report: &Report) -> String {
+    let runtimes = report.runtimes;
+    let variants = counted(runtimes.variants, "distinct variant");
+    let mut text = format!("{} of {}; {variants}", thousands(runtimes.touched), counted(runtimes.total, "runtime"));
+    if runtimes.compared < runtimes.total {
+        text.push_str(&format!("; {} looked at", thousands(runtimes.compared)));
+    }
+    text
+}
+
+fn effects(report: &Report) -> Vec<(&'static str, String)> {
+    let objects = |effect: Effect| -> usize {
+        report.differences.iter().filter(|one| one.effect == effect).map(|one| one.objects).sum()
+    };
+    let mut effects = Vec::new();
+    const EFFECTS: [(Effect, &str); 3] = [
+        (Effect::Applies, "takes effect"),
+        (Effect::NeedsConfirmation, "needs confirmation"),
+        (Effect::Held, "does not come about yet"),
+    ];
+    for (effect, label) in EFFECTS {
+        match objects(effect) {
+            0 => {}
+            count => effects.push((label, counted(count, "object"))),
+        }
+    }
+    for why in Why::ALL {
+        let all: Vec<&Held> = report.held.iter().filter(|held| held.why == why).collect();
+        if !all.is_empty() {
+            let runtimes = all.iter().flat_map(|held| held.runtimes.iter());
+            let runtimes = runtimes.collect::<std::collections::BTreeSet<_>>().len();
+            let wishes = if all.len() == 1 { "1 wish".to_owned() } else { format!("{} wishes", thousands(all.len())) };
+            let concerned = if runtimes == 0 { String::new() } else { format!(", {}", counted(runtimes, "runtime")) };
+            effects.push((label(why), format!("{wishes}{concerned}")));
+        }
+    }
+    effects
+}

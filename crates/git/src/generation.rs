@@ -1,0 +1,325 @@
+//! Generations of a mirror: bare repositories side by side, of which the one with the highest number is in use.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use git2::{ObjectType, Odb, Repository, RepositoryInitOptions, Revwalk, Signature, Time};
+
+use super::{
+    error::Error,
+    fetch::FETCHED,
+    objects::to_git,
+    state::{state_error, sync_folder},
+};
+use tidegate_core::revision::Oid;
+
+/// Reference of the last good commit.
+const GOOD: &str = "refs/tidegate/good";
+/// Below it, a reference for each tree or blob that is in use.
+const KEEP: &str = "refs/tidegate/keep/";
+
+/// A generation that is being built. Dropped before it is finished, it leaves nothing behind.
+pub(super) struct Build {
+    folder: PathBuf,
+    number: u32,
+    path: PathBuf,
+    repository: Repository,
+    is_finished: bool,
+}
+
+/// Where a generation is.
+pub(super) fn path(folder: &Path, number: u32) -> PathBuf {
+    folder.join(format!("{number}.git"))
+}
+
+/// Removes what an earlier process left unfinished, and finds the generation in use; the first is made if need be.
+///
+/// The state folder's lock is held, so nothing in here belongs to anybody else.
+pub(super) fn clean(folder: &Path) -> Result<u32, Error> {
+    let mut numbers = BTreeSet::new();
+    for name in names(folder)? {
+        match name.strip_suffix(".git").map(str::parse::<u32>) {
+            Some(Ok(number)) => {
+                numbers.insert(number);
+            }
+            Some(Err(_)) => {}
+            None if name.ends_with(".git.new") => remove_folder(&folder.join(&name)),
+            None => {}
+        }
+    }
+    let Some(in_use) = numbers.pop_last() else {
+        return Build::begin(folder, 1)?.finish();
+    };
+    numbers.into_iter().for_each(|number| remove(folder, number));
+    let path = path(folder, in_use);
+    remove_locks(&path);
+    // What a fetch that was killed had received so far.
+    let packs = path.join("objects/pack");
+    for name in names(&packs).unwrap_or_default().iter().filter(|name| name.starts_with("pack_")) {
+        let _ = fs::remove_file(packs.join(name));
+    }
+    Ok(in_use)
+}
+
+/// Removes a generation that nobody uses.
+pub(super) fn remove(folder: &Path, number: u32) {
+    remove_folder(&path(folder, number));
+}
+
+/// How many packs a repository has.
+pub(super) fn packs(repository: &Repository) -> usize {
+    let names = names(&repository.path().join("objects/pack")).unwrap_or_default();
+    names.iter().filter(|name| name.ends_with(".pack")).count()
+}
+
+/// Points references to `ids` and to nothing else; objects that are not there are passed over.
+pub(super) fn keep(repository: &Repository, ids: &BTreeSet<Oid>) -> Result<(), git2::Error> {
+    let odb = repository.odb()?;
+    let mut wanted: BTreeSet<String> =
+        ids.iter().filter(|id| odb.exists(to_git(**id))).map(|id| format!("{KEEP}{id}")).collect();
+    let there: Vec<_> = repository.references_glob(&format!("{KEEP}*"))?.collect::<Result<_, _>>()?;
+    for mut reference in there {
+        let is_wanted = reference.name().is_ok_and(|name| wanted.remove(name));
+        if !is_wanted {
+            reference.delete()?;
+        }
+    }
+    for name in wanted {
+        keep_one(repository, git2::Oid::from_str(name.trim_start_matches(KEEP))?)?;
+    }
+    Ok(())
+}
+
+/// Keeps a tree or a blob.
+///
+/// The reference points to a commit that holds it: libgit2's local transport gives up on references to anything else.
+/// The commit is as old as can be, so that it comes last when a fetch tells the remote what is there already.
+fn keep_one(repository: &Repository, id: git2::Oid) -> Result<(), git2::Error> {
+    let object = repository.find_object(id, None)?;
+    let tree = match object.kind() {
+        Some(ObjectType::Tree) => object.peel_to_tree()?,
+        Some(ObjectType::Blob) => {
+            let mut builder = repository.treebuilder(None)?;
+            builder.insert("blob", id, 0o100_644)?;
+            repository.find_tree(builder.write()?)?
+        }
+        _ => return Ok(()),
+    };
+    let nobody = Signature::new("tidegate", "tidegate", &Time::new(0, 0))?;
+    let commit = repository.commit(None, &nobody, &nobody, "in use", &tree, &[])?;
+    repository.reference(&format!("{KEEP}{id}"), commit, true, "keep").map(drop)
+}
+
+/// Points the reference of the last good commit.
+pub(super) fn set_good(repository: &Repository, commit: Oid) -> Result<(), git2::Error> {
+    repository.reference(GOOD, to_git(commit), true, "good").map(drop)
+}
+
+/// Whether the tree of a commit is there with all that it holds.
+pub(super) fn is_complete(repository: &Repository, commit: git2::Oid) -> bool {
+    let walk = || -> Result<bool, git2::Error> {
+        let odb = repository.odb()?;
+        let mut trees = vec![repository.find_commit(commit)?.tree_id()];
+        while let Some(id) = trees.pop() {
+            for entry in &repository.find_tree(id)? {
+                match entry.kind() {
+                    Some(ObjectType::Tree) => trees.push(entry.id()),
+                    Some(ObjectType::Blob) if !odb.exists(entry.id()) => return Ok(false),
+                    _ => {}
+                }
+            }
+        }
+        Ok(true)
+    };
+    walk().unwrap_or(false)
+}
+
+/// Copies what is in use from a damaged generation to the next one, as far as it can be read.
+pub(super) fn save(old: &Repository, new: &Repository, good: Option<Oid>) {
+    let (Ok(from), Ok(to)) = (old.odb(), new.odb()) else { return };
+    if let Some(good) = good.map(to_git) {
+        if !to.exists(good) && copy_commit(old, &from, &to, good).is_err() {
+            tracing::warn!(commit = %good, "last good commit could not be saved from a damaged mirror");
+        }
+        // Without its ancestors the commit is kept as an object, under no reference: walks would miss them.
+        if has_history(new, good) && new.reference(GOOD, good, true, "good").is_err() {
+            tracing::warn!(commit = %good, "last good commit could not be referred to");
+        }
+    }
+    for id in kept(old) {
+        if copy(&from, &to, id).is_err() || keep_one(new, id).is_err() {
+            tracing::warn!(object = %id, "object in use could not be saved from a damaged mirror");
+        }
+    }
+}
+
+/// Writes everything that is in use into one pack of the new generation.
+pub(super) fn pack(old: &Repository, new: &Repository, good: Option<Oid>) -> Result<(), git2::Error> {
+    let mut builder = old.packbuilder()?;
+    let mut walk: Revwalk<'_> = old.revwalk()?;
+    for name in [FETCHED, GOOD] {
+        if old.refname_to_id(name).is_ok() {
+            walk.push_ref(name)?;
+        }
+    }
+    builder.insert_walk(&mut walk)?;
+    if let Some(commit) = good.map(to_git) {
+        builder.insert_commit(commit)?;
+    }
+    let kept = kept(old);
+    for id in &kept {
+        builder.insert_recursive(*id, None)?;
+    }
+    builder.write(&new.path().join("objects/pack"), 0o444)?;
+    new.odb()?.refresh()?;
+    for name in [FETCHED, GOOD] {
+        if let Ok(id) = old.refname_to_id(name) {
+            new.reference(name, id, true, "pack")?;
+        }
+    }
+    for id in kept {
+        keep_one(new, id)?;
+    }
+    Ok(())
+}
+
+/// Whether a commit is there with all its ancestors.
+fn has_history(repository: &Repository, commit: git2::Oid) -> bool {
+    let walk = || -> Result<(), git2::Error> {
+        let mut walk = repository.revwalk()?;
+        walk.push(commit)?;
+        walk.try_for_each(|id| id.map(drop))
+    };
+    walk().is_ok()
+}
+
+/// The trees and blobs that references keep.
+fn kept(repository: &Repository) -> Vec<git2::Oid> {
+    let Ok(references) = repository.references_glob(&format!("{KEEP}*")) else { return Vec::new() };
+    let id = |name: &str| git2::Oid::from_str(name.strip_prefix(KEEP)?).ok();
+    references.filter_map(|reference| id(reference.ok()?.name().ok()?)).collect()
+}
+
+fn copy_commit(old: &Repository, from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<(), git2::Error> {
+    copy(from, to, old.find_commit(id)?.tree_id())?;
+    copy_one(from, to, id).map(drop)
+}
+
+/// Copies a tree with all that it holds, or a blob.
+fn copy(from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<(), git2::Error> {
+    let mut waiting = vec![id];
+    let mut seen = BTreeSet::new();
+    while let Some(id) = waiting.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        // A tree may be there without what it holds, so only blobs are passed over.
+        let (_, kind) = from.read_header(id)?;
+        if kind == ObjectType::Tree {
+            let data = copy_one(from, to, id)?;
+            waiting.extend(children(&data));
+        } else if !to.exists(id) {
+            copy_one(from, to, id)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_one(from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<Vec<u8>, git2::Error> {
+    let object = from.read(id)?;
+    to.write(object.kind(), object.data())?;
+    Ok(object.data().to_vec())
+}
+
+/// Ids in a tree object, without those of submodules. An entry is `<mode> <name>\0<20 bytes>`.
+fn children(tree: &[u8]) -> Vec<git2::Oid> {
+    let mut ids = Vec::new();
+    let mut rest = tree;
+    while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
+        let Some(id) = rest.get(zero + 1..zero + 21) else { break };
+        if !rest.starts_with(b"160000 ") {
+            ids.extend(git2::Oid::from_bytes(id));
+        }
+        rest = rest.get(zero + 21..).unwrap_or_default();
+    }
+    ids
+}
+
+/// Locks of a process that was killed would stop every later one.
+fn remove_locks(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        match entry.file_type() {
+            // Objects are never locked, and there may be many.
+            Ok(kind) if kind.is_dir() && name != "objects" => remove_locks(&path),
+            Ok(kind) if kind.is_file() && path.extension().is_some_and(|extension| extension == "lock") => {
+                let _ = fs::remove_file(&path);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn remove_folder(path: &Path) {
+    if let Err(error) = fs::remove_dir_all(path) {
+        // It costs space, and the next start tries again.
+        tracing::debug!(path = %path.display(), %error, "an old folder could not be removed");
+    }
+}
+
+/// Names of what is in a folder.
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(folder).map_err(state_error("read", folder))?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+// === impl Build ===
+
+impl Build {
+    /// Makes an empty repository beside the generation in use.
+    pub(super) fn begin(folder: &Path, number: u32) -> Result<Build, Error> {
+        let path = folder.join(format!("{number}.git.new"));
+        if path.exists() {
+            remove_folder(&path);
+        }
+        let git_error = |error: git2::Error| std::io::Error::other(error.message().to_owned());
+        let mut options = RepositoryInitOptions::new();
+        options.bare(true).external_template(false).initial_head("tidegate");
+        let repository =
+            Repository::init_opts(&path, &options).map_err(|error| state_error("create", &path)(git_error(error)))?;
+        // The last good revision is recorded durably, and what it names must be as durable.
+        repository
+            .config()
+            .and_then(|mut config| config.set_bool("core.fsyncObjectFiles", true))
+            .map_err(|error| state_error("configure", &path)(git_error(error)))?;
+        drop(repository);
+        // Opened anew, so that the setting counts.
+        let repository = Repository::open_bare(&path).map_err(|error| state_error("open", &path)(git_error(error)))?;
+        Ok(Build { folder: folder.to_owned(), number, path, repository, is_finished: false })
+    }
+
+    pub(super) fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Gives it its number; from now on it is the generation in use.
+    pub(super) fn finish(mut self) -> Result<u32, Error> {
+        let path = path(&self.folder, self.number);
+        fs::rename(&self.path, &path).map_err(state_error("rename to", &path))?;
+        self.is_finished = true;
+        sync_folder(&self.folder)?;
+        Ok(self.number)
+    }
+}
+
+impl Drop for Build {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            remove_folder(&self.path);
+        }
+    }
+}

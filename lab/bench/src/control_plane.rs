@@ -1,0 +1,26 @@
+//! A control plane that the caller names by its kubeconfig.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tidegate_process::tls;
+
+/// How to reach the control plane that a kubeconfig leads to. Makes no request.
+pub(crate) async fn config_of(path: &Path) -> anyhow::Result<kube::Config> {
+    tls::install();
+    // The error holds its cause in its own text already.
+    let kubeconfig = Kubeconfig::read_from(path)
+        .map_err(|error| anyhow::anyhow!("{error}"))
+        .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    config.context("cannot use the kubeconfig; name another with --kubeconfig")
+}
+
+/// The API server's words instead of the whole answer.
+pub(crate) fn sentence(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => anyhow::Error::new(other),
+    }
+}

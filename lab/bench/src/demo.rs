@@ -1,0 +1,232 @@
+//! `tidegate demo`: a KCP, two runtimes with an agent each, a git repository and the daemon on this machine, and a tour of
+//! what they do.
+//!
+//! The clusters are simulated in this process, so that the demo is there at once and needs nothing but this program; with
+//! `--control-plane=real` kube-apiserver, etcd, kube-controller-manager and kube-scheduler run as processes, and one
+//! simulated node in each runtime makes Deployments ready. All else is real either way: the repository, the daemon, the
+//! agents, TLS between them. All that is made lies in one folder. All that is started ends with this process, however it
+//! ends.
+
+mod agents;
+mod daemon;
+mod landscape;
+mod report;
+mod tour;
+mod world;
+
+use std::{
+    cell::OnceCell,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::{
+    agents::Agents,
+    daemon::Daemon,
+    report::{Outcome, Row},
+    tour::Tour,
+    world::World,
+};
+use crate::{pods::Doors, servers::Make};
+use tidegate_core::api::names;
+use tidegate_process::{Exit, say, tls};
+use tidegate_testbed::{self as testbed, Folder, Repository};
+
+/// Shows the whole loop on this machine: clusters, a git repository, the daemon, and a tour
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// End after the tour: with exit code 0 if all of it held, else 1
+    #[arg(long)]
+    once: bool,
+    /// Where kubeconfigs, repository and logs go; it is kept. Default: a temporary folder
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// What the clusters are: real ones are built when they are asked for first
+    #[arg(long, value_enum, default_value_t = Make::Simulated)]
+    control_plane: Make,
+    /// Runtimes, of which the example has two; each has an agent, as a process of its own
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=RUNTIMES_MAX))]
+    runtimes: u16,
+}
+
+/// So many agents are more than anybody looks at: `sim serve` and `sim bench` are for fleets.
+const RUNTIMES_MAX: i64 = 100;
+
+/// What is up after the start.
+struct Stage {
+    folder: PathBuf,
+    make: Make,
+    kymas: Vec<String>,
+    world: World,
+    repository: Repository,
+    daemon: Daemon,
+    _agents: Agents,
+}
+
+/// Runs until the end of the tour, or until somebody ends it.
+pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    tls::install();
+    let mut stop = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let temporary = match arguments.dir {
+        Some(_) => None,
+        None => Some(Folder::temporary("tidegate-demo-")?),
+    };
+    let folder = match (&arguments.dir, &temporary) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(temporary)) => temporary.path().to_owned(),
+        (None, None) => unreachable!("one of the two was just made"),
+    };
+    let outcome = tokio::select! {
+        outcome = perform(&folder, &arguments) => outcome,
+        _ = tokio::signal::ctrl_c() => Ok(Exit::Ok),
+        _ = stop.recv() => Ok(Exit::Ok),
+        // A tour that nobody can read is none.
+        () = say::lost() => Ok(Exit::Ok),
+    };
+    // After a failure the logs are what the reader wants.
+    if let (Some(temporary), false) = (temporary, matches!(outcome, Ok(Exit::Ok))) {
+        say!("\nlogs are kept in {}", temporary.keep().display());
+    }
+    outcome
+}
+
+/// Sets the stage, performs the tour, prints the table; then waits for ever unless `once`.
+async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
+    let stage = Stage::set(folder, arguments).await?;
+    let tour = Tour {
+        world: &stage.world,
+        kymas: &stage.kymas,
+        repository: &stage.repository,
+        daemon: &stage.daemon,
+        bumped: OnceCell::new(),
+    };
+    let rows = tokio::select! {
+        rows = tour.perform() => rows,
+        ended = stage.daemon.supervise() => {
+            say!("\n{ended:#}\n\n{}", stage.daemon.log_tail());
+            return Ok(Exit::Changes);
+        }
+    };
+    let exit = conclude(&rows, &stage.daemon);
+    if arguments.once {
+        return Ok(exit);
+    }
+    stage.invite();
+    // Only a signal ends this, or the daemon's own end.
+    Err(stage.daemon.supervise().await)
+}
+
+/// Prints the table, and for a failure its whole story.
+fn conclude(rows: &[Row], daemon: &Daemon) -> Exit {
+    let failed = rows.iter().find_map(|row| match &row.outcome {
+        Outcome::Failed(why) => Some((row.step, why)),
+        Outcome::Held(_) | Outcome::NotReached => None,
+    });
+    if let Some((step, why)) = failed {
+        say!("\n{step} did not hold: {why}\n\nthe end of {}:\n{}", daemon.log().display(), daemon.log_tail());
+    }
+    say!("\n{}", report::table(rows));
+    match failed {
+        None => Exit::Ok,
+        Some(_) => Exit::Changes,
+    }
+}
+
+// === impl Stage ===
+
+impl Stage {
+    async fn set(folder: &Path, arguments: &Arguments) -> anyhow::Result<Stage> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        if entries.next().is_some() {
+            bail!("{} is not empty: give the demo a new folder", folder.display());
+        }
+        let folder = folder.canonicalize().with_context(|| format!("cannot use {}", folder.display()))?;
+        say!("setting the stage in {}", folder.display());
+        let kymas = landscape::kymas(usize::from(arguments.runtimes));
+        let world = World::start(&folder, arguments.control_plane, kymas.len()).await?;
+        let repository = Repository::init(&folder.join("repo"))?;
+        for (path, text) in landscape::FILES {
+            repository.write(path, text)?;
+        }
+        for (path, text) in landscape::more(&kymas) {
+            repository.write(&path, &text)?;
+        }
+        let commit = repository.commit("The landscape")?;
+        report::doing(&format!("the repository has its first commit, {}", commit.get(..8).unwrap_or(&commit)));
+        world.prepare(&kymas).await?;
+        world.apply(&source(&repository)).await?;
+        let doors = Doors::new();
+        let daemon = Daemon::start(&folder, command_line(&folder, &world, doors)?)?;
+        report::doing(&format!("the daemon runs: {}", daemon.command_line()));
+        let agents = tokio::select! {
+            agents = Agents::start(&folder, &world, &kymas, doors) => agents?,
+            ended = daemon.supervise() => bail!("{ended:#}\n\n{}", daemon.log_tail()),
+        };
+        Ok(Stage { folder, make: arguments.control_plane, kymas, world, repository, daemon, _agents: agents })
+    }
+
+    /// Says how to go on by hand.
+    fn invite(&self) {
+        let word = |file: &str| say::word(self.folder.join(file).display());
+        let kcp = word("kcp.kubeconfig");
+        say!("\nThe clusters stay up until Ctrl-C. Try:\n");
+        say!("  kubectl --kubeconfig {kcp} -n kcp-system get gitsources,kymas,manifests");
+        for server in &self.world.skrs {
+            let skr = word(&format!("{}.kubeconfig", server.name()));
+            say!("  kubectl --kubeconfig {skr} get kymas,deployments -A");
+        }
+        say!("  tidegate status --kubeconfig {kcp}");
+        say!(
+            "\nCommit to {} and watch, or edit what is in a runtime{}; the daemon's log is {}, those of the agents are beside it, and \
+             {} says how to speak to them.",
+            say::word(self.repository.path().display()),
+            ways_to_edit(self.make),
+            say::word(self.daemon.log().display()),
+            word("watch.json"),
+        );
+    }
+}
+
+/// How what is in a runtime is edited, where not every way works.
+fn ways_to_edit(make: Make) -> &'static str {
+    match make {
+        Make::Simulated => {
+            " (`kubectl apply --server-side`, `kubectl patch --type merge` or `kubectl delete`: of built-in kinds, simulated \
+             servers take no `scale`, `edit`, `set` and strategic `patch`)"
+        }
+        Make::Real => "",
+    }
+}
+
+/// The GitSource of the tour.
+fn source(repository: &Repository) -> serde_json::Value {
+    json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": tour::SOURCE, "namespace": names::KCP_NAMESPACE},
+        "spec": {"url": repository.url(), "ref": {"branch": "main"}, "interval": "10s"},
+    })
+}
+
+/// The daemon's command line.
+fn command_line(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Vec<String>> {
+    let kubeconfig = world.daemon_kubeconfig(folder)?;
+    let state = folder.join("state");
+    let mut arguments = vec![
+        "run".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--state={}", state.display()),
+        format!("--metrics-address=127.0.0.1:{}", testbed::free_port()),
+        format!("--health-address=127.0.0.1:{}", testbed::free_port()),
+        // The same after a restart, so that the Lease is its own again at once, as a pod's would be.
+        "--identity=demo".to_owned(),
+        "--allow-local-sources".to_owned(),
+    ];
+    arguments.extend(doors.arguments());
+    Ok(arguments)
+}

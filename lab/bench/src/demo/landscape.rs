@@ -1,0 +1,153 @@
+//! The example's files, embedded, so that the demo works outside a checkout; and what of them the tour speaks about.
+
+/// Path and text of each file of `examples/landscape`.
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../../examples/landscape/", $path)))),*]
+    };
+}
+
+/// All files of the example.
+pub(super) const FILES: &[(&str, &str)] = files![
+    ".tidegate/dev.yaml",
+    ".tidegate/prod.yaml",
+    "README.md",
+    "landscapes/dev/kyma.yaml",
+    "landscapes/dev/watcher.yaml",
+    "landscapes/prod/kyma.yaml",
+    "landscapes/prod/watcher.yaml",
+    "modules/cache/1.0.0/module-template.yaml",
+    "modules/cache/1.0.0/objects/config.yaml",
+    "modules/cache/1.0.0/objects/crd.yaml",
+    "modules/cache/1.0.0/objects/manager.yaml",
+    "modules/cache/1.0.0/objects/rbac.yaml",
+    "modules/cache/1.0.0/objects/service.yaml",
+    "modules/cache/1.1.0/module-template.yaml",
+    "modules/cache/1.1.0/objects/config.yaml",
+    "modules/cache/1.1.0/objects/crd.yaml",
+    "modules/cache/1.1.0/objects/manager.yaml",
+    "modules/cache/1.1.0/objects/rbac.yaml",
+    "modules/cache/1.1.0/objects/service.yaml",
+    "modules/cache/module-release-meta.yaml",
+    "modules/mailer/2.4.0/module-template.yaml",
+    "modules/mailer/2.4.0/objects/config.yaml",
+    "modules/mailer/2.4.0/objects/crd.yaml",
+    "modules/mailer/2.4.0/objects/manager.yaml",
+    "modules/mailer/2.4.0/objects/rbac.yaml",
+    "modules/mailer/2.4.0/objects/service.yaml",
+    "modules/mailer/module-release-meta.yaml",
+    "modules/tracing-agent/0.5.0/module-template.yaml",
+    "modules/tracing-agent/0.5.0/objects/config.yaml",
+    "modules/tracing-agent/0.5.0/objects/crd.yaml",
+    "modules/tracing-agent/0.5.0/objects/manager.yaml",
+    "modules/tracing-agent/0.5.0/objects/rbac.yaml",
+    "modules/tracing-agent/0.5.0/objects/service.yaml",
+    "modules/tracing-agent/module-release-meta.yaml",
+];
+
+/// The Kyma on channel `fast`; its runtime is `skr-1`.
+pub(super) const DEV: &str = "dev";
+/// The Kyma on channel `regular`; its runtime is `skr-2`.
+pub(super) const PROD: &str = "prod";
+/// The Kymas of the example, in the order of their runtimes. What is beyond these is [`more`].
+const KYMAS: [&str; 2] = [DEV, PROD];
+/// The names of as many Kymas as there are runtimes, in their order.
+pub(super) fn kymas(runtimes: usize) -> Vec<String> {
+    let more = (KYMAS.len() + 1..=runtimes).map(|index| format!("runtime-{index:03}"));
+    KYMAS.iter().map(|name| (*name).to_owned()).chain(more).collect()
+}
+
+/// The files of the Kymas that the example does not have: as production, each with a runtime of its own.
+pub(super) fn more(kymas: &[String]) -> Vec<(String, String)> {
+    let names = kymas.iter().enumerate().skip(KYMAS.len());
+    names
+        .map(|(index, name)| {
+            let number = index + 1;
+            let text = format!(
+                "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata:\n  name: {name}\n  \
+                 namespace: kcp-system\n  labels:\n    operator.kyma-project.io/beta: \"false\"\n    \
+                 kyma-project.io/runtime-id: 3f0e7c1a-0000-4000-8000-{number:012}\n  annotations:\n    \
+                 skr-domain: {name}.kyma.example.org\nspec:\n  channel: regular\n  modules:\n    - name: cache\n    \
+                 - name: mailer\n"
+            );
+            (format!("landscapes/more/{name}.yaml"), text)
+        })
+        .collect()
+}
+
+/// The modules of `dev` at first, with their versions.
+pub(super) const DEV_MODULES: [(&str, &str); 3] = [("cache", "1.1.0"), ("mailer", "2.4.0"), ("tracing-agent", "0.5.0")];
+/// The modules of `prod` at first, with their versions.
+pub(super) const PROD_MODULES: [(&str, &str); 2] = [("cache", "1.0.0"), ("mailer", "2.4.0")];
+
+/// Where the channels of `cache` stand.
+pub(super) const CACHE_RELEASE: &str = "modules/cache/module-release-meta.yaml";
+/// The version of `cache` that both runtimes have after the bump, and a file of it to change.
+pub(super) const CACHE_CONFIG: &str = "modules/cache/1.1.0/objects/config.yaml";
+/// Where the channels of `mailer` stand.
+pub(super) const MAILER_RELEASE: &str = "modules/mailer/module-release-meta.yaml";
+/// A version of `mailer` that somebody gets wrong.
+pub(super) const MAILER_BROKEN: &str = "modules/mailer/2.5.0/module-template.yaml";
+/// `dev`'s Kyma.
+pub(super) const DEV_KYMA: &str = "landscapes/dev/kyma.yaml";
+
+/// The template of [`MAILER_BROKEN`]: a version without quotes is a number, and the schema asks for a text.
+pub(super) const MAILER_BROKEN_TEXT: &str = "\
+apiVersion: operator.kyma-project.io/v1beta2
+kind: ModuleTemplate
+metadata:
+  name: mailer-2.5.0
+  namespace: kcp-system
+  annotations:
+    tidegate.dev/module-path: modules/mailer/2.4.0/objects
+spec:
+  moduleName: mailer
+  version: 2.5
+";
+/// The line of the mistake in [`MAILER_BROKEN_TEXT`].
+pub(super) const MAILER_BROKEN_LINE: i64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_example_is_embedded() {
+        fn walk(folder: &Path, base: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, base, found);
+                } else {
+                    found.push(path.strip_prefix(base).unwrap().display().to_string());
+                }
+            }
+        }
+        let base = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/landscape"));
+        let mut found = Vec::new();
+        walk(base, base, &mut found);
+        found.sort();
+        let mut embedded: Vec<&str> = FILES.iter().map(|(path, _)| *path).collect();
+        embedded.sort_unstable();
+        assert_eq!(found, embedded, "the list of files in this module must be that of examples/landscape");
+    }
+
+    #[test]
+    fn every_runtime_has_a_kyma_of_its_own() {
+        let kymas = kymas(4);
+        assert_eq!(kymas, ["dev", "prod", "runtime-003", "runtime-004"]);
+        let files = more(&kymas);
+        let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["landscapes/more/runtime-003.yaml", "landscapes/more/runtime-004.yaml"]);
+        assert!(files[1].1.contains("runtime-id: 3f0e7c1a-0000-4000-8000-000000000004"), "{}", files[1].1);
+        assert!(more(&self::kymas(1)).is_empty(), "the example's two are always there");
+    }
+
+    #[test]
+    fn the_mistake_stands_where_the_tour_says() {
+        let line = MAILER_BROKEN_TEXT.lines().nth(usize::try_from(MAILER_BROKEN_LINE).unwrap() - 1);
+        assert_eq!(line, Some("  version: 2.5"));
+    }
+}

@@ -1,0 +1,83 @@
+//! What the demo says: a heading for each step, a line for each thing done or seen, and the table at the end.
+
+use std::time::Duration;
+use tidegate_process::say;
+
+use owo_colors::OwoColorize as _;
+
+/// One row of the table.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// What was to be shown.
+    pub(super) step: &'static str,
+    /// What became of it.
+    pub(super) outcome: Outcome,
+    /// How long it took.
+    pub(super) took: Duration,
+}
+
+/// What became of a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It held; what was seen.
+    Held(String),
+    /// It did not; why.
+    Failed(String),
+    /// It was not tried, since it builds on a step that failed.
+    NotReached,
+}
+
+/// The heading of a step.
+pub(super) fn heading(number: usize, title: &str) {
+    say!("\n{} {}", format!("{number}.").bold(), title.bold());
+}
+
+/// Something that is being done.
+pub(super) fn doing(text: &str) {
+    say!("   {text}");
+}
+
+/// Something that was checked on the clusters.
+pub(super) fn seen(text: &str) {
+    say!("   {} {text}", "✓".green());
+}
+
+/// The whole tour, one line a step.
+pub(super) fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.step.chars().count()).max().unwrap_or(0);
+    let mut lines = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        let (mark, text) = match &row.outcome {
+            Outcome::Held(text) => ("held", text.as_str()),
+            // The whole story stands above the table.
+            Outcome::Failed(text) => ("FAILED", text.lines().next().unwrap_or_default()),
+            Outcome::NotReached => ("-", "not reached"),
+        };
+        let took = match &row.outcome {
+            Outcome::NotReached => String::new(),
+            Outcome::Held(_) | Outcome::Failed(_) => format!("{:.1} s", row.took.as_secs_f64()),
+        };
+        lines.push(format!("{:>2}  {:<width$}  {mark:<6}  {took:>7}  {text}", index + 1, row.step));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_one_line_a_step() {
+        let rows = [
+            Row { step: "one", outcome: Outcome::Held("seen".to_owned()), took: Duration::from_millis(1234) },
+            Row { step: "second", outcome: Outcome::Failed("late\nmore".to_owned()), took: Duration::from_secs(60) },
+            Row { step: "third", outcome: Outcome::NotReached, took: Duration::ZERO },
+        ];
+        assert_eq!(
+            table(&rows),
+            " 1  one     held      1.2 s  seen\n \
+             2  second  FAILED   60.0 s  late\n \
+             3  third   -                not reached"
+        );
+    }
+}

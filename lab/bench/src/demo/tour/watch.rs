@@ -1,0 +1,178 @@
+//! What the tour reads from the clusters.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use crate::{demo::world::DAEMON, servers};
+use anyhow::{Context as _, anyhow};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use kube_sim::Tally;
+use serde_json::Value;
+use tidegate_core::api::{GitSource, Kyma, names, shared::State};
+use tidegate_testbed as testbed;
+
+use super::{DEADLINE, Tour};
+
+/// The GitSource of the demo.
+pub(in crate::demo) const SOURCE: &str = "landscape";
+
+/// From when on requests count, at each server.
+pub(super) struct Mark(Vec<servers::Mark>);
+
+impl Tour<'_> {
+    /// Asks until it is so, and says what was waited for if it is not.
+    pub(super) async fn until<T>(&self, what: &str, ask: impl AsyncFnMut() -> Result<T, String>) -> anyhow::Result<T> {
+        testbed::until(DEADLINE, ask).await.map_err(|late| anyhow!("{what}: {late}"))
+    }
+
+    /// Checks that it stays so.
+    pub(super) async fn throughout(
+        &self,
+        what: &str,
+        duration: Duration,
+        ask: impl AsyncFnMut() -> Result<(), String>,
+    ) -> anyhow::Result<()> {
+        let held = testbed::throughout(duration, ask).await;
+        held.map_err(|(after, answer)| anyhow!("{what}: no longer after {after:.1?}: {answer}"))
+    }
+
+    /// Waits until the daemon does nothing for a while: no request to a runtime, and no write to the KCP but the Lease.
+    pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
+        let (mut mark, mut since) = (self.mark(), Instant::now());
+        let seen = self.until("nothing is done while nothing changes", async || {
+            let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
+            let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
+            if kcp.writes() + skrs.requests() > 0 {
+                // The silence begins anew.
+                (mark, since) = (self.mark(), Instant::now());
+            }
+            if duration <= since.elapsed() { Ok(()) } else { Err(requests) }
+        });
+        seen.await
+    }
+
+    /// The client of a Kyma's runtime.
+    pub(super) fn runtime(&self, kyma: &str) -> &Client {
+        let index = self.kymas.iter().position(|name| *name == kyma).unwrap_or_default();
+        &self.world.skr_clients[index]
+    }
+
+    pub(super) fn kyma_api(&self) -> Api<Kyma> {
+        Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE)
+    }
+
+    /// Whether a Kyma is Ready in the KCP with exactly these modules at these versions.
+    pub(super) async fn is_ready(&self, kyma: &str, modules: &[(&str, &str)]) -> Result<(), String> {
+        let live = self.kyma_api().get_opt(kyma).await.map_err(|error| error.to_string())?;
+        let Some(status) = live.ok_or("there is no such Kyma")?.status else {
+            return Err("it has no status".to_owned());
+        };
+        let found: BTreeMap<&str, (&str, State)> = status
+            .modules
+            .iter()
+            .map(|module| (module.name.as_str(), (module.version.as_deref().unwrap_or_default(), module.state)))
+            .collect();
+        let wanted: BTreeMap<&str, (&str, State)> =
+            modules.iter().map(|(name, version)| (*name, (*version, State::Ready))).collect();
+        if status.state == State::Ready && found == wanted {
+            return Ok(());
+        }
+        let said = status.last_operation.map(|last| last.operation).unwrap_or_default();
+        Err(format!("Kyma {kyma} is {:?} with {found:?}; {said}", status.state))
+    }
+
+    /// Whether a module's operator runs in a runtime, at this version and with all its replicas.
+    pub(super) async fn operator_runs(&self, kyma: &str, module: &str, version: &str) -> Result<(), String> {
+        let deployments: Api<Deployment> = Api::namespaced(self.runtime(kyma).clone(), names::SKR_NAMESPACE);
+        let name = format!("{module}-manager");
+        let live = deployments.get_opt(&name).await.map_err(|error| error.to_string())?;
+        let live = live.ok_or_else(|| format!("there is no Deployment {name}"))?;
+        let found = live.metadata.labels.unwrap_or_default().remove("app.kubernetes.io/version").unwrap_or_default();
+        let wanted = live.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let available = live.status.and_then(|status| status.available_replicas).unwrap_or(0);
+        if found == version && available == wanted {
+            return Ok(());
+        }
+        Err(format!("Deployment {name} has version {found:?} and {available} of {wanted} replicas"))
+    }
+
+    /// A value of a module's ConfigMap in a runtime.
+    pub(super) async fn configured(&self, kyma: &str, module: &str, key: &str) -> Result<String, String> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.runtime(kyma).clone(), names::SKR_NAMESPACE);
+        let name = format!("{module}-config");
+        let live = maps.get_opt(&name).await.map_err(|error| error.to_string())?;
+        let live = live.ok_or_else(|| format!("there is no ConfigMap {name}"))?;
+        live.data.unwrap_or_default().remove(key).ok_or_else(|| format!("ConfigMap {name} has no {key}"))
+    }
+
+    /// Whether a value of a module's ConfigMap is as wanted.
+    pub(super) async fn is_configured(&self, kyma: &str, module: &str, key: &str, value: &str) -> Result<(), String> {
+        let found = self.configured(kyma, module, key).await?;
+        if found == value { Ok(()) } else { Err(format!("{key} of {module} in {kyma} is {found}")) }
+    }
+
+    /// Whether an object does not exist.
+    pub(super) async fn is_gone(&self, client: &Client, object: &Value) -> Result<(), String> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let api = match testbed::api_of(client, object).await {
+            Ok(api) => api,
+            // Without its CRD nothing of a kind can be.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Discovery(_)) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        match api.get_opt(name).await.map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(_) => Err(format!("{} {name} is still there", object["kind"].as_str().unwrap_or_default())),
+        }
+    }
+
+    /// The GitSource as it is.
+    pub(super) async fn source(&self) -> Result<GitSource, String> {
+        let sources: Api<GitSource> = Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE);
+        sources.get(SOURCE).await.map_err(|error| error.to_string())
+    }
+
+    /// Whether the source says that all of a commit is applied.
+    pub(super) async fn is_applied(&self, commit: &str) -> Result<(), String> {
+        let status = self.source().await?.status.ok_or("the GitSource has no status")?;
+        let applied = status.applied_revision.unwrap_or_default();
+        if applied.contains(commit) {
+            return Ok(());
+        }
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        Err(format!("applied is {applied:?}, {}", ready.map_or("no condition", |ready| ready.message.as_str())))
+    }
+
+    /// Changes fields of the GitSource, as `kubectl patch` would.
+    pub(super) async fn patch_source(&self, patch: &Value) -> anyhow::Result<()> {
+        let sources: Api<GitSource> = Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE);
+        let patched = sources.patch(SOURCE, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(|_| ()).context("cannot change the GitSource")
+    }
+
+    /// From now on requests to all clusters count.
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.servers().map(servers::Server::mark).collect())
+    }
+
+    /// The daemon's requests since then: to the KCP (but those for its Lease and watches), and to the runtimes.
+    pub(super) fn requests_since(&self, mark: &Mark) -> anyhow::Result<(Tally, Tally)> {
+        let (mut kcp, mut skrs) = (Tally::default(), Tally::default());
+        for (index, (server, mark)) in self.servers().zip(&mark.0).enumerate() {
+            let seen = server.since(mark, DAEMON)?.tally;
+            if index == 0 { kcp.merge(&seen) } else { skrs.merge(&seen) }
+        }
+        Ok((kcp, skrs))
+    }
+
+    fn servers(&self) -> impl Iterator<Item = &servers::Server> {
+        std::iter::once(&self.world.kcp).chain(&self.world.skrs)
+    }
+}

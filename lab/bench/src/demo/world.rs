@@ -1,0 +1,168 @@
+//! The clusters of the demo, and what a KCP holds before Tidegate comes to it: CRDs, the Gateway, access Secrets.
+
+use std::{fs, path::Path, time::Duration};
+
+use crate::servers::{Ground, Make, Server};
+use anyhow::Context as _;
+use kube::Client;
+use kube_sim::{self as sim, Readiness};
+use serde_json::{Value, json};
+use tidegate_core::api::{self, names};
+use tidegate_testbed::{self as testbed, Extent};
+
+use super::report;
+
+/// The user that the daemon is in all clusters, so that its requests can be told from others.
+pub(super) const DAEMON: &str = "tidegate";
+/// Where Istio keeps what belongs to Gateways.
+const ISTIO_NAMESPACE: &str = "istio-system";
+/// The Istio CRDs that a KCP needs for us.
+const ISTIO_CRDS: &[&str] = &["gateways.networking.istio.io", "virtualservices.networking.istio.io"];
+/// What a Deployment takes in a simulated runtime, so that it can be seen coming.
+const ROLLOUT: Duration = Duration::from_millis(300);
+
+/// A KCP and its runtimes.
+pub(super) struct World {
+    /// The CRDs of Istio that the KCP has.
+    istio: Vec<Value>,
+    /// The control plane cluster.
+    pub(super) kcp: Server,
+    /// The runtimes, `skr-1`, `skr-2`, …
+    pub(super) skrs: Vec<Server>,
+    /// The administrator's client of the KCP.
+    pub(super) kcp_client: Client,
+    /// The administrators' clients of the runtimes, in the same order.
+    pub(super) skr_clients: Vec<Client>,
+}
+
+impl World {
+    /// Starts all servers and writes their kubeconfigs to `folder`.
+    pub(super) async fn start(folder: &Path, make: Make, runtimes: usize) -> anyhow::Result<World> {
+        let (istio, kcp, skrs) = match make {
+            Make::Simulated => {
+                report::doing(&format!("starting a KCP and {runtimes} runtimes, simulated in this process"));
+                let options = sim::Options { readiness: Readiness::After(ROLLOUT), ..sim::Options::default() };
+                let kcp = Server::simulated("kcp", &options).await?;
+                let mut skrs = Vec::with_capacity(runtimes);
+                for index in 1..=runtimes {
+                    skrs.push(Server::simulated(&runtime_name(index), &options).await?);
+                }
+                (istio_crds(), kcp, skrs)
+            }
+            Make::Real => real(folder, runtimes).await?,
+        };
+        for server in std::iter::once(&kcp).chain(&skrs) {
+            write(&folder.join(format!("{}.kubeconfig", server.name())), &server.kubeconfig().text())?;
+        }
+        let kcp_client = kcp.client()?;
+        let skr_clients = skrs.iter().map(Server::client).collect::<Result<_, _>>()?;
+        Ok(World { istio, kcp, skrs, kcp_client, skr_clients })
+    }
+
+    /// The kubeconfig with which the daemon goes to the KCP, as a file.
+    pub(super) fn daemon_kubeconfig(&self, folder: &Path) -> anyhow::Result<std::path::PathBuf> {
+        let path = folder.join("daemon.kubeconfig");
+        write(&path, &self.kcp.kubeconfig_of(DAEMON)?.text())?;
+        Ok(path)
+    }
+
+    /// Brings the KCP to where a platform team has it before the first Kyma: CRDs, namespaces, Istio's Gateway, and
+    /// for each runtime the Secret that gives access to it.
+    pub(super) async fn prepare(&self, kymas: &[String]) -> anyhow::Result<()> {
+        let mut crds = api::crds().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+        crds.extend(self.istio.iter().cloned());
+        testbed::install_crds(&self.kcp_client, &crds).await?;
+        for namespace in [names::KCP_NAMESPACE, ISTIO_NAMESPACE] {
+            self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
+        }
+        self.apply(&gateway()).await?;
+        for (kyma, skr) in kymas.iter().zip(&self.skrs) {
+            self.apply(&access_secret(kyma, &skr.kubeconfig_of(DAEMON)?.text())).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies an object to the KCP, as its administrator.
+    pub(super) async fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        testbed::apply(&self.kcp_client, object).await.with_context(|| format!("cannot apply {name} to the KCP"))?;
+        Ok(())
+    }
+}
+
+/// Starts all servers as processes, side by side.
+async fn real(folder: &Path, runtimes: usize) -> anyhow::Result<(Vec<Value>, Server, Vec<Server>)> {
+    let servers = folder.join("servers");
+    let ground = Ground::prepare(&|line: &str| report::doing(line), Some(&servers.join("etcd"))).await?;
+    report::doing(&format!("starting a KCP and {runtimes} runtimes as processes"));
+    let start = async |name: String, extent: Extent| {
+        let folder = servers.join(&name);
+        ground.start(name, extent, Some(&folder)).await
+    };
+    let skrs = futures::future::try_join_all((1..=runtimes).map(|index| start(runtime_name(index), Extent::Node)));
+    let (kcp, skrs) = tokio::try_join!(start("kcp".to_owned(), Extent::Controllers), skrs)?;
+    let istio = testbed::read_crds(&ground.assets.file("istio-crds.yaml"), ISTIO_CRDS)?;
+    Ok((istio, kcp, skrs))
+}
+
+fn runtime_name(index: usize) -> String {
+    format!("skr-{index}")
+}
+
+/// As much of Istio's CRDs as a KCP needs for us: the kinds, and no check of what is in them.
+fn istio_crds() -> Vec<Value> {
+    let crd = |kind: &str, singular: &str| {
+        let plural = format!("{singular}s");
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.networking.istio.io")},
+            "spec": {
+                "group": "networking.istio.io", "scope": "Namespaced",
+                "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular},
+                "versions": [{
+                    "name": "v1beta1", "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                    }}},
+                }],
+            },
+        })
+    };
+    vec![crd("Gateway", "gateway"), crd("VirtualService", "virtualservice")]
+}
+
+/// The Gateway whose host runtimes send their events to.
+fn gateway() -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
+        "metadata": {
+            "name": names::GATEWAY, "namespace": names::KCP_NAMESPACE,
+            "labels": {"operator.kyma-project.io/watcher-gateway": "default"},
+        },
+        "spec": {
+            "selector": {"istio": "ingressgateway"},
+            "servers": [{
+                "port": {"number": 443, "name": "https", "protocol": "HTTPS"},
+                "hosts": ["listener.kcp.example.org"],
+                "tls": {"mode": "MUTUAL", "credentialName": names::GATEWAY_SECRET, "minProtocolVersion": "TLSV1_3"},
+            }],
+        },
+    })
+}
+
+/// What a provisioning service leaves in the KCP for each runtime.
+fn access_secret(kyma: &str, kubeconfig: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": format!("kubeconfig-{kyma}"), "namespace": names::KCP_NAMESPACE,
+            "labels": {names::label::KYMA_NAME: kyma, names::label::MANAGED_BY: names::MANAGED_BY_KCP},
+        },
+        "stringData": {names::ACCESS_SECRET_KEY: kubeconfig},
+    })
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

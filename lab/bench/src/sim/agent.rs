@@ -1,0 +1,369 @@
+//! `tidegate sim agent`: what a review costs, with a control plane that listens, refuses or is silent.
+//!
+//! The agent is a process of its own. Callers send reviews at a fixed rate over connections that stay open, as API servers
+//! do; a review that had to wait for the answer to the one before it counts from when it should have been sent, so a slow
+//! agent cannot hide behind slow callers.
+//!
+//! The three take turns, and each number is the median of its rounds: a neighbour on the machine who is busy for some
+//! seconds changes a round, not the result.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use super::{process::Usage, report::Output};
+use kube_sim::Authority;
+use tidegate_process::{Exit, say, tell};
+use tidegate_testbed::{self as testbed, Caller, Folder, Gateway, Guarded};
+
+/// Measure the agent: answers at a rate of reviews, with a control plane that is up, refuses or is silent; and its memory
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Reviews a second
+    #[arg(long, default_value_t = 1000)]
+    rate: u32,
+    /// Seconds of each phase of each round
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Rounds: numbers are medians of so many
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Connections that reviews come on
+    #[arg(long, default_value_t = 8)]
+    connections: u32,
+    /// Objects that change, each as often as the others
+    #[arg(long, default_value_t = 500)]
+    objects: u32,
+    /// The program, if not this one: the agent's own build is smaller
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// How the numbers are printed
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// What the control plane does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ControlPlane {
+    Up,
+    Refusing,
+    Silent,
+}
+
+/// The numbers of one phase, of one round or of all.
+struct Phase {
+    control_plane: &'static str,
+    reviews: usize,
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+    p999: Duration,
+    longest: Duration,
+    /// Events that the control plane took.
+    events: u64,
+    /// Part of one core.
+    cores: f64,
+    resident: u64,
+    peak: u64,
+}
+
+/// Names in the agent's certificate.
+const SERVICE: &str = "skr-webhook.kyma-system.svc";
+/// Longest time until the agent listens.
+const START_MAX: Duration = Duration::from_secs(30);
+/// Reviews before the clock starts, on each connection.
+const WARM_UP: u32 = 50;
+
+/// Runs the command.
+pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
+    ensure!(
+        0 < arguments.rate && 0 < arguments.connections && 0 < arguments.objects && 0 < arguments.rounds,
+        "rate, connections, objects and rounds must not be 0"
+    );
+    const ALL: [ControlPlane; 3] = [ControlPlane::Up, ControlPlane::Refusing, ControlPlane::Silent];
+    let mut rounds: [Vec<Phase>; 3] = Default::default();
+    for round in 1..=arguments.rounds {
+        for (control_plane, phases) in ALL.into_iter().zip(&mut rounds) {
+            tell!("round {round} of {}, control plane {}", arguments.rounds, control_plane.name());
+            phases.push(phase(arguments, control_plane).await?);
+        }
+    }
+    let phases: Vec<Phase> = rounds.iter().filter_map(|rounds| Phase::median(rounds)).collect();
+    match arguments.output {
+        Output::Text => table(arguments, &phases),
+        Output::Json => say!("{:#}", Value::from_iter(phases.iter().map(Phase::json))),
+    }
+    Ok(Exit::Ok)
+}
+
+async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Result<Phase> {
+    let folder = Folder::temporary("tidegate-agent")?;
+    let authority = Authority::new("tidegate-agent-bench")?;
+    let gateway = Gateway::start(&authority, &authority.server("localhost", &["localhost"])?).await?;
+    // Connections stand in the queue of a socket that nobody serves.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
+    let port = match control_plane {
+        ControlPlane::Up => gateway.address().port(),
+        ControlPlane::Refusing => testbed::free_port(),
+        ControlPlane::Silent => silent.local_addr().context("cannot listen")?.port(),
+    };
+    let agent = start(arguments, folder.path(), &authority, port)?;
+    let address = admission_address(&agent).await?;
+
+    let bodies: Arc<[Bytes]> = (0..arguments.objects).map(review).collect();
+    let mut callers = Vec::new();
+    for _ in 0..arguments.connections {
+        let mut caller = Caller::connect(&authority, SERVICE, address).await?;
+        for _ in 0..WARM_UP {
+            caller.post("/validate/lifecycle-manager", bodies[0].clone()).await?;
+        }
+        callers.push(caller);
+    }
+    let (before, began) = (Usage::of("the agent", &agent)?, Instant::now());
+    let mut tasks = JoinSet::new();
+    for (index, caller) in callers.into_iter().enumerate() {
+        tasks.spawn(call(caller, index, arguments.rate, arguments.connections, arguments.seconds, Arc::clone(&bodies)));
+    }
+    let mut times = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        times.extend(done.context("a caller broke")??);
+    }
+    let (wall, after) = (began.elapsed(), Usage::of("the agent", &agent)?);
+    times.sort();
+    let at = |part: f64| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "an index into what is there"
+        )]
+        let index = (times.len() as f64 * part) as usize;
+        times.get(index.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+    };
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    let rate = times.len() as f64 / wall.as_secs_f64();
+    Ok(Phase {
+        control_plane: control_plane.name(),
+        reviews: times.len(),
+        rate,
+        p50: at(0.5),
+        p99: at(0.99),
+        p999: at(0.999),
+        longest: at(1.0),
+        events: gateway.events(),
+        cores: after.cpu.saturating_sub(before.cpu).as_secs_f64() / wall.as_secs_f64(),
+        resident: after.resident,
+        peak: after.peak,
+    })
+}
+
+/// Starts the agent with its environment.
+fn start(arguments: &Arguments, folder: &Path, authority: &Authority, port: u16) -> anyhow::Result<Guarded> {
+    let program = match &arguments.program {
+        Some(program) => std::path::absolute(program).context("cannot tell where the program is")?,
+        None => std::env::current_exe().context("cannot tell which program this is")?,
+    };
+    let identity = authority.runtime("6d2b3f58-9c55-4a53-8a3b-2f0c1f1f6c10", &[SERVICE])?;
+    for (name, text) in
+        [("tls.crt", identity.certificate.as_str()), ("tls.key", &identity.key), ("ca.crt", authority.pem())]
+    {
+        let path = folder.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let words = [
+        "CA_CERT=ca.crt".into(),
+        "TLS_CERT=tls.crt".into(),
+        "TLS_KEY=tls.key".into(),
+        format!("KCP_ADDR=localhost:{port}").into(),
+        "KCP_CONTRACT=v2".into(),
+        program.into_os_string(),
+        "agent".into(),
+        "--webhook-address=127.0.0.1:0".into(),
+        "--metrics-address=127.0.0.1:0".into(),
+    ];
+    let words: [std::ffi::OsString; 9] = words;
+    // It becomes the program, with these in its environment.
+    Ok(Guarded::start(Path::new("/usr/bin/env"), words, folder, &folder.join("agent.log"))?)
+}
+
+/// Where it takes reviews, as its log says.
+async fn admission_address(agent: &Guarded) -> anyhow::Result<SocketAddr> {
+    let ask = async || {
+        let text = fs::read_to_string(agent.log()).unwrap_or_default();
+        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let found = records
+            .filter(|record| record["context"]["purpose"] == "reviews")
+            .find_map(|record| record["context"]["address"].as_str().and_then(|address| address.parse().ok()));
+        found.ok_or_else(|| "it does not listen yet".to_owned())
+    };
+    testbed::until(START_MAX, ask)
+        .await
+        .map_err(|late| anyhow::anyhow!("the agent did not start: {late}\n{}", agent.log_tail()))
+}
+
+/// Sends reviews on one connection, each at its time. Gives back how long each took.
+async fn call(
+    mut caller: Caller,
+    index: usize,
+    rate: u32,
+    connections: u32,
+    seconds: u32,
+    bodies: Arc<[Bytes]>,
+) -> anyhow::Result<Vec<Duration>> {
+    let pause = Duration::from_secs(1) * connections / rate;
+    let offset = pause * u32::try_from(index).unwrap_or_default() / connections;
+    let count = u64::from(rate) * u64::from(seconds) / u64::from(connections);
+    let mut times = Vec::with_capacity(usize::try_from(count).unwrap_or_default());
+    let mut due = Instant::now() + offset;
+    let mut free = due;
+    for turn in 0..usize::try_from(count).unwrap_or(usize::MAX) {
+        sleep_until(due).await;
+        // Timers wake a little late, which is not the agent's doing; but a connection that was not free is.
+        let from = if due < free { due } else { Instant::now() };
+        let body = bodies[(turn * 31 + index * 7) % bodies.len()].clone();
+        let status = caller.post("/validate/lifecycle-manager?timeout=15s", body).await?;
+        ensure!(status.is_success(), "the agent answered {status}");
+        free = Instant::now();
+        times.push(free - from);
+        due += pause;
+    }
+    Ok(times)
+}
+
+/// A review of a changed Kyma of the usual size.
+fn review(index: u32) -> Bytes {
+    let kyma = |channel: &str| {
+        let modules: Vec<Value> = (0..20)
+            .map(|module| json!({"name": format!("module-{module}"), "channel": channel, "customResourcePolicy": "CreateAndDelete"}))
+            .collect();
+        json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {
+                "name": format!("kyma-{index}"), "namespace": "kyma-system", "generation": 7,
+                "labels": {"operator.kyma-project.io/managed-by": "kyma", "operator.kyma-project.io/watched-by": "kyma"},
+                "managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:channel": {}, "f:modules": {}}}}],
+            },
+            "spec": {"channel": channel, "modules": modules},
+            "status": {"state": "Ready", "modules": (0..20).map(|module| json!({"name": format!("module-{module}"), "state": "Ready", "version": "1.2.3"})).collect::<Vec<_>>()},
+        })
+    };
+    let review = json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "b8c0335f-ce87-4da3-82bf-a6a6a55d088e",
+            "kind": {"group": "operator.kyma-project.io", "version": "v1beta2", "kind": "Kyma"},
+            "operation": "UPDATE", "object": kyma("fast"), "oldObject": kyma("regular"), "dryRun": false,
+        },
+    });
+    Bytes::from(review.to_string())
+}
+
+fn table(arguments: &Arguments, phases: &[Phase]) {
+    say!(
+        "{} reviews/s of {} bytes over {} connections, {} objects; medians of {} rounds of {} s\n",
+        arguments.rate,
+        review(0).len(),
+        arguments.connections,
+        arguments.objects,
+        arguments.rounds,
+        arguments.seconds
+    );
+    say!(
+        "{:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>7} {:>10} {:>10}",
+        "control plane",
+        "reviews",
+        "per s",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "max ms",
+        "events",
+        "cores",
+        "memory MiB",
+        "peak MiB"
+    );
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1_000.0;
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    for phase in phases {
+        say!(
+            "{:<14} {:>9} {:>9.0} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {:>8} {:>7.2} {:>10.1} {:>10.1}",
+            phase.control_plane,
+            phase.reviews,
+            phase.rate,
+            milliseconds(phase.p50),
+            milliseconds(phase.p99),
+            milliseconds(phase.p999),
+            milliseconds(phase.longest),
+            phase.events,
+            phase.cores,
+            mebibytes(phase.resident),
+            mebibytes(phase.peak),
+        );
+    }
+}
+
+// === impl Phase ===
+
+impl Phase {
+    /// Each number's median; of what is counted the sum, of the memory the most.
+    fn median(rounds: &[Phase]) -> Option<Phase> {
+        let time = |of: fn(&Phase) -> Duration| {
+            let mut all: Vec<Duration> = rounds.iter().map(of).collect();
+            all.sort();
+            all[all.len() / 2]
+        };
+        let share = |of: fn(&Phase) -> f64| {
+            let mut all: Vec<f64> = rounds.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        Some(Phase {
+            control_plane: rounds.first()?.control_plane,
+            reviews: rounds.iter().map(|phase| phase.reviews).sum(),
+            rate: share(|phase| phase.rate),
+            p50: time(|phase| phase.p50),
+            p99: time(|phase| phase.p99),
+            p999: time(|phase| phase.p999),
+            longest: time(|phase| phase.longest),
+            events: rounds.iter().map(|phase| phase.events).sum(),
+            cores: share(|phase| phase.cores),
+            resident: rounds.iter().map(|phase| phase.resident).max()?,
+            peak: rounds.iter().map(|phase| phase.peak).max()?,
+        })
+    }
+
+    fn json(&self) -> Value {
+        let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        json!({
+            "controlPlane": self.control_plane, "reviews": self.reviews, "perSecond": self.rate,
+            "p50Microseconds": microseconds(self.p50), "p99Microseconds": microseconds(self.p99),
+            "p999Microseconds": microseconds(self.p999), "maxMicroseconds": microseconds(self.longest),
+            "events": self.events, "cores": self.cores, "residentBytes": self.resident, "peakBytes": self.peak,
+        })
+    }
+}
+
+// === impl ControlPlane ===
+
+impl ControlPlane {
+    fn name(self) -> &'static str {
+        match self {
+            ControlPlane::Up => "up",
+            ControlPlane::Refusing => "refusing",
+            ControlPlane::Silent => "silent",
+        }
+    }
+}

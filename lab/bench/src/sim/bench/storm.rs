@@ -1,0 +1,52 @@
+//! All runtimes tell of changes at once, as agents behind a gateway do.
+
+use std::time::{Duration, Instant};
+
+use crate::sim::{
+    fleet,
+    listener::load::{Sender, Way},
+    process::Daemon,
+    stage::{HOST, Stage},
+};
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+
+/// Runtimes that send at once.
+const CONNECTIONS: usize = 16;
+
+/// What became of a storm.
+pub(super) struct Storm {
+    /// When each runtime began to send, in their order.
+    pub(super) began: Vec<Timestamp>,
+    /// Events that were acknowledged.
+    pub(super) taken: usize,
+    /// From the first event to the last acknowledgement.
+    pub(super) took: Duration,
+}
+
+/// A sender for each runtime, with a certificate of its own.
+pub(super) fn senders(stage: &Stage, daemon: &Daemon, runtimes: usize) -> anyhow::Result<Vec<Sender>> {
+    let address = daemon.events_address()?;
+    let sender = |index| {
+        let identity = stage.authority.runtime(&fleet::runtime_id(index), &[&fleet::domain(index)])?;
+        Sender::new(address, Way::Forwarded { keep: true }, HOST, stage.authority.pem(), &identity)
+    };
+    (1..=runtimes).map(sender).collect()
+}
+
+/// Has each of them send as many events.
+pub(super) async fn send(senders: &[Sender], events: usize) -> anyhow::Result<Storm> {
+    let started = Instant::now();
+    let sends = senders.iter().map(|sender| async move {
+        let began = Timestamp::now();
+        (began, sender.send_some(events).await)
+    });
+    let sent: Vec<_> = stream::iter(sends).buffered(CONNECTIONS).collect().await;
+    let took = started.elapsed();
+    let failed: usize = sent.iter().map(|(_, sample)| sample.failed).sum();
+    let taken: usize = sent.iter().map(|(_, sample)| sample.count()).sum();
+    // Whoever is refused for want of room tries again, as agents do.
+    let all = senders.len() * events;
+    anyhow::ensure!(taken == all, "{taken} of {all} events were taken, {failed} attempts failed");
+    Ok(Storm { began: sent.into_iter().map(|(began, _)| began).collect(), taken, took })
+}

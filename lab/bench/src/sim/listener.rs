@@ -1,0 +1,231 @@
+//! `tidegate sim listener`: how many events the listener takes, and what a runtime that floods costs the others.
+//!
+//! Server and senders share this process and its machine, over loopback. Certificates are ECDSA on P-256; every sender is
+//! a runtime of its own. What is measured is the listener as the daemon runs it, without the control plane behind it:
+//! each event is taken at once.
+//!
+//! What a runtime that floods costs the others is measured in turns, without it and with it, and the medians are
+//! compared: so what else the machine does counts on both sides.
+
+pub(super) mod load;
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::Context as _;
+use futures::future::join_all;
+use serde_json::json;
+use tokio::{sync::watch, time::Instant};
+
+use self::load::{Sample, Sender, Way};
+use super::report::Output;
+use kube_sim::Authority;
+use tidegate_events::{
+    event,
+    identity::{Authorities, Xfcc},
+    listener::{self, Answer, Listener, Tls},
+};
+use tidegate_process::{Exit, say};
+
+/// Measure how many events the listener takes, and how others fare while one runtime floods it
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Senders at once, each a runtime of its own
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Seconds of each phase
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// How often calm runtimes are measured alone and beside a flood; their numbers are medians
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// How the numbers are printed
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// The name that the server's certificate is for.
+const HOST: &str = "listener.example";
+/// Runtimes that send a little while another floods.
+const CALM: usize = 8;
+/// Pause between two events of such a runtime.
+const CALM_PAUSE: Duration = Duration::from_millis(5);
+
+/// A phase and what came of it.
+struct Row {
+    name: String,
+    budget: &'static str,
+    numbers: Numbers,
+}
+
+/// What came of a phase.
+#[derive(Clone, Copy)]
+struct Numbers {
+    /// Events in a second.
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+    failed: usize,
+}
+
+/// Where the listener is, and the authority of its senders.
+struct Bench {
+    authority: Authority,
+    forwarded: SocketAddr,
+    tls: SocketAddr,
+    time: Duration,
+}
+
+/// Runs the command.
+pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
+    tidegate_process::tls::install();
+    let bench = Bench::start(Duration::from_secs(arguments.seconds))?;
+    let senders = |way| (0..arguments.connections).map(move |index| (index, way));
+    let mut rows = Vec::new();
+    for (name, budget, way) in [
+        ("plain, keep-alive", "≥ 15,000/s", Way::Forwarded { keep: true }),
+        ("plain, new connections", "", Way::Forwarded { keep: false }),
+        ("mTLS, keep-alive", "≥ 10,000/s", Way::Tls { keep: true }),
+        ("mTLS, new connections", "≥ 1,000/s", Way::Tls { keep: false }),
+    ] {
+        let all = senders(way).map(|(index, way)| bench.sender(&format!("runtime-{index}"), way));
+        let all = all.collect::<anyhow::Result<Vec<Sender>>>()?;
+        let numbers = bench.run(all.iter().map(|sender| (sender, Duration::ZERO))).await?;
+        rows.push(Row { name: name.to_owned(), budget, numbers });
+    }
+    for (name, way) in [("plain", Way::Forwarded { keep: true }), ("mTLS", Way::Tls { keep: true })] {
+        rows.extend(bench.neighbours(name, way, arguments).await?);
+    }
+    print(&rows, arguments);
+    Ok(Exit::Ok)
+}
+
+// === impl Bench ===
+
+impl Bench {
+    fn start(time: Duration) -> anyhow::Result<Bench> {
+        let authority = Authority::new("runtimes")?;
+        let server = authority.server(HOST, &[HOST])?;
+        let listener = Listener::builder(event::MANAGER)
+            .forwarded(Xfcc::default())
+            .receiver(|_| Box::pin(std::future::ready(Answer::Taken)));
+        let bundle = authority.pem().as_bytes();
+        listener.set_authorities(Some(Authorities::parse(bundle, listener::now())?));
+        let material = Tls::from_pem(server.certificate.as_bytes(), server.key.as_bytes(), bundle, listener::now())?;
+        let bind = || listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("cannot listen on loopback");
+        let (forwarded, tls) = (bind()?, bind()?);
+        let bench = Bench { forwarded: forwarded.local_addr()?, tls: tls.local_addr()?, authority, time };
+        let (sender, receiver) = watch::channel(Some(material));
+        let serving = listener.clone();
+        tokio::spawn(async move { serving.serve_forwarded(forwarded, std::future::pending()).await });
+        tokio::spawn(async move {
+            listener.serve_tls(tls, receiver, std::future::pending()).await;
+            drop(sender);
+        });
+        Ok(bench)
+    }
+
+    /// A runtime that sends.
+    fn sender(&self, runtime: &str, way: Way) -> anyhow::Result<Sender> {
+        let identity = self.authority.client(runtime, None)?;
+        let address = match way {
+            Way::Forwarded { .. } => self.forwarded,
+            Way::Tls { .. } => self.tls,
+        };
+        Sender::new(address, way, HOST, self.authority.pem(), &identity)
+    }
+
+    /// Has all of them send for the time of a phase, each with its pause between two events.
+    async fn run(&self, senders: impl Iterator<Item = (&Sender, Duration)>) -> anyhow::Result<Numbers> {
+        let started = Instant::now();
+        let samples = join_all(senders.map(|(sender, pause)| sender.send(self.time, pause))).await;
+        let samples = samples.into_iter().collect::<anyhow::Result<Vec<Sample>>>()?;
+        Ok(Numbers::of(&Sample::all(samples), started.elapsed()))
+    }
+
+    /// Calm runtimes: alone, and beside one that floods over all connections.
+    async fn neighbours(&self, name: &str, way: Way, arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+        anyhow::ensure!(0 < arguments.rounds, "rounds must not be 0");
+        let calm = (0..CALM).map(|index| self.sender(&format!("calm-{index}"), way));
+        let calm = calm.collect::<anyhow::Result<Vec<Sender>>>()?;
+        let loud = self.sender("loud", way)?;
+        let calm = || calm.iter().map(|sender| (sender, CALM_PAUSE));
+        let flood = || (0..arguments.connections).map(|_| (&loud, Duration::ZERO));
+        let (mut alone, mut beside, mut flooding) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..arguments.rounds {
+            alone.push(self.run(calm()).await?);
+            let (calm, loud) = tokio::join!(self.run(calm()), self.run(flood()));
+            beside.push(calm?);
+            flooding.push(loud?);
+        }
+        let row = |name: String, budget, rounds: &[Numbers]| Row { name, budget, numbers: Numbers::median(rounds) };
+        Ok(vec![
+            row(format!("{CALM} calm runtimes, {name}"), "", &alone),
+            row(format!("{CALM} calm runtimes beside a flood, {name}"), "p99 +10 %", &beside),
+            row("  the flood".to_owned(), "", &flooding),
+        ])
+    }
+}
+
+// === impl Numbers ===
+
+impl Numbers {
+    fn of(sample: &Sample, time: Duration) -> Numbers {
+        // As many events as fit into 52 bits are more than anybody sends.
+        #[expect(clippy::cast_precision_loss, reason = "a count of events")]
+        let events = sample.count() as f64;
+        Numbers {
+            rate: events / time.as_secs_f64(),
+            p50: sample.quantile(0.5),
+            p99: sample.quantile(0.99),
+            failed: sample.failed,
+        }
+    }
+
+    /// Each number's median; of failures the sum. At least one round is given.
+    fn median(rounds: &[Numbers]) -> Numbers {
+        let time = |of: fn(&Numbers) -> Duration| {
+            let mut all: Vec<Duration> = rounds.iter().map(of).collect();
+            all.sort();
+            all[all.len() / 2]
+        };
+        let mut rates: Vec<f64> = rounds.iter().map(|numbers| numbers.rate).collect();
+        rates.sort_by(f64::total_cmp);
+        Numbers {
+            rate: rates[rates.len() / 2],
+            p50: time(|numbers| numbers.p50),
+            p99: time(|numbers| numbers.p99),
+            failed: rounds.iter().map(|numbers| numbers.failed).sum(),
+        }
+    }
+}
+
+fn print(rows: &[Row], arguments: &Arguments) {
+    let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
+    match arguments.output {
+        Output::Json => {
+            let rows: Vec<_> = rows
+                .iter()
+                .map(|row| {
+                    json!({"phase": row.name.trim(), "eventsPerSecond": row.numbers.rate, "p50Milliseconds": milliseconds(row.numbers.p50),
+                        "p99Milliseconds": milliseconds(row.numbers.p99), "failed": row.numbers.failed})
+                })
+                .collect();
+            say!("{:#}", json!({"connections": arguments.connections, "phases": rows}));
+        }
+        Output::Text => {
+            say!("{} connections, senders and listener on one machine\n", arguments.connections);
+            say!("{:<40} {:>10} {:>10} {:>10} {:>7}  budget", "", "events/s", "p50 ms", "p99 ms", "failed");
+            for row in rows {
+                say!(
+                    "{:<40} {:>10.0} {:>10.3} {:>10.3} {:>7}  {}",
+                    row.name,
+                    row.numbers.rate,
+                    milliseconds(row.numbers.p50),
+                    milliseconds(row.numbers.p99),
+                    row.numbers.failed,
+                    row.budget
+                );
+            }
+        }
+    }
+}

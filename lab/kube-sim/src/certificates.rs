@@ -1,0 +1,107 @@
+//! Certificates for the servers and their users, from an authority that lives as long as its control plane.
+
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+/// A certificate authority. Clones are the same authority.
+#[derive(Clone)]
+pub struct Authority {
+    pem: String,
+    issuer: Arc<Issuer<'static, KeyPair>>,
+}
+
+/// Why there are no credentials, or no client with them.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// A certificate could not be made.
+    #[error("cannot make a certificate for {subject}")]
+    Certificate {
+        /// For whom.
+        subject: String,
+        /// What rcgen said.
+        source: rcgen::Error,
+    },
+    /// A client could not be made from a kubeconfig.
+    #[error("cannot make a client of {server}: {message}")]
+    Client {
+        /// The server.
+        server: String,
+        /// Why.
+        message: String,
+    },
+}
+
+/// A certificate and its key, both as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+// === impl Authority ===
+
+impl Authority {
+    /// A new authority, self-signed.
+    pub fn new(name: &str) -> Result<Authority, CredentialsError> {
+        let failed = |source| CredentialsError::Certificate { subject: name.to_owned(), source };
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(DnType::CommonName, name);
+        let pem = params.self_signed(&key).map_err(failed)?.pem();
+        Ok(Authority { pem, issuer: Arc::new(Issuer::new(params, key)) })
+    }
+
+    /// The authority's own certificate.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A server's certificate for these DNS names and IP addresses.
+    pub fn server(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
+        self.issue(name, None, addresses, vec![ExtendedKeyUsagePurpose::ServerAuth])
+    }
+
+    /// A client's certificate: the common name is the user, the organisation the group.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, CredentialsError> {
+        self.issue(user, group, &[], vec![ExtendedKeyUsagePurpose::ClientAuth])
+    }
+
+    /// A certificate for both ends, as runtimes have it: it names no usage.
+    pub fn runtime(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
+        self.issue(name, None, addresses, Vec::new())
+    }
+
+    /// A key pair without a certificate, public and private, as PEM.
+    pub fn key_pair(subject: &str) -> Result<(String, String), CredentialsError> {
+        let key = KeyPair::generate()
+            .map_err(|source| CredentialsError::Certificate { subject: subject.to_owned(), source })?;
+        Ok((key.public_key_pem(), key.serialize_pem()))
+    }
+
+    fn issue(
+        &self,
+        name: &str,
+        group: Option<&str>,
+        addresses: &[&str],
+        usages: Vec<ExtendedKeyUsagePurpose>,
+    ) -> Result<Identity, CredentialsError> {
+        let failed = |source| CredentialsError::Certificate { subject: name.to_owned(), source };
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::new(addresses.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+            .map_err(failed)?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        params.extended_key_usages = usages;
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, self.issuer.as_ref()).map_err(failed)?.pem();
+        Ok(Identity { certificate, key: key.serialize_pem() })
+    }
+}

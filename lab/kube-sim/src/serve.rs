@@ -1,0 +1,198 @@
+//! A server behind TLS, on a port of its own on loopback.
+//!
+//! Each server has its own port, authority, certificate and administrator: to a client it is a cluster like any other,
+//! and its kubeconfig has no more in it than a real one. A thousand of them are a thousand sockets of one process.
+
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use super::{Server, Service, User};
+use crate::{Authority, Credentials, Kubeconfig};
+
+/// Why a server could not be put behind TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No port could be had.
+    #[error("no port on loopback can be had")]
+    Bind(#[source] std::io::Error),
+    /// A certificate could not be made.
+    #[error("cannot make certificates")]
+    Certificate(#[source] crate::CredentialsError),
+    /// TLS does not take what was made.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+}
+
+/// A connection without requests is closed after this, as the real server's are. Clients give them up before.
+const IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// A server behind TLS. It is served as long as this value lives.
+pub struct Served {
+    server: Server,
+    name: String,
+    port: u16,
+    authority: Authority,
+    kubeconfig: Kubeconfig,
+    frozen: watch::Sender<bool>,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Serves it on a free port, under the name that its kubeconfig bears.
+    pub async fn listen(&self, name: &str) -> Result<Served, Error> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(Error::Bind)?;
+        let port = listener.local_addr().map_err(Error::Bind)?.port();
+        let authority = Authority::new(&format!("{name} authority")).map_err(Error::Certificate)?;
+        let acceptor = acceptor(&authority)?;
+        let admin = authority.client("admin", Some("system:masters")).map_err(Error::Certificate)?;
+        let kubeconfig = Kubeconfig {
+            name: name.to_owned(),
+            server: format!("https://127.0.0.1:{port}"),
+            authority: authority.pem().to_owned(),
+            credentials: Credentials::Certificate(admin),
+        };
+        let frozen = watch::Sender::new(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, acceptor, self.clone(), frozen.subscribe()));
+        Ok(Served { server: self.clone(), name: name.to_owned(), port, authority, kubeconfig, frozen, _tasks: tasks })
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    /// The server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The name of its kubeconfig.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it serves.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Kubeconfig {
+        &self.kubeconfig
+    }
+
+    /// Makes it a black hole: connections are accepted, and nothing is answered. Watches that are open go on.
+    pub fn freeze(&self) {
+        self.frozen.send_replace(true);
+    }
+
+    /// Ends what [`Served::freeze`] began: what was asked meanwhile is answered now.
+    pub fn thaw(&self) {
+        self.frozen.send_replace(false);
+    }
+
+    /// A kubeconfig with a client certificate of any user.
+    pub fn kubeconfig_of(&self, user: &str, group: Option<&str>) -> Result<Kubeconfig, Error> {
+        let identity = self.authority.client(user, group).map_err(Error::Certificate)?;
+        Ok(Kubeconfig { credentials: Credentials::Certificate(identity), ..self.kubeconfig.clone() })
+    }
+
+    /// A kubeconfig with a token, which is accepted from now on.
+    pub fn kubeconfig_with_token(&self, token: &str, user: User) -> Kubeconfig {
+        self.server.accept_token(token, user);
+        Kubeconfig { credentials: Credentials::Token(token.to_owned()), ..self.kubeconfig.clone() }
+    }
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Served").field("name", &self.name).field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+fn acceptor(authority: &Authority) -> Result<TlsAcceptor, Error> {
+    let identity = authority.server("kube-apiserver", &["localhost", "127.0.0.1", "kubernetes.default.svc"]);
+    let identity = identity.map_err(Error::Certificate)?;
+    let tls = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).map_err(|error| tls(&error))?)
+        .map_err(|error| tls(&error))?;
+    let clients = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build();
+    let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).map_err(|error| tls(&error))?];
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|error| tls(&error))?;
+    let mut config = ServerConfig::builder()
+        .with_client_cert_verifier(clients.map_err(|error| tls(&error))?)
+        .with_single_cert(chain, key)
+        .map_err(|error| tls(&error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, frozen: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // Without a free descriptor a connection fails; the next one may not.
+                if let Ok((stream, _)) = accepted {
+                    connections.spawn(connection(stream, acceptor.clone(), server.clone(), frozen.clone()));
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, frozen: watch::Receiver<bool>) {
+    // A client that is gone, or speaks no TLS, is not our business.
+    let _ = stream.set_nodelay(true);
+    thawed(frozen.clone()).await;
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let user = stream.get_ref().1.peer_certificates().and_then(|chain| user_of(chain.first()?));
+    let service = Service::new(server, user);
+    let service = TowerToHyperService::new(tower::service_fn(move |request| {
+        let (service, frozen) = (service.clone(), frozen.clone());
+        async move {
+            thawed(frozen).await;
+            service.oneshot(request).await
+        }
+    }));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX);
+    builder.http2().timer(TokioTimer::new());
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Waits while the server is frozen. One that is gone answers nothing anyway.
+async fn thawed(mut frozen: watch::Receiver<bool>) {
+    let _ = frozen.wait_for(|frozen| !frozen).await;
+}
+
+/// The user that a certificate names: its common name and organisations.
+fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = parsed.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let organisations = subject.iter_organization().filter_map(|name| name.as_str().ok());
+    let mut groups: Vec<String> = organisations.map(str::to_owned).collect();
+    groups.push("system:authenticated".to_owned());
+    Some(User { name, groups, ..User::default() })
+}

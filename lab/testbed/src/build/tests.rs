@@ -1,0 +1,50 @@
+use super::*;
+
+#[test]
+fn versions_compare_by_number() {
+    for (version, wanted, enough) in [
+        ("1.26.8", "1.26.0", true),
+        ("1.26.0", "1.26.0", true),
+        ("1.27rc1", "1.26.0", true),
+        ("1.9.7", "1.26.0", false),
+        ("1.25.12", "1.26.0", false),
+        ("2.0", "1.26.0", true),
+    ] {
+        assert_eq!(is_enough(version, wanted), enough, "{version} against {wanted}");
+    }
+}
+
+#[test]
+fn patterns_have_one_star() {
+    assert!(matches("pod-*.yaml", "pod-ready.yaml"));
+    assert!(!matches("pod-*.yaml", "node-ready.yaml"));
+    assert!(!matches("pod-*.yaml", "pod.yaml"));
+    assert!(matches("a.yaml", "a.yaml"));
+}
+
+/// What is embedded is what stands in the module's folder: a file that is added there must be added to the table.
+#[test]
+fn every_file_of_the_module_is_embedded() {
+    fn files(folder: &Path, base: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files(&path, base, found);
+            } else {
+                found.push(path.strip_prefix(base).unwrap().display().to_string());
+            }
+        }
+    }
+    let base = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/controlplane"));
+    let mut found = Vec::new();
+    files(base, base, &mut found);
+    found.sort();
+    let mut embedded: Vec<&str> = MODULE_FILES.iter().map(|(name, _)| *name).collect();
+    embedded.sort_unstable();
+    assert_eq!(found, embedded);
+}
+
+#[test]
+fn the_module_says_its_go_version() {
+    assert!(is_enough(&wanted_version(), "1.26"));
+}
