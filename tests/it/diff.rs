@@ -245,7 +245,7 @@ fn nothing_differs_where_nothing_was_touched() {
     let report = stage.json(&[], 0);
     assert_eq!(script(&report), Vec::<String>::new());
     // A comment and the order of fields mean nothing.
-    stage.replace(CACHE, "# Which version each channel has.", "# Another word.");
+    stage.replace(CACHE, "# The version of each channel.", "# Another word.");
     stage.replace(
         CACHE,
         "  moduleName: cache\n  ocmComponentName: example.org/module/cache\n",

@@ -1,12 +1,12 @@
-//! An operator that hears of changes in runtimes: the listener of Tidegate beside a controller of kube-rs.
+//! An operator that reacts to changes in runtimes: Tidegate's listener together with a kube-rs controller.
 //!
 //! ```sh
 //! cargo run -p tidegate-events --example listener -- bundle.pem
 //! ```
 //!
-//! reconciles the ConfigMaps of the cluster that the kubeconfig names, and each again when the runtime with its name
-//! sends an event. Events come from a gateway on this machine, on port 8082, for manager `my-operator`; a Watcher with
-//! that manager makes agents send them. `bundle.pem` holds the authorities of the runtimes' certificates.
+//! It reconciles the ConfigMaps of the kubeconfig's cluster. It reconciles a ConfigMap again when the runtime with the
+//! same name sends an event. A gateway on this machine forwards the events to port 8082. Agents send them for a Watcher
+//! with the manager `my-operator`. `bundle.pem` contains the CAs of the runtimes' certificates.
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
 
 use std::{sync::Arc, time::Duration};
@@ -23,7 +23,7 @@ use tidegate_events::{
     listener::{self, Listener, Received, Refusal},
 };
 
-/// Events that may wait while the controller is busy; beyond them, senders are told to try again.
+/// How many events can wait while the controller is busy. The listener answers 503 to further events.
 const WAITING_MAX: usize = 1024;
 
 #[tokio::main]
@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
     let bundle = std::env::args().nth(1).context("usage: listener BUNDLE")?;
     let bundle = std::fs::read(&bundle).with_context(|| format!("cannot read {bundle}"))?;
 
-    // What comes from a certificate without the expected name is refused with 403.
+    // The listener answers 403 to a certificate without the expected name.
     let (listener, events) =
         Listener::builder("my-operator").forwarded(Xfcc::default()).verify(pin).events(WAITING_MAX);
     listener.set_authorities(Some(Authorities::parse(&bundle, listener::now())?));
@@ -40,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
     println!("events for {} on {}", listener.path(), socket.local_addr()?);
     let served = tokio::spawn(async move { listener.serve_forwarded(socket, std::future::pending()).await });
 
-    // Which object an event concerns is for the operator to say: here the one that is called as the runtime.
+    // The operator maps each event to an object: here the ConfigMap with the name of the runtime.
     let concerned = events.map(|received| ObjectRef::new(received.runtime_id()).within("default"));
     let maps: Api<ConfigMap> = Api::default_namespaced(Client::try_default().await?);
     Controller::new(maps, watcher::Config::default())

@@ -274,7 +274,7 @@ fn the_example_is_read_and_does_what_it_says() {
         ("production-in-waves", Severity::Warning),
     ];
     assert_eq!(found, expected);
-    assert!(report.findings[1].message.starts_with("CustomResourceDefinition a.b stops to serve a version: "));
+    assert!(report.findings[1].message.starts_with("CustomResourceDefinition a.b stops serving a version: "));
 }
 
 #[test]
