@@ -17,7 +17,7 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     ("name", 0, &["serde"]),
     ("revision", 0, &["serde"]),
     ("diagnostic", 0, &["serde"]),
-    ("period", 0, &["serde"]),
+    ("period", 0, &["jiff", "serde"]),
     ("object", 0, &["serde", "serde_json", "sha2"]),
     ("yaml", 0, &["granit_parser", "serde", "serde_json", "serde_saphyr", "serde_yaml"]),
     // core: pure functions of values
