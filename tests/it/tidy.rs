@@ -28,7 +28,8 @@ const MODULES: &[(&str, u8, &[&str])] = &[
     // `ignore`: `spec.ignore` of a GitSource, asked of paths as values.
     ("definition", 1, &["ignore", "k8s_openapi", "regex", "semver", "serde", "serde_json"]),
     ("landscape", 1, &["k8s_openapi", "serde", "serde_json"]),
-    ("plan", 1, &["k8s_openapi", "semver", "serde", "serde_json"]),
+    // `kube`: its label selectors, which are values.
+    ("plan", 1, &["k8s_openapi", "kube", "semver", "serde", "serde_json"]),
     ("counterpart", 1, &["serde_json"]),
     ("template", 1, &["minijinja", "serde", "serde_json"]),
     // `base64`: a Secret's data is filled in after rendering.
