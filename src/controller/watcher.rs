@@ -20,6 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
+use kube::core::SelectorExt as _;
 use serde_json::json;
 
 use super::{Context, Failure, Pass, finalizers, status_body};
@@ -193,8 +194,9 @@ impl Round<'_> {
 
     /// The Gateways that its selector matches.
     fn gateways(&self) -> Vec<watch::Gateway> {
+        let Some(selector) = selector::parse(&self.watcher.spec.gateway.selector) else { return Vec::new() };
         let all = self.context.stores.gateways();
-        let matched = all.iter().filter(|entry| selector::matches(&self.watcher.spec.gateway.selector, &entry.labels));
+        let matched = all.iter().filter(|entry| selector.matches(&entry.labels));
         matched.map(|entry| entry.gateway.clone()).collect()
     }
 

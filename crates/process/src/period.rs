@@ -1,63 +1,63 @@
-//! Spans of time as people write them: `90s`, `5m`, `1h30m`, `250ms`.
+//! Durations as users write them in options and configuration files: `90s`, `5m`, `1h30m`, `250ms`, `1d`.
+//!
+//! jiff reads and prints them, in its "friendly" format. A day is always 24 hours here. Months and years are refused,
+//! because their length depends on the date.
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use jiff::{
+    SpanRelativeTo,
+    fmt::{
+        StdFmtWrite,
+        friendly::{Designator, Spacing, SpanParser, SpanPrinter},
+    },
+};
 use serde::{Deserialize, Serialize};
 
-/// A span of time as people write it.
+/// A duration as users write it. Parsing what it prints gives the same duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
-/// A text is no span of time.
+/// A text is not a valid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no duration; write for example `30s`, `5m` or `1h30m`")]
-pub struct ParsePeriodError(String);
+#[error("invalid duration {text:?}: {reason}")]
+pub struct ParsePeriodError {
+    text: String,
+    /// What is wrong, or what to write instead.
+    reason: &'static str,
+}
+
+/// Replaces jiff's messages, which do not say what to write instead.
+const SYNTAX: &str = "use a number and a unit, for example 30s";
+
+static PARSER: SpanParser = SpanParser::new();
+
+/// Without spaces: `1h30m`. Hours are the largest unit, as in Go: `1440h`.
+static PRINTER: SpanPrinter = SpanPrinter::new().designator(Designator::Compact).spacing(Spacing::None);
 
 // === impl Period ===
-
-/// Units, the largest first.
-const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-
-/// Read and not written: a day is 24 hours, which is said as such.
-const DAY: (&str, u64) = ("d", 86_400_000);
 
 impl FromStr for Period {
     type Err = ParsePeriodError;
 
     fn from_str(text: &str) -> Result<Period, ParsePeriodError> {
-        let error = || ParsePeriodError(text.to_owned());
-        let mut milliseconds: u64 = 0;
-        let mut rest = text.trim();
-        if rest.is_empty() {
-            return Err(error());
+        let error = |reason| ParsePeriodError { text: text.to_owned(), reason };
+        let span = PARSER.parse_span(text.trim()).map_err(|_| error(SYNTAX))?;
+        if span.is_negative() {
+            return Err(error("it must not be negative"));
         }
-        while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;
-            let number: u64 = rest[..digits].parse().map_err(|_| error())?;
-            rest = &rest[digits..];
-            let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-            let (_, factor) = UNITS.iter().chain([&DAY]).find(|(name, _)| *name == &rest[..unit]).ok_or_else(error)?;
-            milliseconds =
-                number.checked_mul(*factor).and_then(|part| milliseconds.checked_add(part)).ok_or_else(error)?;
-            rest = &rest[unit..];
+        if span.get_years() != 0 || span.get_months() != 0 {
+            return Err(error("months and years differ in length; use days, for example 30d"));
         }
-        Ok(Period(Duration::from_millis(milliseconds)))
+        let signed = span.to_duration(SpanRelativeTo::days_are_24_hours());
+        let unsigned = signed.ok().and_then(|signed| Duration::try_from(signed).ok());
+        unsigned.map(Period).ok_or_else(|| error(SYNTAX))
     }
 }
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        if rest == 0 {
-            return f.write_str("0s");
-        }
-        for (unit, factor) in UNITS {
-            if factor <= rest {
-                write!(f, "{}{unit}", rest / factor)?;
-                rest %= factor;
-            }
-        }
-        Ok(())
+        PRINTER.print_unsigned_duration(&self.0, StdFmtWrite(f)).map_err(|_| fmt::Error)
     }
 }
 

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use kube::core::SelectorExt as _;
+
 use super::{Settings, module, selector};
 use crate::{
     api::{Kyma, ModuleReleaseMeta, ModuleTemplate, module_release_meta::ChannelVersion, names},
@@ -82,7 +84,8 @@ impl Class {
             let release = landscape.releases.get(&Key::new(key.namespace(), module));
             let chosen = release.and_then(|release| release.spec.kyma_selector.as_ref());
             // An empty selector selects nothing here: a restricted module is closed until somebody opens it.
-            chosen.is_some_and(|chosen| !selector::is_empty(chosen) && selector::matches(chosen, labels))
+            let chosen = chosen.and_then(selector::parse);
+            chosen.is_some_and(|chosen| !chosen.selects_all() && chosen.matches(labels))
         };
         Class {
             namespace: key.namespace().to_owned(),

@@ -1,29 +1,27 @@
 //! Label selectors, as Kubernetes reads them.
+//!
+//! [`kube::core::Selector`] matches. What is added here is what the API server checks and kube does not: `In` and
+//! `NotIn` need values, `Exists` and `DoesNotExist` take none. The format of keys and values is not checked.
 
-use std::collections::BTreeMap;
+use kube::core::Selector;
 
-use crate::api::shared::LabelSelector;
+use crate::api::shared::{LabelSelector, LabelSelectorRequirement};
 
-/// Whether a selector matches labels. An empty one matches everything; an unknown operator matches nothing.
-pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let expressed = selector.match_expressions.iter().flatten().all(|requirement| {
-        let value = labels.get(&requirement.key);
-        let listed =
-            |value: &String| requirement.values.as_ref().is_some_and(|values| values.iter().any(|v| v == value));
-        match requirement.operator.as_str() {
-            "In" => value.is_some_and(listed),
-            "NotIn" => !value.is_some_and(listed),
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            _ => false,
-        }
-    });
-    equal && expressed
+/// The selector as kube matches it; `None` if Kubernetes refuses it, so that it matches nothing.
+pub fn parse(selector: &LabelSelector) -> Option<Selector> {
+    let is_valid = selector.match_expressions.iter().flatten().all(has_fitting_values);
+    if is_valid { Selector::try_from(selector.clone()).ok() } else { None }
 }
 
-/// Whether a selector has no requirement at all.
-pub fn is_empty(selector: &LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+/// Without this, kube takes `NotIn` with an empty list for a requirement that everything meets.
+fn has_fitting_values(requirement: &LabelSelectorRequirement) -> bool {
+    let is_empty = requirement.values.as_ref().is_none_or(Vec::is_empty);
+    match requirement.operator.as_str() {
+        "In" | "NotIn" => !is_empty,
+        "Exists" | "DoesNotExist" => is_empty,
+        _ => false,
+    }
 }
+
+#[cfg(test)]
+mod tests;

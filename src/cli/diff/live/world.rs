@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{StreamExt, TryStreamExt, stream};
+use kube::core::SelectorExt as _;
 use serde::Deserialize;
 use serde_json::Value;
 use tidegate_cluster::{Cluster, Error, Kind};
@@ -115,8 +116,9 @@ impl World {
 
     /// The Gateways that a Watcher selects.
     pub(super) fn gateways(&self, watcher: &Watcher) -> Result<watch::Gateways, watch::Error> {
-        let matched =
-            self.gateways.iter().filter(|(_, labels)| selector::matches(&watcher.spec.gateway.selector, labels));
+        let selector = selector::parse(&watcher.spec.gateway.selector);
+        let is_selected = |labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
+        let matched = self.gateways.iter().filter(|(_, labels)| is_selected(labels));
         watch::Gateways::of(&landscape::key(&watcher.metadata), matched.map(|(gateway, _)| gateway.clone()).collect())
     }
 
