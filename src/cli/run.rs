@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Exit;
 use crate::{
-    config::{Config, LogFormat, Options, Period},
+    config::{Config, Flags, LogFormat, Options, Period},
     runtime::{Daemon, Ended, Mode, Report},
     telemetry, tls,
 };
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "5m", requires = "once")]
     timeout: Period,
     #[command(flatten)]
-    options: Options,
+    flags: Flags,
 }
 
 /// Runs the command.
@@ -42,9 +42,9 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Some(path) => Options::load(path)?,
         None => Options::default(),
     };
-    let options = arguments.options.over(file);
+    let options = arguments.flags.over(file);
     if arguments.print_config {
-        let text = options.clone().over(Options::defaults()).to_yaml();
+        let text = options.to_yaml();
         // What is printed can be used.
         let config = Config::try_from(options)?;
         telemetry::check(&config.log)?;

@@ -126,8 +126,8 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
 
 /// Refuses what the daemon would refuse, before any server is started.
 fn check(arguments: &Arguments) -> anyhow::Result<()> {
-    let options = config::Options { resync: Some(arguments.resync), ..config::Options::default() };
-    Config::try_from(options.over(config::Options::defaults())).map(drop).map_err(Into::into)
+    let options = config::Options { resync: arguments.resync, ..config::Options::default() };
+    Config::try_from(options).map(drop).map_err(Into::into)
 }
 
 /// The file that gets the numbers. What is in it stays there until there are other numbers.
