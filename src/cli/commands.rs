@@ -1,4 +1,4 @@
-//! The commands beside the agent: the daemon, what works on a repository, and what asks and steers.
+//! The commands other than the agent: the daemon, the commands that read a repository, and those that control a daemon.
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -12,12 +12,12 @@ pub(super) enum Command {
     Export(export::Arguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
-    /// Lets a suspended GitSource or Kyma go on.
+    /// Resumes a suspended GitSource or Kyma.
     Resume(suspend::Arguments),
     Run(Box<run::Arguments>),
     Sim(sim::Arguments),
     Status(status::Arguments),
-    /// Stops all work on a GitSource or Kyma.
+    /// Suspends a GitSource or Kyma: Tidegate stops reconciling it.
     Suspend(suspend::Arguments),
     Template(template::Arguments),
     Demo(demo::Arguments),
@@ -47,7 +47,7 @@ impl Command {
     }
 }
 
-/// Runs a command that waits for the outside, to its end.
+/// Runs an asynchronous command to its end.
 pub(super) fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     runtime.block_on(command)

@@ -1,8 +1,8 @@
 //! Diagnostics for people and for programs.
 //!
-//! For people as a compiler prints them: the sentence, the place, the line with a mark below it, what to do next. No
-//! line is shown of a file that holds a Secret, and what would steer a terminal is escaped. Colours are left to the
-//! stream: whoever writes to a terminal through `anstream` sees them, everybody else reads plain text.
+//! For people they look as a compiler prints them: the message, the place, the marked line, and what to do next. No
+//! line of a file with a Secret is shown, and control characters are escaped. The stream decides about colours:
+//! `anstream` removes them unless it writes to a terminal.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! API servers that a command starts, real or simulated: what the demo and the benchmark do with either.
+//! API servers that the demo and the benchmarks start, real or simulated.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,16 +12,16 @@ use crate::{
     testbed::{Assets, ControlPlane, Etcd, Extent, Kubeconfig, Options, Record, Tally},
 };
 
-/// What API servers are made of.
+/// The kind of an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Make {
-    /// In this process: nothing is built, nothing is stored
+    /// Simulated in this process: nothing is built, nothing is stored
     Simulated,
-    /// kube-apiserver and etcd, as processes
+    /// Real: kube-apiserver and etcd, as processes
     Real,
 }
 
-/// A running API server. It ends with this value.
+/// A running API server. Dropping it stops the server.
 pub(super) enum Server {
     /// A real one.
     Real(Box<ControlPlane>),
@@ -29,17 +29,17 @@ pub(super) enum Server {
     Simulated(Box<Served>),
 }
 
-/// What real API servers are started from.
+/// The programs and the etcd of real API servers.
 pub(super) struct Ground {
     pub(super) assets: Assets,
     etcd: Arc<Etcd>,
 }
 
-/// From when on the requests of a server count.
+/// The moment from which the requests to a server are counted.
 pub(super) enum Mark {
-    /// A place in the audit log.
+    /// A position in the audit log.
     Real(u64),
-    /// The simulated server counts anew: only the last mark is good.
+    /// The simulated server has reset its counters: only the last mark is valid.
     Simulated,
 }
 

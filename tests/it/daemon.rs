@@ -276,10 +276,10 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
 
     let (code, text) = run(&["reconcile", "landscape", "--wait", "--timeout=60s"]).await;
     assert_eq!(code, Some(0), "{text}\n{}", daemon.process.log_tail());
-    assert!(text.starts_with(&format!("GitSource {namespace}/landscape: done: ")), "{text}");
+    assert!(text.starts_with(&format!("GitSource {namespace}/landscape: reconciled: ")), "{text}");
     let (code, text) = run(&["status"]).await;
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("Well: 1 source, 0 runtimes, 0 modules, 0 watchers"), "{text}");
+    assert!(text.contains("Healthy: 1 source, 0 runtimes, 0 modules, 0 watchers"), "{text}");
 
     let (code, text) = run(&["suspend", "gitsource/landscape"]).await;
     assert_eq!(code, Some(0), "{text}");

@@ -1,4 +1,4 @@
-//! The daemon as a process of its own, what it uses, and what everybody else on the machine uses meanwhile.
+//! The daemon as a process of its own, its resource usage, and that of all other processes.
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,7 @@ const TICKS_PER_SECOND: u64 = 100;
 impl Daemon {
     /// Starts this very program as the daemon.
     pub(super) fn start(folder: &Path, kubeconfig: &Path, more: &[String]) -> anyhow::Result<Daemon> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let log = folder.join("daemon.log");
         let state = folder.join("state");
         let fixed: [&OsStr; 11] = [
@@ -103,7 +103,7 @@ impl Daemon {
         let mut listening =
             records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == "events");
         let address = listening.next().and_then(|record| record["context"]["address"].as_str()?.parse().ok());
-        address.context("the daemon does not say where it takes events")
+        address.context("the daemon does not log on which address it receives events")
     }
 
     /// What it has used so far.
@@ -185,7 +185,8 @@ impl Used {
         // The second field is the name in parentheses, which may hold blanks; the third is a letter.
         let rest = stat.rsplit_once(')')?.1;
         let fields: Vec<u64> = rest.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
-        // The fourth field, and those from the fourteenth on: of itself and of its children, for users and in the system.
+        // The fourth field, and those from the fourteenth on: of itself and of its children, for users and in the
+        // system.
         let parent = u32::try_from(*fields.first()?).ok()?;
         Some(Used { pid, parent, cpu: ticks(fields.get(10..14)?.iter().sum()) })
     }
@@ -195,8 +196,8 @@ fn ticks(count: u64) -> Duration {
     Duration::from_millis(count * 1_000 / TICKS_PER_SECOND)
 }
 
-/// What `/proc/stat` says that all processors did, and how many there are. What the system does for devices is left out: it
-/// counts for nobody, and may have been done for us.
+/// What `/proc/stat` says that all processors did, and how many there are. What the system does for devices is left
+/// out: it counts for nobody, and may have been done for us.
 fn busy(stat: &str) -> Option<(Duration, u32)> {
     let numbers = |line: &str| line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
     let all: Vec<u64> = stat.lines().find(|line| line.starts_with("cpu ")).map(numbers)?;

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::{limit::Limit, stage::Size};
 use crate::testbed::Tally;
 
-/// How the numbers are printed.
+/// The format of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
-    /// A table.
+    /// A table
     Text,
-    /// One JSON document.
+    /// One JSON document
     Json,
 }
 
@@ -133,14 +133,13 @@ impl Phase {
         Some((time, float(self.writes()) / float(limit.writes)))
     }
 
-    /// What is to be said if the machine did other things, too: then neither the time nor its ratio to the limit's mean
-    /// much.
+    /// Warnings about other load on the machine, which makes the time and its ratio to the limit unreliable.
     fn doubts(&self) -> Vec<String> {
         let name = self.name;
         let others = |what: &str, part: Option<f64>| {
             let part = part.filter(|part| *part > OTHERS_MAX)? * 100.0;
             Some(format!(
-                "{name}: others took {part:.0} % of the processors {what}: measure again on a machine at rest"
+                "{name}: other processes used {part:.0} % of the processors {what}: measure again on an idle machine"
             ))
         };
         let differ = self.limit.and_then(|limit| {

@@ -121,8 +121,8 @@ impl Servers {
 // === impl Stage ===
 
 impl Stage {
-    /// Starts the servers, prepares the KCP and makes an empty repository; runtimes may send events, with certificates that
-    /// [`Stage::authority`] signs. The daemon is not started yet.
+    /// Starts the servers, prepares the KCP and makes an empty repository; runtimes may send events, with certificates
+    /// that [`Stage::authority`] signs. The daemon is not started yet.
     pub(super) async fn start(size: Size, servers: &Servers, prefix: &str) -> anyhow::Result<Stage> {
         let stage = Stage::with_own_authority(size, servers, prefix).await?;
         testbed::apply(&stage.clusters[0].client()?, &gateway_secret(&stage.authority)?).await?;
@@ -161,7 +161,7 @@ impl Stage {
     fn is_alive(&self) -> anyhow::Result<()> {
         let pulse = self.pulse.lock().expect("nothing panics while it holds this lock").clone();
         match pulse.and_then(|pulse| pulse.ended()) {
-            Some(tail) => anyhow::bail!("the daemon has ended; the last lines of its log:\n{tail}"),
+            Some(tail) => anyhow::bail!("the daemon exited; the last lines of its log:\n{tail}"),
             None => Ok(()),
         }
     }

@@ -1,9 +1,9 @@
-//! `tidegate sim watch`: how long it is from a change in a runtime until the daemon begins to look at it.
+//! `tidegate sim watch`: the time from a change in a runtime to the first request of the daemon.
 //!
-//! The whole way is real: a client changes an object of a module, the runtime's API server asks the agent over TLS, the agent
-//! tells the daemon over mTLS, the daemon looks. Agents and daemon are processes of their own, the API servers are in this
-//! one, or real. The clock starts before the change is sent and ends when the API server has answered the daemon's first
-//! request, as its journal says, so nothing is left out.
+//! The whole path is real: a client changes an object of a module, the API server of the runtime asks the agent over
+//! TLS, the agent sends an event to the daemon over mTLS, the daemon reads the runtime. Agents and daemon are processes
+//! of their own; the API servers are simulated in this process, or real. The clock starts before the change is sent. It
+//! stops when the API server has answered the first request of the daemon, according to its journal.
 
 use std::{
     path::PathBuf,
@@ -36,27 +36,28 @@ use crate::{
     conditions, testbed,
 };
 
-/// Measure from a change in a runtime to the daemon's first look at it, through API server, agent and listener
+/// Measures the time from a change in a runtime to the first request of the daemon, through API server, agent and
+/// listener.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Runtimes, each an API server and an agent of its own; they change by turns
+    /// Start this many runtimes, each with an API server and an agent of its own; they change in turns
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=100))]
     runtimes: u16,
-    /// Changes in all, for each settle delay
+    /// Make this many changes in total for each settle delay
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
     changes: u16,
-    /// What the KCP is
+    /// Start this kind of control plane (KCP)
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     control_plane: Make,
-    /// What the runtimes are
+    /// Start this kind of runtimes
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     runtime_servers: Make,
-    /// How the numbers are printed
+    /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
-/// How long an agent waits before it tells, and what may come of it.
+/// How long an agent waits before it sends an event, and the budget for that.
 struct Settle {
     /// As its option says.
     delay: &'static str,
@@ -68,7 +69,7 @@ struct Row {
     settle: &'static Settle,
     latency: Latency,
     longest: Duration,
-    /// Changes that the daemon did not look at in time.
+    /// Changes to which the daemon did not react in time.
     missed: usize,
 }
 
@@ -104,7 +105,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let bench = Bench::start(arguments).await?;
     let mut rows = Vec::new();
     for settle in &SETTLES {
-        tell!("{} changes, told after {}", arguments.changes, settle.delay);
+        tell!("{} changes with a settle delay of {}", arguments.changes, settle.delay);
         rows.push(bench.run(settle, usize::from(arguments.changes)).await?);
     }
     match arguments.output {
@@ -152,7 +153,7 @@ impl Bench {
         }
         drop(pods);
         let longest = waits.iter().max().copied().unwrap_or_default();
-        let latency = Latency::of(waits).context("not one change was looked at")?;
+        let latency = Latency::of(waits).context("the daemon reacted to no change")?;
         Ok(Row { settle, latency, longest, missed })
     }
 
@@ -173,15 +174,16 @@ impl Bench {
         for index in which {
             testbed::until(HEARD_MAX, async || {
                 let told = self.change(index, usize::MAX).await.map_err(|error| error.to_string())?;
-                told.map(drop).ok_or_else(|| format!("a change in runtime {index} is not looked at"))
+                told.map(drop).ok_or_else(|| format!("the daemon did not react to a change in runtime {index}"))
             })
             .await
-            .map_err(|late| anyhow::anyhow!("the agents do not tell: {late}"))?;
+            .map_err(|late| anyhow::anyhow!("the agents send no events: {late}"))?;
         }
         Ok(pods)
     }
 
-    /// Changes an object of a module in a runtime. Returns how long it took until the daemon had its first answer from there.
+    /// Changes an object of a module in a runtime. Returns how long it took until the daemon had its first answer from
+    /// there.
     async fn change(&self, index: usize, turn: usize) -> anyhow::Result<Option<Duration>> {
         let server = &self.stage.clusters[index];
         self.rest(server).await?;
@@ -226,7 +228,7 @@ fn is_heard(kyma: &Value) -> bool {
 
 fn table(arguments: &Arguments, rows: &[Row]) {
     say!(
-        "{} runtimes, {} changes for each settle delay; from a change in a runtime to the daemon's first look\n",
+        "{} runtimes, {} changes per settle delay; from a change in a runtime to the first request of the daemon\n",
         arguments.runtimes,
         arguments.changes
     );
