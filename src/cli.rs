@@ -1,8 +1,8 @@
-//! The command line: one file a command, and the exit codes that they share.
+//! The command line: one file per command, and the exit codes that they share.
 //!
-//! The program of the runtime clusters has the agent alone; all else comes with the feature `daemon`.
+//! The program for runtime clusters has only the agent. Everything else comes with the feature `daemon`.
 
-// First, since its macros are for all that follows.
+// First, because the modules below use its macros.
 #[macro_use]
 mod say;
 
@@ -57,7 +57,7 @@ use clap::{Parser, Subcommand};
 #[cfg(feature = "daemon")]
 use self::commands::block_on;
 
-/// Keeps a Kyma landscape in the state that git describes.
+/// Keeps a Kyma landscape in the state that git repositories describe.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100)]
 struct Arguments {
@@ -73,20 +73,20 @@ enum Command {
     Other(commands::Command),
 }
 
-/// How a command ends, as an exit code.
+/// The exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well: 0.
+    /// Success: 0.
     Ok,
-    /// There are changes, or what was shown did not hold: 1.
+    /// There are differences, or a step of the demo failed: 1.
     Changes,
-    /// The command cannot be carried out as given: 2.
+    /// The command cannot run with these arguments: 2.
     Usage,
     /// Definitions or templates are invalid: 3.
     Invalid,
     /// A policy is violated: 4.
     Policy,
-    /// Something is not done or could not be reached: 5.
+    /// Work is left, or a cluster could not be reached: 5.
     Incomplete,
 }
 
@@ -103,7 +103,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Reads the arguments, runs the command, prints its error as one sentence with its causes.
+/// Reads the arguments, runs the command, and prints an error on one line with its causes.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse_from(agent::normalised(std::env::args_os()));
     let result: anyhow::Result<Exit> = match arguments.command {
@@ -119,3 +119,6 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

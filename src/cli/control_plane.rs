@@ -198,7 +198,7 @@ impl Target {
 // === impl Found ===
 
 impl Found {
-    /// How it stands; `None` if it is gone.
+    /// Its status; `None` if the object does not exist. Fails if it cannot be read.
     pub(super) async fn read(&self, client: &Client) -> anyhow::Result<Option<Answer>> {
         Ok(match self.kind {
             Kind::GitSource => self.get::<GitSource>(client).await?.map(|source| {

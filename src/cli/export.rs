@@ -31,7 +31,7 @@ use crate::{
 pub(super) struct Arguments {
     #[command(flatten)]
     access: control_plane::Access,
-    /// Write to this file; `-` is standard output [default: none, this option is required]
+    /// Write to this file, for example `landscape.yaml`; `-` is standard output
     #[arg(long, value_name = "FILE")]
     landscape: PathBuf,
     /// Export the Kymas in this namespace; repeat the option for more [default: kcp-system]

@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// A kubeconfig with a client certificate for another administrator, so that requests can be told apart.
+    /// A kubeconfig with a client certificate for another administrator, whose requests can be distinguished.
     pub(super) fn kubeconfig_of(&self, user: &str) -> anyhow::Result<Kubeconfig> {
         const ADMINISTRATORS: Option<&str> = Some("system:masters");
         Ok(match self {
@@ -106,7 +106,7 @@ impl Server {
         })
     }
 
-    /// A client of the administrator, over the network as anybody's.
+    /// A client of the administrator, over the network.
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         Ok(self.kubeconfig().client()?)
     }
@@ -148,7 +148,7 @@ impl Server {
         }
     }
 
-    /// What a user has asked since a mark.
+    /// The requests of a user since a mark.
     pub(super) fn since(&self, mark: &Mark, user: &str) -> anyhow::Result<Seen> {
         match (self, mark) {
             (Server::Real(server), Mark::Real(mark)) => {

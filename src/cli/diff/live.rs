@@ -186,7 +186,7 @@ fn subject(loaded: &Loaded) -> Subject {
     }
 }
 
-/// The report where the control plane cannot be looked at: nothing else can be known then.
+/// The report if the control plane cannot be read: then nothing else is known.
 fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
     let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&error.to_string()) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };

@@ -110,7 +110,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     let folder = Folder::temporary("tidegate-agent")?;
     let authority = Authority::new("tidegate-agent-bench")?;
     let gateway = Gateway::start(&authority, &authority.server("localhost", &["localhost"])?).await?;
-    // Connections stand in the queue of a socket that nobody serves.
+    // Connections wait in the queue of a socket that is never accepted.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     let port = match control_plane {
         ControlPlane::Up => gateway.address().port(),
@@ -316,7 +316,7 @@ fn table(arguments: &Arguments, phases: &[Phase]) {
 // === impl Phase ===
 
 impl Phase {
-    /// Each number's median; of what is counted the sum, of the memory the most.
+    /// The median of each number, but the sum of counters and the maximum of memory.
     fn median(rounds: &[Phase]) -> Option<Phase> {
         let time = |of: fn(&Phase) -> Duration| {
             let mut all: Vec<Duration> = rounds.iter().map(of).collect();

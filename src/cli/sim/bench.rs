@@ -81,9 +81,9 @@ pub(super) struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// One runtime of so many is a black hole in the phase of that name.
+/// In the phase with black holes, one runtime out of this many answers nothing.
 const BLACK_HOLES: usize = 5;
-/// One module of so many is changed in the phase of that name.
+/// In the phase that changes modules, one module out of this many changes.
 const CHANGED: usize = 100;
 
 /// Runs the command.
@@ -94,7 +94,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
         objects: usize::from(arguments.objects),
     };
     open_files(size.runtimes);
-    // Whoever waits for minutes is told at once that it would be in vain.
+    // Invalid options are reported before a wait of minutes.
     check(arguments)?;
     let json = arguments.json.as_deref().map(Numbers::open).transpose()?;
     let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
@@ -174,7 +174,7 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
 struct Run<'a> {
     stage: &'a Stage,
     size: Size,
-    /// What the daemon is told beside what it is always told.
+    /// Additional options of the daemon.
     more: Vec<String>,
     daemon: Daemon,
     clients: Clients,
@@ -285,7 +285,7 @@ impl<'a> Run<'a> {
         self.push(&watch, &seen, wall, Work::Objects(1), None, Objects::default())
     }
 
-    /// All runtimes tell of changes at once.
+    /// All runtimes report changes at once.
     async fn storm(&mut self, events: usize) -> anyhow::Result<()> {
         let senders = storm::senders(self.stage, &self.daemon, self.size.runtimes)?;
         let watch = self.watch("event storm")?;
@@ -440,7 +440,7 @@ impl Watch {
     }
 }
 
-/// How long after the one the other was. What came before took no time.
+/// The time from the first moment to the second; zero if the second is earlier.
 fn after(began: Timestamp, ended: Option<Timestamp>) -> Option<Duration> {
     ended.map(|ended| Duration::try_from(ended.duration_since(began)).unwrap_or_default())
 }

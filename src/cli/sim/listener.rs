@@ -68,7 +68,7 @@ struct Numbers {
     failed: usize,
 }
 
-/// Where the listener is, and the authority of its senders.
+/// The address of the listener, and the CA of its senders.
 struct Bench {
     authority: Authority,
     forwarded: SocketAddr,
@@ -171,7 +171,7 @@ impl Bench {
 
 impl Numbers {
     fn of(sample: &Sample, time: Duration) -> Numbers {
-        // As many events as fit into 52 bits are more than anybody sends.
+        // No sender sends more events than fit into 52 bits.
         #[expect(clippy::cast_precision_loss, reason = "a count of events")]
         let events = sample.count() as f64;
         Numbers {

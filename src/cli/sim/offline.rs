@@ -63,7 +63,7 @@ struct Usage {
     peak: u64,
 }
 
-/// How often a process is looked at: its peak of memory is known up to the last look.
+/// Pause between two reads of the usage of a process. The peak of memory is known up to the last read.
 const LOOK: Duration = Duration::from_millis(2);
 /// Ticks of processor time in a second, which Linux fixes for what it tells programs.
 const TICKS_PER_SECOND: u64 = 100;

@@ -66,7 +66,7 @@ impl Daemon {
             "--events-tls-address=127.0.0.1:0".as_ref(),
             "--log-format=json".as_ref(),
         ];
-        // What is said of an option counts, not what is always said of it.
+        // A given option replaces the default of the benchmark.
         let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
         let is_said = |argument: &&OsStr| {
             let argument = argument.to_str().unwrap_or_default();
@@ -86,7 +86,7 @@ impl Daemon {
         if text.contains("leading") { Ok(()) } else { Err("the daemon does not lead yet".to_owned()) }
     }
 
-    /// What tells whether it still runs.
+    /// A handle that says whether it still runs.
     pub(super) fn pulse(&self) -> Pulse {
         self.guarded.pulse()
     }
@@ -96,7 +96,7 @@ impl Daemon {
         self.guarded.end();
     }
 
-    /// Where it takes events that come behind a gateway.
+    /// The address on which it receives events from a gateway.
     pub(super) fn events_address(&self) -> anyhow::Result<SocketAddr> {
         let log = fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -111,7 +111,8 @@ impl Daemon {
         Usage::of("the daemon", &self.guarded)
     }
 
-    /// From now on the most that is resident counts anew. Where the system does not allow that, it is that of all time.
+    /// Resets the peak of resident memory. If the system does not allow that, the peak covers the whole life of the
+    /// process.
     pub(super) fn forget_peak(&self) {
         const PEAK: &str = "5";
         if let Some(pid) = self.guarded.program_pid() {
@@ -149,7 +150,7 @@ impl Usage {
 // === impl Machine ===
 
 impl Machine {
-    /// Up to now. None where the system does not tell.
+    /// The time up to now. `None` if the system does not report it.
     pub(super) fn now() -> Option<Machine> {
         let text = fs::read_to_string("/proc/stat").ok()?;
         let (busy, processors) = busy(&text)?;

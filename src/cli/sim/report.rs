@@ -19,7 +19,7 @@ pub(super) enum Output {
 /// One phase.
 pub(super) struct Phase {
     pub(super) name: &'static str,
-    /// From the commit, or what else began the phase, to the last that came of it.
+    /// From the start of the phase, usually a commit, to its last effect.
     pub(super) wall: Duration,
     pub(super) work: Work,
     pub(super) latency: Option<Latency>,
@@ -32,24 +32,24 @@ pub(super) struct Phase {
     pub(super) resident: u64,
     /// During the phase.
     pub(super) peak: u64,
-    /// What a bare client took for the same objects, where any are other than before.
+    /// The limit of a bare client for the same objects, if any object changed.
     pub(super) limit: Option<Limit>,
-    /// Which part of the machine's processors others took meanwhile, where that can be told.
+    /// The part of the processors that other processes used during the phase, if known.
     pub(super) others: Option<f64>,
 }
 
-/// What a phase is about.
+/// The work of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// There is nothing to do.
     Nothing,
-    /// Objects in KCP and in runtimes that are other than before.
+    /// Objects in KCP and in runtimes that changed.
     Objects(usize),
-    /// Events that were taken.
+    /// Events that the daemon accepted.
     Events(usize),
 }
 
-/// How long runtimes waited: for the last of their objects, or for the first look.
+/// How long runtimes waited: for the last of their objects, or for the first request of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Latency {
     pub(super) p50: Duration,
@@ -61,12 +61,12 @@ pub(super) struct Latency {
 /// A measured landscape.
 pub(super) struct Report {
     pub(super) size: Size,
-    /// What the servers were.
+    /// The kind of the servers.
     pub(super) servers: &'static str,
     pub(super) phases: Vec<Phase>,
 }
 
-/// What is promised, and what was measured.
+/// A budget, and the measured value.
 struct Budget {
     what: &'static str,
     measured: f64,
@@ -75,18 +75,18 @@ struct Budget {
 
 /// Seconds of an hour.
 const HOUR: f64 = 3_600.0;
-/// What runs of the limit may differ by until the reader is told.
+/// Runs of the limit that differ by more than this factor cause a warning.
 const DOUBT: f64 = 1.1;
-/// What others may take of the processors until the reader is told.
+/// Other processes that use more than this part of the processors cause a warning.
 const OTHERS_MAX: f64 = 0.1;
 const MEBIBYTE: u64 = 1 << 20;
-/// What stands where there is no number.
+/// The text in place of a missing number.
 const NONE: &str = "-";
 
 // === impl Latency ===
 
 impl Latency {
-    /// Of none there is none.
+    /// `None` for no values.
     pub(super) fn of(mut waits: Vec<Duration>) -> Option<Latency> {
         waits.sort_unstable();
         let last = waits.len().checked_sub(1)?;
@@ -126,7 +126,7 @@ impl Phase {
         (self.work.count() > 0 && !self.wall.is_zero()).then(|| float(self.work.count()) / self.wall.as_secs_f64())
     }
 
-    /// Times the limit's time, and times its writes.
+    /// The ratios of time and of writes to the limit.
     fn ratios(&self) -> Option<(f64, f64)> {
         let limit = self.limit.filter(|limit| limit.writes > 0 && !limit.wall.is_zero())?;
         let time = self.wall.as_secs_f64() / limit.wall.as_secs_f64();
@@ -262,7 +262,7 @@ impl Report {
         })
     }
 
-    /// What is promised of a fleet, as far as these phases show it.
+    /// The budgets that these phases can check.
     fn budgets(&self) -> Vec<Budget> {
         let phase = |name: &str| self.phases.iter().find(|phase| phase.name == name);
         let Size { runtimes, modules, objects } = self.size;

@@ -20,16 +20,16 @@ use crate::{
     testbed::{self, Authority, Extent, Folder, Pulse, Repository, Tally},
 };
 
-/// The user as which the daemon acts, so that its requests can be told from ours.
+/// The user name of the daemon, which distinguishes its requests from those of this process.
 pub(super) const USER: &str = "tidegate-bench";
 /// The name that the listener's certificate is for.
 pub(super) const HOST: &str = "listener.example";
 /// Longest time for one phase: so much, and so much more for each runtime.
 const PHASE_MAX: Duration = Duration::from_secs(300);
 const PHASE_MAX_EACH: Duration = Duration::from_secs(2);
-/// Shortest pause between two looks at the landscape.
+/// Shortest pause between two reads of the landscape.
 const LOOK_MIN: Duration = Duration::from_millis(100);
-/// A look at thousands of runtimes takes its time, which is not to be the daemon's: the pause is so many times longer.
+/// The pause is this many times longer than a read of the landscape, which must not slow down the daemon.
 const LOOK_SHARE: u32 = 20;
 /// Longest pause.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -157,7 +157,7 @@ impl Stage {
         Ok(daemon)
     }
 
-    /// An error if the daemon has ended: nothing that is waited for will come.
+    /// Fails if the daemon has exited, because then no phase ends.
     fn is_alive(&self) -> anyhow::Result<()> {
         let pulse = self.pulse.lock().expect("nothing panics while it holds this lock").clone();
         match pulse.and_then(|pulse| pulse.ended()) {
@@ -208,7 +208,7 @@ impl Stage {
         .await
     }
 
-    /// Asks again until it is so, seldom enough not to be what is measured.
+    /// Checks again until the condition holds, seldom enough not to affect the measurement.
     pub(super) async fn look(&self, mut ask: impl AsyncFnMut() -> Result<(), String>) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {

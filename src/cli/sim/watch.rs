@@ -85,18 +85,19 @@ const SETTLES: [Settle; 2] = [
     Settle { delay: "300ms", budget: Duration::from_secs(1) },
     Settle { delay: "0s", budget: Duration::from_millis(50) },
 ];
-/// Two changes in one runtime are so far apart at least: more than ten at once, and one a second then, become one look.
+/// Shortest time between two changes in one runtime. The daemon merges more than ten events at once, and then more than
+/// one per second.
 const PAUSE: Duration = Duration::from_millis(1_500);
-/// Longest time until a change is looked at.
+/// Longest time until the daemon reacts to a change.
 const LOOK_MAX: Duration = Duration::from_secs(10);
-/// How often the journal is asked; what is measured are the times that stand in it.
+/// Pause between two reads of the journal. The measured times are those in the journal.
 const POLL: Duration = Duration::from_millis(2);
 /// Longest time until an agent is heard of.
 const HEARD_MAX: Duration = Duration::from_secs(120);
 /// Modules of a runtime, and objects of each: rights, and the ConfigMap that is changed.
 const MODULES: usize = 1;
 const OBJECTS: usize = 6;
-/// What is changed: something that is nobody's, so that the daemon looks and writes nothing.
+/// The annotation that changes. It has no owner, so the daemon reads the object and writes nothing.
 const MARK: &str = "example.org/change";
 
 /// Runs the command.
@@ -129,7 +130,7 @@ impl Bench {
         stage.commit_landscape()?;
         let doors = Doors::new();
         let mut options = doors.arguments();
-        // Nothing looks unasked.
+        // There is no resync.
         options.push("--resync=6h".to_owned());
         let daemon = stage.daemon(&options)?;
         stage.look(async || daemon.leads()).await?;
@@ -137,7 +138,7 @@ impl Bench {
         Ok(Bench { stage, doors, clients, _daemon: daemon })
     }
 
-    /// Measures changes that are told after some delay, by agents of their own.
+    /// Measures changes that agents report after a delay. Each delay has agents of its own.
     async fn run(&self, settle: &'static Settle, changes: usize) -> anyhow::Result<Row> {
         let pods = self.agents(settle).await?;
         let runtimes = self.stage.clusters.len() - 1;
@@ -161,7 +162,7 @@ impl Bench {
     async fn agents(&self, settle: &Settle) -> anyhow::Result<Vec<Pod>> {
         let folder = self.stage.folder.path();
         let delay = format!("--settle={}", settle.delay);
-        // What is told once more, or of the whole runtime, is no answer to a change.
+        // Repeated events and full resyncs are off: they are no reactions to a change.
         let options = [&*delay, "--resend=0s", "--resync-within=0s", "--resync-interval=0s"];
         let mut pods = Vec::new();
         for (index, skr) in self.stage.clusters.iter().enumerate().skip(1) {

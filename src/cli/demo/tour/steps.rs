@@ -130,7 +130,7 @@ impl Tour<'_> {
         let maps: Api<ConfigMap> = Api::namespaced(runtime.clone(), names::SKR_NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(runtime, names::SKR_NAMESPACE);
         report::doing("no user requests a reconcile: the agent of dev reports the changes");
-        // Each change by itself: a look because of one would mend the other as well.
+        // One change after the other: a pass for one would repair the other as well.
         self.nothing_is_done(TOLD_AGAIN).await?;
         maps.delete("cache-config", &DeleteParams::default()).await.context("cannot delete a ConfigMap")?;
         report::doing("in dev, ConfigMap cache-config is deleted");

@@ -51,7 +51,7 @@ impl Tour<'_> {
             let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
             let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
             if kcp.writes() + skrs.requests() > 0 {
-                // The silence begins anew.
+                // The silence starts again.
                 (mark, since) = (self.mark(), Instant::now());
             }
             if duration <= since.elapsed() { Ok(()) } else { Err(requests) }

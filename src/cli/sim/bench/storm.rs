@@ -1,4 +1,4 @@
-//! All runtimes tell of changes at once, as agents behind a gateway do.
+//! All runtimes report changes at once, as agents behind a gateway do.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub(super) async fn send(senders: &[Sender], events: usize) -> anyhow::Result<St
     let took = started.elapsed();
     let failed: usize = sent.iter().map(|(_, sample)| sample.failed).sum();
     let taken: usize = sent.iter().map(|(_, sample)| sample.count()).sum();
-    // Whoever is refused for want of room tries again, as agents do.
+    // A sender that the listener rejects because of its limits tries again, as agents do.
     let all = senders.len() * events;
     anyhow::ensure!(taken == all, "{taken} of {all} events were taken, {failed} attempts failed");
     Ok(Storm { began: sent.into_iter().map(|(began, _)| began).collect(), taken, took })

@@ -16,7 +16,7 @@ use crate::{
     watch::event::{self, Event, Gvk, Watched},
 };
 
-/// How a sender comes to the listener, and whether it keeps its connection.
+/// How a sender connects to the listener, and whether it keeps its connection.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cli::sim) enum Way {
     /// As if a gateway had ended TLS.
@@ -50,7 +50,7 @@ pub(in crate::cli::sim) struct Sample {
 
 /// No answer takes longer than this beyond the end of a phase.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// As agents of ours say who they are: nothing waits for what they tell to settle.
+/// The user agent of Tidegate's agents. The daemon does not delay their events.
 const AGENT: &str = "tidegate-agent/bench";
 /// Longest time for some events.
 const SOME_MAX: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ impl Sender {
         Ok(Sender { address, keep, request: request.into_bytes(), tls })
     }
 
-    /// Sends one event after another for a while. An answer that comes later than that still counts.
+    /// Sends events one by one for some time. Answers that arrive after that time are included.
     pub(super) async fn send(&self, time: Duration, pause: Duration) -> anyhow::Result<Sample> {
         let until = Until { time: Instant::now() + time, events: usize::MAX };
         let mut sample = Sample::default();
