@@ -380,6 +380,26 @@ async fn options_are_printed_as_a_file_that_can_be_used_and_unknown_ones_are_ref
     assert!(problem.contains("tidegate.yaml:2") && problem.contains("workres"), "{problem}");
 }
 
+#[tokio::test]
+async fn godebug_of_the_process_is_a_default_that_file_and_flag_replace() {
+    let folder = harness::folder();
+    let file = folder.path().join("tidegate.yaml");
+    std::fs::write(&file, "skrWebhookGodebug: fips140=off\n").unwrap();
+    let config = format!("--config={}", file.display());
+    let flag = "--skr-webhook-godebug=fips140=on";
+    for (arguments, expected) in [
+        (&[][..], "skrWebhookGodebug: fips140=only"),
+        (&[&*config], "skrWebhookGodebug: fips140=off"),
+        (&[&*config, flag], "skrWebhookGodebug: fips140=on"),
+    ] {
+        let mut command = tokio::process::Command::new(program());
+        command.args(["run", "--print-config"]).args(arguments).env("GODEBUG", "fips140=only");
+        let output = command.output().await.unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.lines().any(|line| line == expected), "{arguments:?}: {printed}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_our_kinds_it_waits_and_says_what_to_apply() {
     let server = harness::dedicated(Options { name: "bare".to_owned(), ..Options::default() }).await;
