@@ -20,7 +20,7 @@ enum Command {
     List,
     /// Prints the text of a template, as the start of an override.
     Show {
-        /// Name, as `list` prints it.
+        /// Select the template by the name that `list` prints, for example `kcp/manifest.yaml`
         name: String,
     },
     /// Renders templates for another process of this program, with limited resources.
@@ -28,7 +28,7 @@ enum Command {
     Engine,
     /// Prints the fields that a template can use, each with a description and an example.
     Context {
-        /// Name, as `list` prints it.
+        /// Select the template by the name that `list` prints, for example `kcp/manifest.yaml`
         name: String,
     },
 }

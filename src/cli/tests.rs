@@ -5,10 +5,10 @@ use clap::CommandFactory as _;
 use super::*;
 
 /// The verbs with which the help of an option begins.
-const VERBS: &str = "Accept Add Allow Answer Cache Cancel Change Check Choose Compare Create Exit Expect Export Fail \
-                     Generate Give Hold Issue Keep Let Limit List Listen Look Make Mask Measure Name Print Probe Pull \
-                     Put Read Reconcile Render Renew Report Request Restrict Run Select Send Set Show Skip Start Stop \
-                     Store Treat Use Wait Warn Write";
+const VERBS: &str = "Accept Add Allow Answer Cache Cancel Change Check Choose Compare Create Exit Expect Export \
+                     Fail Generate Give Hold Install Issue Keep Let Limit List Listen Look Make Mask Measure Name \
+                     Print Probe Pull Put Read Reconcile Render Renew Report Request Restrict Run Select Send Set \
+                     Show Skip Start Stop Store Treat Use Wait Warn Write";
 
 /// Calls `check` with every option and argument of a command and of its subcommands.
 fn each_option(path: &str, command: &clap::Command, check: &mut dyn FnMut(&str, &clap::Arg)) {
