@@ -566,7 +566,7 @@ impl TryFrom<Options> for Config {
     fn try_from(options: Options) -> Result<Config, Error> {
         let namespaces = names("namespaces", &options.namespaces)?;
         if namespaces.is_empty() {
-            return Err(invalid("namespaces", "the list is empty: name at least one namespace, for example kcp-system"));
+            return Err(invalid("namespaces", "the list is empty: name at least one, for example kcp-system"));
         }
         let lease = if options.leader_elect { Some(lease(&options)?) } else { None };
         let listener = listener(&options)?;
