@@ -1,6 +1,6 @@
-//! The command line: one file a command.
+//! The command line: one file per command.
 //!
-//! The commands of the laboratory, `demo` and `sim`, come with the feature `lab`; a build without it is the product.
+//! `demo` and `sim` come with the feature `lab`. A build without it is the product.
 
 mod control_plane;
 mod crds;
@@ -26,7 +26,7 @@ use clap::{Parser, Subcommand};
 use tidegate_agent::cli as agent;
 use tidegate_process::{Exit, say, tell};
 
-/// Keeps a Kyma landscape in the state that git describes.
+/// Keeps a Kyma landscape in the state that git repositories describe.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100)]
 struct Arguments {
@@ -42,11 +42,11 @@ enum Command {
     Export(export::Arguments),
     Reconcile(reconcile::Arguments),
     Render(render::Arguments),
-    /// Lets a suspended GitSource or Kyma go on.
+    /// Resumes a suspended GitSource or Kyma.
     Resume(suspend::Arguments),
     Run(Box<run::Arguments>),
     Status(status::Arguments),
-    /// Stops all work on a GitSource or Kyma.
+    /// Suspends a GitSource or Kyma: Tidegate stops reconciling it.
     Suspend(suspend::Arguments),
     Template(template::Arguments),
     Validate(validate::Arguments),
@@ -55,7 +55,7 @@ enum Command {
     Lab(tidegate_bench::Command),
 }
 
-/// Reads the arguments, runs the command, prints its error as one sentence with its causes.
+/// Reads the arguments, runs the command, and prints an error on one line with its causes.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse_from(agent::normalised(std::env::args_os()));
     tidegate_core::template::confine(crate::confine::engine);
@@ -91,8 +91,11 @@ impl Command {
     }
 }
 
-/// Runs a command that waits for the outside, to its end.
+/// Runs an asynchronous command to its end.
 fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     runtime.block_on(command)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,10 @@
 //! The options of `run`, from the command line and from a file.
 //!
-//! An option is declared once, in [`Options`]; flag and file key are spelled alike (`--lease-duration`,
-//! `leaseDuration`). A flag wins over the file, the file over the default. A key that does not exist is an error with its
-//! line: an option that is misspelt would otherwise be an option that silently does nothing.
+//! An option is declared once, as a field of [`Options`]: flag, file key, default and documentation. Flag and file key
+//! are spelled alike (`--lease-duration`, `leaseDuration`). A flag wins over the file, the file over the default. A key
+//! that does not exist is an error with its line: otherwise a misspelt option would silently do nothing.
+//!
+//! `docs/configuration.md` lists the options; a test compares that list with this file.
 
 mod listen;
 
@@ -13,7 +15,9 @@ use std::{
     time::Duration,
 };
 
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use tidegate_core::{
     api::names,
@@ -29,245 +33,240 @@ pub use tidegate_process::period::Period;
 pub use self::listen::{Listen, ParseListenError};
 pub use tidegate_events::Peers;
 
-/// Options as given: what is absent takes its default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+/// The options. A field declares an option: its flag, its file key, its default and its help.
+///
+/// The help of an option begins with a verb and names the default. clap adds a literal default to the help; any other
+/// default is written at the end, as `[default: …]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Options {
-    /// Kubeconfig of the control plane; without it $KUBECONFIG, or the ServiceAccount when running in the cluster
+    /// Read the kubeconfig of the control plane from this file [default: $KUBECONFIG, else ~/.kube/config, else the
+    /// ServiceAccount of the pod]
     #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace in which GitSources, Kymas and access Secrets count; may be repeated [default: kcp-system]
-    #[arg(long = "namespace", value_name = "NAME")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Reconcile the GitSources and Kymas in this namespace, with their access Secrets; repeat the option for more
+    #[arg(long = "namespace", value_name = "NAME", default_value = names::KCP_NAMESPACE)]
     pub namespaces: Vec<String>,
-    /// A git repository with definitions, as a path or an https:// URL; may be repeated
+    /// Read definitions from this git repository, for example `../landscape` or
+    /// `https://github.com/example/landscape#main`; repeat the option for more [default: none]
     #[arg(long = "source", value_name = "PATH-or-URL")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
-    /// A file with GitSources that exist in this process only; may be repeated
+    /// Read GitSources from this YAML file, for this process only; repeat the option for more [default: none]
     #[arg(long = "source-file", value_name = "FILE")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub source_files: Vec<PathBuf>,
-    /// Let GitSources in the control plane name local paths
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allow_local_sources: Option<bool>,
-    /// Folder for mirrors of git repositories and the last good revisions; what is lost is fetched again
+    /// Allow GitSources in the control plane to name local paths
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "false"
+    )]
+    pub allow_local_sources: bool,
+    /// Keep mirrors of git repositories and their active revisions in this folder; Tidegate fetches again what is
+    /// missing [default: $XDG_STATE_HOME/tidegate, else ~/.local/state/tidegate, else /var/lib/tidegate]
+    #[arg(long, value_name = "DIR", hide_default_value = true, default_value_os_t = default_state())]
+    pub state: PathBuf,
+    /// Use the templates in this folder instead of the embedded ones of the same name [default: none]
     #[arg(long, value_name = "DIR")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<PathBuf>,
-    /// Folder with templates that take the place of the embedded ones
-    #[arg(long, value_name = "DIR")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub templates: Option<PathBuf>,
-    /// Address of /metrics [default: 0.0.0.0:8080]
-    #[arg(long, value_name = "IP:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metrics_address: Option<SocketAddr>,
-    /// Address of /healthz and /readyz [default: 0.0.0.0:8081]
-    #[arg(long, value_name = "IP:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub health_address: Option<SocketAddr>,
-    /// Address where events of runtimes come in behind a gateway, without TLS; `off` for none [default: 0.0.0.0:8082]
-    #[arg(long, value_name = "IP:PORT", visible_alias = "kyma-skr-listener-bind-address")]
-    #[serde(alias = "kymaSkrListenerBindAddress", skip_serializing_if = "Option::is_none")]
-    pub events_address: Option<Listen>,
-    /// Address where they come in over TLS of our own; `off` for none [default: 0.0.0.0:8443]
-    #[arg(long, value_name = "IP:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub events_tls_address: Option<Listen>,
-    /// Networks of the gateway, or of the proxy beside us, whose X-Forwarded-Client-Cert counts, separated by commas
-    /// [default: 127.0.0.0/8,::1]
-    #[arg(long, value_name = "NETWORKS", value_delimiter = ',')]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Listen on this address for requests to /metrics
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8080")]
+    pub metrics_address: SocketAddr,
+    /// Listen on this address for requests to /healthz and /readyz
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8081")]
+    pub health_address: SocketAddr,
+    /// Listen on this address for runtime events from a gateway that terminates TLS; `off` disables it
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        visible_alias = "kyma-skr-listener-bind-address",
+        default_value = "0.0.0.0:8082"
+    )]
+    #[serde(alias = "kymaSkrListenerBindAddress")]
+    pub events_address: Listen,
+    /// Listen on this address for runtime events over mTLS; `off` disables it
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8443")]
+    pub events_tls_address: Listen,
+    /// Accept the header X-Forwarded-Client-Cert only from these networks of the gateway or sidecar, separated by
+    /// commas
+    #[arg(long, value_name = "NETWORKS", value_delimiter = ',', default_value = "127.0.0.0/8,::1")]
     pub xfcc_trusted_peers: Vec<String>,
-    /// What the proxy beside us says of the gateway, such as `spiffe://cluster.local/ns/istio-system/sa/…`; without it
-    /// there must be no such proxy
+    /// Expect this SPIFFE ID of the gateway in the header element that the sidecar appends, for example
+    /// `spiffe://cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account`. Without it, the header must
+    /// have exactly one element [default: none]
     #[arg(long, value_name = "URI")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub xfcc_gateway_identity: Option<String>,
-    /// What becomes of an event whose certificate does not name the `skr-domain` of its Kyma: `enforce`, `warn` or `off`
-    /// [default: enforce]
-    #[arg(long, value_name = "MODE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub domain_name_pinning: Option<Pinning>,
-    /// How long a change is left to be stored when its sender does not wait for that [default: 300ms]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub event_settle: Option<Period>,
-    /// Sources, runtimes and Watchers worked on at once [default: 64]
-    #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workers: Option<usize>,
-    /// Requests to the control plane at once [default: 64]
-    #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub control_plane_requests: Option<usize>,
-    /// Requests to one runtime at once, while few runtimes are worked on; beside many others it gets four [default: 16]
-    #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub runtime_requests: Option<usize>,
-    /// Longest time for one request to an API server [default: 30s]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_timeout: Option<Period>,
-    /// How often a runtime is compared with what it should be [default: 5m]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resync: Option<Period>,
-    /// Channel of modules where neither module nor Kyma names one [default: regular]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default_channel: Option<String>,
-    /// Modules that only Kymas selected by their ModuleReleaseMeta may use, separated by commas
+    /// Check that the certificate of an event names the `skr-domain` of its Kyma: `enforce` rejects the event if not,
+    /// `warn` accepts and reports it, `off` skips the check
+    #[arg(long, value_name = "MODE", default_value = "enforce")]
+    pub domain_name_pinning: Pinning,
+    /// Wait this long after an event before reading the runtime, so that the write has been persisted; agents of
+    /// Tidegate wait themselves
+    #[arg(long, value_name = "DURATION", default_value = "300ms")]
+    pub event_settle: Period,
+    /// Reconcile at most this many sources, runtimes and Watchers at once
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub workers: usize,
+    /// Send at most this many requests to the control plane at once
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub control_plane_requests: usize,
+    /// Send at most this many requests to one runtime at once; while many runtimes are reconciled, each gets four
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub runtime_requests: usize,
+    /// Cancel a request to an API server after this time
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub request_timeout: Period,
+    /// Compare each runtime with its desired state at this interval; the minimum is 10s
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub resync: Period,
+    /// Use this channel for a module if neither the module nor its Kyma names one
+    #[arg(long, value_name = "NAME", default_value = "regular")]
+    pub default_channel: String,
+    /// Restrict these modules, separated by commas, to Kymas that their ModuleReleaseMeta selects [default: none]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restricted_default_modules: Vec<String>,
-    /// Namespace of the Secret with the CA that runtimes trust [default: istio-system]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub istio_namespace: Option<String>,
-    /// Name of the Istio Gateway whose host agents in runtimes send events to [default: klm-watcher]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub istio_gateway_name: Option<String>,
-    /// Namespace of that Gateway [default: kcp-system]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub istio_gateway_namespace: Option<String>,
-    /// Port that agents send to in place of the Gateway's
+    /// Store the certificates of runtimes, and the CA that they trust, in this namespace
+    #[arg(long, value_name = "NAME", default_value = "istio-system")]
+    pub istio_namespace: String,
+    /// Make agents send events to the host of the Istio Gateway with this name
+    #[arg(long, value_name = "NAME", default_value = names::GATEWAY)]
+    pub istio_gateway_name: String,
+    /// Look for the Gateway of `--istio-gateway-name` in this namespace
+    #[arg(long, value_name = "NAME", default_value = names::KCP_NAMESPACE)]
+    pub istio_gateway_namespace: String,
+    /// Make agents send events to this port, for example 443 [default: the port of the Gateway]
     #[arg(long, value_name = "PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_port_overwrite: Option<u16>,
-    /// Address that agents send to in place of the Gateway's, for a listener that they reach directly
+    /// Make agents send events directly to this address, for example `tidegate.example.org:8443` [default: the address
+    /// of the Gateway]
     #[arg(long, value_name = "HOST:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_address: Option<String>,
-    /// Registry of the agent's image [default: europe-docker.pkg.dev/kyma-project/prod]
-    #[arg(long, value_name = "REGISTRY")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skr_watcher_image_registry: Option<String>,
-    /// Name of the agent's image [default: runtime-watcher]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skr_watcher_image_name: Option<String>,
-    /// Tag of the agent's image; without it no agent is installed in runtimes
+    /// Pull the agent's image from this registry
+    #[arg(long, value_name = "REGISTRY", default_value = "europe-docker.pkg.dev/kyma-project/prod")]
+    pub skr_watcher_image_registry: String,
+    /// Pull the agent's image with this name
+    #[arg(long, value_name = "NAME", default_value = RUNTIME_WATCHER)]
+    pub skr_watcher_image_name: String,
+    /// Install the agent in runtimes from the image with this tag, for example `2.1.12`; without a tag, Tidegate
+    /// installs no agent [default: none]
     #[arg(long, value_name = "TAG")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skr_watcher_image_tag: Option<String>,
-    /// Which agent the image holds [default: runtime-watcher if that is the image's name, else tidegate]
+    /// Treat the agent's image as this program [default: `runtime-watcher` if that is the image's name, else
+    /// `tidegate`]
     #[arg(long, value_name = "PROGRAM")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skr_watcher_program: Option<WatcherProgram>,
-    /// Secret in runtimes, in kyma-system, with which the agent's image is pulled
+    /// Pull the agent's image with this Secret, which Tidegate copies from kcp-system to kyma-system in each runtime
+    /// [default: none]
     #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skr_image_pull_secret: Option<String>,
-    /// Priority class of the agent; skr-webhook-priority is made, any other must be there [default: skr-webhook-priority]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skr_webhook_priority_class: Option<String>,
-    /// Limit of the agent's memory [default: 200Mi]
-    #[arg(long, value_name = "QUANTITY")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skr_webhook_memory_limits: Option<String>,
-    /// Limit of the agent's computing [default: 0.1]
-    #[arg(long, value_name = "QUANTITY")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skr_webhook_cpu_limits: Option<String>,
-    /// GODEBUG of the agent, which says whether it computes as FIPS demands [default: that of this process]
+    /// Run the agent with this priority class; Tidegate creates `skr-webhook-priority`, any other must exist in the
+    /// runtime
+    #[arg(long, value_name = "NAME", default_value = PRIORITY_CLASS)]
+    pub skr_webhook_priority_class: String,
+    /// Limit the agent's memory to this quantity
+    #[arg(long, value_name = "QUANTITY", default_value = "200Mi")]
+    pub skr_webhook_memory_limits: String,
+    /// Limit the agent's CPU to this quantity, for example `100m`
+    #[arg(long, value_name = "QUANTITY", default_value = "0.1")]
+    pub skr_webhook_cpu_limits: String,
+    /// Set GODEBUG of the agent, which selects its FIPS mode, for example `fips140=on` [default: GODEBUG of this
+    /// process]
     #[arg(long, value_name = "SETTINGS", env = "GODEBUG", hide_env_values = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skr_webhook_godebug: Option<String>,
-    /// Who issues certificates: `auto` takes cert-manager or Gardener's cert-management where the control plane serves it [default: auto]
-    #[arg(long, value_name = "ISSUER", visible_alias = "cert-management")]
-    #[serde(alias = "certManagement", skip_serializing_if = "Option::is_none")]
-    pub pki: Option<Pki>,
-    /// DNS names that the certificates of all runtimes have beside their own, separated by commas
+    /// Choose who issues certificates. `auto`: the issuer already in use; otherwise cert-manager or Gardener, whichever
+    /// is installed (cert-manager first); otherwise `builtin`
+    #[arg(long, value_name = "ISSUER", visible_alias = "cert-management", default_value = "auto")]
+    #[serde(alias = "certManagement")]
+    pub pki: Pki,
+    /// Add these DNS names, separated by commas, to the certificate of every runtime, for example `skr.example.org`
+    /// [default: none]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub additional_dns_names: Vec<String>,
-    /// How long the certificate of a runtime is good [default: 1440h]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub self_signed_cert_duration: Option<Period>,
-    /// How long before its end it is issued anew [default: 720h]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub self_signed_cert_renew_before: Option<Period>,
-    /// How long it may be of a former authority before a metric says so [default: 24h]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub self_signed_cert_renew_buffer: Option<Period>,
-    /// Bits of its RSA key, which can only be 4096; keys of the built-in authority are ECDSA [default: 4096]
-    #[arg(long, value_name = "BITS")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub self_signed_cert_key_size: Option<u32>,
-    /// Name of the Issuer that cert-manager or cert-management is to use [default: klm-watcher-selfsigned]
+    /// Issue certificates of runtimes for this long; the minimum is 1m
+    #[arg(long, value_name = "DURATION", default_value = "1440h")]
+    pub self_signed_cert_duration: Period,
+    /// Renew the certificate of a runtime this long before it expires
+    #[arg(long, value_name = "DURATION", default_value = "720h")]
+    pub self_signed_cert_renew_before: Period,
+    /// Report in a metric that a runtime still has a certificate of the previous CA this long after the CA changed
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    pub self_signed_cert_renew_buffer: Period,
+    /// Request RSA keys of this many bits, which must be 4096; the built-in CA issues ECDSA keys
+    #[arg(long, value_name = "BITS", default_value = "4096")]
+    pub self_signed_cert_key_size: u32,
+    /// Request certificates from the Issuer of cert-manager or Gardener with this name
+    #[arg(long, value_name = "NAME", default_value = names::CERTIFICATE_ISSUER)]
+    pub self_signed_cert_issuer_name: String,
+    /// Look for the Issuer of Gardener in this namespace; the Issuer of cert-manager is in `--istio-namespace`
+    #[arg(long, value_name = "NAME", default_value = "istio-system")]
+    pub self_signed_cert_issuer_namespace: String,
+    /// Keep the certificate of the gateway at least this long after the CA changed
+    #[arg(long, value_name = "DURATION", default_value = "96h")]
+    pub istio_gateway_server_cert_switch_grace_period: Period,
+    /// Report in a metric that the certificate of the gateway expires within this time
+    #[arg(long, value_name = "DURATION", default_value = "336h")]
+    pub istio_gateway_server_cert_expiry_window: Period,
+    /// Write only while this process holds the Lease that Tidegate shares with Lifecycle Manager
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "true"
+    )]
+    pub leader_elect: bool,
+    /// Keep the Lease in this namespace
+    #[arg(long, value_name = "NAME", default_value = names::KCP_NAMESPACE)]
+    pub lease_namespace: String,
+    /// Let another process lead when the Lease was not renewed for this long
+    #[arg(long, value_name = "DURATION", default_value = "180s")]
+    pub lease_duration: Period,
+    /// Stop writing when the Lease could not be renewed for this long
+    #[arg(long, value_name = "DURATION", default_value = "120s")]
+    pub lease_renew_deadline: Period,
+    /// Wait this long between two attempts to acquire or renew the Lease
+    #[arg(long, value_name = "DURATION", default_value = "3s")]
+    pub lease_retry_period: Period,
+    /// Use this name for the process in the Lease and in Events [default: the name of the pod or machine]
     #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub self_signed_cert_issuer_name: Option<String>,
-    /// Namespace of that Issuer, for cert-management; cert-manager's is beside the certificates [default: istio-system]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub self_signed_cert_issuer_namespace: Option<String>,
-    /// How long the gateway keeps its certificate at least after the authority has changed [default: 96h]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub istio_gateway_server_cert_switch_grace_period: Option<Period>,
-    /// How long before its end a metric says so of the gateway's certificate [default: 336h]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub istio_gateway_server_cert_expiry_window: Option<Period>,
-    /// Whether to write only while holding the Lease that is shared with Lifecycle Manager [default: true]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub leader_elect: Option<bool>,
-    /// Namespace of that Lease [default: kcp-system]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_namespace: Option<String>,
-    /// Others may lead when the Lease was not renewed for this long [default: 180s]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_duration: Option<Period>,
-    /// We stop writing when the Lease could not be renewed for this long [default: 120s]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_renew_deadline: Option<Period>,
-    /// Pause between two looks at the Lease [default: 3s]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_retry_period: Option<Period>,
-    /// Name of this process in the Lease and in Events; without it that of the pod or machine
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Lead, but work on nothing until the option is gone
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub paused: Option<bool>,
-    /// Time for work under way when the process is told to stop [default: 20s]
-    #[arg(long, value_name = "DURATION")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shutdown_timeout: Option<Period>,
-    /// What is logged, as `LEVEL` or `LEVEL,MODULE=LEVEL,…` [default: warn,tidegate=info]
-    #[arg(long, value_name = "FILTER")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log: Option<String>,
-    /// How logs look: `auto`, `json` or `text` [default: auto]
-    #[arg(long, value_name = "FORMAT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_format: Option<LogFormat>,
+    /// Hold the Lease, but reconcile nothing
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value = "false"
+    )]
+    pub paused: bool,
+    /// Wait at most this long for work in progress before the process exits
+    #[arg(long, value_name = "DURATION", default_value = "20s")]
+    pub shutdown_timeout: Period,
+    /// Write the logs that pass this filter, `LEVEL` or `LEVEL,MODULE=LEVEL,…`, for example `info` or
+    /// `warn,tidegate=debug`
+    #[arg(long, value_name = "FILTER", default_value = "warn,tidegate=info")]
+    pub log: String,
+    /// Write logs in this format; `auto` is `text` on a terminal and `json` otherwise
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    pub log_format: LogFormat,
 }
 
+/// The options that the command line gives. As arguments of a command they are all of [`Options`].
+#[derive(Clone, Debug)]
+pub struct Flags(ArgMatches);
+
 /// Who issues certificates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pki {
-    /// Whoever the control plane serves, and Tidegate where it serves neither.
-    #[default]
+    /// The issuer already in use, else the first of the others that is available.
     Auto,
     /// cert-manager.
     #[value(alias = "cert-manager.io/v1")]
@@ -277,54 +276,52 @@ pub enum Pki {
     #[value(alias = "cert.gardener.cloud/v1alpha1")]
     #[serde(alias = "cert.gardener.cloud/v1alpha1")]
     Gardener,
-    /// Tidegate.
+    /// Tidegate, with a key in a Secret of the control plane.
     Builtin,
 }
 
-/// How strictly the names in a certificate are held against the domain of its runtime.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+/// What happens to an event whose certificate does not name the domain of its runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Pinning {
-    /// An event from elsewhere is refused.
-    #[default]
+    /// The event is rejected.
     Enforce,
-    /// It is taken, counted and told of.
+    /// The event is accepted, counted and reported.
     Warn,
-    /// Nobody looks.
+    /// The names are not checked.
     Off,
 }
 
-/// How logs look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+/// The format of logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
-    #[default]
     Auto,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Lines for people.
     Text,
 }
 
-/// Which agent an image holds.
+/// The program in the agent's image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum WatcherProgram {
-    /// Tidegate's.
+    /// The agent of Tidegate.
     Tidegate,
-    /// The Runtime Watcher of Kyma.
+    /// Kyma's Runtime Watcher.
     RuntimeWatcher,
 }
 
-/// Options with nothing left open, checked.
+/// The options as the daemon needs them: checked, and grouped by subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Kubeconfig of the control plane; without it the environment decides.
+    /// Kubeconfig of the control plane; `None` leaves the choice to the environment.
     pub kubeconfig: Option<PathBuf>,
-    /// Namespaces in which GitSources, Kymas and access Secrets count.
+    /// Namespaces of GitSources, Kymas and access Secrets.
     pub namespaces: BTreeSet<String>,
-    /// Repositories of the command line.
+    /// Repositories from the command line.
     pub sources: Vec<String>,
     /// Files with GitSources of this process.
     pub source_files: Vec<PathBuf>,
@@ -338,9 +335,9 @@ pub struct Config {
     pub metrics_address: SocketAddr,
     /// Address of `/healthz` and `/readyz`.
     pub health_address: SocketAddr,
-    /// Where and how events of runtimes come in.
+    /// How the daemon receives events of runtimes.
     pub events: Events,
-    /// Subjects worked on at once.
+    /// Subjects that are reconciled at once.
     pub workers: usize,
     /// Requests to KCP at once.
     pub control_plane_requests: usize,
@@ -348,9 +345,9 @@ pub struct Config {
     pub runtime_requests: usize,
     /// Longest time for one request.
     pub request_timeout: Duration,
-    /// How often a runtime is compared with what it should be.
+    /// How often a runtime is compared with its desired state.
     pub resync: Duration,
-    /// Channel where none is named.
+    /// Channel of a module for which neither module nor Kyma names one.
     pub default_channel: String,
     /// Modules for selected Kymas only.
     pub restricted_modules: BTreeSet<String>,
@@ -362,34 +359,34 @@ pub struct Config {
     pub agent: Option<Agent>,
     /// Certificates of runtimes and of the gateway.
     pub certificates: Rules,
-    /// Leader election; `None` if we write without.
+    /// Leader election; `None` if the daemon writes without a Lease.
     pub lease: Option<Lease>,
     /// Name of this process, if one is given.
     pub identity: Option<String>,
-    /// Whether to work on nothing.
+    /// Whether to reconcile nothing.
     pub paused: bool,
-    /// Time for work under way at the end.
+    /// How long the daemon waits for work in progress before it exits.
     pub shutdown_timeout: Duration,
-    /// What is logged.
+    /// Filter of the logs.
     pub log: String,
-    /// How it looks.
+    /// Format of the logs.
     pub log_format: LogFormat,
 }
 
-/// Where and how events of runtimes come in.
+/// How the daemon receives events of runtimes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Events {
-    /// Behind a gateway; `None` if nowhere.
+    /// Listen address behind a gateway; `None` disables it.
     pub address: Option<SocketAddr>,
-    /// Over TLS of our own; `None` if nowhere.
+    /// Listen address over mTLS; `None` disables it.
     pub tls_address: Option<SocketAddr>,
-    /// Who may forward certificates.
+    /// Peers that may forward certificates.
     pub trusted_peers: Peers,
-    /// What the proxy beside us says of the gateway.
+    /// SPIFFE ID of the gateway in the element that the sidecar appends.
     pub gateway_identity: Option<String>,
     /// Whether certificates must name the domain of their runtime.
     pub pinning: Pinning,
-    /// How long a change is left to be stored.
+    /// How long to wait after an event, so that the write has been persisted.
     pub settle: Duration,
 }
 
@@ -398,15 +395,15 @@ pub struct Events {
 pub struct Lease {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Others may take over after this.
+    /// Another process may lead when the Lease was not renewed for this long.
     pub duration: Duration,
-    /// We stop writing after this.
+    /// The daemon stops writing when it could not renew the Lease for this long.
     pub renew_deadline: Duration,
-    /// Pause between two looks.
+    /// Pause between two attempts.
     pub retry_period: Duration,
 }
 
-/// Why options cannot be used. One sentence that names the option.
+/// Why options cannot be used. The message names the option.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -414,10 +411,10 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file is not what we understand.
+    /// The file is not a valid configuration file.
     #[error("{}:{line}: {message}", path.display())]
     Parse {
         /// The file.
@@ -427,7 +424,7 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
-    /// A name is none.
+    /// A name is invalid.
     #[error("`{option}`: {source}")]
     Name {
         /// The option.
@@ -435,7 +432,7 @@ pub enum Error {
         /// Why.
         source: ParseNameError,
     },
-    /// A value is out of bounds.
+    /// A value is invalid.
     #[error("`{option}`: {message}")]
     Value {
         /// The option.
@@ -447,13 +444,15 @@ pub enum Error {
 
 /// Shortest resync: below it the daemon would do nothing else.
 const RESYNC_MIN: Duration = Duration::from_secs(10);
-/// More workers than this never found a landscape to work on.
+/// Most workers, and most requests at once. No landscape keeps more of them busy.
 const WORKERS_MAX: usize = 4096;
 
 // === impl Options ===
 
 impl Options {
-    /// Reads a configuration file.
+    /// Reads a configuration file. What the file does not name has its default.
+    ///
+    /// Fails if the file cannot be read, is not YAML, has a key that is no option, or a value of the wrong type.
     pub fn load(path: &Path) -> Result<Options, Error> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         Options::parse(&text).map_err(|error| Error::Parse {
@@ -467,169 +466,91 @@ impl Options {
         yaml::read_own(text)
     }
 
-    /// These options, and where they say nothing, those of `base`.
-    #[must_use]
-    pub fn over(self, base: Options) -> Options {
-        fn list<T>(own: Vec<T>, base: Vec<T>) -> Vec<T> {
-            if own.is_empty() { base } else { own }
-        }
-        Options {
-            kubeconfig: self.kubeconfig.or(base.kubeconfig),
-            namespaces: list(self.namespaces, base.namespaces),
-            sources: list(self.sources, base.sources),
-            source_files: list(self.source_files, base.source_files),
-            allow_local_sources: self.allow_local_sources.or(base.allow_local_sources),
-            state: self.state.or(base.state),
-            templates: self.templates.or(base.templates),
-            metrics_address: self.metrics_address.or(base.metrics_address),
-            health_address: self.health_address.or(base.health_address),
-            events_address: self.events_address.or(base.events_address),
-            events_tls_address: self.events_tls_address.or(base.events_tls_address),
-            xfcc_trusted_peers: list(self.xfcc_trusted_peers, base.xfcc_trusted_peers),
-            xfcc_gateway_identity: self.xfcc_gateway_identity.or(base.xfcc_gateway_identity),
-            domain_name_pinning: self.domain_name_pinning.or(base.domain_name_pinning),
-            event_settle: self.event_settle.or(base.event_settle),
-            workers: self.workers.or(base.workers),
-            control_plane_requests: self.control_plane_requests.or(base.control_plane_requests),
-            runtime_requests: self.runtime_requests.or(base.runtime_requests),
-            request_timeout: self.request_timeout.or(base.request_timeout),
-            resync: self.resync.or(base.resync),
-            default_channel: self.default_channel.or(base.default_channel),
-            restricted_default_modules: list(self.restricted_default_modules, base.restricted_default_modules),
-            istio_namespace: self.istio_namespace.or(base.istio_namespace),
-            istio_gateway_name: self.istio_gateway_name.or(base.istio_gateway_name),
-            istio_gateway_namespace: self.istio_gateway_namespace.or(base.istio_gateway_namespace),
-            listener_port_overwrite: self.listener_port_overwrite.or(base.listener_port_overwrite),
-            listener_address: self.listener_address.or(base.listener_address),
-            skr_watcher_image_registry: self.skr_watcher_image_registry.or(base.skr_watcher_image_registry),
-            skr_watcher_image_name: self.skr_watcher_image_name.or(base.skr_watcher_image_name),
-            skr_watcher_image_tag: self.skr_watcher_image_tag.or(base.skr_watcher_image_tag),
-            skr_watcher_program: self.skr_watcher_program.or(base.skr_watcher_program),
-            skr_image_pull_secret: self.skr_image_pull_secret.or(base.skr_image_pull_secret),
-            skr_webhook_priority_class: self.skr_webhook_priority_class.or(base.skr_webhook_priority_class),
-            skr_webhook_memory_limits: self.skr_webhook_memory_limits.or(base.skr_webhook_memory_limits),
-            skr_webhook_cpu_limits: self.skr_webhook_cpu_limits.or(base.skr_webhook_cpu_limits),
-            skr_webhook_godebug: self.skr_webhook_godebug.or(base.skr_webhook_godebug),
-            pki: self.pki.or(base.pki),
-            additional_dns_names: list(self.additional_dns_names, base.additional_dns_names),
-            self_signed_cert_duration: self.self_signed_cert_duration.or(base.self_signed_cert_duration),
-            self_signed_cert_renew_before: self.self_signed_cert_renew_before.or(base.self_signed_cert_renew_before),
-            self_signed_cert_renew_buffer: self.self_signed_cert_renew_buffer.or(base.self_signed_cert_renew_buffer),
-            self_signed_cert_key_size: self.self_signed_cert_key_size.or(base.self_signed_cert_key_size),
-            self_signed_cert_issuer_name: self.self_signed_cert_issuer_name.or(base.self_signed_cert_issuer_name),
-            self_signed_cert_issuer_namespace: self
-                .self_signed_cert_issuer_namespace
-                .or(base.self_signed_cert_issuer_namespace),
-            istio_gateway_server_cert_switch_grace_period: self
-                .istio_gateway_server_cert_switch_grace_period
-                .or(base.istio_gateway_server_cert_switch_grace_period),
-            istio_gateway_server_cert_expiry_window: self
-                .istio_gateway_server_cert_expiry_window
-                .or(base.istio_gateway_server_cert_expiry_window),
-            leader_elect: self.leader_elect.or(base.leader_elect),
-            lease_namespace: self.lease_namespace.or(base.lease_namespace),
-            lease_duration: self.lease_duration.or(base.lease_duration),
-            lease_renew_deadline: self.lease_renew_deadline.or(base.lease_renew_deadline),
-            lease_retry_period: self.lease_retry_period.or(base.lease_retry_period),
-            identity: self.identity.or(base.identity),
-            paused: self.paused.or(base.paused),
-            shutdown_timeout: self.shutdown_timeout.or(base.shutdown_timeout),
-            log: self.log.or(base.log),
-            log_format: self.log_format.or(base.log_format),
-        }
-    }
-
-    /// What counts where nothing is given. `kubeconfig`, `templates` and `identity` have no default.
-    pub fn defaults() -> Options {
-        let seconds = |seconds| Some(Period(Duration::from_secs(seconds)));
-        let rules = Rules::default();
-        Options {
-            kubeconfig: None,
-            namespaces: vec![names::KCP_NAMESPACE.to_owned()],
-            sources: Vec::new(),
-            source_files: Vec::new(),
-            allow_local_sources: Some(false),
-            state: Some(default_state()),
-            templates: None,
-            metrics_address: Some(SocketAddr::from(([0, 0, 0, 0], 8080))),
-            health_address: Some(SocketAddr::from(([0, 0, 0, 0], 8081))),
-            events_address: Some(Listen::everywhere(8082)),
-            events_tls_address: Some(Listen::everywhere(8443)),
-            xfcc_trusted_peers: vec!["127.0.0.0/8".to_owned(), "::1".to_owned()],
-            xfcc_gateway_identity: None,
-            domain_name_pinning: Some(Pinning::Enforce),
-            event_settle: Some(Period(Duration::from_millis(300))),
-            workers: Some(64),
-            control_plane_requests: Some(64),
-            runtime_requests: Some(16),
-            request_timeout: seconds(30),
-            resync: seconds(300),
-            default_channel: Some("regular".to_owned()),
-            restricted_default_modules: Vec::new(),
-            istio_namespace: Some("istio-system".to_owned()),
-            istio_gateway_name: Some(names::GATEWAY.to_owned()),
-            istio_gateway_namespace: Some(names::KCP_NAMESPACE.to_owned()),
-            listener_port_overwrite: None,
-            listener_address: None,
-            skr_watcher_image_registry: Some("europe-docker.pkg.dev/kyma-project/prod".to_owned()),
-            skr_watcher_image_name: Some(RUNTIME_WATCHER.to_owned()),
-            skr_watcher_image_tag: None,
-            skr_watcher_program: None,
-            skr_image_pull_secret: None,
-            skr_webhook_priority_class: Some(PRIORITY_CLASS.to_owned()),
-            skr_webhook_memory_limits: Some("200Mi".to_owned()),
-            skr_webhook_cpu_limits: Some("0.1".to_owned()),
-            skr_webhook_godebug: None,
-            pki: Some(Pki::Auto),
-            additional_dns_names: Vec::new(),
-            self_signed_cert_duration: Some(Period(rules.duration)),
-            self_signed_cert_renew_before: Some(Period(rules.renew_before)),
-            self_signed_cert_renew_buffer: Some(Period(rules.renew_buffer)),
-            self_signed_cert_key_size: Some(rules.key_size),
-            self_signed_cert_issuer_name: Some(rules.issuer),
-            self_signed_cert_issuer_namespace: Some(rules.issuer_namespace),
-            istio_gateway_server_cert_switch_grace_period: Some(Period(rules.switch_grace)),
-            istio_gateway_server_cert_expiry_window: Some(Period(rules.expiry_window)),
-            leader_elect: Some(true),
-            lease_namespace: Some(names::KCP_NAMESPACE.to_owned()),
-            lease_duration: seconds(180),
-            lease_renew_deadline: seconds(120),
-            lease_retry_period: seconds(3),
-            identity: None,
-            paused: Some(false),
-            shutdown_timeout: seconds(20),
-            log: Some("warn,tidegate=info".to_owned()),
-            log_format: Some(LogFormat::Auto),
-        }
-    }
-
-    /// As a configuration file that says the same.
+    /// A configuration file with these options. Leaves out those that have no value.
     pub fn to_yaml(&self) -> String {
-        yaml::to_string(&serde_json::to_value(self).expect("options are plain data"))
+        let mut value = serde_json::to_value(self).expect("options are plain data");
+        if let Value::Object(options) = &mut value {
+            options.retain(|_, value| !value.is_null());
+        }
+        yaml::to_string(&value)
     }
 }
 
-/// Where mirrors live if nobody says: the user's state folder, or the system's.
+impl Default for Options {
+    /// The defaults that the fields declare, as clap reads them from an empty command line.
+    fn default() -> Options {
+        let command = Options::augment_args(Command::new("options").no_binary_name(true));
+        let no_arguments: [&str; 0] = [];
+        let matches = command.try_get_matches_from(no_arguments);
+        let options = matches.and_then(|matches| Options::from_arg_matches(&matches));
+        options.expect("every option has a default, and a test reads each of them")
+    }
+}
+
+// === impl Flags ===
+
+impl Flags {
+    /// `options` with the values of the command line in place of their own.
+    #[must_use]
+    pub fn over(&self, mut options: Options) -> Options {
+        options.update_from_arg_matches(&self.0).expect("the command line is parsed already");
+        options
+    }
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
+        let mut given = matches.clone();
+        for id in matches.ids() {
+            // What clap filled in is a default, and must not win over the file.
+            if matches.value_source(id.as_str()) != Some(ValueSource::CommandLine) {
+                given.try_clear_id(id.as_str()).expect("the id is one of these matches");
+            }
+        }
+        Ok(Flags(given))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Flags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        Options::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Options::augment_args(command)
+    }
+}
+
+/// The default of `state`: a folder in the user's state folder, or else in the system's.
 fn default_state() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    state_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+}
+
+fn state_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
     variable("XDG_STATE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
         .unwrap_or_else(|| PathBuf::from("/var/lib"))
         .join("tidegate")
 }
 
-/// An error of the file in our words: the list of all options is in the help.
+/// The message of an error in the file, without names of Rust types and without the list of all options.
 fn message(message: &str) -> String {
     match message.split_once(", expected one of ") {
         Some((unknown, _)) if unknown.contains("unknown field") => {
             let field = unknown.split('`').nth(1).unwrap_or_default();
-            format!("there is no option `{field}`; `tidegate run --help` lists all that there are")
+            format!("unknown option `{field}`: `tidegate run --help` lists all options")
         }
-        // Names of types are ours, not the reader's.
         _ => message
+            .replace("invalid type: unit value", "the value is missing")
             .replace("expected usize", "expected a whole number")
-            .replace("expected u16", "expected a port, which is at most 65535")
-            .replace("struct Options", "a mapping"),
+            .replace("expected u16", "expected a port from 1 to 65535")
+            .replace("invalid socket address syntax", "invalid address: use IP:PORT, for example 0.0.0.0:8080")
+            .replace("struct Options", "a mapping of options"),
     }
 }
 
@@ -638,90 +559,99 @@ fn message(message: &str) -> String {
 impl TryFrom<Options> for Config {
     type Error = Error;
 
-    /// Fills in the defaults and checks the values.
+    /// Fails on the first option with an invalid value.
     fn try_from(options: Options) -> Result<Config, Error> {
-        let options = options.over(Options::defaults());
-        let lease = if options.leader_elect == Some(false) { None } else { Some(lease(&options)?) };
-        let names = |option, names: Vec<String>| -> Result<BTreeSet<String>, Error> {
-            names.into_iter().map(|name| checked(option, name)).collect()
-        };
-        let count = |option, value: Option<usize>| match value.unwrap_or_default() {
-            count if (1..=WORKERS_MAX).contains(&count) => Ok(count),
-            count => Err(Error::Value { option, message: format!("{count} is not between 1 and {WORKERS_MAX}") }),
-        };
-        let resync = duration(options.resync);
-        if resync < RESYNC_MIN {
-            let message = format!("{} is shorter than {}", Period(resync), Period(RESYNC_MIN));
-            return Err(Error::Value { option: "resync", message });
+        let namespaces = names("namespaces", &options.namespaces)?;
+        if namespaces.is_empty() {
+            return Err(invalid("namespaces", "the list is empty: name at least one, for example kcp-system"));
         }
-        let certificates = certificates(&options)?;
-        let events = events(&options)?;
+        let lease = if options.leader_elect { Some(lease(&options)?) } else { None };
         let listener = listener(&options)?;
-        let agent = agent(&options, listener.clone())?;
         Ok(Config {
-            kubeconfig: options.kubeconfig,
-            namespaces: names("namespaces", options.namespaces)?,
-            sources: options.sources,
-            source_files: options.source_files,
-            allow_local_sources: options.allow_local_sources.unwrap_or_default(),
-            state: options.state.unwrap_or_default(),
-            templates: options.templates,
-            metrics_address: options.metrics_address.expect("has a default"),
-            health_address: options.health_address.expect("has a default"),
-            events,
+            namespaces,
+            events: events(&options)?,
             workers: count("workers", options.workers)?,
             control_plane_requests: count("controlPlaneRequests", options.control_plane_requests)?,
             runtime_requests: count("runtimeRequests", options.runtime_requests)?,
-            request_timeout: duration(options.request_timeout),
-            resync,
-            default_channel: options.default_channel.unwrap_or_default(),
-            restricted_modules: names("restrictedDefaultModules", options.restricted_default_modules)?,
-            istio_namespace: checked("istioNamespace", options.istio_namespace.unwrap_or_default())?,
+            request_timeout: options.request_timeout.0,
+            resync: at_least(RESYNC_MIN, "resync", options.resync)?,
+            restricted_modules: names("restrictedDefaultModules", &options.restricted_default_modules)?,
+            istio_namespace: checked("istioNamespace", &options.istio_namespace)?,
+            agent: agent(&options, listener.clone())?,
             listener,
-            agent,
-            certificates,
+            certificates: certificates(&options)?,
             lease,
+            shutdown_timeout: options.shutdown_timeout.0,
+            kubeconfig: options.kubeconfig,
+            sources: options.sources,
+            source_files: options.source_files,
+            allow_local_sources: options.allow_local_sources,
+            state: options.state,
+            templates: options.templates,
+            metrics_address: options.metrics_address,
+            health_address: options.health_address,
+            default_channel: options.default_channel,
             identity: options.identity,
-            paused: options.paused.unwrap_or_default(),
-            shutdown_timeout: duration(options.shutdown_timeout),
-            log: options.log.unwrap_or_default(),
-            log_format: options.log_format.unwrap_or_default(),
+            paused: options.paused,
+            log: options.log,
+            log_format: options.log_format,
         })
     }
 }
 
-/// Certificates that end sooner than this are issued anew without end.
+fn invalid(option: &'static str, message: impl Into<String>) -> Error {
+    Error::Value { option, message: message.into() }
+}
+
+fn checked(option: &'static str, name: &str) -> Result<String, Error> {
+    name::check_subdomain(name).map_err(|source| Error::Name { option, source })?;
+    Ok(name.to_owned())
+}
+
+fn names(option: &'static str, names: &[String]) -> Result<BTreeSet<String>, Error> {
+    names.iter().map(|name| checked(option, name)).collect()
+}
+
+fn count(option: &'static str, count: usize) -> Result<usize, Error> {
+    match count {
+        1..=WORKERS_MAX => Ok(count),
+        _ => Err(invalid(option, format!("{count} is out of range: use a number from 1 to {WORKERS_MAX}"))),
+    }
+}
+
+fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Duration, Error> {
+    if period.0 < min {
+        return Err(invalid(option, format!("{period} is too short: use at least {}", Period(min))));
+    }
+    Ok(period.0)
+}
+
+/// Shortest life of a certificate. A shorter one would be renewed without end.
 const CERTIFICATE_DURATION_MIN: Duration = Duration::from_secs(60);
 /// The only size of RSA keys that Lifecycle Manager accepts.
 const KEY_SIZE: u32 = 4096;
 
 fn certificates(options: &Options) -> Result<Rules, Error> {
-    let text = |option: &Option<String>| option.clone().unwrap_or_default();
-    let wrong = |option, message| Error::Value { option, message };
     let rules = Rules {
-        backend: match options.pki.unwrap_or_default() {
+        backend: match options.pki {
             Pki::Auto => None,
             Pki::CertManager => Some(Backend::CertManager),
             Pki::Gardener => Some(Backend::Gardener),
             Pki::Builtin => Some(Backend::Builtin),
         },
-        namespace: checked("istioNamespace", text(&options.istio_namespace))?,
+        namespace: checked("istioNamespace", &options.istio_namespace)?,
         additional_dns_names: options.additional_dns_names.clone(),
-        duration: duration(options.self_signed_cert_duration),
-        renew_before: duration(options.self_signed_cert_renew_before),
-        renew_buffer: duration(options.self_signed_cert_renew_buffer),
-        key_size: options.self_signed_cert_key_size.unwrap_or_default(),
-        issuer: checked("selfSignedCertIssuerName", text(&options.self_signed_cert_issuer_name))?,
-        issuer_namespace: checked("selfSignedCertIssuerNamespace", text(&options.self_signed_cert_issuer_namespace))?,
-        switch_grace: duration(options.istio_gateway_server_cert_switch_grace_period),
-        expiry_window: duration(options.istio_gateway_server_cert_expiry_window),
+        duration: at_least(CERTIFICATE_DURATION_MIN, "selfSignedCertDuration", options.self_signed_cert_duration)?,
+        renew_before: options.self_signed_cert_renew_before.0,
+        renew_buffer: options.self_signed_cert_renew_buffer.0,
+        key_size: options.self_signed_cert_key_size,
+        issuer: checked("selfSignedCertIssuerName", &options.self_signed_cert_issuer_name)?,
+        issuer_namespace: checked("selfSignedCertIssuerNamespace", &options.self_signed_cert_issuer_namespace)?,
+        switch_grace: options.istio_gateway_server_cert_switch_grace_period.0,
+        expiry_window: options.istio_gateway_server_cert_expiry_window.0,
     };
     if rules.key_size != KEY_SIZE {
-        return Err(wrong("selfSignedCertKeySize", format!("{} is not {KEY_SIZE}", rules.key_size)));
-    }
-    if rules.duration < CERTIFICATE_DURATION_MIN {
-        let message = format!("{} is shorter than {}", Period(rules.duration), Period(CERTIFICATE_DURATION_MIN));
-        return Err(wrong("selfSignedCertDuration", message));
+        return Err(invalid("selfSignedCertKeySize", format!("{} is not supported: use {KEY_SIZE}", rules.key_size)));
     }
     if rules.duration <= rules.renew_before {
         let message = format!(
@@ -729,77 +659,67 @@ fn certificates(options: &Options) -> Result<Rules, Error> {
             Period(rules.renew_before),
             Period(rules.duration)
         );
-        return Err(wrong("selfSignedCertRenewBefore", message));
+        return Err(invalid("selfSignedCertRenewBefore", message));
     }
     Ok(rules)
 }
 
-/// Longer than this nobody would call it an event.
+/// Longest wait after an event. No API server takes longer to persist a write.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 fn events(options: &Options) -> Result<Events, Error> {
-    let wrong = |option, message| Error::Value { option, message };
-    let peers = Peers::parse(options.xfcc_trusted_peers.iter().map(String::as_str))
-        .map_err(|error| wrong("xfccTrustedPeers", error.to_string()))?;
-    let identity = options.xfcc_gateway_identity.clone();
-    if identity.as_ref().is_some_and(|identity| !identity.starts_with("spiffe://")) {
-        return Err(wrong("xfccGatewayIdentity", "it must begin with `spiffe://`".to_owned()));
+    let trusted_peers = Peers::parse(options.xfcc_trusted_peers.iter().map(String::as_str))
+        .map_err(|error| invalid("xfccTrustedPeers", error.to_string()))?;
+    let identity = options.xfcc_gateway_identity.as_deref();
+    if let Some(identity) = identity.filter(|identity| !identity.starts_with("spiffe://")) {
+        let example = "spiffe://cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account";
+        let message = format!("invalid SPIFFE ID `{identity}`: use for example {example}");
+        return Err(invalid("xfccGatewayIdentity", message));
     }
-    let settle = duration(options.event_settle);
-    if SETTLE_MAX < settle {
-        let message = format!("{} is longer than {}", Period(settle), Period(SETTLE_MAX));
-        return Err(wrong("eventSettle", message));
+    let settle = options.event_settle;
+    if SETTLE_MAX < settle.0 {
+        return Err(invalid("eventSettle", format!("{settle} is too long: use at most {}", Period(SETTLE_MAX))));
     }
     Ok(Events {
-        address: options.events_address.and_then(Listen::address),
-        tls_address: options.events_tls_address.and_then(Listen::address),
-        trusted_peers: peers,
-        gateway_identity: identity,
-        pinning: options.domain_name_pinning.unwrap_or_default(),
-        settle,
+        address: options.events_address.address(),
+        tls_address: options.events_tls_address.address(),
+        trusted_peers,
+        gateway_identity: options.xfcc_gateway_identity.clone(),
+        pinning: options.domain_name_pinning,
+        settle: settle.0,
     })
 }
 
 fn lease(options: &Options) -> Result<Lease, Error> {
     let lease = Lease {
-        namespace: checked("leaseNamespace", options.lease_namespace.clone().unwrap_or_default())?,
-        duration: duration(options.lease_duration),
-        renew_deadline: duration(options.lease_renew_deadline),
-        retry_period: duration(options.lease_retry_period),
+        namespace: checked("leaseNamespace", &options.lease_namespace)?,
+        duration: options.lease_duration.0,
+        renew_deadline: options.lease_renew_deadline.0,
+        retry_period: options.lease_retry_period.0,
     };
+    let deadline = Period(lease.renew_deadline);
     if lease.duration <= lease.renew_deadline {
-        let message = format!(
-            "{} must be longer than `leaseRenewDeadline`, which is {}",
-            Period(lease.duration),
-            Period(lease.renew_deadline)
-        );
-        return Err(Error::Value { option: "leaseDuration", message });
+        let found = Period(lease.duration);
+        let message = format!("{found} must be longer than `leaseRenewDeadline`, which is {deadline}");
+        return Err(invalid("leaseDuration", message));
     }
     if lease.renew_deadline <= lease.retry_period || lease.retry_period.is_zero() {
-        let message = format!(
-            "{} must be shorter than `leaseRenewDeadline`, which is {}, and not zero",
-            Period(lease.retry_period),
-            Period(lease.renew_deadline)
-        );
-        return Err(Error::Value { option: "leaseRetryPeriod", message });
+        let found = Period(lease.retry_period);
+        let message =
+            format!("{found} must be longer than 0s and shorter than `leaseRenewDeadline`, which is {deadline}");
+        return Err(invalid("leaseRetryPeriod", message));
     }
     Ok(lease)
 }
 
-/// Longest tag of an image, and its characters, as registries have them.
-const TAG_LEN_MAX: usize = 128;
-/// The image of Kyma's Runtime Watcher.
-const RUNTIME_WATCHER: &str = "runtime-watcher";
-
 fn listener(options: &Options) -> Result<ListenerSettings, Error> {
-    let name = checked("istioGatewayName", options.istio_gateway_name.clone().unwrap_or_default())?;
-    let namespace = checked("istioGatewayNamespace", options.istio_gateway_namespace.clone().unwrap_or_default())?;
-    let wrong = |option, message| Error::Value { option, message };
+    let name = checked("istioGatewayName", &options.istio_gateway_name)?;
+    let namespace = checked("istioGatewayNamespace", &options.istio_gateway_namespace)?;
     if options.listener_port_overwrite == Some(0) {
-        return Err(wrong("listenerPortOverwrite", "0 is not between 1 and 65535".to_owned()));
+        return Err(invalid("listenerPortOverwrite", "0 is out of range: use a port from 1 to 65535"));
     }
     let address = options.listener_address.as_deref().map(str::parse::<Address>).transpose();
-    let address = address.map_err(|error| wrong("listenerAddress", error.to_string()))?;
+    let address = address.map_err(|error| invalid("listenerAddress", error.to_string()))?;
     Ok(ListenerSettings {
         gateway: Key::new(&namespace, &name),
         port_overwrite: options.listener_port_overwrite,
@@ -807,21 +727,25 @@ fn listener(options: &Options) -> Result<ListenerSettings, Error> {
     })
 }
 
-/// The agent, if a tag says which one.
+/// Longest tag of an image, as registries have it.
+const TAG_LEN_MAX: usize = 128;
+/// The image of Kyma's Runtime Watcher.
+const RUNTIME_WATCHER: &str = "runtime-watcher";
+
+/// The agent, if a tag names its image.
 fn agent(options: &Options, listener: ListenerSettings) -> Result<Option<Agent>, Error> {
     let given = |option: &Option<String>| option.clone().filter(|text| !text.is_empty());
     let Some(tag) = given(&options.skr_watcher_image_tag) else { return Ok(None) };
-    let wrong = |option, message| Error::Value { option, message };
     let in_tag = |c: char| c.is_ascii_alphanumeric() || ['_', '.', '-', '@', ':'].contains(&c);
     if TAG_LEN_MAX < tag.len() || !tag.chars().all(in_tag) {
-        return Err(wrong("skrWatcherImageTag", format!("`{tag}` is no tag of an image")));
+        return Err(invalid("skrWatcherImageTag", format!("invalid image tag `{tag}`: use for example 2.1.12")));
     }
     let in_image = |c: char| in_tag(c) || c == '/';
-    let (registry, name) = (given(&options.skr_watcher_image_registry), given(&options.skr_watcher_image_name));
-    let name = name.unwrap_or_default();
-    let image = registry.iter().map(String::as_str).chain([name.as_str()]).collect::<Vec<_>>().join("/");
+    let (registry, name) = (&*options.skr_watcher_image_registry, &*options.skr_watcher_image_name);
+    let image = if registry.is_empty() { name.to_owned() } else { format!("{registry}/{name}") };
     if name.is_empty() || !image.chars().all(in_image) {
-        return Err(wrong("skrWatcherImageName", format!("`{image}` is no name of an image")));
+        let message = format!("invalid image name `{image}`: use for example {RUNTIME_WATCHER}");
+        return Err(invalid("skrWatcherImageName", message));
     }
     let program = match options.skr_watcher_program {
         Some(WatcherProgram::Tidegate) => Program::Tidegate,
@@ -829,21 +753,13 @@ fn agent(options: &Options, listener: ListenerSettings) -> Result<Option<Agent>,
         None if name.rsplit('/').next() == Some(RUNTIME_WATCHER) => Program::RuntimeWatcher,
         None => Program::Tidegate,
     };
-    let quantity = |option, value: &Option<String>| {
-        let text = given(value).unwrap_or_default();
-        let message = format!("`{text}` is no quantity; write for example `200Mi` or `0.1`");
-        if is_quantity(&text) { Ok(text) } else { Err(wrong(option, message)) }
-    };
     Ok(Some(Agent {
         program,
         image: format!("{image}:{tag}"),
         pull_secret: given(&options.skr_image_pull_secret)
-            .map(|name| checked("skrImagePullSecret", name))
+            .map(|name| checked("skrImagePullSecret", &name))
             .transpose()?,
-        priority_class: checked(
-            "skrWebhookPriorityClass",
-            options.skr_webhook_priority_class.clone().unwrap_or_default(),
-        )?,
+        priority_class: checked("skrWebhookPriorityClass", &options.skr_webhook_priority_class)?,
         memory_limit: quantity("skrWebhookMemoryLimits", &options.skr_webhook_memory_limits)?,
         cpu_limit: quantity("skrWebhookCpuLimits", &options.skr_webhook_cpu_limits)?,
         godebug: given(&options.skr_webhook_godebug),
@@ -851,21 +767,20 @@ fn agent(options: &Options, listener: ListenerSettings) -> Result<Option<Agent>,
     }))
 }
 
-/// Whether Kubernetes reads it as a quantity: digits with a point somewhere, and a unit.
+fn quantity(option: &'static str, text: &str) -> Result<String, Error> {
+    if is_quantity(text) {
+        return Ok(text.to_owned());
+    }
+    let message = format!("invalid quantity `{text}`: use a number and a unit, for example 200Mi, 100m or 0.1");
+    Err(invalid(option, message))
+}
+
+/// Whether Kubernetes reads the text as a quantity: digits, which may have a point among them, and a unit.
 fn is_quantity(text: &str) -> bool {
     const UNITS: [&str; 13] = ["", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number = &text[..text.len() - unit.len()];
     UNITS.contains(&unit) && number.parse::<f64>().is_ok_and(|number| 0.0 < number)
-}
-
-fn checked(option: &'static str, name: String) -> Result<String, Error> {
-    name::check_subdomain(&name).map_err(|source| Error::Name { option, source })?;
-    Ok(name)
-}
-
-fn duration(period: Option<Period>) -> Duration {
-    period.map(|period| period.0).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The control plane as commands see it that ask and steer: with the caller's kubeconfig, and custom resources only.
+//! The control plane for commands such as `status` and `reconcile`: with the user's kubeconfig, custom resources only.
 
 use std::path::PathBuf;
 
@@ -21,10 +21,10 @@ use tidegate_process::tls;
 /// Which control plane.
 #[derive(clap::Args)]
 pub(super) struct Access {
-    /// Kubeconfig of the control plane; without it $KUBECONFIG or ~/.kube/config
+    /// Read the kubeconfig of the control plane from this file [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig
+    /// Use this context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Watcher,
 }
 
-/// `KIND/NAME`, or `NAME` alone where only one object is called so.
+/// `KIND/NAME`, or `NAME` alone if only one object has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     kind: Option<Kind>,
@@ -52,35 +52,35 @@ pub(super) struct Found {
     pub(super) key: Key,
 }
 
-/// How an object stands, as far as `reconcile --wait` needs it.
+/// What `reconcile --wait` needs of the status of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     /// Last handled value of the annotation that asks for a reconcile.
     pub(super) handled: Option<String>,
-    /// What its status says, in one line.
+    /// The message of its status, on one line.
     pub(super) message: String,
 }
 
-/// Who changed it, for `managedFields`.
+/// The field manager, for `managedFields`.
 const MANAGER: &str = "tidegate-cli";
-/// Objects that a list asks for at once.
+/// Objects in one page of a list.
 const PAGE: u32 = 500;
 
 // === impl Access ===
 
 impl Access {
-    /// A client for it. Makes no request.
+    /// A client for the control plane. Makes no request. Fails if the kubeconfig cannot be used.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         Client::try_from(self.config().await?).context("cannot use the kubeconfig")
     }
 
-    /// How to reach it. Makes no request.
+    /// The connection to the control plane. Makes no request. Fails if the kubeconfig cannot be used.
     pub(super) async fn config(&self) -> anyhow::Result<kube::Config> {
         tls::install();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
             Some(path) => {
-                // What it says of itself has its cause in it already.
+                // The text of this error holds its cause already.
                 let kubeconfig = Kubeconfig::read_from(path)
                     .map_err(|error| anyhow::anyhow!("{error}"))
                     .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
@@ -88,11 +88,11 @@ impl Access {
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        config.context("cannot use the kubeconfig; name another with --kubeconfig")
+        config.context("cannot use the kubeconfig: use another with --kubeconfig")
     }
 }
 
-/// All objects of a kind in a namespace.
+/// All objects of a kind in a namespace. Fails if the API server does not list them.
 pub(super) async fn list<K>(client: &Client, namespace: &str) -> anyhow::Result<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -114,7 +114,7 @@ where
     }
 }
 
-/// The API server's words instead of the whole answer.
+/// The message of the API server instead of the whole answer.
 pub(super) fn sentence(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
@@ -157,14 +157,14 @@ impl std::str::FromStr for Target {
             None => Ok(Target { kind: None, name: text.to_owned() }),
             Some((kind, name)) => match Kind::parse(kind) {
                 Some(kind) => Ok(Target { kind: Some(kind), name: name.to_owned() }),
-                None => Err(format!("`{kind}` is none of gitsource, kyma, manifest, watcher")),
+                None => Err(format!("unknown kind `{kind}`: use gitsource, kyma, manifest or watcher")),
             },
         }
     }
 }
 
 impl Target {
-    /// The one object that is called so.
+    /// The one object with this name. Fails if there is none, or if several kinds have one.
     pub(super) async fn find(&self, client: &Client, namespace: &str) -> anyhow::Result<Found> {
         let mut found = Vec::new();
         for kind in Kind::ALL.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind)) {
@@ -176,7 +176,7 @@ impl Target {
         match found.as_slice() {
             [one] => Ok(one.clone()),
             [] => bail!(
-                "there is no {} `{}` in namespace {namespace}; name another namespace with -n",
+                "no {} `{}` in namespace {namespace}: select another namespace with -n",
                 self.kind.map_or("GitSource, Kyma, Manifest or Watcher", Kind::name),
                 self.name
             ),
@@ -192,7 +192,7 @@ impl Target {
 // === impl Found ===
 
 impl Found {
-    /// How it stands; `None` if it is gone.
+    /// Its status; `None` if the object does not exist. Fails if it cannot be read.
     pub(super) async fn read(&self, client: &Client) -> anyhow::Result<Option<Answer>> {
         Ok(match self.kind {
             Kind::GitSource => self.get::<GitSource>(client).await?.map(|source| {

@@ -8,19 +8,19 @@ use serde_json::{Number, Value, json};
 use tidegate_core::{api, yaml};
 use tidegate_process::Exit;
 
-/// Prints the CustomResourceDefinitions of all our kinds.
+/// Prints the CustomResourceDefinitions that Tidegate needs.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// How to print them.
+    /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
     output: Output,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Output {
-    /// One YAML document each.
+    /// One YAML document per definition
     Yaml,
-    /// One JSON list.
+    /// One JSON list
     Json,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         }
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads has read enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
     }
@@ -51,14 +51,14 @@ fn crds() -> anyhow::Result<Vec<Value>> {
     Ok(crds)
 }
 
-/// Bounds of schemas are fractions as types: `minimum: 0.0` would puzzle a reader.
+/// Writes whole numbers without a fraction. The bounds of schemas are floats: `minimum: 0.0` would puzzle a reader.
 fn write_whole_numbers_whole(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(write_whole_numbers_whole),
         Value::Array(items) => items.iter_mut().for_each(write_whole_numbers_whole),
         Value::Number(number) => {
             let whole = number.as_f64().filter(|_| number.is_f64()).filter(|float| float.fract() == 0.0);
-            // What does not fit stays as it is.
+            // A number that does not fit stays as it is.
             if let Some(whole) = whole.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
                 *number = Number::from(whole);
             }

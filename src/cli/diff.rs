@@ -46,46 +46,53 @@ use tidegate_process::{period::Period, tls};
 
 /// Shows what a revision changes, in the control plane and in each runtime, without touching anything.
 ///
-/// Without `--from` and `--to`, it compares the files as they lie there with the merge base of HEAD and the default
-/// branch: that of `origin/HEAD`, else `origin/main`, `origin/master`, `main`, `master`. Where HEAD is on the default
-/// branch, it compares them with HEAD.
+/// Without `--from` and `--to`, it compares the work tree with the merge base of HEAD and the default branch. The
+/// default branch is that of `origin/HEAD`, else `origin/main`, `origin/master`, `main` or `master`. If HEAD is on the
+/// default branch, it compares the work tree with HEAD.
 ///
-/// Ends with 0 if nothing changes, 1 if something does, 2 if the command cannot be carried out, 3 if definitions or
-/// templates of the new side are invalid, 4 if a policy is violated, 5 if something could not be looked at. Of several,
-/// 3 comes first, then 5, 4 and 1.
+/// Exit code 0: no changes; 1: changes; 2: the command cannot run; 3: definitions or templates of the new side are
+/// invalid; 4: a policy is violated; 5: the comparison is incomplete. If several apply, 3 takes precedence, then 5, 4
+/// and 1.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A repository, or a folder or file in it; all of the repository is compared, whatever is named in it.
+    /// Compare the repository at or around this path; a folder or file in it selects the whole repository
     #[arg(value_name = "PATH", default_value = ".")]
     path: PathBuf,
-    /// Branch, tag or commit of the old side.
+    /// Compare this old side: a branch, tag or commit, for example `main` or `v1.2.0` [default: the merge base, see
+    /// above]
     #[arg(long, value_name = "REV")]
     from: Option<String>,
-    /// Branch, tag or commit of the new side; without it the files as they lie there, as `git add -A` would see them.
+    /// Compare this new side: a branch, tag or commit, for example `HEAD` [default: the work tree, with the files that
+    /// `git add -A` would add]
     #[arg(long, value_name = "REV")]
     to: Option<String>,
     #[command(flatten)]
     counting: Counting,
-    /// Folder of templates that replace embedded ones, where the repository does not; on both sides.
+    /// Use the templates in this folder instead of the embedded ones, on both sides; those of the repository take
+    /// precedence [default: none]
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
-    /// File with values that only a cluster knows: a mapping from what stands in a placeholder `((live: …))` to its value.
+    /// Read values that only a cluster knows from this YAML file, which maps the text of a placeholder `((live: …))` to
+    /// its value [default: none]
     #[arg(long, value_name = "FILE")]
     assume: Option<PathBuf>,
-    /// Kymas that git does not declare and what is installed, as `tidegate export --landscape` writes them.
+    /// Read Kymas that git does not declare, and installed modules, from this file of `tidegate export --landscape`
+    /// [default: none]
     #[arg(long, value_name = "FILE")]
     landscape: Option<PathBuf>,
-    /// Warn of a landscape file that is older than this.
+    /// Warn if the landscape file is older than this
     #[arg(long, value_name = "DURATION", default_value = "24h", requires = "landscape")]
     max_age: Period,
-    /// Folder for what a later comparison need not do again: definitions as they were checked, by their blobs. It holds no
-    /// file in which a Secret may stand, and what is damaged in it does no harm.
+    /// Cache parsed definitions in this folder, so that later comparisons are faster. The cache holds no file that may
+    /// contain a Secret, and a damaged cache is ignored [default: no cache]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
-    /// Only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME.
+    /// Compare only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME, for example `kcp-system/dev` [default:
+    /// all]
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
-    /// File with a secret of at least 16 characters, for digests of Secrets' values that compare with those of another run.
+    /// Mask values of Secrets with the key in this file, at least 16 characters, so that digests of two runs can be
+    /// compared [default: a random key]
     #[arg(long, value_name = "FILE")]
     mask_key_file: Option<PathBuf>,
     #[command(flatten)]
@@ -101,16 +108,16 @@ const CODE_LANDSCAPE_OLD: &str = "landscape-old";
 
 /// Code of the warning about a landscape file from the future.
 const CODE_LANDSCAPE_FUTURE: &str = "landscape-future";
-/// Code of the warning about installed versions that are none.
+/// Code of the warning about installed versions that are invalid.
 const CODE_LANDSCAPE_VERSION: &str = "landscape-version";
-/// Clocks of two machines that are set right are no further apart.
+/// The clocks of two synchronized machines differ by less than this.
 const CLOCKS_DIFFER_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// Fewer runtimes than this are looked at faster than a thread is started.
+/// A thread takes longer to start than to compare fewer runtimes than this.
 const RUNTIMES_A_THREAD_MIN: usize = 500;
-/// Fewer files than this are parsed faster than a thread is started.
+/// A thread takes longer to start than to parse fewer files than this.
 const PIECES_A_THREAD_MIN: usize = 64;
-/// More threads than this have nothing to do.
+/// More threads than this make no comparison faster.
 const THREADS_MAX: usize = 8;
 
 /// One side, read.
@@ -181,7 +188,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut excerpts = Excerpts::new(&to.loaded.snapshot);
     arguments.outputs.write(&report, &to.loaded.below, &mut excerpts)?;
     let exit = rules.exit(&report);
-    // The process ends: to give back millions of small pieces one by one would take a tenth of the time.
+    // The process ends: freeing millions of small allocations would take a tenth of the time.
     std::mem::forget((prepared, report, from, to, cache));
     Ok(exit)
 }
@@ -209,7 +216,7 @@ async fn run_live(arguments: &Arguments, rules: &judge::Rules, mask: MaskKey) ->
     Ok(rules.exit(&report))
 }
 
-/// Parses what is not in the cache, on as many threads as the machine has.
+/// Parses the files that are not in the cache, on as many threads as the machine has.
 fn parse(cache: &mut definition::Cache, snapshot: &Snapshot, options: &definition::Options) {
     loop {
         let pieces = definition::ahead(cache, snapshot, options);
@@ -232,7 +239,7 @@ fn compare(request: Request<'_>, prepared: &Prepared, diagnostics: Diagnostics, 
     comparison.finish(seen, diagnostics, subject)
 }
 
-/// Divides `count` things among threads, each of which gets at least `share_min` of them. The results are in order.
+/// Divides `count` items among threads, each of which gets at least `share_min` of them. The results are in order.
 fn on_threads<T: Send>(count: usize, share_min: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
     let cores = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let threads = cores.min(count.div_ceil(share_min)).max(1);
@@ -244,7 +251,7 @@ fn on_threads<T: Send>(count: usize, share_min: usize, work: impl Fn(Range<usize
     thread::scope(|scope| {
         let work = &work;
         let running: Vec<_> = shares.map(|share| scope.spawn(move || work(share))).collect();
-        // A panic on a thread is ours as well.
+        // A panic on a thread is a panic of the command.
         running.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
@@ -252,16 +259,17 @@ fn on_threads<T: Send>(count: usize, share_min: usize, work: impl Fn(Range<usize
 // === impl Arguments ===
 
 impl Arguments {
-    /// What values of Secrets are masked with.
+    /// The key that masks values of Secrets. Fails if its file cannot be read or is too short.
     fn mask_key(&self) -> anyhow::Result<MaskKey> {
         let Some(path) = &self.mask_key_file else {
             return Ok(MaskKey::new(tls::random().context("the system has no random bytes")?));
         };
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        MaskKey::of_text(&text).with_context(|| format!("{} holds less than 16 characters", path.display()))
+        let too_short = || format!("the key in {} is too short: use at least 16 characters", path.display());
+        MaskKey::of_text(&text).with_context(too_short)
     }
 
-    /// The old side: what `--from` names, or where the work began.
+    /// The old side: the revision of `--from`, or the merge base. Fails if it cannot be read.
     fn read_old(&self, cache: &mut cache::Cache) -> anyhow::Result<Half> {
         if let Some(from) = &self.from {
             return self.read(Some(from), None, cache);
@@ -287,7 +295,7 @@ impl Arguments {
         Ok(Half { loaded, definitions, library, diagnostics })
     }
 
-    /// The target that the user means, on either side.
+    /// The target of `--target`, on either side. Fails if there is none, or more than one.
     fn target(
         &self,
         from: &Definitions,
@@ -317,16 +325,16 @@ fn read_landscape(path: &Path) -> anyhow::Result<LandscapeFile> {
     }
 }
 
-/// A warning, if the file was written longer ago than the user thinks right, or not yet.
+/// A warning if the file is older than `max_age`, or from the future.
 fn written(path: &Path, file: &LandscapeFile, max_age: Period) -> Option<Diagnostic> {
     let age = Timestamp::now().duration_since(file.written.0);
     if age < -CLOCKS_DIFFER_MAX {
         let message = format!(
-            "the landscape file {} says that it was written at {}, which is yet to come: nobody knows how old it is",
+            "landscape file {} was written at {}, which is in the future: its age is unknown",
             path.display(),
             file.written.0,
         );
-        let hint = "set the clocks right, or write it anew with `tidegate export --landscape FILE`";
+        let hint = "correct the clocks, or write the file again with `tidegate export --landscape FILE`";
         return Some(Diagnostic::warning(CODE_LANDSCAPE_FUTURE, message).hint(hint));
     }
     let max = SignedDuration::try_from(max_age.0).ok()?;
@@ -334,21 +342,21 @@ fn written(path: &Path, file: &LandscapeFile, max_age: Period) -> Option<Diagnos
         return None;
     }
     let message = format!(
-        "the landscape file {} was written at {}, more than {max_age} ago: what it says of runtimes may not hold any more",
+        "landscape file {} was written at {}, more than {max_age} ago: its runtimes may have changed since",
         path.display(),
         file.written.0,
     );
-    let hint = "write it anew with `tidegate export --landscape FILE`";
+    let hint = "write the file again with `tidegate export --landscape FILE`";
     Some(Diagnostic::warning(CODE_LANDSCAPE_OLD, message).hint(hint))
 }
 
-/// A warning about each distinct installed version that is none.
+/// A warning about each distinct installed version that is invalid.
 fn no_versions(path: &Path, file: &LandscapeFile) -> Vec<Diagnostic> {
     let mut bad: BTreeMap<(&str, &str), (Key, usize)> = BTreeMap::new();
     for kyma in &file.kymas {
         for module in &kyma.installed {
             let version = module.version.as_deref().unwrap_or_default();
-            // None is said of a module whose installation has not begun.
+            // A module whose installation has not begun has no version.
             if version.is_empty() || plan::is_version(version) {
                 continue;
             }
@@ -358,12 +366,12 @@ fn no_versions(path: &Path, file: &LandscapeFile) -> Vec<Diagnostic> {
     let warning = |((module, version), (kyma, count)): ((&str, &str), (Key, usize))| {
         let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
         let message = format!(
-            "the landscape file {} says that module {module} is installed in Kyma {kyma}{more} as `{}`, which is no version: \
-             the downgrade guard cannot judge it",
+            "landscape file {}: module {module} is installed in Kyma {kyma}{more} with the invalid version `{}`: the \
+             downgrade guard cannot check it",
             path.display(),
             yaml::short(version),
         );
-        Diagnostic::warning(CODE_LANDSCAPE_VERSION, message).hint("mend it, or write the file anew")
+        Diagnostic::warning(CODE_LANDSCAPE_VERSION, message).hint("correct the version, or write the file again")
     };
     bad.into_iter().map(warning).collect()
 }

@@ -1,4 +1,4 @@
-//! `tidegate export`: what a pipeline must know of a landscape, as a file that needs no cluster to be read.
+//! `tidegate export`: writes what a pipeline needs to know about a landscape to a file, so that it needs no cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,28 +20,31 @@ use tidegate_core::{
 };
 use tidegate_process::{Exit, tell};
 
-/// Writes which runtimes there are, and what decides on their modules, for `tidegate diff --landscape`.
+/// Writes the runtimes of a landscape and what selects their modules, for `tidegate diff --landscape`.
 ///
-/// Identities, module lists, channels, installed versions and which GitSources are suspended are written, and of the labels only those that decide:
-/// `beta`, `internal`, which source declares the Kyma, and what selectors of ModuleReleaseMetas ask for. Customers'
-/// identifiers are no such labels. Secrets are neither written nor read, and runtimes are not asked: who decides on his
-/// modules himself has the ones that his Kyma's status shows.
+/// Writes the names of Kymas, their module lists, channels and installed versions, and the suspended GitSources. Of the
+/// labels it writes only those that select modules: `beta`, `internal`, the source of the Kyma, and the labels that
+/// selectors of ModuleReleaseMetas name. Identifiers of customers are not among them.
+///
+/// Reads no Secrets and contacts no runtimes. For a runtime that chooses its own modules, the list comes from its
+/// Kyma's status.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     access: control_plane::Access,
-    /// Where to write it; `-` for standard output.
+    /// Write to this file, for example `landscape.yaml`; `-` is standard output
     #[arg(long, value_name = "FILE")]
     landscape: PathBuf,
-    /// Namespace with Kymas; may be given several times [default: kcp-system]
+    /// Export the Kymas in this namespace; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// A further label to keep, such as one that a selector will ask for; may be given several times
+    /// Write this label as well, for example `example.org/region` if a selector will use it; repeat the option for more
+    /// [default: none]
     #[arg(long = "label", value_name = "KEY")]
     labels: Vec<String>,
 }
 
-/// Labels of a Kyma that decide whatever the selectors ask for.
+/// Labels of a Kyma that are always written, independent of selectors.
 const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILIATION, label::SOURCE];
 
 /// Runs the command.
@@ -56,7 +59,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             anyhow::Ok(())
         };
         if let Err(error) = listed.await {
-            // A file with some of the Kymas would say that there are no others.
+            // A file with some of the Kymas would claim that there are no others.
             tell!("error: {error:#}");
             return Ok(Exit::Incomplete);
         }
@@ -69,7 +72,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The labels that are kept.
+/// The labels to write.
 fn kept(releases: &[ModuleReleaseMeta], more: &[String]) -> BTreeSet<String> {
     let selectors = releases.iter().filter_map(|release| release.spec.kyma_selector.as_ref());
     let asked = selectors.flat_map(|selector| {
@@ -89,15 +92,15 @@ fn known(kyma: &Kyma, kept: &BTreeSet<String>) -> KnownKyma {
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     if path == Path::new("-") {
         return match io::stdout().lock().write_all(text.as_bytes()) {
-            // Whoever reads has read enough.
+            // The reader closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             result => result.context("cannot write to standard output"),
         };
     }
-    // Whole or not at all: a pipeline may read the file at any time.
+    // The file is replaced as a whole, because a pipeline may read it at any time.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.is_dir() {
-        bail!("{} is a folder; name a file", path.display());
+        bail!("{} is a folder: use the path of a file", path.display());
     }
     let written = || -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -108,7 +111,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     written().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Temporary files are for their owner only; this one is for whoever may read its folder.
+/// Lets all users read the file. Temporary files are for their owner only.
 #[cfg(unix)]
 fn readable(file: &tempfile::NamedTempFile) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! The rules that a comparison is held against, and the exit code that follows.
+//! The rules that a comparison is checked against, and the exit code that follows.
 
 use std::{
     fs,
@@ -14,19 +14,20 @@ use tidegate_diff::{
 };
 use tidegate_process::Exit;
 
-/// What must not happen, and what the exit code says of it.
+/// Which changes violate a policy, and which exit code follows.
 #[derive(clap::Args)]
-// Flattened into commands whose arguments make a group of this name.
+// Flattened into commands whose arguments already form a group of this name.
 #[group(skip)]
 pub(super) struct Arguments {
-    /// Violated by what a change does: delete, recreate, crd (a CustomResourceDefinition changes or goes), conflict,
-    /// mass-change=N% (more than N % of the runtimes are touched).
+    /// Fail if a change matches one of these rules, separated by commas: `delete`, `recreate`, `crd` (a
+    /// CustomResourceDefinition is changed or deleted), `conflict`, `mass-change=N%` (more than N % of the runtimes
+    /// change), for example `delete,mass-change=20%` [default: none]
     #[arg(long, value_name = "RULE", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
-    /// File of rules in CEL; several times for several files.
+    /// Check the changes against the CEL rules in this file; repeat the option for more files [default: none]
     #[arg(long = "policy", value_name = "FILE")]
     policies: Vec<PathBuf>,
-    /// Ends with 0 whatever the report says; only a command that cannot be carried out ends with 2.
+    /// Exit with 0 regardless of the report, or with 2 if the command cannot run [default: off]
     #[arg(long)]
     exit_zero: bool,
 }
@@ -41,12 +42,12 @@ pub(super) struct Rules {
 // === impl Arguments ===
 
 impl Arguments {
-    /// Reads the rules: what is wrong with them is found out before any work is done.
+    /// Reads the rules before any work is done. Fails if a file is invalid or a rule has the name of another.
     pub(super) fn load(&self) -> anyhow::Result<Rules> {
         let mut policies = Policies::default();
         for path in &self.policies {
             if let Err(name) = policies.add(read(path)?) {
-                bail!("{}: another file has a rule that is named `{name}`", path.display());
+                bail!("{}: rule `{name}` is already defined in another file: rename one of them", path.display());
             }
         }
         Ok(Rules { fail_on: self.fail_on.clone(), policies, exit_zero: self.exit_zero })
@@ -65,12 +66,12 @@ fn read(path: &Path) -> anyhow::Result<Policies> {
 // === impl Rules ===
 
 impl Rules {
-    /// Holds a report against the rules.
+    /// Checks a report against the rules.
     pub(super) fn judge(&self, draft: &mut Draft, labels: &Labels, kinds: Option<&Kinds>) {
         draft.judge(&self.fail_on, &self.policies, labels, kinds);
     }
 
-    /// How the command ends.
+    /// The exit code for a report.
     pub(super) fn exit(&self, report: &Report) -> Exit {
         match report.verdict() {
             _ if self.exit_zero => Exit::Ok,

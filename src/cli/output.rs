@@ -1,6 +1,7 @@
-//! Where a report goes: `-o FORMAT` to standard output, `-o FORMAT=FILE` to a file, several times for several.
+//! The outputs of a report: `-o FORMAT` writes to standard output, `-o FORMAT=FILE` to a file. The option may be
+//! repeated.
 //!
-//! A pipeline compares once and writes what it needs: a comment, annotations and files for the platform.
+//! A pipeline compares once and writes all that it needs: a comment, annotations and files for the platform.
 
 use std::{
     fs,
@@ -21,51 +22,52 @@ use tidegate_diff::{
     text::{self, Row, Tone},
 };
 
-/// A format and where it goes.
+/// A format, and the file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sink<F> {
-    /// How to print.
+    /// The format.
     pub(super) format: F,
-    /// Where to; standard output without it.
+    /// The file; `None` is standard output.
     file: Option<PathBuf>,
 }
 
-/// How a comparison can be printed.
+/// A format for a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people: the summary, then each distinct difference.
+    /// Text for people: the summary, then each distinct difference
     Text,
-    /// The comment of a pull request, with a hidden marker and within a budget.
+    /// A comment for a pull request, with a hidden marker and a limited length
     Markdown,
-    /// For programs; `docs/diff.schema.json` is its schema.
+    /// JSON for programs, with the schema `docs/diff.schema.json`
     Json,
-    /// SARIF 2.1.0, for code scanning.
+    /// SARIF 2.1.0, for code scanning
     Sarif,
-    /// Workflow commands of GitHub: annotations at the lines of a pull request.
+    /// Workflow commands of GitHub, which annotate the lines of a pull request
     Github,
-    /// Code quality report of GitLab.
+    /// Code quality report of GitLab
     Gitlab,
-    /// JUnit XML: one test case a check.
+    /// JUnit XML with one test case per check
     Junit,
 }
 
-/// How a report is printed.
+/// How to print a report.
 #[derive(clap::Args)]
 pub(super) struct Outputs {
-    /// How to print: text, markdown, json, sarif, github, gitlab or junit. Several times for several; all but one must
-    /// name a file.
+    /// Print in this format: `text`, `markdown`, `json`, `sarif`, `github`, `gitlab` or `junit`. Repeat the option for
+    /// more formats; all but one need a file, for example `json=diff.json`
     #[arg(short, long = "output", value_name = "FORMAT[=FILE]", default_value = "text")]
     outputs: Vec<Sink<Format>>,
-    /// Name in the hidden marker of the comment, by which it is found again.
+    /// Put this name into the hidden marker of the comment, so that a later run can find and replace it
     #[arg(long, value_name = "NAME", default_value = "tidegate-diff")]
     marker: markdown::Marker,
-    /// Longest comment, in characters.
+    /// Limit the comment to this number of characters
     #[arg(long, value_name = "CHARACTERS", default_value_t = markdown::BUDGET)]
     budget: usize,
-    /// Where the whole report is, for a comment that must be cut: `artifact tidegate of this run`.
+    /// Name the place of the full report in a comment that is too long, for example `artifact tidegate of this run`
+    /// [default: none]
     #[arg(long, value_name = "WHERE")]
     elsewhere: Option<String>,
-    /// Name all runtimes in the text, not only the first few.
+    /// List all runtimes in the text instead of the first few [default: off]
     #[arg(long)]
     all_runtimes: bool,
 }
@@ -73,16 +75,17 @@ pub(super) struct Outputs {
 // === impl Outputs ===
 
 impl Outputs {
-    /// Refuses what cannot be: found out before any work is done.
+    /// Fails on outputs that contradict each other, before any work is done.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         check(&self.outputs)?;
         if self.budget < markdown::BUDGET_MIN {
-            bail!("a comment needs at least {} characters; give a larger `--budget`", markdown::BUDGET_MIN);
+            bail!("`--budget` is too small: a comment needs at least {} characters", markdown::BUDGET_MIN);
         }
         Ok(())
     }
 
-    /// Writes a report. `below` is the folder of the checkout that its paths are relative to.
+    /// Writes a report. `below` is the folder of the checkout that its paths are relative to. Fails if an output cannot
+    /// be written.
     pub(super) fn write(&self, report: &Report, below: &str, excerpts: &mut Excerpts<'_>) -> anyhow::Result<()> {
         for sink in &self.outputs {
             sink.write(&mut |out| {
@@ -115,15 +118,15 @@ impl Outputs {
     }
 }
 
-/// Refuses two outputs to one place.
+/// Fails if two outputs go to the same place.
 pub(super) fn check<F>(sinks: &[Sink<F>]) -> anyhow::Result<()> {
     for (position, sink) in sinks.iter().enumerate() {
         if sinks[..position].iter().any(|other| other.file == sink.file) {
             match &sink.file {
                 None => {
-                    bail!("only one output can go to standard output; give the others a file, as in `-o json=FILE`")
+                    bail!("only one output can go to standard output: name files for the others, as in `-o json=FILE`")
                 }
-                Some(file) => bail!("two outputs go to {}", file.display()),
+                Some(file) => bail!("two outputs go to {}: use different files", file.display()),
             }
         }
     }
@@ -133,12 +136,12 @@ pub(super) fn check<F>(sinks: &[Sink<F>]) -> anyhow::Result<()> {
 // === impl Sink ===
 
 impl<F> Sink<F> {
-    /// Opens the place and lets `write` fill it. What is styled is plain in a file.
+    /// Lets `write` fill the output. A file gets no styles. Fails if the output cannot be written.
     pub(super) fn write(&self, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         let Some(path) = &self.file else {
             let mut out = io::BufWriter::new(anstream::stdout().lock());
             return match write(&mut out).and_then(|()| out.flush()) {
-                // Whoever reads has read enough.
+                // The reader closed the pipe.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 result => result.context("cannot write to standard output"),
             };
@@ -155,7 +158,7 @@ impl<F: ValueEnum> FromStr for Sink<F> {
     fn from_str(text: &str) -> Result<Sink<F>, String> {
         let (format, file) = match text.split_once('=') {
             None => (text, None),
-            Some((_, "")) => return Err("there is no file after `=`".to_owned()),
+            Some((_, "")) => return Err("the file is missing after `=`".to_owned()),
             Some((format, file)) => (format, Some(PathBuf::from(file))),
         };
         match F::from_str(format, false) {
@@ -164,13 +167,13 @@ impl<F: ValueEnum> FromStr for Sink<F> {
                 let names = F::value_variants()
                     .iter()
                     .filter_map(|format| Some(format.to_possible_value()?.get_name().to_owned()));
-                Err(format!("there is no such format; use {}", names.collect::<Vec<_>>().join(", ")))
+                Err(format!("unknown format: use {}", names.collect::<Vec<_>>().join(", ")))
             }
         }
     }
 }
 
-/// Writes rows in the colours of their tones; whether they are seen is for the stream to say.
+/// Writes rows in the colours of their tones. The stream removes colours where they cannot be shown.
 fn paint(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     for Row(spans) in rows {
         for span in spans {

@@ -1,22 +1,21 @@
-//! How far a long command is, for whoever looks on.
+//! The progress of a long command, for a user at a terminal.
 //!
-//! On standard error, and only if that is a terminal: what is written to a file or to the log of a pipeline stays
-//! the same, and nothing moves in it.
+//! It is written to standard error, and only if that is a terminal: a file or the log of a pipeline gets nothing.
 
 use std::{borrow::Cow, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A line that says what is being done; it is gone when this is dropped.
+/// A line with the current step. Dropping it removes the line.
 pub(super) struct Progress(ProgressBar);
 
-/// How often the line moves: fast enough to be seen alive.
+/// How often the line moves: often enough to look alive.
 const TICK: Duration = Duration::from_millis(100);
 
 impl Progress {
-    /// Begins with a step of unknown length.
+    /// Starts with a step of unknown length.
     pub(super) fn start(step: impl Into<Cow<'static, str>>) -> Progress {
-        // indicatif draws nothing where standard error is no terminal.
+        // indicatif draws nothing if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is ours"));
         bar.set_message(step);
@@ -26,12 +25,12 @@ impl Progress {
         Progress(bar)
     }
 
-    /// Goes on with another step of unknown length.
+    /// Continues with a step of unknown length.
     pub(super) fn step(&self, step: impl Into<Cow<'static, str>>) {
         self.0.set_message(step);
     }
 
-    /// Goes on with a step of so many parts.
+    /// Continues with a step of `parts` parts.
     pub(super) fn of(&self, step: impl Into<Cow<'static, str>>, parts: usize) {
         let template = "{spinner} {msg} {wide_bar} {human_pos}/{human_len} {elapsed}";
         self.0.set_style(ProgressStyle::with_template(template).expect("the template is ours"));

@@ -1,4 +1,4 @@
-//! `tidegate reconcile`: asks the daemon to look at an object now, and waits until it has.
+//! `tidegate reconcile`: asks the daemon to reconcile an object now, and waits for the result.
 
 use std::time::Duration;
 
@@ -13,44 +13,44 @@ use tidegate_core::api::names;
 use tidegate_process::period::Period;
 use tidegate_process::{say, tell};
 
-/// Asks the daemon to look at a GitSource, Kyma, Manifest or Watcher now.
+/// Asks the daemon to reconcile a GitSource, Kyma, Manifest or Watcher now.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// `KIND/NAME`, or `NAME` where only one object is called so
+    /// Select the object: KIND/NAME, for example `kyma/dev`, or NAME alone if only one object has this name
     #[arg(value_name = "KIND/NAME")]
     target: Target,
-    /// Namespace of the object
+    /// Look for the object in this namespace
     #[arg(short, long, default_value = names::KCP_NAMESPACE)]
     namespace: String,
-    /// Wait until the status shows that the daemon has looked
+    /// Wait until the status shows that the daemon has reconciled the object [default: off]
     #[arg(long)]
     wait: bool,
-    /// How long to wait at most; then the exit code is 5
+    /// Wait at most this long with `--wait`; then the exit code is 5
     #[arg(long, value_name = "DURATION", default_value = "5m", requires = "wait")]
     timeout: Period,
     #[command(flatten)]
     access: Access,
 }
 
-/// How often the status is looked at while waiting: often enough to seem immediate, and no load.
+/// Pause between two reads of the status: short enough to seem immediate, and no load.
 const POLL: Duration = Duration::from_millis(300);
 
 /// Runs the command.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let found = arguments.target.find(&client, &arguments.namespace).await?;
-    // A time is unique enough, and says when it was asked for.
+    // A timestamp is unique enough, and shows when the request was made.
     let value = Timestamp::now().to_string();
     let patch = json!({"metadata": {"annotations": {names::annotation::RECONCILE_REQUESTED_AT: value}}});
     found.patch(&client, &patch).await?;
     if !arguments.wait {
-        say!("{found}: asked for");
+        say!("{found}: reconcile requested");
         return Ok(Exit::Ok);
     }
     let waiting = async {
         loop {
             match found.read(&client).await? {
-                None => anyhow::bail!("{found} is gone"),
+                None => anyhow::bail!("{found} was deleted"),
                 Some(answer) if answer.handled.as_deref() == Some(value.as_str()) => return Ok(answer.message),
                 Some(_) => tokio::time::sleep(POLL).await,
             }
@@ -58,11 +58,12 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     match tokio::time::timeout(arguments.timeout.0, waiting).await {
         Ok(message) => {
-            say!("{found}: done: {}", message?);
+            say!("{found}: reconciled: {}", message?);
             Ok(Exit::Ok)
         }
         Err(_elapsed) => {
-            tell!("{found}: not done after {}; is a daemon leading? `/readyz` of each says so", arguments.timeout);
+            let timeout = arguments.timeout;
+            tell!("{found}: not reconciled after {timeout}: check `/readyz` of the daemons, which names the leader");
             Ok(Exit::Incomplete)
         }
     }

@@ -1,4 +1,4 @@
-//! `tidegate render`: everything that a repository leads to, without any cluster.
+//! `tidegate render`: prints every object that a repository produces. Needs no cluster.
 
 use std::{
     collections::BTreeSet,
@@ -25,34 +25,36 @@ use tidegate_core::{
     yaml,
 };
 
-/// Prints every object that definitions lead to, for the control plane and for each runtime.
+/// Prints every object that definitions produce, for the control plane and for each runtime.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     repository: Repository,
-    /// Only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME.
+    /// Render only this target: `kcp`, or a Kyma as NAME or NAMESPACE/NAME, for example `kcp-system/dev` [default: all]
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
-    /// How to print.
+    /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
     output: Output,
-    /// File with values that only a cluster knows: a mapping from what stands in a placeholder `((live: …))` to its value.
+    /// Read values that only a cluster knows from this YAML file, which maps the text of a placeholder `((live: …))` to
+    /// its value [default: none]
     #[arg(long, value_name = "FILE")]
     assume: Option<PathBuf>,
-    /// Folder of templates that replace embedded ones, where the repository does not.
+    /// Use the templates in this folder instead of the embedded ones; those of the repository take precedence [default:
+    /// none]
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Output {
-    /// One YAML document an object, preceded by its target and its origin.
+    /// One YAML document per object, with its target and its origin as comments
     Yaml,
-    /// One JSON object.
+    /// One JSON object
     Json,
 }
 
-/// One JSON object, written while its targets are made.
+/// One JSON object, written while its targets are rendered.
 #[derive(Default)]
 struct Json {
     targets: usize,
@@ -72,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let wanted = |name: &TargetName| target.as_ref().is_none_or(|target| target == name);
     let (source, mut out) = (&loaded.source, io::BufWriter::new(io::stdout().lock()));
     let mut json = Json::default();
-    // One target after the other: all of them at once may not fit into memory.
+    // Targets are written one by one: all of them may not fit into memory.
     let mut write = |target: Target| match arguments.output {
         Output::Yaml => write_yaml(&mut out, &target),
         Output::Json => json.write(&mut out, &target),
@@ -84,7 +86,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Output::Json => written.and_then(|()| json.end(&mut out)),
     };
     match written.and_then(|()| out.flush()) {
-        // Whoever reads has read enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot write to standard output")?,
     }
@@ -127,19 +129,20 @@ impl Json {
     }
 }
 
-/// Writes a value over several lines, of which all but the first begin with `indent`.
+/// Writes a value on several lines. All but the first begin with `indent`.
 fn write_indented(out: &mut dyn io::Write, value: &impl Serialize, indent: &str) -> io::Result<()> {
-    // No text in JSON holds a line break as it is.
+    // JSON escapes line breaks in texts.
     let text = serde_json::to_string_pretty(value)?;
     out.write_all(text.replace('\n', &format!("\n{indent}")).as_bytes())
 }
 
-/// The target that the user means, among the Kymas of all `definitions` and `others`.
+/// The target that `text` names, among the Kymas of all `definitions` and `others`. Fails if there is none, or more
+/// than one.
 pub(super) fn find_target(definitions: &[&Definitions], others: &[Key], text: &str) -> anyhow::Result<TargetName> {
     if text == "kcp" {
         return Ok(TargetName::Kcp);
     }
-    // What `# target:` prints is understood as well.
+    // The form that `# target:` prints is accepted as well.
     let text = text.strip_prefix("skr/").unwrap_or(text);
     let good = definitions.iter().flat_map(|definitions| definitions.good.keys());
     let declared = good.filter(|(kind, _)| *kind == Kind::Kyma).map(|(_, key)| key).chain(others);
@@ -155,11 +158,11 @@ pub(super) fn find_target(definitions: &[&Definitions], others: &[Key], text: &s
                 withheld.kind == Kind::Kyma && (withheld.key.name() == text || withheld.key.to_string() == text)
             });
             if let Some(withheld) = withheld {
-                bail!("Kyma {} is withheld: {}", withheld.key, withheld.message);
+                bail!("Kyma {} is skipped because of a problem: {}", withheld.key, withheld.message);
             }
-            bail!("there is no target `{text}`; use `kcp` or the name of a Kyma that the repository declares")
+            bail!("unknown target `{text}`: use `kcp` or the name of a Kyma that the repository declares")
         }
-        [first, ..] => bail!("several Kymas are named `{text}`; use NAMESPACE/NAME, for example `{first}`"),
+        [first, ..] => bail!("target `{text}` is ambiguous: use NAMESPACE/NAME, for example `{first}`"),
     }
 }
 
@@ -171,7 +174,7 @@ pub(super) fn read_assumptions(path: &Path) -> anyhow::Result<Assumptions> {
         Err(error) => bail!("{shown}:{}: {}", error.line, error.message),
     };
     match assumptions.unknown_key() {
-        Some(key) => bail!("{shown}: no placeholder is named `{key}`; see `unknown` in the output of `-o json`"),
+        Some(key) => bail!("{shown}: unknown placeholder `{key}`: `tidegate render -o json` lists all under `unknown`"),
         None => Ok(assumptions),
     }
 }

@@ -1,8 +1,8 @@
 //! Diagnostics for people and for programs.
 //!
-//! For people as a compiler prints them: the sentence, the place, the line with a mark below it, what to do next. No
-//! line is shown of a file that holds a Secret, and what would steer a terminal is escaped. Colours are left to the
-//! stream: whoever writes to a terminal through `anstream` sees them, everybody else reads plain text.
+//! For people they look as a compiler prints them: the message, the place, the marked line, and what to do next. No
+//! line of a file with a Secret is shown, and control characters are escaped. The stream decides about colours:
+//! `anstream` removes them unless it writes to a terminal.
 
 use std::{
     collections::BTreeMap,
@@ -26,18 +26,18 @@ const BEFORE_MARK: usize = 40;
 /// Finds the lines that diagnostics point to.
 pub(super) struct Excerpts<'a> {
     snapshot: &'a Snapshot,
-    /// The lines of files that were asked for; `None` where nothing may be shown.
+    /// The lines of files that were read; `None` for a file that must not be shown.
     files: BTreeMap<Arc<str>, Option<Vec<&'a str>>>,
 }
 
-/// How many there are.
+/// The number of diagnostics by severity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     errors: usize,
     warnings: usize,
 }
 
-/// Prints diagnostics with excerpts, and how many there are.
+/// Prints diagnostics with excerpts, and their number. Fails if `out` cannot be written.
 pub(super) fn write_text(
     out: &mut dyn Write,
     diagnostics: &[Diagnostic],
@@ -106,7 +106,7 @@ impl Count {
 
 // === impl Excerpts ===
 
-/// A line that may be shown, and what to mark in it.
+/// A line to show, and the part of it to mark.
 #[derive(Debug, PartialEq, Eq)]
 struct Excerpt {
     line: String,
@@ -147,7 +147,7 @@ fn excerpt(line: &str, column: usize, marked: usize) -> Excerpt {
     let marked = if marked == 0 { token_len(&characters[column..]) } else { marked };
     let first = if characters.len() <= SHOWN_MAX { 0 } else { column.saturating_sub(BEFORE_MARK) };
     let last = characters.len().min(first + SHOWN_MAX);
-    // Each character is made visible by itself, so that the mark stands below what it means.
+    // Each character is escaped separately, so that the mark is below the right characters.
     let shown = |from: usize, to: usize| -> String {
         characters.get(from..to.max(from)).unwrap_or_default().iter().map(|c| visible(*c)).collect()
     };

@@ -1,4 +1,4 @@
-//! The repository that a command reads, and how: arguments that several commands share.
+//! The repository that a command reads. Several commands share these arguments.
 
 use std::{
     collections::BTreeMap,
@@ -21,46 +21,48 @@ use tidegate_core::{
 };
 use tidegate_git as git;
 
-/// Which repository, which revision of it, and what counts in it.
+/// A repository, its revision, and the filters of its definitions.
 #[derive(clap::Args)]
 pub(super) struct Repository {
-    /// A repository, a folder or file in it, or any folder.
+    /// Read this repository, a folder or file in it, or any other folder.
     ///
-    /// Paths in definitions and diagnostics are relative to the repository's root. A folder that has a folder `.tidegate`
-    /// is read as a repository of its own, wherever it lies.
+    /// Paths in definitions and diagnostics are relative to the root of the repository. A folder that contains a folder
+    /// `.tidegate` is a repository of its own.
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Branch, tag or commit; without it the files as they lie there, as `git add -A` would see them.
+    /// Read this branch, tag or commit, for example `main` [default: the work tree, with the files that `git add -A`
+    /// would add]
     #[arg(long, value_name = "REV")]
     rev: Option<String>,
     #[command(flatten)]
     counting: Counting,
 }
 
-/// What counts in a repository.
+/// The filters of the definitions in a repository.
 #[derive(clap::Args)]
 pub(super) struct Counting {
-    /// Namespace in which definitions count; may be given several times.
+    /// Read the definitions in this namespace; repeat the option for more
     #[arg(long = "namespace", value_name = "NAMESPACE", default_value = names::KCP_NAMESPACE)]
     namespaces: Vec<String>,
-    /// GitSource as a file: its name, `paths`, `ignore`, `templates`, `strict` and `allow` count.
+    /// Use the name, `paths`, `ignore`, `templates`, `strict` and `allow` of the GitSource in this YAML file [default:
+    /// none]
     #[arg(long, value_name = "FILE")]
     source_file: Option<PathBuf>,
 }
 
-/// What was read.
+/// A repository that was read.
 pub(super) struct Loaded {
     /// The files.
     pub(super) snapshot: Snapshot,
-    /// What counts of them.
+    /// Which of the files are definitions, and which definitions are allowed.
     pub(super) options: Options,
-    /// The source that they stand for.
+    /// The source of the files.
     pub(super) source: SourceName,
-    /// What the GitSource says about deleting.
+    /// The deletion policy of the GitSource.
     pub(super) policy: intake::Policy,
     /// Whether the GitSource is suspended.
     pub(super) suspended: bool,
-    /// The folder or file that was named, where only a part of the repository was.
+    /// The folder or file that the user named, if it is only a part of the repository.
     pub(super) part: Option<String>,
     /// The folder of the checkout that paths are relative to; empty for its root.
     pub(super) below: String,
@@ -68,17 +70,17 @@ pub(super) struct Loaded {
     root: PathBuf,
 }
 
-/// Name of the source where no file names one.
+/// Name of the source if no file names one.
 const SOURCE_NAME: &str = "landscape";
-/// Code of the warning about a repository within the one that is read.
+/// Code of the warning about a repository inside the one that is read.
 const CODE_OWN_ROOT: &str = "own-repository";
-/// A folder of this name makes the folder around it a repository of its own.
+/// A folder with this name makes its parent a repository of its own.
 const OWN_ROOT: &str = ".tidegate";
 
 // === impl Repository ===
 
 impl Repository {
-    /// Reads the files. What is wrong in them is for [`tidegate_core::definition::read`] to say.
+    /// Reads the files; [`tidegate_core::definition::read`] reports their problems. Fails if they cannot be read.
     pub(super) fn load(&self) -> anyhow::Result<Loaded> {
         self.counting.load(&self.path, self.rev.as_deref(), None)
     }
@@ -87,12 +89,13 @@ impl Repository {
 // === impl Counting ===
 
 impl Counting {
-    /// Reads the files of a revision, or those that lie on disk. What `previous` holds as well is not read again.
+    /// Reads the files of a revision, or those of the work tree. Files that `previous` holds are not read again. Fails
+    /// if a namespace, the GitSource, the path or the revision is invalid.
     pub(super) fn load(&self, path: &Path, rev: Option<&str>, previous: Option<&Snapshot>) -> anyhow::Result<Loaded> {
         for namespace in &self.namespaces {
             name::check_subdomain(namespace).with_context(|| format!("--namespace `{}`", yaml::short(namespace)))?;
         }
-        // Its errors name the path already.
+        // The errors of this function name the path already.
         let place = git::locate(path)?;
         let own_root = !place.below.is_empty() && path.join(OWN_ROOT).is_dir();
         let below = place.below.clone();
@@ -151,33 +154,32 @@ impl Counting {
 // === impl Loaded ===
 
 impl Loaded {
-    /// Lets the whole repository count where a part of it was named: a part refers to the rest.
+    /// Selects the whole repository if the user named a part of it, because files refer to each other.
     pub(super) fn widen(&mut self) {
         if self.part.take().is_some() {
             self.options.paths.clear();
         }
     }
 
-    /// Says where a repository of its own lies within this one, if there are errors: they may come from reading more than
-    /// was meant.
+    /// Warns about a repository inside this one if there are errors: the user may have meant the inner one.
     pub(super) fn hint(&self, diagnostics: &mut Diagnostics) {
         if !diagnostics.has_errors() {
             return;
         }
-        // Folders of a revision need not lie on disk, and then there is nothing to name.
+        // The folder of a revision may not exist on disk; then there is nothing to name.
         let is_own = |folder: &&Arc<str>| {
             let marker = self.root.join(&***folder).join(OWN_ROOT);
             !folder.is_empty() && marker.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
         };
         let Some(own) = self.snapshot.trees.keys().find(is_own) else { return };
         let own = yaml::short(own);
-        let message = format!("the folder {own} is a repository of its own, since it has a folder `{OWN_ROOT}`");
-        let hint = format!("name it in place of the folder around it, as in `tidegate validate {own}`");
+        let message = format!("the folder {own} is a repository of its own because it contains a folder `{OWN_ROOT}`");
+        let hint = format!("use the path of that folder instead, for example `tidegate validate {own}`");
         diagnostics.push(Diagnostic::warning(CODE_OWN_ROOT, message).hint(hint));
     }
 
-    /// The templates: embedded, then those of `folder`, then those of the repository. What is wrong with them is among
-    /// the diagnostics. A folder within the repository is not read for definitions afterwards.
+    /// The templates: embedded, then those of `folder`, then those of the repository. Their problems are among the
+    /// diagnostics. A folder inside the repository is then not read for definitions. Fails if `folder` cannot be read.
     pub(super) fn library(&mut self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {
         let mut base = Templates::embedded();
         if let Some(folder) = folder {
@@ -209,7 +211,7 @@ impl Loaded {
     }
 }
 
-/// Reads a GitSource as the API server would: by its schema.
+/// Reads a GitSource and checks it against its schema, as the API server does.
 fn read_source(path: &Path) -> anyhow::Result<GitSource> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
@@ -220,7 +222,7 @@ fn read_source(path: &Path) -> anyhow::Result<GitSource> {
     let is_source = |node: &&Node| node.get("kind").and_then(Node::as_str) == Some("GitSource");
     let mut sources = documents.iter().filter(is_source);
     let (Some(node), None) = (sources.next(), sources.next()) else {
-        bail!("{shown} does not hold exactly one GitSource");
+        bail!("{shown} must contain exactly one GitSource");
     };
     let crd = api::crd("GitSource").context("there is no CustomResourceDefinition for GitSource")?;
     let version = crd.spec.versions.first().and_then(|version| version.schema.as_ref());
@@ -234,7 +236,7 @@ fn read_source(path: &Path) -> anyhow::Result<GitSource> {
     serde_json::from_value(value).with_context(|| format!("cannot read {shown}"))
 }
 
-/// The part of a snapshot below a folder, as a repository of its own.
+/// The part of a snapshot under a folder, as a repository of its own.
 fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
     let below = |path: &Arc<str>| -> Option<Arc<str>> {
         let rest = path.strip_prefix(folder)?;

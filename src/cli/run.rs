@@ -13,28 +13,28 @@ use tidegate_process::{Exit, tell};
 use tidegate_process::{period::Period, telemetry, tls};
 
 use crate::{
-    config::{Config, LogFormat, Options},
+    config::{Config, Flags, LogFormat, Options},
     runtime::{Daemon, Ended, Mode, Report},
 };
 
-/// Keeps the landscape in the state that git describes, until it is told to stop.
+/// Runs the daemon, which keeps the landscape in the state that git describes.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A configuration file; flags win over it
+    /// Read options from this YAML file; flags take precedence [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print the options that count, as a configuration file, and do nothing
+    /// Print the effective options as a configuration file and exit [default: off]
     #[arg(long)]
     print_config: bool,
-    /// Make one pass over everything and exit: 0 if all is done, 3 if definitions are invalid, 5 with a list of what is
-    /// not done
+    /// Reconcile everything once and exit. Exit code 0: done; 3: definitions are invalid; 5: work is left, which is
+    /// listed [default: off]
     #[arg(long)]
     once: bool,
-    /// How long --once waits at most
+    /// Wait at most this long with `--once`
     #[arg(long, value_name = "DURATION", default_value = "5m", requires = "once")]
     timeout: Period,
     #[command(flatten)]
-    options: Options,
+    flags: Flags,
 }
 
 /// Runs the command.
@@ -43,10 +43,10 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Some(path) => Options::load(path)?,
         None => Options::default(),
     };
-    let options = arguments.options.over(file);
+    let options = arguments.flags.over(file);
     if arguments.print_config {
-        let text = options.clone().over(Options::defaults()).to_yaml();
-        // What is printed can be used.
+        let text = options.to_yaml();
+        // Nothing is printed that the daemon would reject.
         let config = Config::try_from(options)?;
         telemetry::check(&config.log)?;
         crate::runtime::check(&config)?;
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     let mut config = Config::try_from(options)?;
     if arguments.once {
-        // One pass takes no events, and may be made beside a daemon.
+        // A single pass receives no events, and may run beside a daemon.
         (config.events.address, config.events.tls_address) = (None, None);
     }
     let format = match config.log_format {
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start worker threads")?;
     let ended = runtime.block_on(daemon(config, mode))?;
-    // A fetch that hangs in a thread of its own must not hold the end up.
+    // A fetch that hangs in its own thread must not delay the exit.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(match ended {
         Ended::Stopped => Exit::Ok,
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
-    // Signals are caught before anything starts, so that none can hit a half-started daemon.
+    // Signals are caught before anything starts, so that no signal kills a half-started daemon.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let stop = async move {
@@ -90,7 +90,7 @@ async fn daemon(config: Config, mode: Mode) -> anyhow::Result<Ended> {
     Daemon::load(config).await?.run(mode, stop).await
 }
 
-/// Says what is not done, and how the process ends.
+/// Prints what work is left, and decides the exit code.
 fn conclude(report: &Report) -> Exit {
     for line in &report.not_done {
         tell!("not done: {line}");

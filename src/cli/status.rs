@@ -1,7 +1,7 @@
-//! `tidegate status`: what is wrong and why, in one screen.
+//! `tidegate status`: shows all problems and their causes on one screen.
 //!
-//! Problems come first, each with its cause; then what is under way or stopped; what is well is counted. Reads custom
-//! resources only.
+//! Problems come first, each with its cause; then what is in progress or suspended. Healthy objects are counted. The
+//! command reads custom resources only.
 
 use std::io::{self, Write};
 
@@ -17,13 +17,13 @@ use tidegate_core::{
     overview::{ModuleLine, Overview, RuntimeLine, SourceLine, Standing},
 };
 
-/// Shows sources, runtimes and modules: what is wrong, and why.
+/// Shows the problems of sources, runtimes, modules and Watchers, with their causes.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Namespace to look at; may be repeated [default: kcp-system]
+    /// Show the objects in this namespace; repeat the option for more [default: kcp-system]
     #[arg(short, long = "namespace", value_name = "NAME")]
     namespaces: Vec<String>,
-    /// How to print it
+    /// Print in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
     #[command(flatten)]
@@ -32,15 +32,15 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// Text for people
     Text,
-    /// Everything, for programs.
+    /// JSON with all objects, for programs
     Json,
 }
 
-/// Diagnostics of one source that are shown; a screen has no room for more.
+/// Most diagnostics shown per source, so that the output fits on a screen.
 const DIAGNOSTICS_MAX: usize = 5;
-/// Lines of one section that are shown.
+/// Most lines shown per section.
 const LINES_MAX: usize = 20;
 
 /// Runs the command.
@@ -62,7 +62,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
     };
     match written {
-        // Whoever reads has read enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
     }
@@ -88,7 +88,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
         }))
         .collect();
     let sections =
-        [(Standing::Wrong, "Problems"), (Standing::Waiting, "Under way"), (Standing::Stopped, "Stopped on purpose")];
+        [(Standing::Wrong, "Problems"), (Standing::Waiting, "In progress"), (Standing::Stopped, "Suspended")];
     for (standing, title) in sections {
         let members: Vec<&Entry> = entries.iter().filter(|entry| entry.standing == standing).collect();
         if members.is_empty() {
@@ -107,7 +107,7 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
             }
         }
         if LINES_MAX < members.len() {
-            writeln!(out, "  and {} more: `tidegate status -o json` has all", members.len() - LINES_MAX)?;
+            writeln!(out, "  and {} more: `tidegate status -o json` lists all", members.len() - LINES_MAX)?;
         }
         writeln!(out)?;
     }
@@ -134,8 +134,8 @@ fn source(source: &SourceLine) -> Entry {
     if source.standing != Standing::Well {
         let counts = &source.counts;
         below.push(format!(
-            "in force: {}; {} applied, {} withheld, {} to prune",
-            source.applied_revision.as_deref().unwrap_or("no revision as a whole"),
+            "active revision: {}; {} applied, {} skipped, {} to prune",
+            source.applied_revision.as_deref().unwrap_or("none completely"),
             counts.applied,
             counts.withheld,
             counts.to_prune
@@ -162,7 +162,7 @@ fn module(module: &ModuleLine) -> String {
     format!("module {} {version}{channel}  {}{message}", module.name, module.state)
 }
 
-/// What is well, counted.
+/// The healthy objects, counted.
 fn well(overview: &Overview) -> String {
     let is_well = |standing: Standing| standing == Standing::Well;
     let sources: Vec<&SourceLine> = overview.sources.iter().filter(|source| is_well(source.standing)).collect();
@@ -171,7 +171,7 @@ fn well(overview: &Overview) -> String {
     let modules = modules.filter(|module| is_well(module.standing)).count();
     let watchers = overview.watchers.iter().filter(|watcher| is_well(watcher.standing)).count();
     let mut text = format!(
-        "Well: {}, {}, {}, {}",
+        "Healthy: {}, {}, {}, {}",
         counted(sources.len(), "source"),
         counted(runtimes, "runtime"),
         counted(modules, "module"),

@@ -1,4 +1,4 @@
-//! `tidegate suspend` and `tidegate resume`: stop and go, for one GitSource or Kyma.
+//! `tidegate suspend` and `tidegate resume`, for one GitSource or Kyma.
 
 use serde_json::{Value, json};
 
@@ -9,25 +9,25 @@ use super::{
 use tidegate_core::api::names::{self, label};
 use tidegate_process::say;
 
-/// Which object.
+/// The object.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// `gitsource/NAME` or `kyma/NAME`, or `NAME` where only one object is called so
+    /// Select the object: `gitsource/NAME` or `kyma/NAME`, or `NAME` alone if only one object has this name
     #[arg(value_name = "KIND/NAME")]
     target: Target,
-    /// Namespace of the object
+    /// Look for the object in this namespace
     #[arg(short, long, default_value = names::KCP_NAMESPACE)]
     namespace: String,
     #[command(flatten)]
     access: Access,
 }
 
-/// What is done.
+/// What the command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing happens any more.
+    /// Stop reconciling the object.
     Suspend,
-    /// Everything goes on.
+    /// Reconcile the object again.
     Resume,
 }
 
@@ -36,22 +36,22 @@ pub(super) async fn run(arguments: Arguments, step: Step) -> anyhow::Result<Exit
     let client = arguments.access.client().await?;
     let found = arguments.target.find(&client, &arguments.namespace).await?;
     let Some(patch) = patch(found.kind, step) else {
-        anyhow::bail!("a {} cannot be suspended by itself; suspend its Kyma or GitSource", found.kind.name());
+        anyhow::bail!("a {} cannot be suspended: suspend its Kyma or GitSource instead", found.kind.name());
     };
     found.patch(&client, &patch).await?;
     match (step, found.kind) {
         (Step::Suspend, Kind::GitSource) => {
-            say!("{found}: suspended; nothing of it is fetched, applied or pruned until `tidegate resume`");
+            say!("{found}: suspended; Tidegate fetches, applies and prunes nothing from it until `tidegate resume`");
         }
         (Step::Suspend, Kind::Kyma | Kind::Manifest | Kind::Watcher) => {
-            say!("{found}: suspended; its runtime stays as it is until `tidegate resume`");
+            say!("{found}: suspended; Tidegate does not change its runtime until `tidegate resume`");
         }
         (Step::Resume, _) => say!("{found}: resumed"),
     }
     Ok(Exit::Ok)
 }
 
-/// What is merged into the object; `None` for a kind that has no such switch.
+/// The merge patch for the object; `None` for a kind that cannot be suspended.
 fn patch(kind: Kind, step: Step) -> Option<Value> {
     match kind {
         Kind::GitSource => Some(json!({"spec": {"suspend": step == Step::Suspend}})),

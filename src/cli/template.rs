@@ -1,4 +1,4 @@
-//! `tidegate template`: what can be overridden, and what an override has to work with.
+//! `tidegate template`: the templates that can be overridden, and the values that an override can use.
 
 use std::io::{self, Write as _};
 
@@ -9,7 +9,7 @@ use tidegate_process::Exit;
 
 use crate::confine;
 
-/// Shows the templates from which objects are made.
+/// Shows the templates that produce objects.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -20,17 +20,17 @@ pub(super) struct Arguments {
 enum Command {
     /// Lists the templates and what each produces.
     List,
-    /// Prints the text of a template, to begin an override with.
+    /// Prints the text of a template, as the start of an override.
     Show {
-        /// Name, as `list` prints it.
+        /// Select the template by the name that `list` prints, for example `kcp/manifest.yaml`
         name: String,
     },
-    /// Renders for another process of this program, within bounds.
+    /// Renders templates for another process of this program, with limited resources.
     #[command(hide = true)]
     Engine,
-    /// Prints what a template may use: each field with what it is, and an example.
+    /// Prints the fields that a template can use, each with a description and an example.
     Context {
-        /// Name, as `list` prints it.
+        /// Select the template by the name that `list` prints, for example `kcp/manifest.yaml`
         name: String,
     },
 }
@@ -42,12 +42,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Show { name } => named(name)?.text().to_owned(),
         Command::Context { name } => named(name)?.context().to_owned(),
         Command::Engine => {
-            confine::serve().context("the template engine has nobody to talk to")?;
+            confine::serve().context("the template engine is started by Tidegate only: use `tidegate render`")?;
             return Ok(Exit::Ok);
         }
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads has read enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         result => result.map(|()| Exit::Ok).context("cannot write to standard output"),
     }
@@ -67,5 +67,5 @@ fn named(name: &str) -> anyhow::Result<Template> {
         return Ok(template);
     }
     let names: Vec<&str> = Template::ALL.into_iter().map(Template::name).collect();
-    bail!("there is no template `{name}`; use one of {}", names.join(", "))
+    bail!("unknown template `{name}`: use one of {}", names.join(", "))
 }

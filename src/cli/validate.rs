@@ -1,4 +1,4 @@
-//! `tidegate validate`: everything that is wrong with a repository, without any cluster.
+//! `tidegate validate`: reports every problem of a repository. Needs no cluster.
 
 use std::path::PathBuf;
 
@@ -15,44 +15,44 @@ use tidegate_core::{
 };
 use tidegate_diff::{github, gitlab, json, junit, model::Report, sarif};
 
-/// Checks definitions and templates; exit 0 if there is no error, 3 if there is one.
+/// Checks definitions and templates. Exit code 0: no errors; 3: errors.
 ///
-/// Of a folder or file within a repository, the whole repository is read, since its parts refer to each other; what is
-/// said of the rest is not shown and does not count.
+/// If PATH lies inside a repository, the whole repository is checked, because files refer to each other. Only problems
+/// under PATH are reported and affect the exit code.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     repository: Repository,
-    /// How to print: text, json, sarif, github, gitlab or junit.
-    ///
-    /// Several times for several; all but one must name a file.
+    /// Print in this format: `text`, `json`, `sarif`, `github`, `gitlab` or `junit`. Repeat the option for more
+    /// formats; all but one need a file, for example `sarif=tidegate.sarif`
     #[arg(short, long = "output", value_name = "FORMAT[=FILE]", default_value = "text")]
     outputs: Vec<Sink<Output>>,
-    /// Objects of kinds that Tidegate does not know are errors.
+    /// Report objects of kinds that Tidegate does not know as errors [default: off]
     #[arg(long)]
     strict: bool,
-    /// Folders and files that are read for definitions, relative to the repository's root; in place of those of the
-    /// GitSource.
+    /// Read definitions from these folders and files, relative to the root of the repository, for example
+    /// `modules,kymas/dev.yaml` [default: the paths of the GitSource]
     #[arg(long, value_name = "PATH", num_args = 1.., value_delimiter = ',')]
     paths: Vec<String>,
-    /// Folder of templates that replace embedded ones, where the repository does not.
+    /// Use the templates in this folder instead of the embedded ones; those of the repository take precedence [default:
+    /// none]
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Output {
-    /// As a compiler prints it.
+    /// Text for people, as a compiler prints it
     Text,
-    /// For programs; `docs/validate.schema.json` is its schema.
+    /// JSON for programs, with the schema `docs/validate.schema.json`
     Json,
-    /// SARIF 2.1.0, for code scanning.
+    /// SARIF 2.1.0, for code scanning
     Sarif,
-    /// Workflow commands of GitHub.
+    /// Workflow commands of GitHub
     Github,
-    /// Code quality report of GitLab.
+    /// Code quality report of GitLab
     Gitlab,
-    /// JUnit XML.
+    /// JUnit XML
     Junit,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     output::check(&arguments.outputs)?;
     let mut loaded = arguments.repository.load()?;
     loaded.options.strict |= arguments.strict;
-    // A part refers to the rest of the repository, so all of it is read and only what is said of the part is shown.
+    // Files refer to each other, so the whole repository is checked and only the problems of the part are reported.
     let part = loaded.part.take().filter(|_| arguments.paths.is_empty());
     if part.is_some() || !arguments.paths.is_empty() {
         loaded.options.paths.clone_from(&arguments.paths);
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });
     if files == 0 && !diagnostics.has_errors() {
-        let message = "no definitions are found: there is no YAML or JSON file";
+        let message = "no definitions found: there are no YAML or JSON files";
         let hint = "check the path, `--paths` and `ignore`";
         diagnostics.push(Diagnostic::warning("nothing-found", message).hint(hint));
     }

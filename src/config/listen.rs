@@ -1,32 +1,32 @@
-//! Where a server listens, if it does.
+//! The address on which a server listens, or `off`.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An address to listen on, or none: `IP:PORT`, `:PORT` for all addresses of the machine, or `off`.
+/// A listen address: `IP:PORT`, `:PORT` for all addresses of the machine, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// On this address.
     On(SocketAddr),
-    /// Nowhere.
+    /// On no address.
     Off,
 }
 
-/// A text is no such address.
+/// A text is not a listen address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address; write for example `0.0.0.0:8082`, `:8082` or `off`")]
+#[error("invalid address `{0}`: use IP:PORT, :PORT or off, for example 0.0.0.0:8082")]
 pub struct ParseListenError(String);
 
 // === impl Listen ===
 
 impl Listen {
     /// On a port of all addresses of the machine.
-    pub const fn everywhere(port: u16) -> Listen {
+    const fn everywhere(port: u16) -> Listen {
         Listen::On(SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), port))
     }
 
-    /// The address, if there is one.
+    /// The address; `None` for `off`.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Listen::On(address) => Some(address),

@@ -1,5 +1,18 @@
 use super::*;
 
+/// The options as `run` has them.
+#[derive(clap::Parser)]
+struct Run {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// The options of a command line, over those of a file.
+fn options(arguments: &[&str], file: &str) -> Options {
+    let run = <Run as clap::Parser>::try_parse_from(["run"].iter().chain(arguments)).unwrap();
+    run.flags.over(Options::parse(file).unwrap())
+}
+
 fn error(text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tidegate.yaml");
@@ -19,21 +32,25 @@ fn errors_name_file_line_and_option() {
     let cases = [
         ("workers: 1\nresink: 5m\n", "an unknown key"),
         ("workers: many\n", "a wrong type"),
-        ("# a comment\n\nresync: soon\n", "no duration"),
+        ("# a comment\n\nresync: soon\n", "an invalid duration"),
         ("resync: 5s\n", "too short"),
         ("workers: 0\n", "out of bounds"),
-        ("metricsAddress: everywhere\n", "no address"),
-        ("namespaces: [kcp-system, Kcp_System]\n", "no name"),
+        ("metricsAddress: everywhere\n", "an invalid address"),
+        ("namespaces: [kcp-system, Kcp_System]\n", "an invalid name"),
         ("leaseDuration: 100s\n", "less than the renew deadline"),
-        ("leaseRetryPeriod: 0s\n", "no pause"),
-        ("logFormat: xml\n", "no format"),
-        ("listenerAddress: https://listener\n", "no address of a listener"),
-        ("listenerPortOverwrite: 70000\n", "no port"),
-        ("skrWatcherImageTag: a b\n", "no tag"),
-        ("skrWatcherImageTag: a\nskrWebhookMemoryLimits: much\n", "no quantity"),
+        ("leaseRetryPeriod: 0s\n", "a pause of zero"),
+        ("logFormat: xml\n", "an invalid format"),
+        ("listenerAddress: https://listener\n", "an invalid listener address"),
+        ("listenerPortOverwrite: 70000\n", "an invalid port"),
+        ("skrWatcherImageTag: a\nskrWatcherImageName: ''\n", "an empty image name"),
+        ("xfccGatewayIdentity: gateway\n", "an invalid SPIFFE ID"),
+        ("namespaces: []\n", "an empty list"),
+        ("workers:\n", "a missing value"),
+        ("skrWatcherImageTag: a b\n", "an invalid tag"),
+        ("skrWatcherImageTag: a\nskrWebhookMemoryLimits: much\n", "an invalid quantity"),
         ("workers: 1\nworkers: 2\n", "twice"),
-        ("- workers\n", "no mapping"),
-        ("workers: [\n", "no YAML"),
+        ("- workers\n", "not a mapping"),
+        ("workers: [\n", "not YAML"),
     ];
     let mut report = String::new();
     for (text, what) in cases {
@@ -50,21 +67,28 @@ fn a_file_that_is_not_there_is_named() {
 
 #[test]
 fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-    let file = Options::parse("workers: 3\nresync: 1m\nnamespaces: [a, b]\n").unwrap();
-    let flags = Options { workers: Some(7), ..Options::default() };
-    let config = Config::try_from(flags.over(file)).unwrap();
+    let file = "workers: 3\nresync: 1m\nnamespaces: [a, b]\nleaderElect: false\npaused: true\n";
+    let flags = ["--workers=7", "--leader-elect", "--restricted-default-modules=keda,btp", "--paused=false"];
+    let config = Config::try_from(options(&flags, file)).unwrap();
     assert_eq!(config.workers, 7);
+    assert_eq!((config.lease.is_some(), config.paused), (true, false));
+    assert_eq!(config.restricted_modules, BTreeSet::from(["btp".to_owned(), "keda".to_owned()]));
     assert_eq!(config.resync, Duration::from_secs(60));
     assert_eq!(config.namespaces, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
     assert_eq!(config.control_plane_requests, 64);
+    // A flag with the value of the default is given as well, and a list replaces that of the file.
+    let config = Config::try_from(options(&["--workers=64", "--namespace=c"], file)).unwrap();
+    assert_eq!((config.workers, config.namespaces), (64, BTreeSet::from(["c".to_owned()])));
 }
 
 #[test]
 fn no_options_are_the_defaults() {
+    assert_eq!(options(&[], ""), Options::default());
     let config = Config::try_from(Options::default()).unwrap();
     assert_eq!(config.namespaces, BTreeSet::from(["kcp-system".to_owned()]));
+    assert_eq!(config.events.trusted_peers, Peers::loopback());
     assert_eq!(config.lease.unwrap().duration, Duration::from_secs(180));
-    assert_eq!(Config::try_from(Options { leader_elect: Some(false), ..Options::default() }).unwrap().lease, None);
+    assert_eq!(Config::try_from(Options { leader_elect: false, ..Options::default() }).unwrap().lease, None);
 }
 
 #[test]
@@ -75,45 +99,157 @@ fn what_is_printed_reads_as_the_same() {
         restricted_default_modules: vec!["keda".to_owned()],
         identity: Some("pod-0".to_owned()),
         ..Options::default()
-    }
-    .over(Options::defaults());
+    };
     assert_eq!(Options::parse(&options.to_yaml()).unwrap(), options);
+}
+
+/// An option as its help documents it.
+struct Documented {
+    flag: String,
+    aliases: Vec<String>,
+    value: String,
+    key: String,
+    /// `None` if the default is not a literal value: then the help says it in words.
+    literal: Option<String>,
+    default: String,
+    help: String,
+}
+
+fn documented() -> Vec<Documented> {
+    let command = <Run as clap::CommandFactory>::command();
+    let options = command.get_arguments().filter(|option| option.get_id() != "help");
+    options.map(Documented::of).collect()
+}
+
+// === impl Documented ===
+
+impl Documented {
+    fn of(option: &clap::Arg) -> Documented {
+        let flag = option.get_long().expect("every option has a flag").to_owned();
+        let text = option.get_help().expect("every option has a help").to_string();
+        let hidden = option.is_hide_default_value_set();
+        let defaults = option.get_default_values().iter().filter(|_| !hidden);
+        let literal = defaults.map(|value| value.to_str().expect("a default is UTF-8").to_owned()).next();
+        let (help, default) = match (&literal, text.strip_suffix(']').and_then(|text| text.split_once(" [default: "))) {
+            (Some(literal), None) => (text.clone(), format!("`{literal}`")),
+            (None, Some((help, default))) => (help.to_owned(), default.to_owned()),
+            (Some(_), Some(_)) => panic!("--{flag}: the default is documented twice"),
+            (None, None) => panic!("--{flag}: the default is not documented"),
+        };
+        let names = option.get_value_names().expect("every option has a value");
+        let aliases = option.get_visible_aliases().unwrap_or_default();
+        Documented {
+            key: camel_case(option.get_id().as_str().split('_')),
+            aliases: aliases.into_iter().map(str::to_owned).collect(),
+            value: names[0].to_string(),
+            flag,
+            literal,
+            default,
+            help,
+        }
+    }
+
+    /// A row of the table in `docs/configuration.md`.
+    fn row(&self) -> String {
+        let Documented { flag, value, key, default, help, .. } = self;
+        let aliases: String = self.aliases.iter().map(|alias| format!(", `--{alias}`")).collect();
+        format!("| `--{flag} {value}`{aliases} | `{key}` | {default} | {help} |\n")
+    }
+}
+
+fn camel_case<'a>(mut parts: impl Iterator<Item = &'a str>) -> String {
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |name, part| name + &part[..1].to_uppercase() + &part[1..])
 }
 
 #[test]
 fn every_option_has_a_key_in_the_file_and_a_flag_of_the_same_name() {
-    #[derive(clap::Parser)]
-    struct Flags {
-        #[command(flatten)]
-        options: Options,
+    let value = serde_json::to_value(Options::default()).unwrap();
+    let keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    let documented = documented();
+    assert_eq!(keys, documented.iter().map(|option| &*option.key).collect::<Vec<_>>());
+    for Documented { flag, aliases, key, .. } in &documented {
+        let of_flag = camel_case(flag.split('-'));
+        let is_list_of_it = matches!(&*of_flag, "namespace" | "source" | "sourceFile") && *key == format!("{of_flag}s");
+        assert!(of_flag == *key || is_list_of_it, "--{flag} and {key}");
+        for alias in aliases.iter().map(|alias| camel_case(alias.split('-'))) {
+            let default = value[key].as_str().expect("options with an alias are texts");
+            Options::parse(&format!("{alias}: '{default}'")).expect("the alias is a key as well");
+        }
     }
-    let full = Options {
-        kubeconfig: Some("f".into()),
-        sources: vec!["s".to_owned()],
-        source_files: vec!["f".into()],
-        templates: Some("t".into()),
-        restricted_default_modules: vec!["m".to_owned()],
-        additional_dns_names: vec!["n".to_owned()],
-        identity: Some("i".to_owned()),
-        xfcc_gateway_identity: Some("spiffe://g".to_owned()),
-        listener_port_overwrite: Some(1),
-        listener_address: Some("a:1".to_owned()),
-        skr_watcher_image_tag: Some("t".to_owned()),
-        skr_watcher_program: Some(WatcherProgram::Tidegate),
-        skr_image_pull_secret: Some("p".to_owned()),
-        skr_webhook_godebug: Some("fips140=only".to_owned()),
-        ..Options::defaults()
-    };
-    let value = serde_json::to_value(full).unwrap();
-    let keys: BTreeSet<String> = value.as_object().unwrap().keys().cloned().collect();
-    let command = <Flags as clap::CommandFactory>::command();
-    let plural = |name: &str| match name {
-        "namespace" | "source" | "sourceFile" => format!("{name}s"),
-        name => name.to_owned(),
-    };
-    let flags: BTreeSet<String> =
-        command.get_arguments().filter_map(clap::Arg::get_long).map(camel_case).map(|name| plural(&name)).collect();
-    assert_eq!(keys, flags);
+}
+
+#[test]
+fn the_documented_default_of_every_option_is_the_real_one() {
+    let value = serde_json::to_value(Options::default()).unwrap();
+    let variable = |name| std::env::var(name).ok();
+    let mut in_words = Vec::new();
+    for option in documented() {
+        let Some(literal) = option.literal else {
+            match &*option.key {
+                "state" => assert_eq!(value["state"], default_state().to_str().unwrap()),
+                "skrWebhookGodebug" => assert_eq!(value["skrWebhookGodebug"].as_str(), variable("GODEBUG").as_deref()),
+                key => assert!(value[key].is_null() || value[key] == serde_json::json!([]), "{key}"),
+            }
+            in_words.push(option.key);
+            continue;
+        };
+        let flag = format!("--{}={literal}", option.flag);
+        assert_eq!(options(&[&flag], ""), Options::default(), "{flag}");
+        let is_list = value[&option.key].is_array();
+        let file = if is_list { format!("[\"{}\"]", literal.replace(',', "\",\"")) } else { literal };
+        assert_eq!(options(&[], &format!("{}: {file}", option.key)), Options::default(), "{}: {file}", option.key);
+    }
+    // Where these have a default, other places know it. A new option in this list needs a look at its words.
+    let expected = [
+        "kubeconfig",
+        "sources",
+        "sourceFiles",
+        "state",
+        "templates",
+        "xfccGatewayIdentity",
+        "restrictedDefaultModules",
+        "listenerPortOverwrite",
+        "listenerAddress",
+        "skrWatcherImageTag",
+        "skrWatcherProgram",
+        "skrImagePullSecret",
+        "skrWebhookGodebug",
+        "additionalDnsNames",
+        "identity",
+    ];
+    assert_eq!(in_words, expected);
+}
+
+#[test]
+fn help_and_docs_name_the_default_of_every_option() {
+    let help = <Run as clap::CommandFactory>::command().term_width(0).render_help().to_string();
+    let mut table = "| flag | file key | default | effect |\n| --- | --- | --- | --- |\n".to_owned();
+    for option in documented() {
+        let default = option.literal.as_ref().unwrap_or(&option.default);
+        let at = help.find(&format!("--{} ", option.flag)).or_else(|| help.find(&format!("--{}[", option.flag)));
+        let entry = help[at.expect("the help has the option")..].split("\n  ").take(2).collect::<String>();
+        assert!(entry.contains(&format!("[default: {default}]")), "{entry}");
+        table.push_str(&option.row());
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
+    let docs = std::fs::read_to_string(path).unwrap();
+    let rows = docs.lines().skip_while(|line| !line.starts_with("| flag ")).take_while(|line| !line.is_empty());
+    let found: String = rows.map(|row| format!("{row}\n")).collect();
+    assert!(found == table, "the table of options in docs/configuration.md must be:\n\n{table}");
+}
+
+#[test]
+fn state_is_kept_in_the_folder_that_the_help_names() {
+    let cases = [
+        (&[("XDG_STATE_HOME", "/x"), ("HOME", "/h")][..], "/x/tidegate"),
+        (&[("HOME", "/h")], "/h/.local/state/tidegate"),
+        (&[], "/var/lib/tidegate"),
+    ];
+    for (variables, expected) in cases {
+        let variable = |name: &str| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| value.into());
+        assert_eq!(state_folder(variable), PathBuf::from(expected));
+    }
 }
 
 #[test]
@@ -129,22 +265,16 @@ fn an_agent_is_installed_once_its_tag_is_given() {
     assert_eq!((&*upstream.memory_limit, &*upstream.cpu_limit), ("200Mi", "0.1"));
     assert_eq!(upstream.listener.gateway, Key::new("kcp-system", "klm-watcher"));
 
-    let named = |name: &str| Options { skr_watcher_image_name: Some(name.to_owned()), ..tagged() };
-    let own = Options { skr_watcher_image_registry: Some("registry.example.org:5000".to_owned()), ..named("agent") };
+    let named = |name: &str| Options { skr_watcher_image_name: name.to_owned(), ..tagged() };
+    let own = Options { skr_watcher_image_registry: "registry.example.org:5000".to_owned(), ..named("agent") };
     let own = agent(own).unwrap().unwrap();
     assert_eq!((&*own.image, own.program), ("registry.example.org:5000/agent:2.1.12", Program::Tidegate));
     let said = Options { skr_watcher_program: Some(WatcherProgram::Tidegate), ..named("runtime-watcher") };
     assert_eq!(agent(said).unwrap().unwrap().program, Program::Tidegate);
 
-    let quantity = |text: &str| agent(Options { skr_webhook_cpu_limits: Some(text.to_owned()), ..tagged() }).is_ok();
+    let quantity = |text: &str| agent(Options { skr_webhook_cpu_limits: text.to_owned(), ..tagged() }).is_ok();
     assert!(["0.1", "100m", "1", "2k"].into_iter().all(quantity));
     assert!(!["", "much", "0", "-1", "1e", "1 Gi", "."].into_iter().any(quantity));
-}
-
-fn camel_case(flag: &str) -> String {
-    let mut parts = flag.split('-');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |name, part| name + &part[..1].to_uppercase() + &part[1..])
 }
 
 #[test]
@@ -158,19 +288,13 @@ fn who_issues_certificates_is_said_in_our_words_or_in_those_of_lifecycle_manager
         ("cert.gardener.cloud/v1alpha1", Some(Backend::Gardener)),
         ("builtin", Some(Backend::Builtin)),
     ];
-    #[derive(clap::Parser)]
-    struct Flags {
-        #[command(flatten)]
-        options: Options,
-    }
+    let backend = |options| Config::try_from(options).unwrap().certificates.backend;
     for (text, expected) in table {
         for key in ["pki", "certManagement"] {
-            let config = Config::try_from(Options::parse(&format!("{key}: {text}")).unwrap()).unwrap();
-            assert_eq!(config.certificates.backend, expected, "{key}: {text}");
+            assert_eq!(backend(options(&[], &format!("{key}: {text}"))), expected, "{key}: {text}");
         }
         for flag in ["--pki", "--cert-management"] {
-            let flags = <Flags as clap::Parser>::try_parse_from(["run", flag, text]).unwrap();
-            assert_eq!(Config::try_from(flags.options).unwrap().certificates.backend, expected, "{flag} {text}");
+            assert_eq!(backend(options(&[flag, text], "")), expected, "{flag} {text}");
         }
     }
     let rules = Config::try_from(Options::default()).unwrap().certificates;
@@ -180,8 +304,8 @@ fn who_issues_certificates_is_said_in_our_words_or_in_those_of_lifecycle_manager
 #[test]
 fn rules_of_certificates_that_cannot_be_kept_are_refused() {
     let table = [
-        ("selfSignedCertKeySize: 2048", "`selfSignedCertKeySize`: 2048 is not 4096"),
-        ("selfSignedCertDuration: 1s", "`selfSignedCertDuration`: 1s is shorter than 1m"),
+        ("selfSignedCertKeySize: 2048", "`selfSignedCertKeySize`: 2048 is not supported: use 4096"),
+        ("selfSignedCertDuration: 1s", "`selfSignedCertDuration`: 1s is too short: use at least 1m"),
         (
             "selfSignedCertRenewBefore: 1440h",
             "`selfSignedCertRenewBefore`: 1440h must be shorter than `selfSignedCertDuration`, which is 1440h",

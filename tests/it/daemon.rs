@@ -276,10 +276,10 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
 
     let (code, text) = run(&["reconcile", "landscape", "--wait", "--timeout=60s"]).await;
     assert_eq!(code, Some(0), "{text}\n{}", daemon.process.log_tail());
-    assert!(text.starts_with(&format!("GitSource {namespace}/landscape: done: ")), "{text}");
+    assert!(text.starts_with(&format!("GitSource {namespace}/landscape: reconciled: ")), "{text}");
     let (code, text) = run(&["status"]).await;
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("Well: 1 source, 0 runtimes, 0 modules, 0 watchers"), "{text}");
+    assert!(text.contains("Healthy: 1 source, 0 runtimes, 0 modules, 0 watchers"), "{text}");
 
     let (code, text) = run(&["suspend", "gitsource/landscape"]).await;
     assert_eq!(code, Some(0), "{text}");
@@ -378,6 +378,26 @@ async fn options_are_printed_as_a_file_that_can_be_used_and_unknown_ones_are_ref
     let (code, printed, problem) = run(&["--config", path, "--print-config"]).await;
     assert_eq!((code, printed.as_str()), (Some(2), ""));
     assert!(problem.contains("tidegate.yaml:2") && problem.contains("workres"), "{problem}");
+}
+
+#[tokio::test]
+async fn godebug_of_the_process_is_a_default_that_file_and_flag_replace() {
+    let folder = harness::folder();
+    let file = folder.path().join("tidegate.yaml");
+    std::fs::write(&file, "skrWebhookGodebug: fips140=off\n").unwrap();
+    let config = format!("--config={}", file.display());
+    let flag = "--skr-webhook-godebug=fips140=on";
+    for (arguments, expected) in [
+        (&[][..], "skrWebhookGodebug: fips140=only"),
+        (&[&*config], "skrWebhookGodebug: fips140=off"),
+        (&[&*config, flag], "skrWebhookGodebug: fips140=on"),
+    ] {
+        let mut command = tokio::process::Command::new(program());
+        command.args(["run", "--print-config"]).args(arguments).env("GODEBUG", "fips140=only");
+        let output = command.output().await.unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.lines().any(|line| line == expected), "{arguments:?}: {printed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

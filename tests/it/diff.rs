@@ -267,7 +267,7 @@ fn one_target_is_shown_alone() {
         "dev is on the other channel: {:?}",
         script(&dev)
     );
-    assert!(stage.error(&["--target", "nobody"]).contains("there is no target `nobody`"));
+    assert!(stage.error(&["--target", "nobody"]).contains("unknown target `nobody`"));
 }
 
 #[test]

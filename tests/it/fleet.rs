@@ -162,12 +162,12 @@ async fn a_control_plane_that_will_not_do_is_told_at_once() {
     };
     // Nothing listens there; there somebody listens and says nothing.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    refused(&at(free), &["does not answer", &format!("127.0.0.1:{free}"), "refused", "name another kubeconfig"]).await;
+    refused(&at(free), &["does not answer", &format!("127.0.0.1:{free}"), "refused", "use another kubeconfig"]).await;
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    refused(&at(silent.local_addr().unwrap().port()), &["does not answer", "nothing within 5 s"]).await;
+    refused(&at(silent.local_addr().unwrap().port()), &["does not answer", "no answer within 5 s"]).await;
     // The token is nobody's.
     let stranger = kcp.kubeconfig_with_token("known", kube_sim::User::admin()).text().replace("known", "unknown");
-    refused(&stranger, &["lets nobody in", "Unauthorized", "with access"]).await;
+    refused(&stranger, &["denies access", "Unauthorized", "with access"]).await;
     let empty = Server::new(&Options::default()).listen("empty").await.unwrap();
     refused(&empty.kubeconfig().text(), &["serves no Kymas", "tidegate crds"]).await;
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(empty.kubeconfig().client().unwrap());
@@ -180,7 +180,7 @@ async fn a_user_without_rights_brings_no_fleet_to_a_control_plane() {
     let plane = harness::api_server().await;
     harness::install_own_crds(&plane.client().unwrap()).await;
     let kubeconfig = plane.kubeconfig_of("nobody-of-note", None).unwrap().text();
-    refused(&kubeconfig, &["does not let this user list Secrets", "kcp-system", "grant it"]).await;
+    refused(&kubeconfig, &["does not allow this user to list Secrets", "kcp-system", "grant it"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,7 +197,7 @@ async fn a_fleet_leaves_the_secrets_of_another_one_alone() {
     // Nobody takes back what this one has left; what to do then was said.
     first.kill().await.unwrap();
     assert_eq!(not_served(&other, &kubeconfig).await, said);
-    let (_, command) = said.split_once("if it runs no more, `kubectl ").expect("a command");
+    let (_, command) = said.split_once("if it no longer runs, `kubectl ").expect("a command");
     let (command, _) = command.split_once('`').expect("a command");
     let given = place.path().join("given.kubeconfig");
     let selector = command.strip_prefix(&format!("--kubeconfig {} -n kcp-system delete secrets -l ", given.display()));

@@ -123,7 +123,7 @@ fn a_target_is_kcp_or_a_kyma() {
     assert!(output.stdout.is_empty());
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
-        "error: there is no target `stage`; use `kcp` or the name of a Kyma that the repository declares\n"
+        "error: unknown target `stage`: use `kcp` or the name of a Kyma that the repository declares\n"
     );
 }
 
@@ -144,7 +144,7 @@ fn assumptions_take_the_place_of_what_is_unknown() {
     let output = tidegate(&["render", EXAMPLE, "--assume", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(message.contains("no placeholder is named `gateway host`"), "{message}");
+    assert!(message.contains("unknown placeholder `gateway host`"), "{message}");
 }
 
 #[test]
@@ -232,5 +232,5 @@ fn templates_are_listed_shown_and_explained() {
     }
     let output = tidegate(&["template", "show", "kcp/manifests.yaml"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no template `kcp/manifests.yaml`"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown template `kcp/manifests.yaml`"));
 }

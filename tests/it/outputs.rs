@@ -124,8 +124,8 @@ fn outputs_that_cannot_be_are_refused_before_any_work() {
     };
     refused(&["-o", "json", "-o", "text"], "only one output can go to standard output");
     refused(&["-o", "json=a", "-o", "text=a"], "two outputs go to a");
-    refused(&["-o", "yaml"], "there is no such format; use text, json, sarif, github, gitlab, junit");
-    refused(&["-o", "json="], "there is no file after `=`");
+    refused(&["-o", "yaml"], "unknown format: use text, json, sarif, github, gitlab, junit");
+    refused(&["-o", "json="], "the file is missing after `=`");
     refused(&["-o", "json=/no/such/folder/a"], "cannot write /no/such/folder/a");
 }
 
@@ -222,7 +222,7 @@ fn what_is_wrong_with_rules_is_one_sentence_before_any_work() {
     fs::write(&rules, "- name: a\n  rule: 'true'\n  sevrity: error\n").unwrap();
     refused(&["--policy", &path], "policies.yaml:3:3: a rule has no `sevrity`");
     fs::write(&rules, "- name: a\n  rule: 'true'\n").unwrap();
-    refused(&["--policy", &path, "--policy", &path], "another file has a rule that is named `a`");
+    refused(&["--policy", &path, "--policy", &path], "rule `a` is already defined in another file");
     refused(&["--policy", "/no/such/file"], "cannot read /no/such/file");
     refused(&["--fail-on", "deletes"], "there is no rule `deletes`");
     refused(&["--fail-on", "mass-change=110%"], "is not a share of the runtimes");

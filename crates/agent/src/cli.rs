@@ -1,4 +1,4 @@
-//! `tidegate agent`, and the program `tidegate-agent`: the watcher in a runtime cluster.
+//! `tidegate agent`: reports changes in a runtime cluster to the control plane.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,53 +9,58 @@ use std::{
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use tidegate_process::{Exit, period::Period, say, telemetry, tls};
-
-use crate::{
+use tidegate::{
     Addresses, Agent,
     settings::{Settings, Timing},
 };
+use tidegate_process::{Exit, period::Period, say, telemetry, tls};
 
-/// Watches a runtime cluster: answers its API server's reviews and tells the control plane what changed.
+/// Watches a runtime cluster: answers admission reviews of its API server and reports changes to the control plane.
 ///
-/// Reads the Runtime Watcher's environment: WEBHOOK_PORT (8443), METRICS_PORT (2112), CA_CERT, TLS_CERT, TLS_KEY, KCP_ADDR,
-/// KCP_CONTRACT, and fips140= in GODEBUG. Options may be written with one dash or with two.
+/// Reads the environment of the Runtime Watcher: WEBHOOK_PORT (default 8443), METRICS_PORT (default 2112), CA_CERT,
+/// TLS_CERT, TLS_KEY, KCP_ADDR, KCP_CONTRACT, and `fips140=` in GODEBUG. Accepts options with one dash or with two.
+///
+/// Exit code 0: stopped by SIGTERM, all events delivered. 2: the agent cannot start. 5: stopped with undelivered
+/// events.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print the version and do nothing
+    /// Print the version and exit [default: false]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     version: bool,
-    /// Log for people, and more, instead of JSON
+    /// Write logs as text instead of JSON, with more details [default: false]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     development: bool,
-    /// What is logged, as a filter such as `info` or `warn,tidegate=debug`
+    /// Write the logs that pass this filter, for example `info` or `warn,tidegate=debug` [default: warn,tidegate=info,
+    /// with --development info,tidegate=debug]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// Where reviews are taken, instead of WEBHOOK_PORT of all addresses; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS")]
+    /// Listen on this address for admission reviews, for example `127.0.0.1:8443`; port 0 takes a free port [default:
+    /// WEBHOOK_PORT on all addresses]
+    #[arg(long, value_name = "IP:PORT")]
     webhook_address: Option<SocketAddr>,
-    /// Where metrics and health are told, instead of METRICS_PORT of all addresses; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS")]
+    /// Listen on this address for requests to /metrics, /healthz and /readyz, for example `127.0.0.1:2112`; port 0
+    /// takes a free port [default: METRICS_PORT on all addresses]
+    #[arg(long, value_name = "IP:PORT")]
     metrics_address: Option<SocketAddr>,
-    /// From a review until its event is sent: reviews come before writes are stored
+    /// Wait this long after an admission review before sending its event, so that the write has been persisted
     #[arg(long, value_name = "DURATION", default_value = "300ms")]
     settle: Period,
-    /// From a review until its event is sent once more, in case storing took longer; 0s for never
+    /// Send each event again this long after its review, in case persisting took longer; 0s disables it
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     resend: Period,
-    /// How often the path to the control plane is proven where no event proves it; 0s for never
+    /// Probe the connection to the control plane at this interval while no event is sent; 0s disables it
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     probe_interval: Period,
-    /// Within this time of a start, or of the end of an outage, the runtime is looked at as a whole; 0s for never
+    /// Request a full resync of the runtime within this time after a start or an outage; 0s disables it
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     resync_within: Period,
-    /// How often it is looked at anyway; 0s for never
+    /// Request a full resync of the runtime at this interval; 0s disables it
     #[arg(long, value_name = "DURATION", default_value = "12h")]
     resync_interval: Period,
-    /// After SIGTERM, how long reviews are still taken while the cluster learns of it
+    /// Answer reviews for this long after SIGTERM, until the cluster stops sending them
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     shutdown_delay: Period,
-    /// After that, how long events are still sent
+    /// Send waiting events for at most this long after `--shutdown-delay`
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     flush: Period,
 }
@@ -68,7 +73,7 @@ const WORKERS: usize = 2;
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if arguments.version {
-        // The Runtime Watcher's words.
+        // The text of the Runtime Watcher, to the letter.
         say!("Runtime Watcher version: {}", env!("CARGO_PKG_VERSION"));
         return Ok(Exit::Ok);
     }
@@ -89,13 +94,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if left == 0 {
         return Ok(Exit::Ok);
     }
-    // The next agent has the runtime looked at as a whole, so they are late, not lost.
-    tracing::warn!(left, "ended before all changes were told");
+    // The next agent requests a full resync, so these events are late, not lost.
+    tracing::warn!(left, "stopped with undelivered events");
     Ok(Exit::Incomplete)
 }
 
 async fn agent(settings: Settings, timing: Timing, addresses: Addresses) -> anyhow::Result<usize> {
-    // Signals are caught before anything starts, so that none can hit a half-started agent.
+    // Signals are caught before anything starts, so that no signal kills a half-started agent.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let stop = async move {
@@ -128,8 +133,8 @@ impl Arguments {
     }
 }
 
-/// The arguments of the process, where options of the agent that have one dash get two: the Runtime Watcher's are read by
-/// Go, to which both are one.
+/// The arguments of the process, with two dashes where an option of the agent has one. The Runtime Watcher accepts
+/// both, as every Go program does.
 pub fn normalised(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut of_agent = false;
     arguments.enumerate().map(move |(index, argument)| {

@@ -21,7 +21,7 @@ use x509_parser::{
 };
 
 pub use self::{authorities::Authorities, known::Known, xfcc::Xfcc};
-pub use crate::{ParseNetworkError, Peers};
+pub use tidegate::{ParseNetworkError, Peers};
 
 /// What a certificate says of whoever presents it.
 #[derive(Clone, Debug, PartialEq, Eq)]

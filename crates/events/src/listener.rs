@@ -70,7 +70,7 @@ use super::{
     event::{self, Event},
     identity::{self, Authorities, Identity, Known, Xfcc},
 };
-use crate::metrics::ListenerMetrics;
+use tidegate::metrics::ListenerMetrics;
 
 pub use self::{
     connection::bind,

@@ -2,20 +2,20 @@
 
 use std::process::ExitCode;
 
-/// How a command ends, as an exit code.
+/// The exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well: 0.
+    /// Success: 0.
     Ok,
-    /// There are changes, or what was shown did not hold: 1.
+    /// There are differences, or a step of the demo failed: 1.
     Changes,
-    /// The command cannot be carried out as given: 2.
+    /// The command cannot run with these arguments: 2.
     Usage,
     /// Definitions or templates are invalid: 3.
     Invalid,
     /// A policy is violated: 4.
     Policy,
-    /// Something is not done or could not be reached: 5.
+    /// Work is left, or a cluster could not be reached: 5.
     Incomplete,
 }
 

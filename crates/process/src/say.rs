@@ -1,8 +1,8 @@
-//! What commands say line by line: `say!` to standard output, `tell!` to standard error. Neither panics.
+//! Prints lines: `say!` to standard output, `tell!` to standard error. Neither panics.
 //!
-//! A reader that has gone has read enough. Where standard output cannot be written otherwise, as on a full disk, the
-//! first failure is kept: the process ends with it, as the command line sees to, and what would go on for long can wait
-//! for it ([`lost`]). A failure of standard error can be told to nobody.
+//! A closed pipe is no failure: the reader does not want more. Any other failure of standard output, such as a full
+//! disk, is kept: the command line ends the process with the first one, and a long command can wait for it ([`lost`]). A
+//! failure of standard error cannot be reported.
 
 use std::{
     fmt,
@@ -13,9 +13,9 @@ use std::{
 use anyhow::bail;
 use tokio::sync::Notify;
 
-/// Why standard output cannot be written.
+/// The first failure of standard output.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
-/// That it cannot.
+/// Wakes those who wait for that failure.
 static FAILED: Notify = Notify::const_new();
 
 /// A line on standard output, given as to `println!`.
@@ -34,7 +34,7 @@ macro_rules! tell {
 pub fn line(text: fmt::Arguments<'_>) {
     match writeln!(anstream::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            // What came first is the cause.
+            // The first failure is the cause.
             let _ = FAILURE.set(error);
             FAILED.notify_one();
         }
@@ -47,7 +47,7 @@ pub fn error_line(text: fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// An error if something that was said could not be written.
+/// Fails if a line could not be written to standard output.
 pub fn check() -> anyhow::Result<()> {
     match FAILURE.get() {
         None => Ok(()),
@@ -55,12 +55,12 @@ pub fn check() -> anyhow::Result<()> {
     }
 }
 
-/// Waits until something that is said cannot be written, which may be never. For one who waits.
+/// Waits until a line cannot be written to standard output, which may be never.
 pub async fn lost() {
     FAILED.notified().await;
 }
 
-/// A path or an argument as one word of a shell.
+/// A path or an argument, quoted as one word of a shell.
 pub fn word(text: impl fmt::Display) -> String {
     let text = text.to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "%+,-./:=@_".contains(c);

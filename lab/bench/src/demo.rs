@@ -1,10 +1,9 @@
-//! `tidegate demo`: a KCP, two runtimes with an agent each, a git repository and the daemon on this machine, and a tour of
-//! what they do.
+//! `tidegate demo`: a KCP, runtimes with an agent each, a git repository and the daemon on this machine, and a tour.
 //!
-//! The clusters are simulated in this process, so that the demo is there at once and needs nothing but this program; with
-//! `--control-plane=real` kube-apiserver, etcd, kube-controller-manager and kube-scheduler run as processes, and one
-//! simulated node in each runtime makes Deployments ready. All else is real either way: the repository, the daemon, the
-//! agents, TLS between them. All that is made lies in one folder. All that is started ends with this process, however it
+//! The clusters are simulated in this process, so that the demo starts at once and needs only this program. With
+//! `--control-plane=real`, kube-apiserver, etcd, kube-controller-manager and kube-scheduler run as processes, and one
+//! simulated node in each runtime makes Deployments ready. Everything else is real in both cases: the repository, the
+//! daemon, the agents, and TLS between them. All files are in one folder. All processes end with this one, however it
 //! ends.
 
 mod agents;
@@ -32,32 +31,33 @@ use self::{
     tour::Tour,
     world::World,
 };
-use crate::{pods::Doors, servers::Make};
+use tidegate::{pods::Doors, servers::Make};
 use tidegate_core::api::names;
 use tidegate_process::{Exit, say, tls};
 use tidegate_testbed::{self as testbed, Folder, Repository};
 
-/// Shows the whole loop on this machine: clusters, a git repository, the daemon, and a tour
+/// Shows Tidegate on this machine: clusters, a git repository, the daemon, and a tour of its features.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// End after the tour: with exit code 0 if all of it held, else 1
+    /// Exit after the tour. Exit code 0: all steps succeeded; 1: a step failed [default: off]
     #[arg(long)]
     once: bool,
-    /// Where kubeconfigs, repository and logs go; it is kept. Default: a temporary folder
+    /// Write kubeconfigs, repository and logs to this new folder, which is kept, for example `./demo` [default: a
+    /// temporary folder]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// What the clusters are: real ones are built when they are asked for first
+    /// Start this kind of clusters; the first use of real ones builds their programs
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     control_plane: Make,
-    /// Runtimes, of which the example has two; each has an agent, as a process of its own
+    /// Start this many runtimes, at least the two of the example; the agent of each is a process of its own
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=RUNTIMES_MAX))]
     runtimes: u16,
 }
 
-/// So many agents are more than anybody looks at: `sim serve` and `sim bench` are for fleets.
+/// Most runtimes. For larger fleets there are `sim serve` and `sim bench`.
 const RUNTIMES_MAX: i64 = 100;
 
-/// What is up after the start.
+/// Everything that runs after the start.
 struct Stage {
     folder: PathBuf,
     make: Make,
@@ -68,7 +68,7 @@ struct Stage {
     _agents: Agents,
 }
 
-/// Runs until the end of the tour, or until somebody ends it.
+/// Runs until the end of the tour, or until a signal.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     tls::install();
     let mut stop = signal(SignalKind::terminate()).context("cannot listen for signals")?;
@@ -85,17 +85,17 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         outcome = perform(&folder, &arguments) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(Exit::Ok),
         _ = stop.recv() => Ok(Exit::Ok),
-        // A tour that nobody can read is none.
+        // Without standard output nobody can read the tour.
         () = say::lost() => Ok(Exit::Ok),
     };
-    // After a failure the logs are what the reader wants.
+    // After a failure the user needs the logs.
     if let (Some(temporary), false) = (temporary, matches!(outcome, Ok(Exit::Ok))) {
         say!("\nlogs are kept in {}", temporary.keep().display());
     }
     outcome
 }
 
-/// Sets the stage, performs the tour, prints the table; then waits for ever unless `once`.
+/// Starts everything, performs the tour, prints the table; then waits for a signal unless `once`.
 async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
     let stage = Stage::set(folder, arguments).await?;
     let tour = Tour {
@@ -117,18 +117,18 @@ async fn perform(folder: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
         return Ok(exit);
     }
     stage.invite();
-    // Only a signal ends this, or the daemon's own end.
+    // Only a signal ends this, or the end of the daemon.
     Err(stage.daemon.supervise().await)
 }
 
-/// Prints the table, and for a failure its whole story.
+/// Prints the table, and the details of a failure.
 fn conclude(rows: &[Row], daemon: &Daemon) -> Exit {
     let failed = rows.iter().find_map(|row| match &row.outcome {
         Outcome::Failed(why) => Some((row.step, why)),
         Outcome::Held(_) | Outcome::NotReached => None,
     });
     if let Some((step, why)) = failed {
-        say!("\n{step} did not hold: {why}\n\nthe end of {}:\n{}", daemon.log().display(), daemon.log_tail());
+        say!("\nstep \"{step}\" failed: {why}\n\nlast lines of {}:\n{}", daemon.log().display(), daemon.log_tail());
     }
     say!("\n{}", report::table(rows));
     match failed {
@@ -141,13 +141,13 @@ fn conclude(rows: &[Row], daemon: &Daemon) -> Exit {
 
 impl Stage {
     async fn set(folder: &Path, arguments: &Arguments) -> anyhow::Result<Stage> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let mut entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         if entries.next().is_some() {
-            bail!("{} is not empty: give the demo a new folder", folder.display());
+            bail!("{} is not empty: use a new folder for `--dir`", folder.display());
         }
         let folder = folder.canonicalize().with_context(|| format!("cannot use {}", folder.display()))?;
-        say!("setting the stage in {}", folder.display());
+        say!("starting the demo in {}", folder.display());
         let kymas = landscape::kymas(usize::from(arguments.runtimes));
         let world = World::start(&folder, arguments.control_plane, kymas.len()).await?;
         let repository = Repository::init(&folder.join("repo"))?;
@@ -158,12 +158,12 @@ impl Stage {
             repository.write(&path, &text)?;
         }
         let commit = repository.commit("The landscape")?;
-        report::doing(&format!("the repository has its first commit, {}", commit.get(..8).unwrap_or(&commit)));
+        report::doing(&format!("the repository has its first commit: {}", commit.get(..8).unwrap_or(&commit)));
         world.prepare(&kymas).await?;
         world.apply(&source(&repository)).await?;
         let doors = Doors::new();
         let daemon = Daemon::start(&folder, command_line(&folder, &world, doors)?)?;
-        report::doing(&format!("the daemon runs: {}", daemon.command_line()));
+        report::doing(&format!("the daemon is running: {}", daemon.command_line()));
         let agents = tokio::select! {
             agents = Agents::start(&folder, &world, &kymas, doors) => agents?,
             ended = daemon.supervise() => bail!("{ended:#}\n\n{}", daemon.log_tail()),
@@ -171,11 +171,11 @@ impl Stage {
         Ok(Stage { folder, make: arguments.control_plane, kymas, world, repository, daemon, _agents: agents })
     }
 
-    /// Says how to go on by hand.
+    /// Prints how to continue by hand.
     fn invite(&self) {
         let word = |file: &str| say::word(self.folder.join(file).display());
         let kcp = word("kcp.kubeconfig");
-        say!("\nThe clusters stay up until Ctrl-C. Try:\n");
+        say!("\nThe clusters run until Ctrl-C. Try:\n");
         say!("  kubectl --kubeconfig {kcp} -n kcp-system get gitsources,kymas,manifests");
         for server in &self.world.skrs {
             let skr = word(&format!("{}.kubeconfig", server.name()));
@@ -183,8 +183,8 @@ impl Stage {
         }
         say!("  tidegate status --kubeconfig {kcp}");
         say!(
-            "\nCommit to {} and watch, or edit what is in a runtime{}; the daemon's log is {}, those of the agents are beside it, and \
-             {} says how to speak to them.",
+            "\nCommit to {} and watch the clusters, or edit objects in a runtime{}. The log of the daemon is {}, beside \
+             those of the agents. {} lists the addresses and certificates of the listener and the agents.",
             say::word(self.repository.path().display()),
             ways_to_edit(self.make),
             say::word(self.daemon.log().display()),
@@ -193,12 +193,12 @@ impl Stage {
     }
 }
 
-/// How what is in a runtime is edited, where not every way works.
+/// How to edit objects in a runtime, if not every command works.
 fn ways_to_edit(make: Make) -> &'static str {
     match make {
         Make::Simulated => {
-            " (`kubectl apply --server-side`, `kubectl patch --type merge` or `kubectl delete`: of built-in kinds, simulated \
-             servers take no `scale`, `edit`, `set` and strategic `patch`)"
+            " (with `kubectl apply --server-side`, `kubectl patch --type merge` or `kubectl delete`: for built-in kinds, \
+             simulated servers support no `scale`, `edit`, `set` and strategic `patch`)"
         }
         Make::Real => "",
     }
@@ -223,7 +223,7 @@ fn command_line(folder: &Path, world: &World, doors: Doors) -> anyhow::Result<Ve
         format!("--state={}", state.display()),
         format!("--metrics-address=127.0.0.1:{}", testbed::free_port()),
         format!("--health-address=127.0.0.1:{}", testbed::free_port()),
-        // The same after a restart, so that the Lease is its own again at once, as a pod's would be.
+        // The identity survives a restart, so that the daemon leads again at once.
         "--identity=demo".to_owned(),
         "--allow-local-sources".to_owned(),
     ];

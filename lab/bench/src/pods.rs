@@ -1,7 +1,8 @@
-//! Agents of runtimes: this very program as a process for each, as a pod of the runtime would run it.
+//! Agents of runtimes: this program as one process per runtime, as a pod in the runtime would run it.
 //!
-//! A simulated node runs no pods, so an agent listens on a loopback port, and its runtime's API server is led there when
-//! it asks the agent's Service. It has what the Secret in the runtime holds, as files, and goes to the daemon over TLS.
+//! A simulated node runs no pods. So an agent listens on a loopback port, and the API server of its runtime calls that
+//! port instead of the agent's Service. The agent has the content of its Secret as files, and connects to the daemon
+//! over TLS.
 
 use std::{
     fs,
@@ -12,32 +13,31 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-
-use crate::servers::Server;
+use tidegate::servers::Server;
 use tidegate_core::api::names;
 use tidegate_testbed::{self as testbed, Guarded};
 
-/// Where events come in: ports on this machine.
+/// The ports of this machine on which the daemon receives events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doors {
-    /// With TLS of the daemon's own.
+    /// Over mTLS.
     pub(super) tls: u16,
-    /// Behind a gateway, which there is none of.
+    /// For a gateway, which does not exist here.
     pub(super) forwarded: u16,
 }
 
-/// A running agent. It ends with this value.
+/// A running agent. Dropping the value stops it.
 pub(super) struct Pod {
-    /// Where the Secret's files are.
+    /// The folder with the files of the Secret.
     folder: PathBuf,
-    /// Where it takes reviews.
+    /// The port for admission reviews.
     pub(super) port: u16,
     _process: Guarded,
 }
 
-/// Until the daemon has installed what an agent needs.
+/// Longest time until the daemon has installed the Secret of an agent.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// What an agent needs of its Secret.
+/// The files that an agent needs from its Secret.
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 
 // === impl Doors ===
@@ -47,18 +47,18 @@ impl Doors {
         Doors { tls: testbed::free_port(), forwarded: testbed::free_port() }
     }
 
-    /// Where agents send to. By name, since that is what certificates are for.
+    /// The address to which agents send. It has a host name, because certificates do.
     pub(super) fn address(self) -> String {
         format!("localhost:{}", self.tls)
     }
 
-    /// What the daemon is told of it, and of the agents that it is to install.
+    /// The options of the daemon for these ports and for the agents that it installs.
     pub(super) fn arguments(self) -> Vec<String> {
         vec![
             format!("--events-tls-address=127.0.0.1:{}", self.tls),
             format!("--events-address=127.0.0.1:{}", self.forwarded),
             format!("--listener-address={}", self.address()),
-            // The agents' own addresses are on this machine as well.
+            // The agents listen on this machine as well.
             "--additional-dns-names=localhost".to_owned(),
             "--skr-watcher-image-registry=registry.example.org".to_owned(),
             "--skr-watcher-image-name=tidegate-agent".to_owned(),
@@ -70,8 +70,8 @@ impl Doors {
 // === impl Pod ===
 
 impl Pod {
-    /// Starts the agent of a runtime, once the daemon has brought what it needs, and leads the runtime's API server to it.
-    /// `folder` is for its files; `more` are options for it.
+    /// Starts the agent of a runtime, once the daemon has installed its Secret, and connects the API server of the
+    /// runtime to it. `folder` is for its files; `more` are further options. Fails if the agent does not start in time.
     pub(super) async fn start(
         skr: &Server,
         client: &Client,
@@ -82,7 +82,7 @@ impl Pod {
     ) -> anyhow::Result<Pod> {
         let name = skr.name();
         take_files(name, client, &folder).await?;
-        let program = std::env::current_exe().context("cannot find our own program")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let port = testbed::free_port();
         let arguments = arguments(&program, &folder, port, doors, more);
         let process = Guarded::start(Path::new("/usr/bin/env"), arguments, &folder, log)?;
@@ -101,17 +101,17 @@ impl Pod {
     }
 }
 
-/// Writes what the Secret in a runtime holds, as a mounted volume would show it.
+/// Writes the content of the Secret in a runtime to files, as a mounted volume would show it.
 async fn take_files(name: &str, client: &Client, folder: &Path) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), names::SKR_NAMESPACE);
     let secret = testbed::until(DEADLINE, async || {
         let found = secrets.get_opt(names::SKR_WEBHOOK_SECRET).await.map_err(|error| error.to_string())?;
-        found.ok_or_else(|| "its runtime has no certificate yet".to_owned())
+        found.ok_or_else(|| "the runtime has no certificate yet".to_owned())
     })
     .await
     .map_err(|late| anyhow!("the agent of {name} cannot start: {late}"))?;
     let mut data = secret.data.unwrap_or_default();
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for file in FILES {
         let bytes = data.remove(file).with_context(|| format!("the Secret of {name} has no {file}"))?;
         let path = folder.join(file);

@@ -1,4 +1,4 @@
-//! API servers that a command starts, real or simulated: what the demo and the benchmark do with either.
+//! API servers that the demo and the benchmarks start, real or simulated.
 
 use std::{path::Path, sync::Arc};
 
@@ -9,16 +9,16 @@ use kube_sim::{self as sim, Kubeconfig, Served, Tally};
 use tidegate_core::api::names;
 use tidegate_testbed::{Assets, ControlPlane, Etcd, Extent, Options, Record};
 
-/// What API servers are made of.
+/// The kind of an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Make {
-    /// In this process: nothing is built, nothing is stored
+    /// Simulated in this process: nothing is built, nothing is stored
     Simulated,
-    /// kube-apiserver and etcd, as processes
+    /// Real: kube-apiserver and etcd, as processes
     Real,
 }
 
-/// A running API server. It ends with this value.
+/// A running API server. Dropping it stops the server.
 pub(super) enum Server {
     /// A real one.
     Real(Box<ControlPlane>),
@@ -26,17 +26,17 @@ pub(super) enum Server {
     Simulated(Box<Served>),
 }
 
-/// What real API servers are started from.
+/// The programs and the etcd of real API servers.
 pub(super) struct Ground {
     pub(super) assets: Assets,
     etcd: Arc<Etcd>,
 }
 
-/// From when on the requests of a server count.
+/// The moment from which the requests to a server are counted.
 pub(super) enum Mark {
-    /// A place in the audit log.
+    /// A position in the audit log.
     Real(u64),
-    /// The simulated server counts anew: only the last mark is good.
+    /// The simulated server has reset its counters: only the last mark is valid.
     Simulated,
 }
 
@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// A kubeconfig with a client certificate for another administrator, so that requests can be told apart.
+    /// A kubeconfig with a client certificate for another administrator, whose requests can be distinguished.
     pub(super) fn kubeconfig_of(&self, user: &str) -> anyhow::Result<Kubeconfig> {
         const ADMINISTRATORS: Option<&str> = Some("system:masters");
         Ok(match self {
@@ -103,7 +103,7 @@ impl Server {
         })
     }
 
-    /// A client of the administrator, over the network as anybody's.
+    /// A client of the administrator, over the network.
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         Ok(self.kubeconfig().client()?)
     }
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// What a user has asked since a mark.
+    /// The requests of a user since a mark.
     pub(super) fn since(&self, mark: &Mark, user: &str) -> anyhow::Result<Seen> {
         match (self, mark) {
             (Server::Real(server), Mark::Real(mark)) => {

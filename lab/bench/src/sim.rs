@@ -1,7 +1,8 @@
-//! `tidegate sim`: simulated landscapes, and what things cost.
+//! `tidegate sim`: simulated landscapes, and benchmarks.
 //!
-//! `serve` is a fleet of simulated runtimes; `bench` measures the daemon with one; `diff` and `diff-offline` measure
-//! comparisons, `agent` a review, `listener` the taking of events, `watch` the whole way from a change to a look.
+//! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
+//! measure comparisons, `agent` measures reviews, `listener` the receipt of events, and `watch` the time from a change
+//! in a runtime to the reaction of the daemon.
 
 mod agent;
 mod bench;
@@ -21,7 +22,7 @@ use clap::{Args, Subcommand};
 use tidegate_process::{Exit, tell, tls};
 use tokio::runtime::Runtime;
 
-/// Simulated and measured landscapes
+/// Simulates landscapes and runs benchmarks.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -53,22 +54,22 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
     }
 }
 
-/// Lets this process open as many files as it may, and says so if that is too few for a fleet.
+/// Raises the limit of open files as far as allowed, and warns if it is too low for a fleet.
 fn open_files(runtimes: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    /// A socket that listens, connections of the daemon, of ours and of agents: for each runtime.
+    /// Per runtime: a listening socket, and connections of the daemon, of this process and of agents.
     const FILES_EACH: usize = 6;
     const FILES_MIN: usize = 256;
     let now = getrlimit(Resource::Nofile);
-    // What cannot be raised stays as it is.
+    // If the limit cannot be raised, it stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
     let files =
         getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
     let wanted = FILES_MIN + FILES_EACH * runtimes;
     if files < wanted {
         tell!(
-            "{runtimes} runtimes may need {wanted} open files, and {files} are allowed: raise the limit (`ulimit -n`) if \
-             connections fail"
+            "warning: {runtimes} runtimes may need {wanted} open files, but the limit is {files}: raise it with \
+             `ulimit -n` if connections fail"
         );
     }
 }

@@ -5,8 +5,7 @@ use std::{fs, path::PathBuf};
 use serde::Deserialize;
 
 use kube_sim::{Tally, is_write};
-
-use crate::Error;
+use tidegate::Error;
 
 /// Where a server writes its audit log.
 #[derive(Clone, Debug)]

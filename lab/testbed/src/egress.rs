@@ -19,8 +19,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-
-use crate::{Error, Folder};
+use tidegate::{Error, Folder};
 
 /// The proxy of one API server. It ends when this value is dropped.
 pub struct Egress {

@@ -6,8 +6,7 @@ use std::{
 };
 
 use git2::{Commit, IndexAddOption, Oid, RepositoryInitOptions, Signature};
-
-use crate::Error;
+use tidegate::Error;
 
 /// A repository with a work tree and the branch `main`.
 #[derive(Clone, Debug)]

@@ -18,8 +18,7 @@ use kube::{
 };
 use kube_sim::{Authority, Credentials, Identity, Kubeconfig};
 use serde_json::json;
-
-use crate::{Assets, Audit, Egress, Error, Folder, Guarded, Program, egress, guard::tail, ports};
+use tidegate::{Assets, Audit, Egress, Error, Folder, Guarded, Program, egress, guard::tail, ports};
 
 /// A loaded machine takes its time; an idle one needs three seconds.
 const READY_MAX: Duration = Duration::from_secs(120);

@@ -1,8 +1,8 @@
-//! What a comparison keeps for the next one: definitions as they were checked, in one file of a folder.
+//! The cache of a comparison: parsed definitions for the next comparison, in one file of a folder.
 //!
-//! A file is written beside its place and moved there, so nobody ever reads half of one. What cannot be read, is damaged
-//! or was made by another program is passed over: then everything is parsed. A cache that cannot be written is a warning,
-//! since the comparison does not depend on it.
+//! A file is written under another name and then renamed, so no process reads half of one. A file that cannot be read,
+//! is damaged or comes from another program is ignored: then everything is parsed. A cache that cannot be written is a
+//! warning, since the comparison does not depend on it.
 
 use std::{
     fs,
@@ -17,15 +17,15 @@ use tidegate_process::tell;
 /// A cache of definitions, and where it is kept.
 pub(super) struct Cache {
     path: Option<PathBuf>,
-    /// What an earlier process left; loaded when it is asked for first, since it depends on the options.
+    /// The entries of an earlier process. Loaded on first use, since they depend on the options.
     loaded: Option<definition::Cache>,
-    /// What was asked for: this alone is kept, so that a cache does not grow for ever.
+    /// The entries that were used. Only these are stored, so that the cache does not grow without limit.
     used: definition::Cache,
-    /// Whether anything was parsed that an earlier process did not leave.
+    /// Whether anything was parsed that was not in the cache.
     is_new: bool,
 }
 
-/// A larger file was not written by us.
+/// Tidegate writes no larger file.
 const BYTES_MAX: u64 = 512 << 20;
 
 // === impl Cache ===

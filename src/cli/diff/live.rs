@@ -1,12 +1,12 @@
-//! `tidegate diff --live`: the revision held against what the control plane and its runtimes hold.
+//! `tidegate diff --live`: compares a revision with the control plane and its runtimes.
 //!
-//! The same functions decide as in the daemon: which definitions are applied, what runtimes get, what is pruned. What
-//! would be applied and is not there already is asked of the API servers as a dry run; nothing is written. Secrets are
-//! compared by keyed digests and never sent.
+//! The same functions decide as in the daemon: which definitions are applied, what runtimes get, what is pruned. An
+//! object that differs is sent to the API server as a dry run; nothing is written. Secrets are compared by keyed
+//! digests and never sent.
 //!
-//! Runtimes are looked at side by side, each within a time of its own: one that cannot be reached is reported and holds
-//! nobody up. What is to come where nothing stands is not asked about: it would need the right to create, and kinds and
-//! namespaces that the same change brings are not there yet.
+//! Runtimes are compared concurrently, each with a timeout of its own. A runtime that cannot be reached is reported and
+//! delays no other. For an object that does not exist there is no dry run: that would need the right to create it, and
+//! the same change may have to create its kind or namespace first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -56,51 +56,52 @@ mod intent;
 mod runtime;
 mod world;
 
-/// What `--live` compares with.
+/// The clusters that `--live` compares with.
 #[derive(clap::Args)]
 pub(super) struct Clusters {
-    /// Compare with what the control plane and its runtimes hold; nothing is written
+    /// Compare the revision with real clusters: the control plane and its runtimes. Nothing is written [default: off]
     #[arg(long, conflicts_with_all = ["from", "assume", "landscape", "target"])]
     pub(super) live: bool,
     #[command(flatten)]
     access: control_plane::Access,
-    /// Look at this many runtimes only: of those with the same modules and channels some, the same ones each time
+    /// Compare only this many runtimes, a sample that covers each combination of modules and channels and is the same
+    /// each time, for example `20` [default: all]
     #[arg(long, value_name = "N", requires = "live", conflicts_with = "runtimes", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
-    /// Look at this runtime only; may be given several times
+    /// Compare only this runtime, for example `kcp-system/dev`; repeat the option for more [default: all]
     #[arg(long = "runtime", value_name = "NAMESPACE/NAME", requires = "live")]
     runtimes: Vec<Key>,
-    /// Runtimes that are looked at side by side
+    /// Compare this many runtimes at once
     #[arg(long, value_name = "N", requires = "live", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
-    /// Seconds after which a runtime counts as one that cannot be reached
+    /// Report a runtime as unreachable after this many seconds
     #[arg(long, value_name = "SECONDS", requires = "live", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     runtime_timeout: u64,
-    /// Namespace of the Secret with the CA that runtimes trust
+    /// Read the CA that runtimes trust from a Secret in this namespace
     #[arg(long, value_name = "NAME", requires = "live", default_value = "istio-system")]
     istio_namespace: String,
 }
 
-/// The revision, read.
+/// The revision with its templates.
 pub(super) struct Given {
     pub(super) loaded: Loaded,
     pub(super) library: Library,
-    /// What is wrong with its templates.
+    /// The problems of its templates.
     pub(super) diagnostics: Diagnostics,
     pub(super) masker: Masker,
     /// Whether digests become numbers, since the key is another one in every run.
     pub(super) numbers: bool,
 }
 
-/// What came out, and what rules need to know beside it.
+/// The report, and what else the rules need.
 pub(super) struct Compared {
     pub(super) draft: Draft,
     pub(super) labels: Labels,
-    /// None where nothing could be read.
+    /// `None` if nothing could be read.
     pub(super) kinds: Option<Kinds>,
 }
 
-/// What everything is compared with.
+/// The inputs of all comparisons.
 struct Inputs {
     definitions: Definitions,
     library: Library,
@@ -108,9 +109,9 @@ struct Inputs {
     settings: Settings,
     snapshot: Snapshot,
     commit: Option<Oid>,
-    /// What the GitSource says about deleting, where the control plane has none.
+    /// The deletion policy of the GitSource, if the control plane has no GitSource.
     policy: Policy,
-    /// Whether an error stands, so that nothing is pruned.
+    /// Whether there is an error, so that nothing is pruned.
     invalid: bool,
     /// Whether the GitSource that was given as a file is suspended.
     suspended: bool,
@@ -118,7 +119,7 @@ struct Inputs {
     numbers: bool,
 }
 
-/// What was found in one cluster.
+/// The result for one cluster.
 #[derive(Default)]
 struct Outcome {
     found: Vec<Found>,
@@ -128,7 +129,7 @@ struct Outcome {
     problems: Vec<Unreached>,
 }
 
-/// A request of a comparison may take this long: a pipeline waits.
+/// Longest time for one request. It is short because a pipeline waits.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// Objects of the control plane are tried out by as many requests at once.
 const KCP_REQUESTS: usize = 32;
@@ -186,7 +187,7 @@ fn subject(loaded: &Loaded) -> Subject {
     }
 }
 
-/// The report where the control plane cannot be looked at: nothing else can be known then.
+/// The report if the control plane cannot be read: then nothing else is known.
 fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
     let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&error.to_string()) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
@@ -194,7 +195,7 @@ fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
     Compared { draft, labels: Labels::default(), kinds: None }
 }
 
-/// Reads the definitions, which may refer to what stands in the control plane.
+/// Reads the definitions, which may refer to objects in the control plane.
 fn read(loaded: Loaded, library: Library, mut diagnostics: Diagnostics, world: &World) -> (Inputs, Diagnostics) {
     let elsewhere = Arc::new(intent::elsewhere(world, &loaded.source));
     let options = definition::Options { elsewhere, ..loaded.options };
@@ -292,11 +293,11 @@ async fn virtual_services(
     Ok(())
 }
 
-/// The runtimes to look at.
+/// The runtimes to compare. Fails if `--runtime` names one that does not exist.
 fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Result<BTreeSet<Key>> {
     let all = intent.runtimes();
     if let Some(unknown) = arguments.runtimes.iter().find(|key| !all.contains(*key)) {
-        bail!("there is no Kyma {unknown}, neither in the control plane nor in the revision");
+        bail!("no Kyma {unknown} in the control plane or in the revision: check `--runtime`");
     }
     if !arguments.runtimes.is_empty() {
         return Ok(arguments.runtimes.iter().cloned().collect());
@@ -309,7 +310,7 @@ fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Res
     Ok(sample(all.iter().filter_map(stratum), usize::try_from(size).unwrap_or(usize::MAX)))
 }
 
-/// Looks at runtimes, some at once. In the order of their keys.
+/// Compares runtimes concurrently. Returns the results in the order of their keys.
 async fn look_at_all(
     arguments: &Clusters,
     site: &Site<'_>,
@@ -324,7 +325,7 @@ async fn look_at_all(
         .map(|key| async move {
             let result = match tokio::time::timeout(longest, look(site, pool, &key)).await {
                 Ok(result) => result,
-                Err(_) => Err(format!("it could not be looked at within {} s", longest.as_secs())),
+                Err(_) => Err(format!("timeout: the comparison took longer than {} s", longest.as_secs())),
             };
             pool.forget(&key);
             progress.advance();
@@ -343,15 +344,15 @@ async fn look(site: &Site<'_>, pool: &Pool, key: &Key) -> Result<Looked, String>
             let cluster = pool.cluster(key, secret, resource_version).await;
             Some(cluster.map_err(|error| error.to_string())?)
         }
-        Some([_, _, ..]) => return Err("there is more than one access Secret for it".to_owned()),
-        // A Kyma that the revision declares first has no runtime yet: everything in it is to come.
+        Some([_, _, ..]) => return Err("the runtime has more than one access Secret".to_owned()),
+        // A Kyma that only the revision declares has no runtime yet: all its objects are new.
         Some([]) | None if !site.intent.before.kymas.contains_key(key) => None,
-        Some([]) | None => return Err("there is no access Secret for it".to_owned()),
+        Some([]) | None => return Err("the runtime has no access Secret".to_owned()),
     };
     let mut looked = runtime::look(site, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
     if cluster.is_none() && !looked.suspended {
         looked.unseen = true;
-        let message = "there is no access Secret for it yet: all that it is to hold is shown as new".to_owned();
+        let message = "the runtime has no access Secret yet: all its objects are shown as new".to_owned();
         looked.outcome.problems.push(Unreached { target: format!("skr/{key}"), message });
     }
     Ok(looked)
@@ -362,7 +363,7 @@ struct Summing {
     subject: Subject,
     diagnostics: Diagnostics,
     outcome: Outcome,
-    /// In how many runtimes modules are installed from channels.
+    /// How many runtimes have a module installed from a channel.
     installed: BTreeMap<(Key, String), usize>,
     suspended: bool,
     compared: usize,
@@ -448,7 +449,7 @@ fn ca_bundle() -> NotKnown {
     }
 }
 
-/// Each value that is not known once.
+/// Each unknown value once.
 fn together(unknown: Vec<NotKnown>) -> Vec<NotKnown> {
     let mut by_value: BTreeMap<String, NotKnown> = BTreeMap::new();
     for one in unknown {
@@ -464,7 +465,7 @@ fn together(unknown: Vec<NotKnown>) -> Vec<NotKnown> {
     by_value.into_values().collect()
 }
 
-/// Each wish that does not come about once, with all runtimes.
+/// Each held change once, with all its runtimes.
 fn held_together(held: Vec<Held>) -> Vec<Held> {
     let mut groups: BTreeMap<Held, BTreeSet<Key>> = BTreeMap::new();
     for one in held {
@@ -479,7 +480,7 @@ fn held_together(held: Vec<Held>) -> Vec<Held> {
     held
 }
 
-/// Channels whose version is another one afterwards.
+/// Channels whose version changes.
 fn moves(site: &Site<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Move> {
     let Intent { before, after, .. } = site.intent;
     let versions = |landscape: &Landscape| -> BTreeMap<(Key, String), String> {
@@ -505,7 +506,7 @@ fn moves(site: &Site<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Mov
         .collect()
 }
 
-/// Whether an API server has looked at an object and does not take it.
+/// Whether the API server rejected an object.
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Invalid { .. } | Error::UndeclaredField { .. })
 }
@@ -513,14 +514,14 @@ fn is_refusal(error: &Error) -> bool {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Notes that something could not be looked at, or that an object is refused.
+    /// Records that a comparison failed, or that the API server rejected an object.
     fn problem(&mut self, target: &str, place: Option<&Place>, error: &Error, comparer: &Comparer<'_>) {
         let message = comparer.shared.scrub(&error.to_string());
         if !is_refusal(error) {
             self.problems.push(Unreached { target: target.to_owned(), message });
             return;
         }
-        let diagnostic = Diagnostic::error(REFUSED, format!("{target} does not take it: {message}"));
+        let diagnostic = Diagnostic::error(REFUSED, format!("{target} rejects the object: {message}"));
         self.diagnostics.push(match place {
             Some(place) => diagnostic.at(place.clone()),
             None => diagnostic,
@@ -539,7 +540,7 @@ impl Outcome {
 // === impl Intent ===
 
 impl Intent {
-    /// The labels of all runtimes; of those that stay the new ones.
+    /// The labels of all runtimes: the new ones, if the runtime stays.
     fn labels(&self) -> Labels {
         let kymas = self.before.kymas.iter().chain(&self.after.kymas);
         kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
@@ -550,7 +551,7 @@ impl Intent {
         self.before.kymas.keys().chain(self.after.kymas.keys()).cloned().collect()
     }
 
-    /// A Kyma as it would be, or as it is if it would be gone, and the landscape around it.
+    /// A Kyma after the change, or before it if the change deletes the Kyma, and its landscape.
     fn kyma(&self, key: &Key) -> Option<(&Landscape, &Kyma)> {
         let landscape = if self.after.kymas.contains_key(key) { &self.after } else { &self.before };
         landscape.kymas.get(key).map(|kyma| (landscape, &**kyma))

@@ -87,7 +87,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
 
 #[test]
 fn an_empty_control_plane_is_one_line() {
-    assert_eq!(text(&Overview::default()), "Well: 0 sources, 0 runtimes, 0 modules, 0 watchers\n");
+    assert_eq!(text(&Overview::default()), "Healthy: 0 sources, 0 runtimes, 0 modules, 0 watchers\n");
 }
 
 #[test]

@@ -210,20 +210,20 @@ impl World {
         self.lives += 1;
         let options = ConfigOptions {
             kubeconfig: Some(self.folder.path().join("kubeconfig")),
-            allow_local_sources: Some(true),
-            state: Some(self.state()),
-            metrics_address: Some("127.0.0.1:0".parse().expect("an address")),
-            health_address: Some("127.0.0.1:0".parse().expect("an address")),
-            events_address: Some("off".parse().expect("off")),
-            events_tls_address: Some("off".parse().expect("off")),
+            allow_local_sources: true,
+            state: self.state(),
+            metrics_address: "127.0.0.1:0".parse().expect("an address"),
+            health_address: "127.0.0.1:0".parse().expect("an address"),
+            events_address: "off".parse().expect("off"),
+            events_tls_address: "off".parse().expect("off"),
             identity: Some(format!("pod-{}", self.lives)),
-            resync: Some(Period(self.resync)),
-            lease_duration: Some(Period(Duration::from_secs(180))),
-            lease_renew_deadline: Some(Period(Duration::from_secs(120))),
-            lease_retry_period: Some(Period(Duration::from_secs(48))),
+            resync: Period(self.resync),
+            lease_duration: Period(Duration::from_secs(180)),
+            lease_renew_deadline: Period(Duration::from_secs(120)),
+            lease_retry_period: Period(Duration::from_secs(48)),
             ..ConfigOptions::default()
         };
-        let config = Config::try_from(options.over(ConfigOptions::defaults())).expect("a configuration");
+        let config = Config::try_from(options).expect("a configuration");
         let deadline = std::time::Instant::now() + harness::SOON;
         let daemon = loop {
             match Daemon::load_on(config.clone(), &self.network()).await {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Comparison, Hit, Names, Runtime, Seen};
+use tidegate::model::{Effect, Side};
 use tidegate_core::{
     api::KYMA_GROUP,
     definition::Kind,
@@ -17,8 +18,6 @@ use tidegate_core::{
     },
     template::Template,
 };
-
-use crate::model::{Effect, Side};
 
 type Objects<'a> = BTreeMap<&'a ObjectId, (&'a SharedObject, &'a Part)>;
 

@@ -8,6 +8,7 @@ use super::{
     modules::{self, Installed, Shared},
     overlap::{Clashes, Outcomes},
 };
+use tidegate::model::{Effect, Side};
 use tidegate_core::{
     api::{
         Kyma,
@@ -22,8 +23,6 @@ use tidegate_core::{
     render::offline::Outline,
     template::Template,
 };
-
-use crate::model::{Effect, Side};
 
 /// A Kyma on one side.
 pub(super) struct Half<'a> {

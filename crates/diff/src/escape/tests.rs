@@ -1,5 +1,5 @@
 use super::*;
-use crate::fixture::NASTY;
+use tidegate::fixture::NASTY;
 
 #[test]
 fn a_line_is_no_command_of_a_runner() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fixture;
+use tidegate::fixture;
 
 #[test]
 fn one_of_everything() {

@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::fixture;
+use tidegate::fixture;
 
 #[test]
 fn the_published_schemas_are_what_the_code_says() {

@@ -1,5 +1,5 @@
 use super::{judge::judge_with, *};
-use crate::{
+use tidegate::{
     fixture,
     mask::{MaskKey, Masker},
     model::{Difference, Report},

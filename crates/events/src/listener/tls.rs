@@ -7,8 +7,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
     server::NoServerSessionStorage,
 };
-
-use crate::identity::{self, Authorities};
+use tidegate::identity::{self, Authorities};
 
 /// What a server needs to end TLS itself. Cheap to clone.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! The agents of the demo's runtimes, and how any client can speak to them and to the daemon.
+//! The agents of the demo's runtimes, and a file that says how clients connect to them and to the daemon.
 
 use std::{fs, path::Path};
 
@@ -7,23 +7,22 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{report, world::World};
-use crate::pods::{Doors, Pod};
+use tidegate::pods::{Doors, Pod};
 use tidegate_core::api::names;
 
-/// An agent says everything twice, and has its runtime looked at once after its start. Both are soon over here: whoever
-/// watches a tour should see what comes of one edit without waiting for what is left of another.
+/// An agent sends every event twice, and requests a full resync after its start. In the demo both happen soon, so that
+/// the effects of one edit do not mix with those of another.
 const HASTE: [&str; 2] = ["--resend=1s", "--resync-within=3s"];
 
-/// Agents that start at once: each waits for its runtime more than it works, and all of them would be a hundred processes
-/// that want the machine at the same moment.
+/// Agents that start at once. Each mostly waits for its runtime; a hundred at once would overload the machine.
 const STARTS: usize = 16;
 
-/// The running agents. They end with this value.
+/// The running agents. Dropping the value stops them.
 pub(super) struct Agents {
     _pods: Vec<Pod>,
 }
 
-/// What a client must know of one agent.
+/// What a client needs to connect to an agent.
 struct Agent {
     kyma: String,
     certificate: String,
@@ -35,13 +34,14 @@ struct Agent {
 // === impl Agents ===
 
 impl Agents {
-    /// Starts one for each runtime, once the daemon has brought what it needs, and writes `watch.json`.
+    /// Starts an agent for each runtime, once the daemon has installed its Secret, and writes `watch.json`. Fails if an
+    /// agent does not start.
     pub(super) async fn start(folder: &Path, world: &World, kymas: &[String], doors: Doors) -> anyhow::Result<Agents> {
         let started = each(kymas.len(), async |index| {
             let (kyma, skr, client) = (&kymas[index], &world.skrs[index], &world.skr_clients[index]);
             let log = folder.join(format!("agent-{kyma}.log"));
             let pod = Pod::start(skr, client, folder.join("agents").join(kyma), &log, doors, &HASTE).await?;
-            report::doing(&format!("the agent of {kyma} runs"));
+            report::doing(&format!("the agent of {kyma} is running"));
             Ok(pod)
         });
         let pods = started.await?;
@@ -53,7 +53,7 @@ impl Agents {
     }
 }
 
-/// Starts so many side by side, and returns them in their order.
+/// Starts `count` items concurrently, and returns them in their order.
 async fn each<T>(count: usize, start: impl AsyncFn(usize) -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {
     stream::iter((0..count).map(async |index| start(index).await)).buffered(STARTS).try_collect().await
 }
@@ -72,7 +72,7 @@ impl Agent {
     }
 }
 
-/// How any client can speak to the daemon's listener and to the agents.
+/// How clients connect to the daemon's listener and to the agents.
 fn watch_json(doors: Doors, agents: &[Agent]) -> Value {
     let runtimes: Vec<Value> = agents
         .iter()

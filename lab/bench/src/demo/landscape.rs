@@ -1,4 +1,4 @@
-//! The example's files, embedded, so that the demo works outside a checkout; and what of them the tour speaks about.
+//! The files of the example, embedded so that the demo works outside a checkout, and the parts that the tour uses.
 
 /// Path and text of each file of `examples/landscape`.
 macro_rules! files {
@@ -49,7 +49,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
 pub(super) const DEV: &str = "dev";
 /// The Kyma on channel `regular`; its runtime is `skr-2`.
 pub(super) const PROD: &str = "prod";
-/// The Kymas of the example, in the order of their runtimes. What is beyond these is [`more`].
+/// The Kymas of the example, in the order of their runtimes. [`more`] has all others.
 const KYMAS: [&str; 2] = [DEV, PROD];
 /// The names of as many Kymas as there are runtimes, in their order.
 pub(super) fn kymas(runtimes: usize) -> Vec<String> {
@@ -57,7 +57,7 @@ pub(super) fn kymas(runtimes: usize) -> Vec<String> {
     KYMAS.iter().map(|name| (*name).to_owned()).chain(more).collect()
 }
 
-/// The files of the Kymas that the example does not have: as production, each with a runtime of its own.
+/// The files of the Kymas that the example does not have: copies of production, each with a runtime of its own.
 pub(super) fn more(kymas: &[String]) -> Vec<(String, String)> {
     let names = kymas.iter().enumerate().skip(KYMAS.len());
     names
@@ -80,18 +80,18 @@ pub(super) const DEV_MODULES: [(&str, &str); 3] = [("cache", "1.1.0"), ("mailer"
 /// The modules of `prod` at first, with their versions.
 pub(super) const PROD_MODULES: [(&str, &str); 2] = [("cache", "1.0.0"), ("mailer", "2.4.0")];
 
-/// Where the channels of `cache` stand.
+/// The file with the channels of `cache`.
 pub(super) const CACHE_RELEASE: &str = "modules/cache/module-release-meta.yaml";
 /// The version of `cache` that both runtimes have after the bump, and a file of it to change.
 pub(super) const CACHE_CONFIG: &str = "modules/cache/1.1.0/objects/config.yaml";
-/// Where the channels of `mailer` stand.
+/// The file with the channels of `mailer`.
 pub(super) const MAILER_RELEASE: &str = "modules/mailer/module-release-meta.yaml";
-/// A version of `mailer` that somebody gets wrong.
+/// A version of `mailer` with a mistake.
 pub(super) const MAILER_BROKEN: &str = "modules/mailer/2.5.0/module-template.yaml";
 /// `dev`'s Kyma.
 pub(super) const DEV_KYMA: &str = "landscapes/dev/kyma.yaml";
 
-/// The template of [`MAILER_BROKEN`]: a version without quotes is a number, and the schema asks for a text.
+/// The template of [`MAILER_BROKEN`]: a version without quotes is a number, and the schema requires a string.
 pub(super) const MAILER_BROKEN_TEXT: &str = "\
 apiVersion: operator.kyma-project.io/v1beta2
 kind: ModuleTemplate

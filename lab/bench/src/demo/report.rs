@@ -1,4 +1,4 @@
-//! What the demo says: a heading for each step, a line for each thing done or seen, and the table at the end.
+//! What the demo prints: a heading for each step, a line for each action and each check, and the table at the end.
 
 use std::time::Duration;
 use tidegate_process::say;
@@ -8,22 +8,22 @@ use owo_colors::OwoColorize as _;
 /// One row of the table.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// What was to be shown.
+    /// The title of the step.
     pub(super) step: &'static str,
-    /// What became of it.
+    /// The result.
     pub(super) outcome: Outcome,
     /// How long it took.
     pub(super) took: Duration,
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It held; what was seen.
+    /// The step succeeded, with what was observed.
     Held(String),
-    /// It did not; why.
+    /// The step failed, with the reason.
     Failed(String),
-    /// It was not tried, since it builds on a step that failed.
+    /// The step was not tried, because it builds on a step that failed.
     NotReached,
 }
 
@@ -32,26 +32,26 @@ pub(super) fn heading(number: usize, title: &str) {
     say!("\n{} {}", format!("{number}.").bold(), title.bold());
 }
 
-/// Something that is being done.
+/// An action of the demo.
 pub(super) fn doing(text: &str) {
     say!("   {text}");
 }
 
-/// Something that was checked on the clusters.
+/// A fact that was checked on the clusters.
 pub(super) fn seen(text: &str) {
     say!("   {} {text}", "✓".green());
 }
 
-/// The whole tour, one line a step.
+/// The whole tour, one line per step.
 pub(super) fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.step.chars().count()).max().unwrap_or(0);
     let mut lines = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         let (mark, text) = match &row.outcome {
             Outcome::Held(text) => ("held", text.as_str()),
-            // The whole story stands above the table.
+            // The details are printed above the table.
             Outcome::Failed(text) => ("FAILED", text.lines().next().unwrap_or_default()),
-            Outcome::NotReached => ("-", "not reached"),
+            Outcome::NotReached => ("-", "not run"),
         };
         let took = match &row.outcome {
             Outcome::NotReached => String::new(),
@@ -77,7 +77,7 @@ mod tests {
             table(&rows),
             " 1  one     held      1.2 s  seen\n \
              2  second  FAILED   60.0 s  late\n \
-             3  third   -                not reached"
+             3  third   -                not run"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! The tour: what a platform engineer does with git, and what then is so in the clusters.
+//! The tour: what a platform engineer does with git, and what happens in the clusters.
 //!
-//! Every claim is checked on the servers, by the administrators' clients and not by what the daemon says, except
-//! where its status is what is claimed. A step builds on those before it, so the first that fails ends the tour.
+//! Every claim is checked on the servers with the administrator's clients. The daemon's own words are only used if its
+//! status is the claim. A step builds on those before it, so the first failure ends the tour.
 
 mod steps;
 mod watch;
@@ -20,38 +20,37 @@ use super::{
     world::World,
 };
 
-/// How long a step may take to come about. It takes a second or two; a machine that builds at the same time is slower.
+/// Longest time for one step. It takes a second or two; a machine that builds at the same time is slower.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// For how long what must not happen does not happen.
+/// How long to watch that something does not happen.
 const QUIET: Duration = Duration::from_secs(5);
-/// An agent of the demo tells everything twice, a second apart: after such a silence nothing is left of what was told
-/// before.
+/// An agent of the demo sends every event twice, a second apart. After such a silence no earlier event is waiting.
 const TOLD_AGAIN: Duration = Duration::from_secs(3);
 
-/// One thing that is shown.
+/// One step of the tour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The repository reaches both runtimes.
     FirstSync,
     /// Nothing is written while nothing changes.
     Idle,
-    /// An edit in a runtime is heard of at once.
+    /// An edit in a runtime is reported at once.
     Heard,
     /// A channel gets a new version.
     Bump,
-    /// What is changed by hand in a runtime comes back.
+    /// A change by hand in a runtime is undone.
     Drift,
-    /// A broken definition is withheld, the rest goes on.
+    /// A broken definition is skipped, everything else is applied.
     Broken,
     /// `git revert` brings the old version back.
     RollBack,
     /// A suspended source changes nothing.
     Suspend,
-    /// The daemon is killed in the middle of a roll out.
+    /// The daemon is killed in the middle of a rollout.
     Killed,
-    /// A module leaves a runtime with all that it brought.
+    /// A module is removed from a runtime with all its objects.
     ModuleRemoved,
-    /// A Kyma is deleted, after somebody confirmed it.
+    /// A Kyma is deleted after a confirmation.
     KymaDeleted,
 }
 
@@ -87,15 +86,15 @@ impl Step {
     /// Its title, in the tour and in the table.
     pub(super) fn title(self) -> &'static str {
         match self {
-            Step::FirstSync => "first sync",
-            Step::Idle => "nothing to do, nothing done",
-            Step::Heard => "an edit in a runtime is heard of",
+            Step::FirstSync => "first rollout",
+            Step::Idle => "no changes, no requests",
+            Step::Heard => "an edit in a runtime is reported",
             Step::Bump => "a channel is bumped",
             Step::Drift => "drift is repaired",
-            Step::Broken => "a broken commit is withheld",
-            Step::RollBack => "roll back by git revert",
+            Step::Broken => "a broken commit is skipped",
+            Step::RollBack => "rollback by git revert",
             Step::Suspend => "suspend and resume",
-            Step::Killed => "kill -9 in mid roll out",
+            Step::Killed => "kill -9 during a rollout",
             Step::ModuleRemoved => "a module is removed",
             Step::KymaDeleted => "a Kyma is deleted",
         }

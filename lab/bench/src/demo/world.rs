@@ -1,24 +1,24 @@
-//! The clusters of the demo, and what a KCP holds before Tidegate comes to it: CRDs, the Gateway, access Secrets.
+//! The clusters of the demo, and the objects of a KCP before Tidegate is installed: CRDs, the Gateway, access Secrets.
 
 use std::{fs, path::Path, time::Duration};
 
-use crate::servers::{Ground, Make, Server};
 use anyhow::Context as _;
 use kube::Client;
 use kube_sim::{self as sim, Readiness};
 use serde_json::{Value, json};
+use tidegate::servers::{Ground, Make, Server};
 use tidegate_core::api::{self, names};
 use tidegate_testbed::{self as testbed, Extent};
 
 use super::report;
 
-/// The user that the daemon is in all clusters, so that its requests can be told from others.
+/// The user name of the daemon in all clusters, which distinguishes its requests from others.
 pub(super) const DAEMON: &str = "tidegate";
-/// Where Istio keeps what belongs to Gateways.
+/// The namespace of Istio, with the Secrets of Gateways.
 const ISTIO_NAMESPACE: &str = "istio-system";
 /// The Istio CRDs that a KCP needs for us.
 const ISTIO_CRDS: &[&str] = &["gateways.networking.istio.io", "virtualservices.networking.istio.io"];
-/// What a Deployment takes in a simulated runtime, so that it can be seen coming.
+/// How long a Deployment takes in a simulated runtime, so that the user can watch it.
 const ROLLOUT: Duration = Duration::from_millis(300);
 
 /// A KCP and its runtimes.
@@ -66,8 +66,8 @@ impl World {
         Ok(path)
     }
 
-    /// Brings the KCP to where a platform team has it before the first Kyma: CRDs, namespaces, Istio's Gateway, and
-    /// for each runtime the Secret that gives access to it.
+    /// Prepares the KCP as a platform team does before the first Kyma: CRDs, namespaces, Istio's Gateway, and the
+    /// access Secret of each runtime.
     pub(super) async fn prepare(&self, kymas: &[String]) -> anyhow::Result<()> {
         let mut crds = api::crds().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
         crds.extend(self.istio.iter().cloned());
@@ -109,7 +109,7 @@ fn runtime_name(index: usize) -> String {
     format!("skr-{index}")
 }
 
-/// As much of Istio's CRDs as a KCP needs for us: the kinds, and no check of what is in them.
+/// The CRDs of Istio as far as Tidegate needs them: the kinds, without validation.
 fn istio_crds() -> Vec<Value> {
     let crd = |kind: &str, singular: &str| {
         let plural = format!("{singular}s");
@@ -132,7 +132,7 @@ fn istio_crds() -> Vec<Value> {
     vec![crd("Gateway", "gateway"), crd("VirtualService", "virtualservice")]
 }
 
-/// The Gateway whose host runtimes send their events to.
+/// The Gateway to whose host runtimes send their events.
 fn gateway() -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
@@ -151,7 +151,7 @@ fn gateway() -> Value {
     })
 }
 
-/// What a provisioning service leaves in the KCP for each runtime.
+/// The access Secret that a provisioning service creates in the KCP for each runtime.
 fn access_secret(kyma: &str, kubeconfig: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret",

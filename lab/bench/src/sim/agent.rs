@@ -1,11 +1,11 @@
-//! `tidegate sim agent`: what a review costs, with a control plane that listens, refuses or is silent.
+//! `tidegate sim agent`: the cost of a review, with a control plane that is up, refuses connections or does not answer.
 //!
-//! The agent is a process of its own. Callers send reviews at a fixed rate over connections that stay open, as API servers
-//! do; a review that had to wait for the answer to the one before it counts from when it should have been sent, so a slow
-//! agent cannot hide behind slow callers.
+//! The agent is a process of its own. Callers send reviews at a fixed rate over persistent connections, as API servers
+//! do. The time of a review starts when it should have been sent, even if it had to wait for an earlier answer. So a
+//! slow agent cannot hide behind slow callers.
 //!
-//! The three take turns, and each number is the median of its rounds: a neighbour on the machine who is busy for some
-//! seconds changes a round, not the result.
+//! The three control planes take turns, and each number is the median of its rounds. So other load on the machine for
+//! some seconds changes a round, but not the result.
 
 use std::{
     fs,
@@ -28,28 +28,28 @@ use kube_sim::Authority;
 use tidegate_process::{Exit, say, tell};
 use tidegate_testbed::{self as testbed, Caller, Folder, Gateway, Guarded};
 
-/// Measure the agent: answers at a rate of reviews, with a control plane that is up, refuses or is silent; and its memory
+/// Measures the latency and memory of the agent while the control plane is up, refuses connections, or does not answer.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Reviews a second
+    /// Send this many reviews per second
     #[arg(long, default_value_t = 1000)]
     rate: u32,
-    /// Seconds of each phase of each round
+    /// Measure each phase for this many seconds per round
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Rounds: numbers are medians of so many
+    /// Measure this many rounds and print the medians
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Connections that reviews come on
+    /// Send reviews over this many connections
     #[arg(long, default_value_t = 8)]
     connections: u32,
-    /// Objects that change, each as often as the others
+    /// Change this many objects, in turns
     #[arg(long, default_value_t = 500)]
     objects: u32,
-    /// The program, if not this one: the agent's own build is smaller
+    /// Measure this program, for example the smaller build with only the agent [default: this program]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// How the numbers are printed
+    /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -112,7 +112,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     let folder = Folder::temporary("tidegate-agent")?;
     let authority = Authority::new("tidegate-agent-bench")?;
     let gateway = Gateway::start(&authority, &authority.server("localhost", &["localhost"])?).await?;
-    // Connections stand in the queue of a socket that nobody serves.
+    // Connections wait in the queue of a socket that is never accepted.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     let port = match control_plane {
         ControlPlane::Up => gateway.address().port(),
@@ -138,7 +138,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     }
     let mut times = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        times.extend(done.context("a caller broke")??);
+        times.extend(done.context("a caller failed")??);
     }
     let (wall, after) = (began.elapsed(), Usage::of("the agent", &agent)?);
     times.sort();
@@ -172,8 +172,8 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
 /// Starts the agent with its environment.
 fn start(arguments: &Arguments, folder: &Path, authority: &Authority, port: u16) -> anyhow::Result<Guarded> {
     let program = match &arguments.program {
-        Some(program) => std::path::absolute(program).context("cannot tell where the program is")?,
-        None => std::env::current_exe().context("cannot tell which program this is")?,
+        Some(program) => std::path::absolute(program).context("cannot find the path of the program")?,
+        None => std::env::current_exe().context("cannot find the path of this program")?,
     };
     let identity = authority.runtime("6d2b3f58-9c55-4a53-8a3b-2f0c1f1f6c10", &[SERVICE])?;
     for (name, text) in
@@ -318,7 +318,7 @@ fn table(arguments: &Arguments, phases: &[Phase]) {
 // === impl Phase ===
 
 impl Phase {
-    /// Each number's median; of what is counted the sum, of the memory the most.
+    /// The median of each number, but the sum of counters and the maximum of memory.
     fn median(rounds: &[Phase]) -> Option<Phase> {
         let time = |of: fn(&Phase) -> Duration| {
             let mut all: Vec<Duration> = rounds.iter().map(of).collect();

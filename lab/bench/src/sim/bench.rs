@@ -1,11 +1,11 @@
-//! `tidegate sim bench`: what a landscape costs the daemon, phase by phase, beside what it would cost a bare client.
+//! `tidegate sim bench`: the cost of a landscape for the daemon, phase by phase, compared with a bare client.
 //!
-//! The daemon is a process of its own; processor time and memory are its alone. The API servers are simulated in this
-//! process, or real ones; they count the daemon's requests, and say when they answered them, so that looking on does not
-//! change what is seen. The *limit* is a bare client that applies the same final objects once, over sixteen connections,
-//! to fresh servers of the same make in the same run: both share one machine, so the ratio is what counts. It does so
-//! several times, and the median counts: a neighbour on the machine who is busy for some seconds changes a run, not the
-//! result.
+//! The daemon is a process of its own, so that processor time and memory are its alone. The API servers are simulated
+//! in this process, or real. They count the requests of the daemon and record when they answered them, so that
+//! measuring does not change the result. The *limit* is a bare client that applies the same final objects once, over
+//! sixteen connections, to fresh servers of the same kind in the same run. Both share one machine, so the ratio is the
+//! result. The client runs several times, and the median is used. So other load on the machine for some seconds changes
+//! a run, but not the result.
 
 mod storm;
 
@@ -32,54 +32,54 @@ use super::{
     report::{Latency, Output, Phase, Report, Work},
     stage::{Requests, Servers, Size, Stage},
 };
-use crate::servers::{Make, Mark};
+use tidegate::servers::{Make, Mark};
 use tidegate_core::api::names::{self, annotation};
 use tidegate_process::tell;
 use tidegate_process::{Exit, period::Period};
 use tidegate_testbed as testbed;
 
-/// Measure a landscape from its first rollout to a restart of the daemon, on simulated or real API servers
+/// Measures the daemon with a landscape, from the first rollout to a restart, on simulated or real API servers.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Runtimes, each an API server of its own
+    /// Start this many runtimes, each with an API server of its own
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=fleet::RUNTIMES_MAX))]
     runtimes: u16,
-    /// Modules in each runtime
+    /// Install this many modules in each runtime
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     modules: u16,
-    /// Objects of each module
+    /// Give each module this many objects
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     objects: u16,
-    /// Seconds of the idle phase
+    /// Measure the idle phase for this many seconds
     #[arg(long, default_value_t = 60)]
     idle: u64,
-    /// Events of each runtime in the storm
+    /// Send this many events from each runtime in the event storm
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     events: u16,
-    /// How often the daemon looks at a runtime unasked. Where an agent is heard of, as in a landscape that runs, that is
-    /// every six hours; here are none
+    /// Run the daemon with this `--resync` interval. The default is the interval for runtimes with an agent, which do
+    /// not exist here
     #[arg(long, value_name = "DURATION", default_value = "6h")]
     resync: Period,
-    /// What the KCP is
+    /// Start this kind of control plane (KCP)
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     control_plane: Make,
-    /// What the runtimes are
+    /// Start this kind of runtimes
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     runtime_servers: Make,
-    /// How often the bare client of the limit does the same; what is printed is the median
+    /// Run the bare client this many times and print the median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     limits: u16,
-    /// How the numbers are printed
+    /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// A file that gets the numbers as JSON, too
+    /// Write the numbers as JSON to this file as well, for example `bench.json` [default: none]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// One runtime of so many is a black hole in the phase of that name.
+/// In the phase with black holes, one runtime out of this many answers nothing.
 const BLACK_HOLES: usize = 5;
-/// One module of so many is changed in the phase of that name.
+/// In the phase that changes modules, one module out of this many changes.
 const CHANGED: usize = 100;
 
 /// Runs the command.
@@ -90,7 +90,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
         objects: usize::from(arguments.objects),
     };
     open_files(size.runtimes);
-    // Whoever waits for minutes is told at once that it would be in vain.
+    // Invalid options are reported before a wait of minutes.
     check(arguments)?;
     let json = arguments.json.as_deref().map(Numbers::open).transpose()?;
     let servers = Servers::prepare(arguments.control_plane, arguments.runtime_servers).await?;
@@ -120,7 +120,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     limited.map(|()| Exit::Ok)
 }
 
-/// Refuses what the daemon would refuse, before any server is started.
+/// Fails on options that the daemon would reject, before any server is started.
 fn check(arguments: &Arguments) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let resync = format!("--resync={}", arguments.resync);
@@ -133,7 +133,7 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
     bail!("{}", problem.trim().trim_start_matches("error: "))
 }
 
-/// The file that gets the numbers. What is in it stays there until there are other numbers.
+/// The file for the numbers. Its content stays until there are new numbers.
 struct Numbers<'a> {
     path: &'a Path,
     file: File,
@@ -159,7 +159,7 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
     let count: usize = phases.iter().map(|(_, objects)| objects.count()).sum();
     let mut runs: Vec<Vec<Limit>> = phases.iter().map(|_| Vec::new()).collect();
     for time in 1..=times {
-        tell!("the same {count} objects by a bare client, {time} of {times}");
+        tell!("the bare client applies the same {count} objects, {time} of {times}");
         let fresh = servers.start(size.runtimes, &format!("limit-{time}")).await?;
         limit::prepare(&fresh[0]).await?;
         let clients = Clients::of(&fresh)?;
@@ -177,7 +177,7 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
 struct Run<'a> {
     stage: &'a Stage,
     size: Size,
-    /// What the daemon is told beside what it is always told.
+    /// Additional options of the daemon.
     more: Vec<String>,
     daemon: Daemon,
     clients: Clients,
@@ -288,14 +288,14 @@ impl<'a> Run<'a> {
         self.push(&watch, &seen, wall, Work::Objects(1), None, Objects::default())
     }
 
-    /// All runtimes tell of changes at once.
+    /// All runtimes report changes at once.
     async fn storm(&mut self, events: usize) -> anyhow::Result<()> {
         let senders = storm::senders(self.stage, &self.daemon, self.size.runtimes)?;
         let watch = self.watch("event storm")?;
         let storm = storm::send(&senders, events).await?;
         let marks = &watch.marks;
         let told = self.stage.look(async || self.looked_at(marks)).await;
-        told.context("not all runtimes that told something were looked at")?;
+        told.context("the daemon did not react to the events of all runtimes")?;
         self.stage.quiet(marks).await?;
         let seen = self.stage.requests(marks)?;
         let heard = storm.began.iter().zip(&seen.0[1..]).filter_map(|(began, seen)| after(*began, seen.first));
@@ -367,7 +367,8 @@ impl<'a> Run<'a> {
         self.finish(watch, which, dead).await
     }
 
-    /// Ends a phase that has changed runtimes. With dead ones its end is that of the others: the dead are tried for ever.
+    /// Ends a phase that has changed runtimes. With dead ones its end is that of the others: the dead are tried for
+    /// ever.
     async fn finish(&mut self, watch: Watch, which: &[usize], dead: &[usize]) -> anyhow::Result<()> {
         let seen = self.stage.requests(&watch.marks)?;
         let applied = which.iter().filter_map(|index| after(watch.began, seen.0[*index].last_write));
@@ -390,7 +391,7 @@ impl<'a> Run<'a> {
     fn looked_at(&self, marks: &[Mark]) -> Result<(), String> {
         let seen = self.stage.requests(marks).map_err(|error| error.to_string())?;
         let looked = seen.0[1..].iter().filter(|seen| seen.first.is_some()).count();
-        if looked == self.size.runtimes { Ok(()) } else { Err(format!("{looked} of {} looked at", self.size.runtimes)) }
+        if looked == self.size.runtimes { Ok(()) } else { Err(format!("{looked} of {} checked", self.size.runtimes)) }
     }
 
     fn watch(&self, name: &'static str) -> anyhow::Result<Watch> {
@@ -442,7 +443,7 @@ impl Watch {
     }
 }
 
-/// How long after the one the other was. What came before took no time.
+/// The time from the first moment to the second; zero if the second is earlier.
 fn after(began: Timestamp, ended: Option<Timestamp>) -> Option<Duration> {
     ended.map(|ended| Duration::try_from(ended.duration_since(began)).unwrap_or_default())
 }

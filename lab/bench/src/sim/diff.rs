@@ -1,9 +1,9 @@
-//! `tidegate sim diff`: what a comparison with live clusters costs, on real API servers.
+//! `tidegate sim diff`: the cost of a comparison with real clusters, on real API servers.
 //!
-//! A landscape is rolled out and left alone; then this very program compares the repository with it, as a process of its
-//! own, unchanged and with one module bumped. Requests are counted by the API servers' audit logs. The yardstick is
-//! what `kubectl diff` does, by a bare client over sixteen connections, on the same servers in the same run: it reads
-//! each object and applies it as a dry run.
+//! The daemon rolls out a landscape. Then this program compares the repository with it, as a process of its own: first
+//! unchanged, then with one module bumped. The audit logs of the API servers count the requests. The yardstick is what
+//! `kubectl diff` does, by a bare client over sixteen connections, on the same servers in the same run: it reads each
+//! object and applies it as a dry run.
 
 use std::{process::Command, time::Instant};
 
@@ -16,24 +16,24 @@ use super::{
     report::Output,
     stage::{Servers, Size, Stage, USER},
 };
-use crate::servers::Make;
 use kube_sim::Tally;
+use tidegate::servers::Make;
 use tidegate_process::Exit;
 use tidegate_process::{say, tell};
 
-/// Measure what a comparison with live clusters costs, on real API servers
+/// Measures `diff --live`: the cost of a comparison with real clusters, on real API servers.
 #[derive(clap::Args)]
 pub(super) struct Diff {
-    /// Runtimes, each an API server of its own
+    /// Start this many runtimes, each with an API server of its own
     #[arg(long, default_value_t = 3)]
     runtimes: usize,
-    /// Modules in each runtime
+    /// Install this many modules in each runtime
     #[arg(long, default_value_t = 5)]
     modules: usize,
-    /// Objects of each module
+    /// Give each module this many objects
     #[arg(long, default_value_t = 25)]
     objects: usize,
-    /// How the numbers are printed
+    /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -63,7 +63,7 @@ pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
     let mut all = vec![compare(&stage, "unchanged")?];
     stage.repository.write(&fleet::release_path(0), &fleet::release(0, fleet::VERSIONS[1]))?;
     all.push(compare(&stage, "one module bumped")?);
-    tell!("the same objects, each read and tried out by a bare client");
+    tell!("the bare client reads each object and applies it as a dry run");
     let clients = Clients::of(&stage.clusters)?;
     let objects = Objects::collect(&clients, &mut Memory::default(), |_| true).await?;
     let yardstick = limit::try_out(&clients, &objects).await?;
@@ -77,7 +77,7 @@ fn compare(stage: &Stage, name: &'static str) -> anyhow::Result<Compared> {
     let kubeconfig = stage.folder.path().join("diff.kubeconfig");
     let access = stage.clusters[0].kubeconfig_of(USER)?;
     std::fs::write(&kubeconfig, access.text()).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut command = Command::new(program);
     command
         .arg("diff")
@@ -94,9 +94,9 @@ fn compare(stage: &Stage, name: &'static str) -> anyhow::Result<Compared> {
         bail!("the comparison failed: {}", String::from_utf8_lossy(&output.stderr));
     }
     if kcp.writes() + skrs.writes() > 0 {
-        bail!("the comparison has written: {kcp}{skrs}");
+        bail!("the comparison wrote to a cluster: {kcp}{skrs}");
     }
-    let report: Value = serde_json::from_slice(&output.stdout).context("the comparison printed no JSON")?;
+    let report: Value = serde_json::from_slice(&output.stdout).context("the output of the comparison is not JSON")?;
     let found = report["differences"].as_array().map(Vec::as_slice).unwrap_or_default();
     let objects = found.iter().filter_map(|difference| difference["objects"].as_u64()).sum();
     Ok(Compared { name, seconds, kcp, skrs, differences: (found.len(), objects) })

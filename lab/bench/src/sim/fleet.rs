@@ -37,7 +37,7 @@ pub(super) fn domain(index: usize) -> String {
     format!("{}.kyma.example.org", kyma_name(index))
 }
 
-/// What tells the kind of Kymas in KCP.
+/// The API resource of Kymas in KCP.
 pub(super) fn kyma_sample() -> Value {
     let api_version = format!("{}/{}", api::KYMA_GROUP, api::KYMA_VERSION);
     json!({"apiVersion": api_version, "kind": "Kyma", "metadata": {"namespace": KCP_NAMESPACE}})

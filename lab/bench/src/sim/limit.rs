@@ -1,9 +1,9 @@
 //! The limit: every object of ours in its final form, applied once by a bare client over sixteen connections.
 //!
-//! The KCP comes first, on all connections. Then the runtimes, as many at a time as there are connections, each on its
-//! own; if they are fewer, each has its share of them, and the first ones have one more where that leaves some over. In a cluster CRDs come first, and are waited for; then namespaces;
-//! then everything else; then the statuses. Of a phase that changes what is there, the limit is that of the objects, and
-//! of the statuses, that are other than before.
+//! The KCP comes first, on all connections. Then the runtimes follow, as many at a time as there are connections, each
+//! on one connection. If there are fewer runtimes, they share the connections. In a cluster the order is: CRDs, until
+//! they are served; namespaces; everything else; statuses. For a phase that changes existing objects, the limit covers
+//! only the objects and statuses that differ from before.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,7 +16,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::process::Machine;
-use crate::servers::Server;
+use tidegate::servers::Server;
 use tidegate_cluster::{self as cluster, Cause, Cluster, ClusterName, Kind, OnConflict, access};
 use tidegate_core::{
     api::{
@@ -69,7 +69,7 @@ pub(super) struct Limit {
     pub(super) between: (Duration, Duration),
     /// Requests of one run, all of them writes.
     pub(super) writes: usize,
-    /// Which part of the machine's processors others took meanwhile, where that can be told: the most of all runs.
+    /// The part of the processors that other processes used, if known: the maximum of all runs.
     pub(super) others: Option<f64>,
 }
 

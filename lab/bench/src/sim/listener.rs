@@ -1,11 +1,11 @@
-//! `tidegate sim listener`: how many events the listener takes, and what a runtime that floods costs the others.
+//! `tidegate sim listener`: the throughput of the listener, and the effect of a flooding runtime on the others.
 //!
-//! Server and senders share this process and its machine, over loopback. Certificates are ECDSA on P-256; every sender is
-//! a runtime of its own. What is measured is the listener as the daemon runs it, without the control plane behind it:
-//! each event is taken at once.
+//! Server and senders share this process and machine, over loopback. Certificates are ECDSA on P-256; every sender is a
+//! runtime of its own. The listener runs as in the daemon, but without a control plane behind it: it accepts each event
+//! at once.
 //!
-//! What a runtime that floods costs the others is measured in turns, without it and with it, and the medians are
-//! compared: so what else the machine does counts on both sides.
+//! The other runtimes are measured with and without the flood, in turns, and the medians are compared. So other load on
+//! the machine affects both sides.
 
 pub(super) mod load;
 
@@ -26,19 +26,19 @@ use tidegate_events::{
 };
 use tidegate_process::{Exit, say};
 
-/// Measure how many events the listener takes, and how others fare while one runtime floods it
+/// Measures the throughput of the listener, and the latency of other runtimes while one runtime floods it.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Senders at once, each a runtime of its own
+    /// Send from this many runtimes at once
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Seconds of each phase
+    /// Measure each phase for this many seconds
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// How often calm runtimes are measured alone and beside a flood; their numbers are medians
+    /// Measure calm runtimes with and without a flood this many times and print the medians
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// How the numbers are printed
+    /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -67,7 +67,7 @@ struct Numbers {
     failed: usize,
 }
 
-/// Where the listener is, and the authority of its senders.
+/// The address of the listener, and the CA of its senders.
 struct Bench {
     authority: Authority,
     forwarded: SocketAddr,
@@ -170,7 +170,7 @@ impl Bench {
 
 impl Numbers {
     fn of(sample: &Sample, time: Duration) -> Numbers {
-        // As many events as fit into 52 bits are more than anybody sends.
+        // No sender sends more events than fit into 52 bits.
         #[expect(clippy::cast_precision_loss, reason = "a count of events")]
         let events = sample.count() as f64;
         Numbers {

@@ -1,9 +1,10 @@
-//! `tidegate sim diff-offline`: what a comparison of two revisions costs, beside rendering both and comparing the files.
+//! `tidegate sim diff-offline`: the cost of comparing two revisions, and of rendering both and comparing the files.
 //!
-//! A generated repository, of which one commit bumps one channel of the module that every runtime has. Each run is a
-//! process of its own, so that memory is that of one run. The yardstick, in the same run and on the same machine, is what
-//! one would do without the command: write all objects of both revisions to files, and run `diff -r`. For thousands of
-//! runtimes that takes many minutes and gigabytes, so it is done for fewer, and the comparison beside it for as many.
+//! In a generated repository, one commit bumps one channel of the module that every runtime has. Each run is a process
+//! of its own, so that memory is that of one run. The yardstick, in the same run and on the same machine, is what a
+//! user would do without the command: render all objects of both revisions to files, and run `diff -r`. For thousands
+//! of runtimes that takes many minutes and gigabytes. So it is measured for fewer runtimes, together with a comparison
+//! of the same size.
 
 use std::{
     fs::{self, File},
@@ -25,31 +26,31 @@ use tidegate_testbed::{
     landscape::{self, Size},
 };
 
-/// Measure `diff` on a generated repository, beside `diff -r` of everything rendered
+/// Measures `diff` on a generated repository, compared with `diff -r` of all rendered objects.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Runtimes
+    /// Generate this many runtimes
     #[arg(long, default_value_t = 5000)]
     runtimes: usize,
-    /// Modules in each runtime
+    /// Install this many modules in each runtime
     #[arg(long, default_value_t = 5)]
     modules: usize,
-    /// ModuleTemplates in all
+    /// Generate this many ModuleTemplates in total
     #[arg(long, default_value_t = 1000)]
     templates: usize,
-    /// Objects of each ModuleTemplate
+    /// Give each ModuleTemplate this many objects
     #[arg(long, default_value_t = 25)]
     objects: usize,
-    /// Runs of each kind; the one in the middle counts
+    /// Run each comparison this many times and print the median
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Runtimes of the repository that is rendered to files for `diff -r`
+    /// Render this many runtimes to files for `diff -r`
     #[arg(long, value_name = "N", default_value_t = 100)]
     yardstick_runtimes: usize,
-    /// Leave out `diff -r` of what is rendered
+    /// Skip `diff -r` of rendered objects [default: off]
     #[arg(long)]
     no_yardstick: bool,
-    /// How the numbers are printed
+    /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -59,11 +60,11 @@ pub(super) struct Arguments {
 struct Usage {
     wall: Duration,
     cpu: Duration,
-    /// The most that was resident at once, in bytes.
+    /// Peak of resident memory, in bytes.
     peak: u64,
 }
 
-/// How often a process is looked at: its peak of memory is known up to the last look.
+/// Pause between two reads of the usage of a process. The peak of memory is known up to the last read.
 const LOOK: Duration = Duration::from_millis(2);
 /// Ticks of processor time in a second, which Linux fixes for what it tells programs.
 const TICKS_PER_SECOND: u64 = 100;

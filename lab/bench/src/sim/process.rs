@@ -1,4 +1,4 @@
-//! The daemon as a process of its own, what it uses, and what everybody else on the machine uses meanwhile.
+//! The daemon as a process of its own, its resource usage, and that of all other processes.
 
 use std::{
     collections::BTreeMap,
@@ -49,7 +49,7 @@ const TICKS_PER_SECOND: u64 = 100;
 impl Daemon {
     /// Starts this very program as the daemon.
     pub(super) fn start(folder: &Path, kubeconfig: &Path, more: &[String]) -> anyhow::Result<Daemon> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let log = folder.join("daemon.log");
         let state = folder.join("state");
         let fixed: [&OsStr; 11] = [
@@ -65,7 +65,7 @@ impl Daemon {
             "--events-tls-address=127.0.0.1:0".as_ref(),
             "--log-format=json".as_ref(),
         ];
-        // What is said of an option counts, not what is always said of it.
+        // A given option replaces the default of the benchmark.
         let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
         let is_said = |argument: &&OsStr| {
             let argument = argument.to_str().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Daemon {
         if text.contains("leading") { Ok(()) } else { Err("the daemon does not lead yet".to_owned()) }
     }
 
-    /// What tells whether it still runs.
+    /// A handle that says whether it still runs.
     pub(super) fn pulse(&self) -> Pulse {
         self.guarded.pulse()
     }
@@ -95,14 +95,14 @@ impl Daemon {
         self.guarded.end();
     }
 
-    /// Where it takes events that come behind a gateway.
+    /// The address on which it receives events from a gateway.
     pub(super) fn events_address(&self) -> anyhow::Result<SocketAddr> {
         let log = fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut listening =
             records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == "events");
         let address = listening.next().and_then(|record| record["context"]["address"].as_str()?.parse().ok());
-        address.context("the daemon does not say where it takes events")
+        address.context("the daemon does not log on which address it receives events")
     }
 
     /// What it has used so far.
@@ -110,7 +110,8 @@ impl Daemon {
         Usage::of("the daemon", &self.guarded)
     }
 
-    /// From now on the most that is resident counts anew. Where the system does not allow that, it is that of all time.
+    /// Resets the peak of resident memory. If the system does not allow that, the peak covers the whole life of the
+    /// process.
     pub(super) fn forget_peak(&self) {
         const PEAK: &str = "5";
         if let Some(pid) = self.guarded.program_pid() {
@@ -148,7 +149,7 @@ impl Usage {
 // === impl Machine ===
 
 impl Machine {
-    /// Up to now. None where the system does not tell.
+    /// The time up to now. `None` if the system does not report it.
     pub(super) fn now() -> Option<Machine> {
         let text = fs::read_to_string("/proc/stat").ok()?;
         let (busy, processors) = busy(&text)?;
@@ -184,7 +185,8 @@ impl Used {
         // The second field is the name in parentheses, which may hold blanks; the third is a letter.
         let rest = stat.rsplit_once(')')?.1;
         let fields: Vec<u64> = rest.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
-        // The fourth field, and those from the fourteenth on: of itself and of its children, for users and in the system.
+        // The fourth field, and those from the fourteenth on: of itself and of its children, for users and in the
+        // system.
         let parent = u32::try_from(*fields.first()?).ok()?;
         Some(Used { pid, parent, cpu: ticks(fields.get(10..14)?.iter().sum()) })
     }
@@ -194,8 +196,8 @@ fn ticks(count: u64) -> Duration {
     Duration::from_millis(count * 1_000 / TICKS_PER_SECOND)
 }
 
-/// What `/proc/stat` says that all processors did, and how many there are. What the system does for devices is left out: it
-/// counts for nobody, and may have been done for us.
+/// What `/proc/stat` says that all processors did, and how many there are. What the system does for devices is left
+/// out: it counts for nobody, and may have been done for us.
 fn busy(stat: &str) -> Option<(Duration, u32)> {
     let numbers = |line: &str| line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
     let all: Vec<u64> = stat.lines().find(|line| line.starts_with("cpu ")).map(numbers)?;

@@ -8,19 +8,19 @@ use super::{limit::Limit, stage::Size};
 use kube_sim::Tally;
 use tidegate_process::say;
 
-/// How the numbers are printed.
+/// The format of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
-    /// A table.
+    /// A table
     Text,
-    /// One JSON document.
+    /// One JSON document
     Json,
 }
 
 /// One phase.
 pub(super) struct Phase {
     pub(super) name: &'static str,
-    /// From the commit, or what else began the phase, to the last that came of it.
+    /// From the start of the phase, usually a commit, to its last effect.
     pub(super) wall: Duration,
     pub(super) work: Work,
     pub(super) latency: Option<Latency>,
@@ -33,24 +33,24 @@ pub(super) struct Phase {
     pub(super) resident: u64,
     /// During the phase.
     pub(super) peak: u64,
-    /// What a bare client took for the same objects, where any are other than before.
+    /// The limit of a bare client for the same objects, if any object changed.
     pub(super) limit: Option<Limit>,
-    /// Which part of the machine's processors others took meanwhile, where that can be told.
+    /// The part of the processors that other processes used during the phase, if known.
     pub(super) others: Option<f64>,
 }
 
-/// What a phase is about.
+/// The work of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// There is nothing to do.
     Nothing,
-    /// Objects in KCP and in runtimes that are other than before.
+    /// Objects in KCP and in runtimes that changed.
     Objects(usize),
-    /// Events that were taken.
+    /// Events that the daemon accepted.
     Events(usize),
 }
 
-/// How long runtimes waited: for the last of their objects, or for the first look.
+/// How long runtimes waited: for the last of their objects, or for the first request of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Latency {
     pub(super) p50: Duration,
@@ -62,12 +62,12 @@ pub(super) struct Latency {
 /// A measured landscape.
 pub(super) struct Report {
     pub(super) size: Size,
-    /// What the servers were.
+    /// The kind of the servers.
     pub(super) servers: &'static str,
     pub(super) phases: Vec<Phase>,
 }
 
-/// What is promised, and what was measured.
+/// A budget, and the measured value.
 struct Budget {
     what: &'static str,
     measured: f64,
@@ -76,18 +76,18 @@ struct Budget {
 
 /// Seconds of an hour.
 const HOUR: f64 = 3_600.0;
-/// What runs of the limit may differ by until the reader is told.
+/// Runs of the limit that differ by more than this factor cause a warning.
 const DOUBT: f64 = 1.1;
-/// What others may take of the processors until the reader is told.
+/// Other processes that use more than this part of the processors cause a warning.
 const OTHERS_MAX: f64 = 0.1;
 const MEBIBYTE: u64 = 1 << 20;
-/// What stands where there is no number.
+/// The text in place of a missing number.
 const NONE: &str = "-";
 
 // === impl Latency ===
 
 impl Latency {
-    /// Of none there is none.
+    /// `None` for no values.
     pub(super) fn of(mut waits: Vec<Duration>) -> Option<Latency> {
         waits.sort_unstable();
         let last = waits.len().checked_sub(1)?;
@@ -127,21 +127,20 @@ impl Phase {
         (self.work.count() > 0 && !self.wall.is_zero()).then(|| float(self.work.count()) / self.wall.as_secs_f64())
     }
 
-    /// Times the limit's time, and times its writes.
+    /// The ratios of time and of writes to the limit.
     fn ratios(&self) -> Option<(f64, f64)> {
         let limit = self.limit.filter(|limit| limit.writes > 0 && !limit.wall.is_zero())?;
         let time = self.wall.as_secs_f64() / limit.wall.as_secs_f64();
         Some((time, float(self.writes()) / float(limit.writes)))
     }
 
-    /// What is to be said if the machine did other things, too: then neither the time nor its ratio to the limit's mean
-    /// much.
+    /// Warnings about other load on the machine, which makes the time and its ratio to the limit unreliable.
     fn doubts(&self) -> Vec<String> {
         let name = self.name;
         let others = |what: &str, part: Option<f64>| {
             let part = part.filter(|part| *part > OTHERS_MAX)? * 100.0;
             Some(format!(
-                "{name}: others took {part:.0} % of the processors {what}: measure again on a machine at rest"
+                "{name}: other processes used {part:.0} % of the processors {what}: measure again on an idle machine"
             ))
         };
         let differ = self.limit.and_then(|limit| {
@@ -264,7 +263,7 @@ impl Report {
         })
     }
 
-    /// What is promised of a fleet, as far as these phases show it.
+    /// The budgets that these phases can check.
     fn budgets(&self) -> Vec<Budget> {
         let phase = |name: &str| self.phases.iter().find(|phase| phase.name == name);
         let Size { runtimes, modules, objects } = self.size;

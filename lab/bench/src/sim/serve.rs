@@ -1,9 +1,9 @@
-//! `tidegate sim serve`: a fleet of simulated runtimes, and the Secrets that lead a control plane to them.
+//! `tidegate sim serve`: a fleet of simulated runtimes, and their access Secrets in a control plane.
 //!
-//! Each runtime is a cluster of its own, behind a port on loopback, with its own authority and kubeconfig: whoever works
-//! with it must run on this machine. What they hold is gone with this process, and so are the Secrets, which would lead
-//! nowhere. They bear the fleet's own mark, by which it finds them again; those of other fleets, and of anybody else, are
-//! never touched.
+//! Each runtime is a cluster of its own, behind a loopback port, with its own CA and kubeconfig. So its clients must
+//! run on this machine. The content of the runtimes is lost when this process ends, so the process deletes the Secrets
+//! first. The Secrets have the ownership label of this fleet; the process never changes Secrets of other fleets or
+//! users.
 
 use std::{
     cell::Cell,
@@ -30,8 +30,8 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{fleet, open_files};
-use crate::{control_plane, servers::Server};
 use kube_sim::{self as sim, Readiness};
+use tidegate::{control_plane, servers::Server};
 use tidegate_core::api::{
     self, Kyma,
     names::{self, label},
@@ -39,57 +39,57 @@ use tidegate_core::api::{
 use tidegate_process::{Exit, ambient, period::Period, say};
 use tidegate_testbed::{self as testbed, Folder};
 
-/// Serve a fleet of simulated runtimes, and put their kubeconfigs into a control plane
+/// Runs a fleet of simulated runtimes, and creates their access Secrets in a control plane.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Runtimes, each a cluster of its own
+    /// Start this many runtimes, each a cluster of its own
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=fleet::RUNTIMES_MAX))]
     runtimes: u16,
-    /// Kubeconfig of the control plane that gets the Secrets, which must run on this machine; a simulated one, if none is
-    /// given
+    /// Create the Secrets in the control plane of this kubeconfig, which must run on this machine [default: a simulated
+    /// control plane]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Where kubeconfigs go; the folder is kept. Default: a temporary one
+    /// Write kubeconfigs to this folder, which is kept, for example `./fleet` [default: a temporary folder]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// From when a Deployment is created or changed until it is ready
+    /// Make a Deployment ready this long after it is created or changed, for example `5s`
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     ready_after: Period,
 }
 
-/// The mark of our Secrets; its value is the fleet's.
+/// The ownership label of the Secrets. Its value is the id of the fleet.
 const SIMULATED: &str = "tidegate.dev/simulated";
-/// Who writes them.
+/// The field manager.
 const MANAGER: &str = "tidegate-sim";
 /// Requests to the control plane at once.
 const CONNECTIONS: usize = 16;
-/// For how long a control plane may take to say whether it will do.
+/// Longest time for the checks of a control plane at the start.
 const GREETING: Duration = Duration::from_secs(5);
-/// For how long the Secrets may take to be deleted at the end.
+/// Longest time to delete the Secrets at the end.
 const FAREWELL: Duration = Duration::from_secs(30);
 
-/// A folder that is this fleet's as long as the value lives.
+/// A folder that this fleet owns until the value is dropped.
 struct Claim {
-    /// What the fleet is called: the same whenever one is started in this folder.
+    /// The id of the fleet. It stays the same for every fleet in this folder.
     fleet: String,
     _lock: File,
 }
 
-/// The control plane that has the Secrets.
+/// The control plane with the Secrets.
 struct ControlPlane {
     client: Client,
-    /// Whose Secrets are ours.
+    /// The id of this fleet.
     fleet: String,
-    /// What leads `kubectl` to it, where it was named.
+    /// Its kubeconfig, if the user named one.
     kubeconfig: Option<PathBuf>,
-    /// The simulated one, if it is that.
+    /// The server, if the control plane is simulated.
     server: Option<Server>,
 }
 
-/// Serves until somebody ends it.
+/// Serves until a signal.
 pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut stop = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-    // Before anything is made that would be left behind.
+    // The control plane is checked before anything is created that would be left behind.
     let given = match &arguments.kubeconfig {
         Some(path) => Some(reach(path).await?),
         None => None,
@@ -100,7 +100,7 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let folder = arguments.dir.as_deref().or(temporary.as_ref().map(Folder::path)).context("there is a folder")?;
     let runtimes = folder.join("runtimes");
-    fs::create_dir_all(&runtimes).with_context(|| format!("cannot make {}", runtimes.display()))?;
+    fs::create_dir_all(&runtimes).with_context(|| format!("cannot create {}", runtimes.display()))?;
     let mine = claim(&runtimes)?;
     open_files(usize::from(arguments.runtimes));
     let kcp = match given {
@@ -124,7 +124,7 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         _ = tokio::signal::ctrl_c() => Ok(()),
         _ = stop.recv() => Ok(()),
     };
-    // However it ends, nothing may lead nowhere.
+    // However the process ends, no Secret may point to a stopped runtime.
     match (served, kcp.leave().await) {
         (Ok(()), left) => left.map(|()| Exit::Ok),
         (Err(error), Ok(())) => Err(error),
@@ -132,29 +132,29 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
 }
 
-/// A client of the control plane that a kubeconfig leads to, if that answers, has Kymas, and lets us write Secrets.
-/// Otherwise one sentence that says what to do.
+/// A client of the control plane of a kubeconfig. Fails with one line that says what to do, unless the control plane
+/// answers, serves Kymas and allows this user to write Secrets.
 async fn reach(path: &Path) -> anyhow::Result<Client> {
     let config = control_plane::config_of(path).await?;
     let server = config.cluster_url.to_string();
     let server = server.trim_end_matches('/');
     let client = |config: kube::Config| Client::try_from(config).context("cannot use the kubeconfig");
-    // What is not there at once is to be told at once.
+    // The first failure is reported at once, without a retry.
     let mut hasty = config.clone();
     hasty.default_retry = false;
     let first = client(hasty)?;
     let unreachable = |problem: &str| {
         anyhow::anyhow!(
-            "the control plane {server} does not answer ({problem}): start it, or name another kubeconfig than {}",
+            "the control plane {server} does not answer ({problem}): start it, or use another kubeconfig than {}",
             path.display()
         )
     };
     let greeted = tokio::time::timeout(GREETING, greet(&first)).await;
-    match greeted.map_err(|_| unreachable(&format!("nothing within {} s", GREETING.as_secs())))? {
+    match greeted.map_err(|_| unreachable(&format!("no answer within {} s", GREETING.as_secs())))? {
         Ok(None) => client(config),
         Ok(Some(problem)) => bail!("the control plane {server} {problem}"),
         Err(kube::Error::Api(status)) => bail!(
-            "the control plane {server} lets nobody in who comes with {}: {}; name a kubeconfig with access",
+            "the control plane {server} denies access with {}: {}: use a kubeconfig with access",
             path.display(),
             status.message
         ),
@@ -162,7 +162,7 @@ async fn reach(path: &Path) -> anyhow::Result<Client> {
     }
 }
 
-/// What a control plane lacks, if anything.
+/// What the control plane lacks, if anything.
 async fn greet(client: &Client) -> Result<Option<String>, kube::Error> {
     let kymas: Api<Kyma> = Api::namespaced(client.clone(), names::KCP_NAMESPACE);
     match kymas.list_metadata(&ListParams::default().limit(1)).await {
@@ -171,7 +171,7 @@ async fn greet(client: &Client) -> Result<Option<String>, kube::Error> {
                 "serves no Kymas: install the CRDs first (`tidegate crds | kubectl apply --server-side -f -`)";
             return Ok(Some(problem.to_owned()));
         }
-        // Whoever may not list Kymas may be allowed what is needed.
+        // A user who may not list Kymas may still be allowed to write Secrets.
         Err(kube::Error::Api(status)) if status.code == 403 => {}
         listed => drop(listed?),
     }
@@ -192,7 +192,7 @@ async fn greet(client: &Client) -> Result<Option<String>, kube::Error> {
         let answer = reviews.create(&PostParams::default(), &review).await?;
         if !answer.status.is_some_and(|status| status.allowed) {
             return Ok(Some(format!(
-                "does not let this user {verb} Secrets in namespace {}: grant it, or name another kubeconfig",
+                "does not allow this user to {verb} Secrets in namespace {}: grant it, or use another kubeconfig",
                 names::KCP_NAMESPACE
             )));
         }
@@ -200,7 +200,7 @@ async fn greet(client: &Client) -> Result<Option<String>, kube::Error> {
     Ok(None)
 }
 
-/// What is behind an error, at the end of its chain.
+/// The root cause of an error.
 fn root_of(error: &dyn std::error::Error) -> String {
     let mut root = error;
     while let Some(source) = root.source() {
@@ -209,13 +209,13 @@ fn root_of(error: &dyn std::error::Error) -> String {
     root.to_string()
 }
 
-/// Takes possession of a folder as long as the value lives, and removes what an earlier fleet has left there.
+/// Locks a folder until the value is dropped, and removes the kubeconfigs of an earlier fleet there.
 fn claim(runtimes: &Path) -> anyhow::Result<Claim> {
     let path = runtimes.join(".lock");
     let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
     let mut lock = opened.with_context(|| format!("cannot write {}", path.display()))?;
     if lock.try_lock().is_err() {
-        bail!("{} belongs to a fleet that is running: give this one another folder", runtimes.display());
+        bail!("{} belongs to a running fleet: use another folder", runtimes.display());
     }
     let entries = fs::read_dir(runtimes).with_context(|| format!("cannot read {}", runtimes.display()))?;
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -227,7 +227,7 @@ fn claim(runtimes: &Path) -> anyhow::Result<Claim> {
     Ok(Claim { fleet, _lock: lock })
 }
 
-/// What a fleet is called, as its file says; a new name if it says none.
+/// The id of a fleet from its file, or a new id.
 fn identity(file: &mut File) -> io::Result<String> {
     /// Hexadecimal digits, which a label may have as well.
     const DIGITS: usize = 16;
@@ -260,8 +260,8 @@ fn announce(arguments: &Arguments, folder: &Path, runtimes: usize) {
         None => format!("a simulated control plane, {folder}/kcp.kubeconfig"),
     };
     say!(
-        "{runtimes} runtimes, {folder}/runtimes/*.kubeconfig\n{kcp}, has their Secrets in {}, labelled {}={} to {}\n\
-         all of it stays until Ctrl-C",
+        "{runtimes} runtimes: {folder}/runtimes/*.kubeconfig\n{kcp}, with their Secrets in {}, labelled {}={} to {}\n\
+         press Ctrl-C to stop and to delete the Secrets",
         names::KCP_NAMESPACE,
         label::KYMA_NAME,
         fleet::kyma_name(1),
@@ -286,7 +286,7 @@ impl ControlPlane {
         Api::namespaced(self.client.clone(), names::KCP_NAMESPACE)
     }
 
-    /// Puts a Secret there for each runtime, in place of all that an earlier fleet of this folder has left.
+    /// Creates a Secret for each runtime, and deletes those that an earlier fleet of this folder left.
     async fn lead_to(&self, fleet: &[Server]) -> anyhow::Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::KCP_NAMESPACE}});
         testbed::apply(&self.client, &namespace).await.map_err(control_plane::sentence)?;
@@ -308,8 +308,8 @@ impl ControlPlane {
         written.into_iter().collect()
     }
 
-    /// The names of Secrets that are this fleet's. Refuses to give a Kyma a second Secret, or somebody's Secret another
-    /// content.
+    /// The names of the Secrets of this fleet. Fails if a Kyma would get a second Secret, or if a Secret of another
+    /// owner would change.
     fn check(&self, listed: &[PartialObjectMeta<Secret>], kymas: &BTreeSet<&str>) -> anyhow::Result<BTreeSet<String>> {
         let mut ours = BTreeSet::new();
         for secret in listed {
@@ -321,8 +321,8 @@ impl ControlPlane {
                     ours.insert(name);
                 }
                 Some(fleet) if is_for_ours || is_named_so => bail!(
-                    "Secret {name} belongs to another fleet: use another control plane, or end that fleet; if it runs no \
-                     more, `kubectl{} -n {} delete secrets -l {SIMULATED}={fleet}` removes what it left",
+                    "Secret {name} belongs to another fleet: use another control plane, or stop that fleet; if it no \
+                     longer runs, `kubectl{} -n {} delete secrets -l {SIMULATED}={fleet}` deletes its Secrets",
                     self.kubeconfig
                         .iter()
                         .map(|path| format!(" --kubeconfig {}", say::word(path.display())))
@@ -330,10 +330,10 @@ impl ControlPlane {
                     names::KCP_NAMESPACE
                 ),
                 None if is_for_ours => bail!(
-                    "Secret {name} gives access to another runtime of that name: remove it, or use another control plane"
+                    "Secret {name} is for another runtime with the same name: delete it, or use another control plane"
                 ),
                 None if is_named_so => {
-                    bail!("Secret {name} was made by somebody else: remove it, or use another control plane")
+                    bail!("Secret {name} does not belong to this fleet: delete it, or use another control plane")
                 }
                 Some(_) | None => {}
             }
@@ -341,16 +341,16 @@ impl ControlPlane {
         Ok(ours)
     }
 
-    /// Writes the Secret of a runtime: ours anew, or one that nobody has.
+    /// Writes the Secret of a runtime: updates the one of this fleet, or creates a new one.
     async fn write(&self, server: &Server, ours: &BTreeSet<String>) -> anyhow::Result<()> {
         let secrets = self.secrets();
         let secret = access(server, &self.fleet)?;
         let name = secret.name_any();
         let written = if ours.contains(&name) {
-            // Forced, since it bears our mark.
+            // Forced, because it has the label of this fleet.
             secrets.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await
         } else {
-            // Not applied: that would mix with what somebody makes of this name meanwhile.
+            // Created, not applied: another user may create a Secret with this name in the meantime.
             let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
             secrets.create(&parameters, &secret).await
         };
@@ -358,17 +358,17 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Takes away what this fleet, or an earlier one of its folder, has brought. A simulated control plane ends anyway.
+    /// Deletes the Secrets of this fleet and of earlier ones in its folder. A simulated control plane ends anyway.
     async fn leave(&self) -> anyhow::Result<()> {
         if self.server.is_some() {
             return Ok(());
         }
         tokio::time::timeout(FAREWELL, self.delete(|_| true))
             .await
-            .context("the control plane does not answer: the Secrets are left there")?
+            .context("the control plane does not answer: the Secrets are not deleted")?
     }
 
-    /// Deletes Secrets with the mark of this fleet, by their names.
+    /// Deletes Secrets with the label of this fleet, selected by name.
     async fn delete(&self, which: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let secrets = self.secrets();
         let listed = self.list(&ListParams::default().labels(&format!("{SIMULATED}={}", self.fleet))).await?;
@@ -398,7 +398,7 @@ fn secret_name(kyma: &str) -> String {
     format!("kubeconfig-{kyma}")
 }
 
-/// What a provisioning service leaves in a control plane for a runtime.
+/// The access Secret that a provisioning service creates in a control plane for a runtime.
 fn access(server: &Server, fleet: &str) -> anyhow::Result<Secret> {
     let name = server.name();
     let secret = json!({
@@ -409,7 +409,7 @@ fn access(server: &Server, fleet: &str) -> anyhow::Result<Secret> {
         },
         "data": {names::ACCESS_SECRET_KEY: STANDARD.encode(server.kubeconfig().text())},
     });
-    serde_json::from_value(secret).context("cannot make a Secret")
+    serde_json::from_value(secret).context("cannot create a Secret")
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

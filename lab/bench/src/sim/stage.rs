@@ -13,22 +13,22 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{fleet, limit, process::Daemon};
-use crate::servers::{Ground, Make, Mark, Seen, Server};
 use kube_sim::{self as sim, Authority, Tally};
+use tidegate::servers::{Ground, Make, Mark, Seen, Server};
 use tidegate_core::api::names::{self, label};
 use tidegate_process::tell;
 use tidegate_testbed::{self as testbed, Extent, Folder, Pulse, Repository};
 
-/// The user as which the daemon acts, so that its requests can be told from ours.
+/// The user name of the daemon, which distinguishes its requests from those of this process.
 pub(super) const USER: &str = "tidegate-bench";
 /// The name that the listener's certificate is for.
 pub(super) const HOST: &str = "listener.example";
 /// Longest time for one phase: so much, and so much more for each runtime.
 const PHASE_MAX: Duration = Duration::from_secs(300);
 const PHASE_MAX_EACH: Duration = Duration::from_secs(2);
-/// Shortest pause between two looks at the landscape.
+/// Shortest pause between two reads of the landscape.
 const LOOK_MIN: Duration = Duration::from_millis(100);
-/// A look at thousands of runtimes takes its time, which is not to be the daemon's: the pause is so many times longer.
+/// The pause is this many times longer than a read of the landscape, which must not slow down the daemon.
 const LOOK_SHARE: u32 = 20;
 /// Longest pause.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -120,8 +120,8 @@ impl Servers {
 // === impl Stage ===
 
 impl Stage {
-    /// Starts the servers, prepares the KCP and makes an empty repository; runtimes may send events, with certificates that
-    /// [`Stage::authority`] signs. The daemon is not started yet.
+    /// Starts the servers, prepares the KCP and makes an empty repository; runtimes may send events, with certificates
+    /// that [`Stage::authority`] signs. The daemon is not started yet.
     pub(super) async fn start(size: Size, servers: &Servers, prefix: &str) -> anyhow::Result<Stage> {
         let stage = Stage::with_own_authority(size, servers, prefix).await?;
         testbed::apply(&stage.clusters[0].client()?, &gateway_secret(&stage.authority)?).await?;
@@ -156,11 +156,11 @@ impl Stage {
         Ok(daemon)
     }
 
-    /// An error if the daemon has ended: nothing that is waited for will come.
+    /// Fails if the daemon has exited, because then no phase ends.
     fn is_alive(&self) -> anyhow::Result<()> {
         let pulse = self.pulse.lock().expect("nothing panics while it holds this lock").clone();
         match pulse.and_then(|pulse| pulse.ended()) {
-            Some(tail) => anyhow::bail!("the daemon has ended; the last lines of its log:\n{tail}"),
+            Some(tail) => anyhow::bail!("the daemon exited; the last lines of its log:\n{tail}"),
             None => Ok(()),
         }
     }
@@ -207,7 +207,7 @@ impl Stage {
         .await
     }
 
-    /// Asks again until it is so, seldom enough not to be what is measured.
+    /// Checks again until the condition holds, seldom enough not to affect the measurement.
     pub(super) async fn look(&self, mut ask: impl AsyncFnMut() -> Result<(), String>) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {

@@ -1,9 +1,9 @@
-//! `tidegate sim watch`: how long it is from a change in a runtime until the daemon begins to look at it.
+//! `tidegate sim watch`: the time from a change in a runtime to the first request of the daemon.
 //!
-//! The whole way is real: a client changes an object of a module, the runtime's API server asks the agent over TLS, the agent
-//! tells the daemon over mTLS, the daemon looks. Agents and daemon are processes of their own, the API servers are in this
-//! one, or real. The clock starts before the change is sent and ends when the API server has answered the daemon's first
-//! request, as its journal says, so nothing is left out.
+//! The whole path is real: a client changes an object of a module, the API server of the runtime asks the agent over
+//! TLS, the agent sends an event to the daemon over mTLS, the daemon reads the runtime. Agents and daemon are processes
+//! of their own; the API servers are simulated in this process, or real. The clock starts before the change is sent. It
+//! stops when the API server has answered the first request of the daemon, according to its journal.
 
 use std::{
     path::PathBuf,
@@ -26,7 +26,7 @@ use super::{
     report::{Latency, Output},
     stage::{Servers, Size, Stage, USER},
 };
-use crate::{
+use tidegate::{
     pods::{Doors, Pod},
     servers::{Make, Server},
 };
@@ -35,27 +35,28 @@ use tidegate_process::Exit;
 use tidegate_process::{say, tell};
 use tidegate_testbed as testbed;
 
-/// Measure from a change in a runtime to the daemon's first look at it, through API server, agent and listener
+/// Measures the time from a change in a runtime to the first request of the daemon, through API server, agent and
+/// listener.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Runtimes, each an API server and an agent of its own; they change by turns
+    /// Start this many runtimes, each with an API server and an agent of its own; they change in turns
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=100))]
     runtimes: u16,
-    /// Changes in all, for each settle delay
+    /// Make this many changes in total for each settle delay
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
     changes: u16,
-    /// What the KCP is
+    /// Start this kind of control plane (KCP)
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     control_plane: Make,
-    /// What the runtimes are
+    /// Start this kind of runtimes
     #[arg(long, value_enum, default_value_t = Make::Simulated)]
     runtime_servers: Make,
-    /// How the numbers are printed
+    /// Print the numbers in this format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
-/// How long an agent waits before it tells, and what may come of it.
+/// How long an agent waits before it sends an event, and the budget for that.
 struct Settle {
     /// As its option says.
     delay: &'static str,
@@ -67,7 +68,7 @@ struct Row {
     settle: &'static Settle,
     latency: Latency,
     longest: Duration,
-    /// Changes that the daemon did not look at in time.
+    /// Changes to which the daemon did not react in time.
     missed: usize,
 }
 
@@ -83,18 +84,19 @@ const SETTLES: [Settle; 2] = [
     Settle { delay: "300ms", budget: Duration::from_secs(1) },
     Settle { delay: "0s", budget: Duration::from_millis(50) },
 ];
-/// Two changes in one runtime are so far apart at least: more than ten at once, and one a second then, become one look.
+/// Shortest time between two changes in one runtime. The daemon merges more than ten events at once, and then more than
+/// one per second.
 const PAUSE: Duration = Duration::from_millis(1_500);
-/// Longest time until a change is looked at.
+/// Longest time until the daemon reacts to a change.
 const LOOK_MAX: Duration = Duration::from_secs(10);
-/// How often the journal is asked; what is measured are the times that stand in it.
+/// Pause between two reads of the journal. The measured times are those in the journal.
 const POLL: Duration = Duration::from_millis(2);
 /// Longest time until an agent is heard of.
 const HEARD_MAX: Duration = Duration::from_secs(120);
 /// Modules of a runtime, and objects of each: rights, and the ConfigMap that is changed.
 const MODULES: usize = 1;
 const OBJECTS: usize = 6;
-/// What is changed: something that is nobody's, so that the daemon looks and writes nothing.
+/// The annotation that changes. It has no owner, so the daemon reads the object and writes nothing.
 const MARK: &str = "example.org/change";
 
 /// Runs the command.
@@ -103,7 +105,7 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     let bench = Bench::start(arguments).await?;
     let mut rows = Vec::new();
     for settle in &SETTLES {
-        tell!("{} changes, told after {}", arguments.changes, settle.delay);
+        tell!("{} changes with a settle delay of {}", arguments.changes, settle.delay);
         rows.push(bench.run(settle, usize::from(arguments.changes)).await?);
     }
     match arguments.output {
@@ -127,7 +129,7 @@ impl Bench {
         stage.commit_landscape()?;
         let doors = Doors::new();
         let mut options = doors.arguments();
-        // Nothing looks unasked.
+        // There is no resync.
         options.push("--resync=6h".to_owned());
         let daemon = stage.daemon(&options)?;
         stage.look(async || daemon.leads()).await?;
@@ -135,7 +137,7 @@ impl Bench {
         Ok(Bench { stage, doors, clients, _daemon: daemon })
     }
 
-    /// Measures changes that are told after some delay, by agents of their own.
+    /// Measures changes that agents report after a delay. Each delay has agents of its own.
     async fn run(&self, settle: &'static Settle, changes: usize) -> anyhow::Result<Row> {
         let pods = self.agents(settle).await?;
         let runtimes = self.stage.clusters.len() - 1;
@@ -151,7 +153,7 @@ impl Bench {
         }
         drop(pods);
         let longest = waits.iter().max().copied().unwrap_or_default();
-        let latency = Latency::of(waits).context("not one change was looked at")?;
+        let latency = Latency::of(waits).context("the daemon reacted to no change")?;
         Ok(Row { settle, latency, longest, missed })
     }
 
@@ -159,7 +161,7 @@ impl Bench {
     async fn agents(&self, settle: &Settle) -> anyhow::Result<Vec<Pod>> {
         let folder = self.stage.folder.path();
         let delay = format!("--settle={}", settle.delay);
-        // What is told once more, or of the whole runtime, is no answer to a change.
+        // Repeated events and full resyncs are off: they are no reactions to a change.
         let options = [&*delay, "--resend=0s", "--resync-within=0s", "--resync-interval=0s"];
         let mut pods = Vec::new();
         for (index, skr) in self.stage.clusters.iter().enumerate().skip(1) {
@@ -172,15 +174,16 @@ impl Bench {
         for index in which {
             testbed::until(HEARD_MAX, async || {
                 let told = self.change(index, usize::MAX).await.map_err(|error| error.to_string())?;
-                told.map(drop).ok_or_else(|| format!("a change in runtime {index} is not looked at"))
+                told.map(drop).ok_or_else(|| format!("the daemon did not react to a change in runtime {index}"))
             })
             .await
-            .map_err(|late| anyhow::anyhow!("the agents do not tell: {late}"))?;
+            .map_err(|late| anyhow::anyhow!("the agents send no events: {late}"))?;
         }
         Ok(pods)
     }
 
-    /// Changes an object of a module in a runtime. Returns how long it took until the daemon had its first answer from there.
+    /// Changes an object of a module in a runtime. Returns how long it took until the daemon had its first answer from
+    /// there.
     async fn change(&self, index: usize, turn: usize) -> anyhow::Result<Option<Duration>> {
         let server = &self.stage.clusters[index];
         self.rest(server).await?;
@@ -225,7 +228,7 @@ fn is_heard(kyma: &Value) -> bool {
 
 fn table(arguments: &Arguments, rows: &[Row]) {
     say!(
-        "{} runtimes, {} changes for each settle delay; from a change in a runtime to the daemon's first look\n",
+        "{} runtimes, {} changes per settle delay; from a change in a runtime to the first request of the daemon\n",
         arguments.runtimes,
         arguments.changes
     );

@@ -1,4 +1,4 @@
-//! One object, as it stands and as it would be.
+//! Compares one live object with its desired form.
 //!
 //! Most objects need no dry run: a live one that already says all that is desired, and in which nothing else is ours,
 //! stays as it is. Where the same question was asked of another runtime, its answer is taken: the same object desired
@@ -150,7 +150,7 @@ impl<'a> Comparer<'a> {
         answer.get_or_try_init(async || self.try_out(wish, live).await).await.cloned()
     }
 
-    /// An object that would come.
+    /// An object that would be created.
     pub(super) fn created(&self, wish: &Wish) -> Differs {
         Differs {
             action: Action::Create,
@@ -181,13 +181,13 @@ impl<'a> Comparer<'a> {
         Ok(Differs { action: Action::Conflict, old: Some(old), new: Some(new), conflicts })
     }
 
-    /// An object that another module deletes before it is made anew.
+    /// An object that another module deletes before it is created again.
     pub(super) fn moved(&self, wish: &Wish, live: &Object) -> Differs {
         let new = overlaid(live.value(), wish.object.value());
         Differs { action: Action::Recreate, ..self.differs(&stripped(live.value()), &new, Vec::new()) }
     }
 
-    /// An object that another Manifest brings as well, and has.
+    /// An object that another Manifest has as well, and owns.
     pub(super) fn brought(&self, wish: &Wish, other: &Object, manifest: &str) -> Differs {
         let conflicts = vec![Conflict { field: String::new(), manager: manifest.to_owned() }];
         Differs { action: Action::Conflict, ..self.differs(other.value(), wish.object.value(), conflicts) }
@@ -256,7 +256,7 @@ impl<'a> Comparer<'a> {
             claim.shift_remove("time");
         }
         let question = json!([self.side as u8, version, wish.object.value(), stripped(live.value()), claims]);
-        // As a text: names stand in keys of `managedFields` as well.
+        // As a text: names are also in keys of `managedFields`.
         Ok(Digest::of_bytes(self.names.neutral_text(&question.to_string()).as_bytes()))
     }
 
@@ -273,11 +273,11 @@ impl<'a> Comparer<'a> {
         }
         match answer {
             Ok(DryRun::Applied(object)) => Ok(self.changed(&old, &stripped(object.value()), conflicts)),
-            // Nobody answers a forced apply with a conflict; a Secret never comes here.
+            // No API server answers a forced apply with a conflict. A Secret never gets here.
             Ok(DryRun::Conflict(_) | DryRun::Withheld) => {
                 Ok(self.changed(&old, &overlaid(live.value(), wish.object.value()), conflicts))
             }
-            // It went while we looked.
+            // It was deleted during the comparison.
             Ok(DryRun::Absent) => Ok(Some(Arc::new(self.created(wish)))),
             Err(Error::Invalid { message, .. }) if is_immutable(&message) => {
                 let new = overlaid(live.value(), wish.object.value());
@@ -297,7 +297,8 @@ fn is_secret(gvk: &Gvk) -> bool {
     gvk.group.is_empty() && &*gvk.kind == "Secret"
 }
 
-/// Whether an API server refuses an object since a field of it can never be changed. There is no reason of its own for it.
+/// Whether an API server refuses an object since a field of it can never be changed. There is no reason of its own for
+/// it.
 fn is_immutable(message: &str) -> bool {
     const SAYINGS: [&str; 4] = [
         "field is immutable",

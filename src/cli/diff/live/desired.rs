@@ -1,4 +1,4 @@
-//! What runtimes shall have, rendered once for all that share it, and the lines that it comes from.
+//! The desired objects of runtimes, rendered once for all runtimes that share them, and their lines in files.
 
 use std::{
     collections::HashMap,
@@ -77,7 +77,7 @@ fn base(site: &Site<'_>, class: &Class) -> Base {
     Base { objects: SharedObjects::new(objects, Mark::Runtime, &|_| None), problems }
 }
 
-/// Which lines an object of [`Bases::of`] comes from, and what made it.
+/// The lines of an object of [`Bases::of`], and the template that rendered it.
 pub(super) fn base_places(
     inputs: &Inputs,
     landscape: &Landscape,
@@ -112,12 +112,13 @@ pub(super) fn module_place(inputs: &Inputs, kyma: &Kyma, key: &Key, module: &str
 // === impl Inputs ===
 
 impl Inputs {
-    /// Where a definition stands.
+    /// The place of a definition.
     pub(super) fn place(&self, kind: Kind, key: &Key) -> Option<Place> {
         self.definitions.good.get(&(kind, key.clone())).map(|definition| definition.place.clone())
     }
 
-    /// Where a ModuleReleaseMeta gives a channel its version; where it stands, if it has no such channel any more.
+    /// The place where a ModuleReleaseMeta assigns a version to a channel, or that of the ModuleReleaseMeta if the
+    /// channel is gone.
     pub(super) fn channel_place(&self, release: &Key, channel: &str) -> Option<Place> {
         let definition = self.definitions.good.get(&(Kind::ModuleReleaseMeta, release.clone()))?;
         let channels = definition.object.value().pointer("/spec/channels").and_then(serde_json::Value::as_array);
@@ -129,7 +130,7 @@ impl Inputs {
         Some(Place::at(&definition.place.path, line, column))
     }
 
-    /// Where the ModuleTemplate stands that a runtime gets a module from.
+    /// The place of the ModuleTemplate from which a runtime gets a module.
     pub(super) fn template_place(&self, kyma: &Kyma, module: &str, landscape: &Landscape) -> Option<Place> {
         let key = landscape::key(&kyma.metadata);
         let release = landscape.releases.get(&Key::new(key.namespace(), module))?;

@@ -45,7 +45,7 @@ pub(super) struct Intent {
     pub(super) gone: BTreeSet<Key>,
 }
 
-/// Objects of the control plane that are tried out at once; the cluster's own bound counts as well.
+/// Dry runs in the control plane at once. The limit of the cluster applies as well.
 const AT_ONCE: usize = 16;
 
 /// The catalog in the control plane that is not this source's own.
@@ -185,7 +185,7 @@ pub(super) fn managers(object: &Object) -> Arc<[String]> {
     names.map(str::to_owned).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// The other sources. What they declare is not known here, but what bears their mark was declared by them.
+/// The other sources. Their definitions are not known here, but objects with their ownership label belong to them.
 fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
     let others = world.sources.iter().map(|source| (landscape::key(&source.metadata), source));
     let others = others.filter(|(key, _)| key != source.key());
@@ -233,7 +233,7 @@ fn insert<K: DeserializeOwned>(into: &mut BTreeMap<Key, Arc<K>>, key: &Key, valu
     }
 }
 
-/// What differs by an apply, and the object as it then stands.
+/// The difference that an apply makes, and the object after it.
 type Applied = Option<(Option<Found>, Value)>;
 
 async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id) -> Result<Applied, Error> {
@@ -280,7 +280,7 @@ fn wish(definition: &Definition, source: &SourceName) -> Wish {
     Wish { gvk: object.gvk(), object, places: vec![definition.place.clone()], maker: None }
 }
 
-/// The first line of a definition that says something else than what stands.
+/// The first line of a definition that differs from the live object.
 fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
     let is_written = |path: &&Vec<PathPart>| {
         let step = |value: &'_ Value, part: &PathPart| match part {
@@ -297,7 +297,7 @@ fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
     }
 }
 
-/// Good definitions that are not applied since their objects are somebody else's.
+/// Valid definitions that are not applied because their objects have another owner.
 async fn refused(
     inputs: &Inputs,
     world: &World,

@@ -1,8 +1,8 @@
-//! One runtime: what would be in it, held against what is.
+//! Compares the desired objects of one runtime with its live objects.
 //!
-//! Of each kind that is desired or recorded, all objects that bear our mark are listed whole. That takes as many
-//! requests as lists of metadata, and `managedFields`, which alone would tell of edits, are most of an object anyway.
-//! What the lists do not show is looked up by its metadata.
+//! For each kind that is desired or recorded, all objects with our ownership label are listed completely. That takes as
+//! many requests as lists of metadata, and `managedFields`, which show edits, are most of an object anyway. Objects
+//! that are not in the lists are looked up by their metadata.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,25 +55,25 @@ pub(super) struct Site<'a> {
     pub(super) bases: &'a Bases,
 }
 
-/// What is known of a runtime after it was looked at.
+/// The result for one runtime.
 #[derive(Default)]
 pub(super) struct Looked {
     pub(super) outcome: Outcome,
     /// In which modules and channels versions are installed.
     pub(super) installed: Vec<(Key, String)>,
-    /// Whether somebody stopped it, so that nothing was compared.
+    /// Whether the runtime is suspended, so that nothing was compared.
     pub(super) suspended: bool,
-    /// Whether nobody could look, since it is only being made.
+    /// Whether the runtime does not exist yet, so that nothing was compared.
     pub(super) unseen: bool,
 }
 
 /// Lists under way in one runtime.
 const LISTS_AT_ONCE: usize = 8;
-/// Objects that are compared at once in one runtime; the cluster's own bound counts as well.
+/// Objects that are compared at once in one runtime. The limit of the cluster applies as well.
 const OBJECTS_AT_ONCE: usize = 8;
 /// Label of Manifests that belong to a mandatory module: they follow another rule.
 const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
-/// Field manager of Lifecycle Manager for catalog objects: what bears it is a copy from KCP, not a user's.
+/// Field manager of Lifecycle Manager for catalog objects. An object with it is a copy from KCP, not a user's object.
 const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
 /// One runtime under comparison.
@@ -95,7 +95,7 @@ struct Module {
     /// `None` if the module goes.
     wishes: Option<Vec<(Wish, bool)>>,
     owned: Inventory,
-    /// The default custom resource, and whether it is to come.
+    /// The default custom resource, and whether it will be created.
     resource: Option<Object>,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Look<'a> {
         self.comparer(self.cluster.unwrap_or(&self.site.world.kcp), Side::Runtime)
     }
 
-    /// Says that git's module list counts for nothing, where it differs from the one that counts.
+    /// Reports that the module list in git is not used, if it differs from the one that is used.
     fn decided_by_runtime(&mut self, in_runtime: Option<&Kyma>) {
         let inputs = self.site.inputs;
         let definition = inputs.definitions.good.get(&(tidegate_core::definition::Kind::Kyma, self.key.clone()));
@@ -276,7 +276,7 @@ impl<'a> Look<'a> {
                     });
                     modules.extend(live.filter(|_| !refusal.keep).map(|live| self.removed(&module.name, live)));
                 }
-                // Its objects stay, without the mark.
+                // Its objects stay, without the ownership label.
                 ModuleOutcome::Unmanage => {
                     live.into_iter().for_each(|live| drop(self.removed(&module.name, live)));
                 }
@@ -483,7 +483,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// How each desired object stands, and which modules have one that is somebody else's, which is said here.
+    /// The owner of each desired object. Reports the modules with an object of another owner.
     fn sort_out<'l>(
         &mut self,
         wishes: Vec<(Wish, Whose)>,
@@ -499,7 +499,7 @@ impl<'a> Look<'a> {
                 (Whose::Platform | Whose::Ours, Some(object)) => Standing::There(object),
                 (Whose::Platform | Whose::Ours, None) => Standing::Absent,
                 (Whose::Manifest(manifest), Some(object)) => self.standing(manifest, modules, object),
-                // Of two Manifests that bring one object, the first has it.
+                // If two Manifests have the same object, the first one owns it.
                 (Whose::Manifest(_), None) => match first.get(&id) {
                     Some((other, object)) => Standing::Brought(object.clone(), format!("Manifest {}", other.name())),
                     None => Standing::Absent,
@@ -518,7 +518,7 @@ impl<'a> Look<'a> {
         sorted
     }
 
-    /// How an object stands that nobody recorded for this Manifest.
+    /// The owner of an object that is not recorded for this Manifest.
     fn standing<'l>(&self, manifest: &Key, modules: &[Module], object: &'l Object) -> Standing<'l> {
         let Some(managers) = self.stranger(manifest, object) else { return Standing::There(object) };
         let id = object.id();
@@ -531,7 +531,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Says that a module has an object that is somebody else's.
+    /// Reports that a module has an object of another owner.
     fn hold(&mut self, modules: &[Module], manifest: &Key, wish: &Wish, managers: &[String]) {
         let module = modules.iter().find(|module| module.manifest == *manifest);
         let whose = match managers {
@@ -571,7 +571,7 @@ impl<'a> Look<'a> {
         let owner = live.annotation(annotation::OWNED_BY);
         if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
             let managers = managers(live);
-            // It lost its mark by our own hand, when its module was handed to the user, who now hands it back.
+            // Tidegate removed the label when the module became unmanaged. Now the module is managed again.
             let was_unmanaged = live.label(label::MANAGED_BY).is_none()
                 && owner == Some(manifest.to_string().as_str())
                 && managers.iter().any(|manager| manager == FIELD_MANAGER);
@@ -582,7 +582,7 @@ impl<'a> Look<'a> {
         self.site.world.manifests.contains_key(&other).then(|| vec![format!("Manifest {}", other.name())])
     }
 
-    /// What exists of the objects that bear no mark of ours.
+    /// The live objects without our ownership label.
     async fn look_up(
         &self,
         wishes: &[(Wish, Whose)],
@@ -702,7 +702,7 @@ async fn one(comparer: &Comparer<'_>, wish: &Wish, standing: &Standing<'_>) -> R
     Ok(differs.map(|differs| comparer.found(wish, &differs, effect)))
 }
 
-/// What a live object says to whoever wants to prune it.
+/// Whether a live object can be pruned.
 fn seen(object: &Object, marked: bool) -> Live<'_> {
     Live {
         marked,
@@ -711,24 +711,24 @@ fn seen(object: &Object, marked: bool) -> Live<'_> {
     }
 }
 
-/// How desired objects stand.
+/// The owners of the desired objects.
 #[derive(Default)]
 struct SortedOut<'l> {
     standing: Vec<(Wish, Standing<'l>)>,
-    /// Manifests with an object that is somebody else's.
+    /// Manifests with an object of another owner.
     modules: BTreeSet<Key>,
 }
 
-/// How a desired object stands.
+/// The owner of a desired object.
 enum Standing<'l> {
     Absent,
     /// It is ours, or may be taken.
     There(&'l Object),
     /// Another module of the runtime deletes it first.
     Moves(&'l Object),
-    /// It is somebody else's: its managers, or its Manifest.
+    /// It has another owner: its managers, or its Manifest.
     Stranger(&'l Object, Vec<String>),
-    /// It is absent, and a Manifest that comes before brings it as well.
+    /// It does not exist, and an earlier Manifest has it as well.
     Brought(Object, String),
 }
 
@@ -767,13 +767,13 @@ impl Module {
     }
 }
 
-/// Whose an object is that stands where one is desired.
+/// The owner of a live object where one is desired.
 enum Whose {
-    /// Its name is reserved by the platform: it is applied over without a look.
+    /// The platform reserves its name: it is applied without a check of the owner.
     Platform,
     /// It is recorded, or may be adopted.
     Ours,
-    /// This Manifest's, if it bears its mark; somebody else's otherwise.
+    /// It belongs to this Manifest if it has its ownership label, otherwise to another owner.
     Manifest(Key),
 }
 
@@ -796,7 +796,7 @@ fn kinds(base: &[Wish], modules: &[Module]) -> Vec<Gvk> {
     kinds.into_values().collect()
 }
 
-/// Everything of some kinds that bears our mark.
+/// All objects of some kinds with our ownership label.
 async fn marked(cluster: &Cluster, kinds: &[Gvk]) -> Result<BTreeMap<ObjectId, Object>, Error> {
     let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
     let selector = selector.as_str();

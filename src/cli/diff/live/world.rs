@@ -1,4 +1,4 @@
-//! What stands in the control plane, read once: everything that the daemon would know from its watches.
+//! The objects of the control plane, read once: everything that the daemon knows from its watches.
 //!
 //! Of access Secrets only the metadata is listed; the one with what runtimes trust is read as the daemon reads it.
 
@@ -20,7 +20,7 @@ use tidegate_core::{
     plan::{selector, watch},
 };
 
-/// What stands in the control plane.
+/// The objects of the control plane.
 pub(super) struct World {
     pub(super) kcp: Arc<Cluster>,
     /// Kymas, ModuleTemplates, ModuleReleaseMetas and Watchers.
@@ -130,7 +130,7 @@ impl World {
     }
 }
 
-/// An object as a type, without what nobody plans with.
+/// An object as a type, without fields that no plan uses.
 pub(super) fn typed<K: serde::de::DeserializeOwned>(value: &Value) -> Option<K> {
     let mut value = value.clone();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,14 +1,7 @@
-//! The steps, one function each: do it, then look.
+//! The steps, one function each: an action, then the checks.
 
 use std::time::Instant;
 
-use crate::demo::{
-    landscape::{
-        CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE, MAILER_BROKEN_TEXT,
-        MAILER_RELEASE, PROD, PROD_MODULES,
-    },
-    report,
-};
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -19,6 +12,13 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
+use tidegate::demo::{
+    landscape::{
+        CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE, MAILER_BROKEN_TEXT,
+        MAILER_RELEASE, PROD, PROD_MODULES,
+    },
+    report,
+};
 use tidegate_core::{
     api::{Kyma, names},
     conditions,
@@ -31,7 +31,7 @@ const PROD_BUMPED: [(&str, &str); 2] = [("cache", "1.1.0"), ("mailer", "2.4.0")]
 const DEV_WITHOUT_TRACING: [(&str, &str); 2] = [("cache", "1.1.0"), ("mailer", "2.4.0")];
 
 impl Tour<'_> {
-    /// Everything is in git and nothing in the clusters; then it is in the clusters.
+    /// Everything is in git and nothing in the clusters. Then the daemon applies it.
     pub(super) async fn first_sync(&self) -> anyhow::Result<String> {
         let commit = self.repository.head()?;
         report::doing(&format!(
@@ -40,7 +40,7 @@ impl Tour<'_> {
             self.kymas.len()
         ));
         self.until("the GitSource is applied", async || self.is_applied(&commit).await).await?;
-        report::seen("the KCP holds all definitions");
+        report::seen("all definitions are in the KCP");
         for (kyma, modules) in [(DEV, &DEV_MODULES[..]), (PROD, &PROD_MODULES[..])] {
             self.until(&format!("Kyma {kyma} is Ready"), async || self.is_ready(kyma, modules).await).await?;
             for (module, version) in modules {
@@ -55,25 +55,26 @@ impl Tour<'_> {
             self.until(&format!("Kyma {kyma} is Ready"), async || self.is_ready(kyma, &PROD_MODULES).await).await?;
         }
         if !more.is_empty() {
-            report::seen(&format!("{} more runtimes have what prod has", more.len()));
+            report::seen(&format!("{} more runtimes have the same modules as prod", more.len()));
             return Ok(format!("{} runtimes have their modules", self.kymas.len()));
         }
         Ok("both runtimes have their modules, operators running".to_owned())
     }
 
-    /// All API servers are the witness: they count requests.
+    /// All API servers count requests, so they prove it.
     pub(super) async fn idle(&self) -> anyhow::Result<String> {
-        // What the last step led to may still be on its way, and an agent that has just started has its runtime looked at.
+        // What the last step led to may still be on its way, and an agent that has just started has its runtime looked
+        // at.
         self.nothing_is_done(QUIET).await?;
-        let seen = format!("in {QUIET:?} no request to a runtime and no write to the KCP but the Lease");
+        let seen = format!("in {QUIET:?}, no request to a runtime and no write to the KCP except for the Lease");
         report::seen(&seen);
         Ok(seen)
     }
 
-    /// Somebody edits the Kyma in a runtime: its API server asks the agent, which tells the daemon.
+    /// A user edits the Kyma in a runtime: its API server asks the agent, which reports to the daemon.
     pub(super) async fn heard(&self) -> anyhow::Result<String> {
         let kymas: Api<Kyma> = Api::namespaced(self.runtime(DEV).clone(), names::SKR_NAMESPACE);
-        self.until("the agent is heard of", async || {
+        self.until("the daemon receives events of the agent", async || {
             let live = self.kyma_api().get(DEV).await.map_err(|error| error.to_string())?;
             let conditions = live.status.map(|status| status.conditions).unwrap_or_default();
             let watch = conditions.into_iter().find(|condition| condition.type_ == conditions::WATCH);
@@ -90,15 +91,16 @@ impl Tour<'_> {
             .patch(names::SKR_KYMA, &PatchParams::default(), &Patch::Merge(&edit))
             .await
             .context("cannot edit a Kyma")?;
-        report::doing("in dev's runtime, all modules but cache are taken out of the Kyma");
-        self.until("the Kyma is as git has it", async || {
+        report::doing("in the runtime of dev, a user removes all modules except cache from the Kyma");
+        self.until("the Kyma is as in git", async || {
             let live = kymas.get(names::SKR_KYMA).await.map_err(|error| error.to_string())?;
             let modules = live.spec.modules.len();
             if modules == DEV_MODULES.len() { Ok(()) } else { Err(format!("{modules} modules")) }
         })
         .await?;
         let took = since.elapsed();
-        let seen = format!("an edit in a runtime was told by its agent and undone after {:.1} s", took.as_secs_f64());
+        let seen =
+            format!("an edit in a runtime was reported by its agent and undone after {:.1} s", took.as_secs_f64());
         report::seen(&seen);
         self.until("dev is Ready", async || self.is_ready(DEV, &DEV_MODULES).await).await?;
         Ok(seen)
@@ -110,7 +112,7 @@ impl Tour<'_> {
         let commit = self.repository.commit("Promote cache 1.1.0 to regular")?;
         // Each step runs once.
         let _ = self.bumped.set(commit.clone());
-        report::doing(&format!("{}: cache goes to 1.1.0 on channel regular", short(&commit)));
+        report::doing(&format!("{}: channel regular moves to cache 1.1.0", short(&commit)));
         self.until("prod has cache 1.1.0", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
         self.until("its operator runs", async || self.operator_runs(PROD, "cache", "1.1.0").await).await?;
         self.until("its configuration came with it", async || {
@@ -121,13 +123,13 @@ impl Tour<'_> {
         Ok("prod has cache 1.1.0, operator running".to_owned())
     }
 
-    /// Somebody deletes one object and changes another in a runtime.
+    /// A user deletes one object and changes another in a runtime.
     pub(super) async fn drift(&self) -> anyhow::Result<String> {
         let runtime = self.runtime(DEV).clone();
         let maps: Api<ConfigMap> = Api::namespaced(runtime.clone(), names::SKR_NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(runtime, names::SKR_NAMESPACE);
-        report::doing("nobody asks for anything: dev's agent tells");
-        // Each change by itself: a look because of one would mend the other as well.
+        report::doing("no user requests a reconcile: the agent of dev reports the changes");
+        // One change after the other: a pass for one would repair the other as well.
         self.nothing_is_done(TOLD_AGAIN).await?;
         maps.delete("cache-config", &DeleteParams::default()).await.context("cannot delete a ConfigMap")?;
         report::doing("in dev, ConfigMap cache-config is deleted");
@@ -146,8 +148,8 @@ impl Tour<'_> {
         })
         .await?;
         self.until("the operator runs", async || self.operator_runs(DEV, "tracing-agent", "0.5.0").await).await?;
-        report::seen("dev: both are as git says");
-        Ok("a deleted and a changed object are as git says".to_owned())
+        report::seen("dev: both objects are as in git");
+        Ok("a deleted and a changed object are restored".to_owned())
     }
 
     /// One commit with a mistake and a good change.
@@ -156,9 +158,9 @@ impl Tour<'_> {
         self.repository.replace(MAILER_RELEASE, "regular\n      version: 2.4.0", "regular\n      version: 2.5.0")?;
         self.repository.replace(CACHE_CONFIG, "\"256Mi\"", "\"512Mi\"")?;
         let commit = self.repository.commit("Promote mailer 2.5.0; more memory for cache")?;
-        report::doing(&format!("{}: {MAILER_BROKEN} says `version: 2.5`, which is no text", short(&commit)));
+        report::doing(&format!("{}: {MAILER_BROKEN} has `version: 2.5`, which is not a string", short(&commit)));
         let message = self
-            .until("status says what is withheld and why", async || {
+            .until("the status says what is skipped and why", async || {
                 let status = self.source().await?.status.ok_or("the GitSource has no status")?;
                 let problem = status.diagnostics.iter().find(|diagnostic| {
                     diagnostic.path.as_deref() == Some(MAILER_BROKEN) && diagnostic.line == Some(MAILER_BROKEN_LINE)
@@ -166,7 +168,7 @@ impl Tour<'_> {
                 let release = status.withheld.iter().any(|one| one.kind == "ModuleReleaseMeta" && one.name == "mailer");
                 match problem {
                     Some(problem) if release => Ok(problem.message.clone()),
-                    Some(_) | None => Err(format!("withheld {:?}, {:?}", status.withheld, status.diagnostics)),
+                    Some(_) | None => Err(format!("skipped {:?}, {:?}", status.withheld, status.diagnostics)),
                 }
             })
             .await?;
@@ -180,20 +182,20 @@ impl Tour<'_> {
                 .await?;
         }
         self.until("prod stays Ready", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
-        report::seen("the good half of the commit is in both runtimes, mailer stays at 2.4.0, all Ready");
+        report::seen("the valid part of the commit is in both runtimes, mailer stays at 2.4.0, everything is Ready");
         let reverted = self.repository.revert(&commit)?;
         report::doing(&format!("{}: git revert", short(&reverted)));
         self.until("all is applied again", async || self.is_applied(&reverted).await).await?;
         for kyma in [DEV, PROD] {
-            self.until("the change is taken back", async || {
+            self.until("the change is reverted", async || {
                 self.is_configured(kyma, "cache", "max-memory", "256Mi").await
             })
             .await?;
         }
-        Ok(format!("withheld with file and line ({MAILER_BROKEN}:{MAILER_BROKEN_LINE}), the rest was applied"))
+        Ok(format!("skipped with file and line ({MAILER_BROKEN}:{MAILER_BROKEN_LINE}), everything else was applied"))
     }
 
-    /// The bump is reverted. Going below an installed version has to be meant.
+    /// The bump is reverted. A downgrade needs a confirmation.
     pub(super) async fn roll_back(&self) -> anyhow::Result<String> {
         let bump = self.bumped.get().context("no channel was bumped")?;
         let reverted = self.repository.revert(bump)?;
@@ -203,7 +205,7 @@ impl Tour<'_> {
             short(bump)
         ));
         let said = self
-            .until("a downgrade that nobody allowed is refused", async || {
+            .until("a downgrade without a confirmation is rejected", async || {
                 let kyma = self.kyma_api().get(PROD).await.map_err(|error| error.to_string())?;
                 let modules = kyma.status.map(|status| status.modules).unwrap_or_default();
                 let cache = modules.into_iter().find(|module| module.name == "cache");
@@ -215,10 +217,10 @@ impl Tour<'_> {
         let annotation = format!("  annotations:\n    {}: cache-1.0.0\nspec:", names::annotation::ALLOW_DOWNGRADE);
         self.repository.replace(CACHE_RELEASE, "spec:", &annotation)?;
         let allowed = self.repository.commit("Allow cache to go back to 1.0.0")?;
-        report::doing(&format!("{}: the annotation that it names is committed", short(&allowed)));
+        report::doing(&format!("{}: adds the annotation that the message names", short(&allowed)));
         self.until("prod has cache 1.0.0", async || self.is_ready(PROD, &PROD_MODULES).await).await?;
         self.until("its operator runs", async || self.operator_runs(PROD, "cache", "1.0.0").await).await?;
-        self.until("its configuration went with it", async || {
+        self.until("its configuration changes with it", async || {
             self.is_configured(PROD, "cache", "eviction", "least-recently-used").await
         })
         .await?;
@@ -226,7 +228,7 @@ impl Tour<'_> {
         Ok("prod is back at cache 1.0.0".to_owned())
     }
 
-    /// Nothing moves while the source is suspended.
+    /// Nothing changes while the source is suspended.
     pub(super) async fn suspend(&self) -> anyhow::Result<String> {
         self.patch_source(&json!({"spec": {"suspend": true}})).await?;
         self.until("status says so", async || {
@@ -244,18 +246,19 @@ impl Tour<'_> {
         .await?;
         report::seen(&format!("dev: nothing changed for {QUIET:?}"));
         self.patch_source(&json!({"spec": {"suspend": false}})).await?;
-        self.until("the commit arrives", async || self.is_configured(DEV, "cache", "max-memory", "1Gi").await).await?;
-        report::seen("resumed: the commit is in dev");
-        Ok("a commit waited until the source was resumed".to_owned())
+        self.until("the commit is applied", async || self.is_configured(DEV, "cache", "max-memory", "1Gi").await)
+            .await?;
+        report::seen("resumed: the commit is applied to dev");
+        Ok("a commit was applied after the source was resumed".to_owned())
     }
 
-    /// A roll out to both runtimes that the daemon does not live to see.
+    /// The daemon is killed during a rollout to both runtimes.
     pub(super) async fn killed(&self) -> anyhow::Result<String> {
         self.repository.replace(CACHE_RELEASE, "regular\n      version: 1.0.0", "regular\n      version: 1.1.0")?;
         self.repository.replace(CACHE_CONFIG, "\"1Gi\"", "\"2Gi\"")?;
         let commit = self.repository.commit("Promote cache 1.1.0 again, with more memory")?;
         report::doing(&format!("{}: cache 1.1.0 with a new configuration", short(&commit)));
-        self.until("the roll out begins", async || {
+        self.until("the rollout begins", async || {
             let status = self.source().await?.status.ok_or("the GitSource has no status")?;
             let attempted = status.attempted_revision.unwrap_or_default();
             if attempted.contains(&commit) { Ok(()) } else { Err(format!("attempted is {attempted}")) }
@@ -271,15 +274,15 @@ impl Tour<'_> {
             })
             .await?;
         }
-        report::seen("both runtimes have all of the commit");
-        Ok("the restarted daemon finished what was begun".to_owned())
+        report::seen("the whole commit is in both runtimes");
+        Ok("the restarted daemon finished the rollout".to_owned())
     }
 
     /// One line less in a Kyma.
     pub(super) async fn module_removed(&self) -> anyhow::Result<String> {
         self.repository.replace(DEV_KYMA, "    - name: tracing-agent\n", "")?;
         let commit = self.repository.commit("dev no longer needs tracing-agent")?;
-        report::doing(&format!("{}: tracing-agent leaves dev", short(&commit)));
+        report::doing(&format!("{}: removes tracing-agent from dev", short(&commit)));
         self.until("dev is Ready without it", async || self.is_ready(DEV, &DEV_WITHOUT_TRACING).await).await?;
         let namespace = names::SKR_NAMESPACE;
         let objects = [
@@ -297,16 +300,16 @@ impl Tour<'_> {
         }
         self.until("the others run", async || self.operator_runs(DEV, "cache", "1.1.0").await).await?;
         report::seen(
-            "dev: Deployment, ConfigMap, ClusterRole and CRD of tracing-agent are gone, the other modules run",
+            "dev: Deployment, ConfigMap, ClusterRole and CRD of tracing-agent are deleted, the other modules run",
         );
-        Ok("all that tracing-agent brought is gone from dev, the rest runs".to_owned())
+        Ok("all objects of tracing-agent are deleted from dev, the other modules run".to_owned())
     }
 
-    /// Deleting a Kyma waits for somebody to confirm it.
+    /// The deletion of a Kyma waits for a confirmation.
     pub(super) async fn kyma_deleted(&self) -> anyhow::Result<String> {
         self.repository.remove(DEV_KYMA)?;
         let commit = self.repository.commit("dev is no longer needed")?;
-        report::doing(&format!("{}: Kyma dev is removed from git", short(&commit)));
+        report::doing(&format!("{}: removes Kyma dev from git", short(&commit)));
         self.until("status asks for a confirmation", async || {
             let status = self.source().await?.status.ok_or("the GitSource has no status")?;
             let asks = status.conditions.iter().any(|one| one.message.contains(names::annotation::CONFIRM_PRUNE));
@@ -315,7 +318,7 @@ impl Tour<'_> {
         .await?;
         self.throughout("dev keeps its modules", QUIET / 2, async || self.operator_runs(DEV, "cache", "1.1.0").await)
             .await?;
-        report::seen("nothing is deleted; the GitSource says which annotation confirms it");
+        report::seen("nothing is deleted; the GitSource names the annotation that confirms the deletion");
         let confirm = json!({"metadata": {"annotations": {names::annotation::CONFIRM_PRUNE: commit}}});
         self.patch_source(&confirm).await?;
         report::doing("confirmed");
@@ -333,10 +336,10 @@ impl Tour<'_> {
             bail!("{} Deployments are left in dev", left.items.len());
         }
         let secrets: Api<Secret> = Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE);
-        secrets.get("kubeconfig-dev").await.context("the access Secret is not ours to delete")?;
+        secrets.get("kubeconfig-dev").await.context("the daemon must not delete the access Secret")?;
         self.until("prod stays Ready", async || self.is_ready(PROD, &PROD_BUMPED).await).await?;
-        report::seen("the modules are gone from dev's runtime, then the Kyma from the KCP; prod is untouched");
-        Ok("after a confirmation dev's runtime is clean, prod untouched".to_owned())
+        report::seen("the modules of dev are deleted, then the Kyma in the KCP; prod is unchanged");
+        Ok("after a confirmation the modules of dev are deleted, prod is unchanged".to_owned())
     }
 }
 

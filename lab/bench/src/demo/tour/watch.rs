@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{demo::world::DAEMON, servers};
 use anyhow::{Context as _, anyhow};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
@@ -14,15 +13,16 @@ use kube::{
 };
 use kube_sim::Tally;
 use serde_json::Value;
+use tidegate::{demo::world::DAEMON, servers};
 use tidegate_core::api::{GitSource, Kyma, names, shared::State};
 use tidegate_testbed as testbed;
 
 use super::{DEADLINE, Tour};
 
 /// The GitSource of the demo.
-pub(in crate::demo) const SOURCE: &str = "landscape";
+pub(in tidegate::demo) const SOURCE: &str = "landscape";
 
-/// From when on requests count, at each server.
+/// The moment from which requests are counted, for each server.
 pub(super) struct Mark(Vec<servers::Mark>);
 
 impl Tour<'_> {
@@ -31,7 +31,7 @@ impl Tour<'_> {
         testbed::until(DEADLINE, ask).await.map_err(|late| anyhow!("{what}: {late}"))
     }
 
-    /// Checks that it stays so.
+    /// Checks that it keeps holding.
     pub(super) async fn throughout(
         &self,
         what: &str,
@@ -49,7 +49,7 @@ impl Tour<'_> {
             let (kcp, skrs) = self.requests_since(&mark).map_err(|error| error.to_string())?;
             let requests = format!("KCP\n{kcp}runtimes\n{skrs}");
             if kcp.writes() + skrs.requests() > 0 {
-                // The silence begins anew.
+                // The silence starts again.
                 (mark, since) = (self.mark(), Instant::now());
             }
             if duration <= since.elapsed() { Ok(()) } else { Err(requests) }
@@ -71,7 +71,7 @@ impl Tour<'_> {
     pub(super) async fn is_ready(&self, kyma: &str, modules: &[(&str, &str)]) -> Result<(), String> {
         let live = self.kyma_api().get_opt(kyma).await.map_err(|error| error.to_string())?;
         let Some(status) = live.ok_or("there is no such Kyma")?.status else {
-            return Err("it has no status".to_owned());
+            return Err("the Kyma has no status".to_owned());
         };
         let found: BTreeMap<&str, (&str, State)> = status
             .modules
@@ -92,7 +92,7 @@ impl Tour<'_> {
         let deployments: Api<Deployment> = Api::namespaced(self.runtime(kyma).clone(), names::SKR_NAMESPACE);
         let name = format!("{module}-manager");
         let live = deployments.get_opt(&name).await.map_err(|error| error.to_string())?;
-        let live = live.ok_or_else(|| format!("there is no Deployment {name}"))?;
+        let live = live.ok_or_else(|| format!("no Deployment {name}"))?;
         let found = live.metadata.labels.unwrap_or_default().remove("app.kubernetes.io/version").unwrap_or_default();
         let wanted = live.spec.and_then(|spec| spec.replicas).unwrap_or(1);
         let available = live.status.and_then(|status| status.available_replicas).unwrap_or(0);
@@ -107,7 +107,7 @@ impl Tour<'_> {
         let maps: Api<ConfigMap> = Api::namespaced(self.runtime(kyma).clone(), names::SKR_NAMESPACE);
         let name = format!("{module}-config");
         let live = maps.get_opt(&name).await.map_err(|error| error.to_string())?;
-        let live = live.ok_or_else(|| format!("there is no ConfigMap {name}"))?;
+        let live = live.ok_or_else(|| format!("no ConfigMap {name}"))?;
         live.data.unwrap_or_default().remove(key).ok_or_else(|| format!("ConfigMap {name} has no {key}"))
     }
 
@@ -129,17 +129,17 @@ impl Tour<'_> {
         };
         match api.get_opt(name).await.map_err(|error| error.to_string())? {
             None => Ok(()),
-            Some(_) => Err(format!("{} {name} is still there", object["kind"].as_str().unwrap_or_default())),
+            Some(_) => Err(format!("{} {name} still exists", object["kind"].as_str().unwrap_or_default())),
         }
     }
 
-    /// The GitSource as it is.
+    /// The live GitSource.
     pub(super) async fn source(&self) -> Result<GitSource, String> {
         let sources: Api<GitSource> = Api::namespaced(self.world.kcp_client.clone(), names::KCP_NAMESPACE);
         sources.get(SOURCE).await.map_err(|error| error.to_string())
     }
 
-    /// Whether the source says that all of a commit is applied.
+    /// Whether the status of the GitSource says that the whole commit is applied.
     pub(super) async fn is_applied(&self, commit: &str) -> Result<(), String> {
         let status = self.source().await?.status.ok_or("the GitSource has no status")?;
         let applied = status.applied_revision.unwrap_or_default();
@@ -157,7 +157,7 @@ impl Tour<'_> {
         patched.map(|_| ()).context("cannot change the GitSource")
     }
 
-    /// From now on requests to all clusters count.
+    /// Starts to count the requests to all clusters.
     pub(super) fn mark(&self) -> Mark {
         Mark(self.servers().map(servers::Server::mark).collect())
     }

@@ -1,15 +1,15 @@
-//! All runtimes tell of changes at once, as agents behind a gateway do.
+//! All runtimes report changes at once, as agents behind a gateway do.
 
 use std::time::{Duration, Instant};
 
-use crate::sim::{
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use kube_sim::{
     fleet,
     listener::load::{Sender, Way},
     process::Daemon,
     stage::{HOST, Stage},
 };
-use futures::{StreamExt as _, stream};
-use jiff::Timestamp;
 
 /// Runtimes that send at once.
 const CONNECTIONS: usize = 16;
@@ -45,7 +45,7 @@ pub(super) async fn send(senders: &[Sender], events: usize) -> anyhow::Result<St
     let took = started.elapsed();
     let failed: usize = sent.iter().map(|(_, sample)| sample.failed).sum();
     let taken: usize = sent.iter().map(|(_, sample)| sample.count()).sum();
-    // Whoever is refused for want of room tries again, as agents do.
+    // A sender that the listener rejects because of its limits tries again, as agents do.
     let all = senders.len() * events;
     anyhow::ensure!(taken == all, "{taken} of {all} events were taken, {failed} attempts failed");
     Ok(Storm { began: sent.into_iter().map(|(began, _)| began).collect(), taken, took })

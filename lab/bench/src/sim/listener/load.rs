@@ -12,9 +12,9 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// How a sender comes to the listener, and whether it keeps its connection.
+/// How a sender connects to the listener, and whether it keeps its connection.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::sim) enum Way {
+pub(in kube_sim) enum Way {
     /// As if a gateway had ended TLS.
     Forwarded { keep: bool },
     /// By itself.
@@ -22,7 +22,7 @@ pub(in crate::sim) enum Way {
 }
 
 /// A runtime that sends.
-pub(in crate::sim) struct Sender {
+pub(in kube_sim) struct Sender {
     address: SocketAddr,
     keep: bool,
     request: Vec<u8>,
@@ -38,15 +38,15 @@ struct Until {
 
 /// How long answers took.
 #[derive(Debug, Default)]
-pub(in crate::sim) struct Sample {
+pub(in kube_sim) struct Sample {
     durations: Vec<Duration>,
     /// Answers that were no 200, and connections that failed.
-    pub(in crate::sim) failed: usize,
+    pub(in kube_sim) failed: usize,
 }
 
 /// No answer takes longer than this beyond the end of a phase.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// As agents of ours say who they are: nothing waits for what they tell to settle.
+/// The user agent of Tidegate's agents. The daemon does not delay their events.
 const AGENT: &str = "tidegate-agent/bench";
 /// Longest time for some events.
 const SOME_MAX: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ const ANSWER_LEN_MAX: usize = 4096;
 
 impl Sender {
     /// A sender with a certificate.
-    pub(in crate::sim) fn new(
+    pub(in kube_sim) fn new(
         address: SocketAddr,
         way: Way,
         host: &str,
@@ -85,7 +85,7 @@ impl Sender {
         Ok(Sender { address, keep, request: request.into_bytes(), tls })
     }
 
-    /// Sends one event after another for a while. An answer that comes later than that still counts.
+    /// Sends events one by one for some time. Answers that arrive after that time are included.
     pub(super) async fn send(&self, time: Duration, pause: Duration) -> anyhow::Result<Sample> {
         let until = Until { time: Instant::now() + time, events: usize::MAX };
         let mut sample = Sample::default();
@@ -96,7 +96,7 @@ impl Sender {
     }
 
     /// Sends so many events, and gives up when as many have failed.
-    pub(in crate::sim) async fn send_some(&self, events: usize) -> Sample {
+    pub(in kube_sim) async fn send_some(&self, events: usize) -> Sample {
         let until = Until { time: Instant::now() + SOME_MAX, events };
         let mut sample = Sample::default();
         while !until.is_reached(&sample) && sample.failed < events {
@@ -198,7 +198,7 @@ impl Sample {
     }
 
     /// How many there are.
-    pub(in crate::sim) fn count(&self) -> usize {
+    pub(in kube_sim) fn count(&self) -> usize {
         self.durations.len()
     }
 

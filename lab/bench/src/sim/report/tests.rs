@@ -104,8 +104,8 @@ fn what_others_took_is_said_of_both_sides_of_a_ratio() {
     let limit = Limit { wall: Duration::from_secs(2), writes: 10, others: Some(0.3), ..Limit::default() };
     let doubtful = Phase { others: Some(0.104), ..phase(Work::Objects(10), Some(limit)) };
     let doubts = doubtful.doubts().join("\n");
-    assert!(doubts.contains("a phase: others took 10 % of the processors meanwhile"), "{doubts}");
-    assert!(doubts.contains("a phase: others took 30 % of the processors during its limit"), "{doubts}");
+    assert!(doubts.contains("a phase: other processes used 10 % of the processors meanwhile"), "{doubts}");
+    assert!(doubts.contains("a phase: other processes used 30 % of the processors during its limit"), "{doubts}");
     assert_eq!((&doubtful.json()["othersPart"], &doubtful.json()["limit"]["othersPart"]), (&json!(0.104), &json!(0.3)));
     assert_eq!(phase(Work::Nothing, None).doubts(), Vec::<String>::new());
 }
