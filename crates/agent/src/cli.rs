@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use tidegate::{
+use crate::{
     Addresses, Agent,
     settings::{Settings, Timing},
 };

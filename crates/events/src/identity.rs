@@ -21,7 +21,7 @@ use x509_parser::{
 };
 
 pub use self::{authorities::Authorities, known::Known, xfcc::Xfcc};
-pub use tidegate::{ParseNetworkError, Peers};
+pub use crate::{ParseNetworkError, Peers};
 
 /// What a certificate says of whoever presents it.
 #[derive(Clone, Debug, PartialEq, Eq)]

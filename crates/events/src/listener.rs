@@ -5,7 +5,7 @@
 //! ```no_run
 //! # async fn example(bundle: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
 //! use futures::StreamExt as _;
-//! use tidegate::watch::{identity::{Authorities, Xfcc}, listener::{self, Listener}};
+//! use tidegate_events::{identity::{Authorities, Xfcc}, listener::{self, Listener}};
 //!
 //! let (listener, mut events) = Listener::builder("my-manager").forwarded(Xfcc::default()).events(1024);
 //! listener.set_authorities(Some(Authorities::parse(bundle, listener::now())?));
@@ -70,7 +70,7 @@ use super::{
     event::{self, Event},
     identity::{self, Authorities, Identity, Known, Xfcc},
 };
-use tidegate::metrics::ListenerMetrics;
+use crate::metrics::ListenerMetrics;
 
 pub use self::{
     connection::bind,

@@ -31,7 +31,7 @@ use self::{
     tour::Tour,
     world::World,
 };
-use tidegate::{pods::Doors, servers::Make};
+use crate::{pods::Doors, servers::Make};
 use tidegate_core::api::names;
 use tidegate_process::{Exit, say, tls};
 use tidegate_testbed::{self as testbed, Folder, Repository};

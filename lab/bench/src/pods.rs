@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
+use crate::servers::Server;
 use anyhow::{Context as _, anyhow};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use tidegate::servers::Server;
 use tidegate_core::api::names;
 use tidegate_testbed::{self as testbed, Guarded};
 

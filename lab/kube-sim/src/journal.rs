@@ -11,7 +11,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 
 use super::{Server, request::Place};
-use tidegate::{Tally, is_write};
+use crate::{Tally, is_write};
 
 /// Requests that are alike: by user, verb, resource, whether they were only tried out, and the answer's code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::{CredentialsError, Identity};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::Client;
-use tidegate::{CredentialsError, Identity};
 
 /// How to reach one server as one user.
 #[derive(Clone)]

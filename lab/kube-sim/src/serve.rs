@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::{Server, Service, User};
-use tidegate::{Authority, Credentials, Kubeconfig};
+use crate::{Authority, Credentials, Kubeconfig};
 
 /// Why a server could not be put behind TLS.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum Error {
     Bind(#[source] std::io::Error),
     /// A certificate could not be made.
     #[error("cannot make certificates")]
-    Certificate(#[source] tidegate::CredentialsError),
+    Certificate(#[source] crate::CredentialsError),
     /// TLS does not take what was made.
     #[error("cannot set up TLS: {0}")]
     Tls(String),

@@ -5,7 +5,8 @@ use std::{fs, path::PathBuf};
 use serde::Deserialize;
 
 use kube_sim::{Tally, is_write};
-use tidegate::Error;
+
+use crate::Error;
 
 /// Where a server writes its audit log.
 #[derive(Clone, Debug)]

@@ -14,12 +14,13 @@ use std::{
 };
 
 use serde::Deserialize;
-use tidegate::Error;
 use tidegate_core::object::Digest;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     process::Command,
 };
+
+use crate::Error;
 
 /// The Go module, file by file.
 pub const MODULE_FILES: &[(&str, &str)] = &[

@@ -19,7 +19,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tidegate::{Error, Folder};
+
+use crate::{Error, Folder};
 
 /// The proxy of one API server. It ends when this value is dropped.
 pub struct Egress {

@@ -14,7 +14,7 @@ use std::{
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
 };
 
-use tidegate::Error;
+use crate::Error;
 
 /// Runs its arguments as a child. Each line on standard input is the name of a signal to pass on; its end kills the
 /// child. Ends with the child's exit code as soon as the child ends.

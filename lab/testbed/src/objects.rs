@@ -10,8 +10,9 @@ use kube::{
     discovery::{Scope, pinned_kind},
 };
 use serde_json::Value;
-use tidegate::Error;
 use tidegate_core::yaml::{self, Limits};
+
+use crate::Error;
 
 /// Who writes here.
 const FIELD_MANAGER: &str = "testbed";

@@ -6,7 +6,8 @@ use std::{
 };
 
 use git2::{Commit, IndexAddOption, Oid, RepositoryInitOptions, Signature};
-use tidegate::Error;
+
+use crate::Error;
 
 /// A repository with a work tree and the branch `main`.
 #[derive(Clone, Debug)]

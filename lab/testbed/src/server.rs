@@ -18,7 +18,8 @@ use kube::{
 };
 use kube_sim::{Authority, Credentials, Identity, Kubeconfig};
 use serde_json::json;
-use tidegate::{Assets, Audit, Egress, Error, Folder, Guarded, Program, egress, guard::tail, ports};
+
+use crate::{Assets, Audit, Egress, Error, Folder, Guarded, Program, egress, guard::tail, ports};
 
 /// A loaded machine takes its time; an idle one needs three seconds.
 const READY_MAX: Duration = Duration::from_secs(120);

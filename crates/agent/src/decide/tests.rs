@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use tidegate::review::Review;
+use crate::review::Review;
 
 /// The cases of the Runtime Watcher's own table, and ours; the same go over sockets elsewhere.
 const CASES: &str = include_str!("../../../../tests/it/agent/cases.json");

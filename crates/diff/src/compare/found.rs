@@ -8,15 +8,16 @@ use std::{
 use serde_json::Value;
 
 use super::{Request, leaves::alike, places::PLACES_MAX, recreate};
-use tidegate::{
-    mask::Masker,
-    model::{Action, Conflict, Difference, Effect, Side},
-    names::Names,
-};
 use tidegate_core::{
     diagnostic::Place,
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
+};
+
+use crate::{
+    mask::Masker,
+    model::{Action, Conflict, Difference, Effect, Side},
+    names::Names,
 };
 
 /// A runtime: its position among all of them, by key.

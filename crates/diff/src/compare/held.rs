@@ -1,8 +1,9 @@
 //! Wishes that do not come about, told once for all runtimes that have them.
 
 use super::{Comparison, Runtime, Seen};
-use tidegate::model::{Held, Why};
 use tidegate_core::{diagnostic::Place, object::ObjectId, plan::Refusal};
+
+use crate::model::{Held, Why};
 
 /// What is said, whoever it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

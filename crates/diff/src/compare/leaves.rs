@@ -1,8 +1,9 @@
 //! Which fields differ, and whether two differences are alike but for the names of those whom they concern.
 
 use serde_json::Value;
-use tidegate::names::Names;
 use tidegate_core::object::{Digest, PathPart};
+
+use crate::names::Names;
 
 /// A field that differs. Fields of a mapping that stands on one side only are one difference.
 pub(crate) struct Leaf<'a> {

@@ -12,7 +12,6 @@ use super::{
     places::{self, PLACES_MAX},
     runtime::Half,
 };
-use tidegate::model::{Effect, Side, Why};
 use tidegate_core::{
     api::{Kyma, names::annotation, shared::CustomResourcePolicy},
     changes::{self, Changes, Desired, Verdict},
@@ -27,6 +26,8 @@ use tidegate_core::{
     revision::Oid,
     template::Template,
 };
+
+use crate::model::{Effect, Side, Why};
 
 /// All that decides on an installation on both sides, but for the runtime's own names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

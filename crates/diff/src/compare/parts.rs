@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use super::{Comparison, Hit, Names, Runtime, Seen};
-use tidegate::model::{Effect, Side};
 use tidegate_core::{
     api::KYMA_GROUP,
     definition::Kind,
@@ -18,6 +17,8 @@ use tidegate_core::{
     },
     template::Template,
 };
+
+use crate::model::{Effect, Side};
 
 type Objects<'a> = BTreeMap<&'a ObjectId, (&'a SharedObject, &'a Part)>;
 

@@ -8,7 +8,6 @@ use super::{
     modules::{self, Installed, Shared},
     overlap::{Clashes, Outcomes},
 };
-use tidegate::model::{Effect, Side};
 use tidegate_core::{
     api::{
         Kyma,
@@ -23,6 +22,8 @@ use tidegate_core::{
     render::offline::Outline,
     template::Template,
 };
+
+use crate::model::{Effect, Side};
 
 /// A Kyma on one side.
 pub(super) struct Half<'a> {

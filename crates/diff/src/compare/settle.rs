@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use tidegate::model::{Held, Why};
 use tidegate_core::{
     api::shared::ObjectMeta,
     definition::{Definition, Definitions, Kind, Withheld},
@@ -14,6 +13,8 @@ use tidegate_core::{
     landscape::SourceName,
     name::Key,
 };
+
+use crate::model::{Held, Why};
 
 /// The definitions that will be in force, and what is held on the way there.
 pub(super) struct Settled {

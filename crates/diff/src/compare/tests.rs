@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use tidegate::model::{Action, Difference, Why};
 use tidegate_core::{
     definition,
     object::Digest,
@@ -9,6 +8,8 @@ use tidegate_core::{
     snapshot::{Content, File},
     template::{TemplateFile, Templates},
 };
+
+use crate::model::{Action, Difference, Why};
 
 /// A repository in the making: one module `cache` in two versions on two channels, and a runtime.
 #[derive(Clone)]
@@ -177,7 +178,7 @@ fn report(old: &World, new: &World) -> Report {
 
 /// One line a difference: `kcp change Manifest cache ×2 at modules/a.yaml:3`.
 fn script(report: &Report) -> Vec<String> {
-    let line = |one: &tidegate::model::Difference| {
+    let line = |one: &crate::model::Difference| {
         let side = if one.target == Side::ControlPlane { "kcp" } else { "skr" };
         let waits = match one.effect {
             Effect::Applies => "",

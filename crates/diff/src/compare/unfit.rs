@@ -8,10 +8,11 @@ use super::{
     held::HeldBy,
     overlap::{Outcomes, tree},
 };
-use tidegate::{clean, model::Why, words::counted};
 use tidegate_core::{
     definition::Unfit, diagnostic::Diagnostic, name::Key, object::ObjectId, plan::ModuleOutcome, revision::Oid,
 };
+
+use crate::{clean, model::Why, words::counted};
 
 /// Objects that are refused, by the module that brings them.
 pub(super) type Refused = BTreeMap<String, BTreeSet<ObjectId>>;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{Comparison, Runtime, Seen};
-use tidegate::model::{Difference, NotKnown, Side};
 use tidegate_core::{
     definition::Kind,
     name::Key,
     object::Object,
     render::live::{self, UID_OF, Unknown},
 };
+
+use crate::model::{Difference, NotKnown, Side};
 
 /// All of it, each value once. `shown` are the VirtualServices of the new side.
 pub(super) fn all(

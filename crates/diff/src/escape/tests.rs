@@ -1,5 +1,5 @@
 use super::*;
-use tidegate::fixture::NASTY;
+use crate::fixture::NASTY;
 
 #[test]
 fn a_line_is_no_command_of_a_runner() {

@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::*;
-use tidegate::fixture;
+use crate::fixture;
 
 #[test]
 fn the_published_schemas_are_what_the_code_says() {

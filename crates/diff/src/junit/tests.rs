@@ -1,5 +1,5 @@
 use super::*;
-use tidegate::fixture;
+use crate::fixture;
 
 #[test]
 fn one_of_everything() {

@@ -1,7 +1,7 @@
 //! A text that knows how much room it has left.
 
 use super::Left;
-use tidegate::words::thousands;
+use crate::words::thousands;
 
 /// A text with a limit, in characters.
 pub(super) struct Page {

@@ -1,5 +1,5 @@
 use super::*;
-use tidegate::{fixture, model::Action};
+use crate::{fixture, model::Action};
 
 fn of(report: &Report) -> String {
     markdown(report, &Options::default())

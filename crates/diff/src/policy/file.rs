@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 
 use super::{Match, Policies, Policy};
-use tidegate::model::{Action, Side};
 use tidegate_core::{
     diagnostic::Severity,
     schema::expression::Expression,
     yaml::{self, Entry, Node, NodeValue},
 };
+
+use crate::model::{Action, Side};
 
 /// Why a file of rules cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use cel::Value as CelValue;
 
 use super::{FailOn, Labels, Match, Policies, Policy};
-use tidegate::{
-    mask::Masker,
-    model::{Action, Difference, Finding, Report, Side},
-    words::{self, counted, thousands},
-};
 use tidegate_core::{
     diagnostic::{Place, Severity},
     name::Key,
     object::Stage,
     schema::expression,
+};
+
+use crate::{
+    mask::Masker,
+    model::{Action, Difference, Finding, Report, Side},
+    words::{self, counted, thousands},
 };
 
 /// Most evaluations of all rules together: some tens of seconds. Only a rule that asks for each runtime comes near.

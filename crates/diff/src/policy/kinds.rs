@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Policies;
-use tidegate::model::{Difference, Report};
 use tidegate_core::{
     definition::{Definitions, Kind, near},
     diagnostic::Diagnostic,
     object::{Object, is_built_in_group},
     template::Template,
 };
+
+use crate::model::{Difference, Report};
 
 /// Kinds of which there may be objects, beside those of Kubernetes itself: kind and group.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,5 @@
 use super::{judge::judge_with, *};
-use tidegate::{
+use crate::{
     fixture,
     mask::{MaskKey, Masker},
     model::{Difference, Report},

@@ -1,6 +1,7 @@
 use super::*;
-use tidegate::fixture;
 use tidegate_core::diagnostic::{Diagnostic, Place};
+
+use crate::fixture;
 
 fn parsed(report: &Report, below: &str) -> Value {
     serde_json::from_str(&sarif(report, below)).unwrap()

@@ -1,5 +1,5 @@
 use super::*;
-use tidegate::fixture;
+use crate::fixture;
 
 fn all(report: &Report) -> String {
     let mut rows = summary(report, Options::default());
@@ -19,7 +19,7 @@ fn nothing_at_all() {
 
 #[test]
 fn what_may_hide_a_change_is_never_no_change() {
-    use tidegate::model::Verdict;
+    use crate::model::Verdict;
     let mut report = Report { unknown: fixture::report().unknown, ..Report::default() };
     assert_eq!(report.verdict(), Verdict::Changes);
     let text = all(&report);

@@ -9,7 +9,7 @@ use std::{borrow::Cow, net::IpAddr};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::Error;
-use tidegate::Peers;
+use crate::Peers;
 
 /// Whose header counts, and which part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use http::{
 use http_body_util::{BodyExt as _, Full};
 
 use super::Refusal;
-use tidegate::{event::ParseEventError, identity};
+use crate::{event::ParseEventError, identity};
 
 /// Longest body. An event takes a few hundred bytes.
 pub(super) const BODY_MAX: usize = 16_384;

@@ -7,7 +7,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
     server::NoServerSessionStorage,
 };
-use tidegate::identity::{self, Authorities};
+
+use crate::identity::{self, Authorities};
 
 /// What a server needs to end TLS itself. Cheap to clone.
 #[derive(Clone)]

@@ -41,7 +41,7 @@ fn a_record_has_lifecycle_managers_keys() {
     let found = records(|| tracing::info!(count = 3, name = "a \"quoted\" name", ok = true, "applied"));
     let expected = serde_json::json!({
         "level": "INFO",
-        "caller": "tidegate::telemetry::tests",
+        "caller": "tidegate_process::telemetry::tests",
         "msg": "applied",
         "context": {"count": 3, "name": "a \"quoted\" name", "ok": true},
     });

@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{report, world::World};
-use tidegate::pods::{Doors, Pod};
+use crate::pods::{Doors, Pod};
 use tidegate_core::api::names;
 
 /// An agent sends every event twice, and requests a full resync after its start. In the demo both happen soon, so that

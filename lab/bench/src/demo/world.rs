@@ -2,11 +2,11 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use crate::servers::{Ground, Make, Server};
 use anyhow::Context as _;
 use kube::Client;
 use kube_sim::{self as sim, Readiness};
 use serde_json::{Value, json};
-use tidegate::servers::{Ground, Make, Server};
 use tidegate_core::api::{self, names};
 use tidegate_testbed::{self as testbed, Extent};
 

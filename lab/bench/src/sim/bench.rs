@@ -32,7 +32,7 @@ use super::{
     report::{Latency, Output, Phase, Report, Work},
     stage::{Requests, Servers, Size, Stage},
 };
-use tidegate::servers::{Make, Mark};
+use crate::servers::{Make, Mark};
 use tidegate_core::api::names::{self, annotation};
 use tidegate_process::tell;
 use tidegate_process::{Exit, period::Period};

@@ -16,8 +16,8 @@ use super::{
     report::Output,
     stage::{Servers, Size, Stage, USER},
 };
+use crate::servers::Make;
 use kube_sim::Tally;
-use tidegate::servers::Make;
 use tidegate_process::Exit;
 use tidegate_process::{say, tell};
 

@@ -16,7 +16,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::process::Machine;
-use tidegate::servers::Server;
+use crate::servers::Server;
 use tidegate_cluster::{self as cluster, Cause, Cluster, ClusterName, Kind, OnConflict, access};
 use tidegate_core::{
     api::{

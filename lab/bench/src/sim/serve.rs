@@ -30,8 +30,8 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{fleet, open_files};
+use crate::{control_plane, servers::Server};
 use kube_sim::{self as sim, Readiness};
-use tidegate::{control_plane, servers::Server};
 use tidegate_core::api::{
     self, Kyma,
     names::{self, label},

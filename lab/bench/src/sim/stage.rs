@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{fleet, limit, process::Daemon};
+use crate::servers::{Ground, Make, Mark, Seen, Server};
 use kube_sim::{self as sim, Authority, Tally};
-use tidegate::servers::{Ground, Make, Mark, Seen, Server};
 use tidegate_core::api::names::{self, label};
 use tidegate_process::tell;
 use tidegate_testbed::{self as testbed, Extent, Folder, Pulse, Repository};

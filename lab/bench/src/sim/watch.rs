@@ -26,7 +26,7 @@ use super::{
     report::{Latency, Output},
     stage::{Servers, Size, Stage, USER},
 };
-use tidegate::{
+use crate::{
     pods::{Doors, Pod},
     servers::{Make, Server},
 };

@@ -25,7 +25,7 @@ use rustls::{
 use serde_json::Value;
 
 use super::Webhook;
-use tidegate::{body::type_problem, patch::syntax_error};
+use crate::{body::type_problem, patch::syntax_error};
 
 /// Longest answer of a webhook that is read.
 const ANSWER_BYTES_MAX: usize = 3 << 20;

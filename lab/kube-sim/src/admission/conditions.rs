@@ -9,11 +9,12 @@ use std::{
 };
 
 use serde_json::Value;
-use tidegate::{refusal::Cause, text};
 use tidegate_core::schema::expression::{
     self, Expression,
     types::{self, Object, Type},
 };
+
+use crate::{refusal::Cause, text};
 
 /// The conditions of one webhook, in the order in which they are looked at.
 #[derive(Debug)]

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate::refusal::Cause;
 use tidegate_core::object::Gvk;
+
+use crate::refusal::Cause;
 
 /// What of a StatefulSet's `spec` may change.
 const OF_STATEFUL_SETS: [&str; 7] = [

@@ -7,7 +7,7 @@ mod structural;
 use serde_json::{Value, json};
 
 use self::schema::{Found, Place};
-use tidegate::{clock::time_text, refusal::Cause, text};
+use crate::{clock::time_text, refusal::Cause, text};
 
 /// Why the names of a definition are not accepted: a reason and a message.
 pub(crate) type Conflict = (&'static str, String);

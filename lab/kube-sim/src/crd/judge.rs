@@ -5,11 +5,12 @@
 use serde_json::{Map, Value};
 
 use super::Custom;
-use tidegate::refusal::Cause;
 use tidegate_core::{
     object::{DisplayPath, PathPart},
     schema::{INAPPLICABLE, Violation, ViolationKind},
 };
+
+use crate::refusal::Cause;
 
 const NOT_ALL_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 

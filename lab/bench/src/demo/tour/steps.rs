@@ -2,6 +2,13 @@
 
 use std::time::Instant;
 
+use crate::demo::{
+    landscape::{
+        CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE, MAILER_BROKEN_TEXT,
+        MAILER_RELEASE, PROD, PROD_MODULES,
+    },
+    report,
+};
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -12,13 +19,6 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
-use tidegate::demo::{
-    landscape::{
-        CACHE_CONFIG, CACHE_RELEASE, DEV, DEV_KYMA, DEV_MODULES, MAILER_BROKEN, MAILER_BROKEN_LINE, MAILER_BROKEN_TEXT,
-        MAILER_RELEASE, PROD, PROD_MODULES,
-    },
-    report,
-};
 use tidegate_core::{
     api::{Kyma, names},
     conditions,

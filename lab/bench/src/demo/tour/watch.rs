@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::{demo::world::DAEMON, servers};
 use anyhow::{Context as _, anyhow};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{
@@ -13,14 +14,13 @@ use kube::{
 };
 use kube_sim::Tally;
 use serde_json::Value;
-use tidegate::{demo::world::DAEMON, servers};
 use tidegate_core::api::{GitSource, Kyma, names, shared::State};
 use tidegate_testbed as testbed;
 
 use super::{DEADLINE, Tour};
 
 /// The GitSource of the demo.
-pub(in tidegate::demo) const SOURCE: &str = "landscape";
+pub(in crate::demo) const SOURCE: &str = "landscape";
 
 /// The moment from which requests are counted, for each server.
 pub(super) struct Mark(Vec<servers::Mark>);

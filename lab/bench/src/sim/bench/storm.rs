@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt as _, stream};
-use jiff::Timestamp;
-use kube_sim::{
+use crate::sim::{
     fleet,
     listener::load::{Sender, Way},
     process::Daemon,
     stage::{HOST, Stage},
 };
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
 
 /// Runtimes that send at once.
 const CONNECTIONS: usize = 16;

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 
 /// How a sender connects to the listener, and whether it keeps its connection.
 #[derive(Clone, Copy, Debug)]
-pub(in kube_sim) enum Way {
+pub(in crate::sim) enum Way {
     /// As if a gateway had ended TLS.
     Forwarded { keep: bool },
     /// By itself.
@@ -22,7 +22,7 @@ pub(in kube_sim) enum Way {
 }
 
 /// A runtime that sends.
-pub(in kube_sim) struct Sender {
+pub(in crate::sim) struct Sender {
     address: SocketAddr,
     keep: bool,
     request: Vec<u8>,
@@ -38,10 +38,10 @@ struct Until {
 
 /// How long answers took.
 #[derive(Debug, Default)]
-pub(in kube_sim) struct Sample {
+pub(in crate::sim) struct Sample {
     durations: Vec<Duration>,
     /// Answers that were no 200, and connections that failed.
-    pub(in kube_sim) failed: usize,
+    pub(in crate::sim) failed: usize,
 }
 
 /// No answer takes longer than this beyond the end of a phase.
@@ -57,7 +57,7 @@ const ANSWER_LEN_MAX: usize = 4096;
 
 impl Sender {
     /// A sender with a certificate.
-    pub(in kube_sim) fn new(
+    pub(in crate::sim) fn new(
         address: SocketAddr,
         way: Way,
         host: &str,
@@ -96,7 +96,7 @@ impl Sender {
     }
 
     /// Sends so many events, and gives up when as many have failed.
-    pub(in kube_sim) async fn send_some(&self, events: usize) -> Sample {
+    pub(in crate::sim) async fn send_some(&self, events: usize) -> Sample {
         let until = Until { time: Instant::now() + SOME_MAX, events };
         let mut sample = Sample::default();
         while !until.is_reached(&sample) && sample.failed < events {
@@ -198,7 +198,7 @@ impl Sample {
     }
 
     /// How many there are.
-    pub(in kube_sim) fn count(&self) -> usize {
+    pub(in crate::sim) fn count(&self) -> usize {
         self.durations.len()
     }
 

@@ -9,7 +9,6 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tidegate::refusal::Cause;
 use tidegate_core::schema::{
     escape,
     expression::{
@@ -17,6 +16,8 @@ use tidegate_core::schema::{
         types::{self, Object, Type},
     },
 };
+
+use crate::refusal::Cause;
 
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 

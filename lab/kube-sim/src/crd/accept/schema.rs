@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::rules;
-use tidegate::refusal::Cause;
+use crate::refusal::Cause;
 
 /// What is wrong with a schema, as far as it was walked.
 #[derive(Default)]

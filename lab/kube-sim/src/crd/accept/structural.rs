@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schema::{sorted, text};
-use tidegate::refusal::Cause;
+use crate::refusal::Cause;
 
 /// Where a schema is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
