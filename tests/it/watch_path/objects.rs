@@ -5,12 +5,18 @@ use serde_json::{Value, json};
 use tidegate::testbed::Extent;
 
 use super::world::{
-    AGENT, OBJECTS, condition, delete, gateway, merge, present, stage, until_watch, watch_of, watcher, webhooks,
+    AGENT, OBJECTS, condition, delete, gateway, merge, present, real_stage, stage, until_watch, watch_of, watcher,
+    webhooks,
 };
 use crate::{
     harness::{self, SOON, eventually},
-    stage::{QUIET, Stage, read},
+    stage::{QUIET, Stage, read, scenarios},
 };
+
+scenarios! {
+    an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be,
+    webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma,
+}
 
 fn env(deployment: &Value, name: &str) -> Value {
     let all = deployment.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array).unwrap().clone();
@@ -43,7 +49,6 @@ fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
 
 /// W75, W76, W81, W86, W87, E39, I23: installed once every piece is there, made again where it is deleted, following what
 /// it is made from; and a pass over an unchanged world sends nothing, also of a new process.
-#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     let arguments = [&AGENT[..], &["--resync=10s", "--skr-image-pull-secret=registry"]].concat();
     let stage = stage(1, Extent::Node, &[], &arguments).await;
@@ -88,6 +93,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     assert_eq!(copy["metadata"]["labels"], json!({"operator.kyma-project.io/managed-by": "kyma", "team": "registry"}));
 
     // An unchanged world.
+    stage.rests().await;
     let marks = stage.marks();
     tokio::time::sleep(QUIET).await;
     assert_eq!(writes(&stage, &marks), Vec::<String>::new());
@@ -162,7 +168,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
         if is_whole && kcp == shown { Ok(()) } else { Err(format!("{kcp}\n{shown}")) }
     })
     .await;
-    stage.kill();
+    stage.kill().await;
     let marks = stage.marks();
     stage.start();
     harness::holds("nothing is written", QUIET + QUIET, async || {
@@ -182,7 +188,6 @@ fn pull_secret(data: &str) -> Value {
 }
 
 /// I22, W82, W85: one webhook a Watcher, in every runtime, at once; W88: all of it goes with the Kyma, and the certificate.
-#[tokio::test(flavor = "multi_thread")]
 async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     let arguments = [&AGENT[..], &["--skr-image-pull-secret=registry"]].concat();
     let stage = stage(2, Extent::Node, &[], &arguments).await;
@@ -222,7 +227,7 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     until_hooks("one less", &|hooks| names(hooks) == [first, ours[0], ours[1]]).await;
 
     // The end.
-    let mark = stage.landscape.skrs[0].audit().unwrap().mark();
+    let mark = stage.landscape.skrs[0].mark();
     delete(
         &stage.kcp,
         &json!({
@@ -239,7 +244,7 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     assert!(read(&stage.kcp, "Secret", "istio-system", "two-webhook-tls").await.is_some(), "that of another is not");
     assert_eq!(present(&stage.skrs[1]).await.len(), OBJECTS.len());
     // Nobody is asked by a webhook whose agent is gone.
-    let records = stage.landscape.skrs[0].audit().unwrap().since(mark).unwrap();
+    let records = stage.landscape.skrs[0].records_since(mark);
     let deleted = |resource: &str, name: &str| {
         records
             .iter()
@@ -260,7 +265,8 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
 /// Nothing schedules pods here, so what a kubelet would say is said by the test.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
-    let stage = stage(1, Extent::Controllers, &[], &AGENT).await;
+    // Only a real controller makes pods of a Deployment.
+    let stage = real_stage(1, Extent::Controllers, &[], &AGENT).await;
     let skr = &stage.skrs[0];
     harness::apply(&stage.kcp, &gateway(443)).await;
     stage.start();
