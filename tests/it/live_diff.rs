@@ -224,7 +224,6 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
     drift(&stage).await;
     objects_come_and_go(&stage).await;
     modules_share(&stage);
-    what_is_refused(&stage);
     secrets(&stage).await;
     assert_eq!(writes(&stage, &marks), ["skr-1 x"; 0], "the pipeline only reads, and tries out");
 }
@@ -589,6 +588,10 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
     let stage = applied(Stage::real(1, Extent::Controllers, &files, &[]).await).await;
     let kcp = stage.landscape.kcp.real();
+    let marks = stage.marks();
+    // And only they fill in everything, and check all of a Deployment.
+    assert_eq!(lines(&diff(&stage, &[]).report(0)), [""; 0], "defaults are no difference");
+    what_is_refused(&stage);
     let component = deploy::objects("pipelines");
     for object in &component {
         harness::apply(&stage.kcp, object).await;
@@ -605,7 +608,6 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
     write(&stage, "modules/vault/release.yaml", &stage::release("vault", &[("regular", "1.0.0"), ("fast", "1.0.0")]));
     let config = text(&stage, "modules/cache/1.0.0/objects/config.yaml").replace("256Mi", "512Mi");
     write(&stage, "modules/cache/1.0.0/objects/config.yaml", &config);
-    let marks = stage.marks();
     let access = kcp.kubeconfig_of_service_account("kcp-system", "tidegate-diff").await.unwrap();
     let report = run(&stage, &access, &["diff", ".", "--live", "-o", "json"]).report(1);
     for line in [

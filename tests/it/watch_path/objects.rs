@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use tidegate::testbed::Extent;
 
 use super::world::{
-    AGENT, OBJECTS, condition, delete, gateway, merge, present, real_stage, stage, until_watch, watch_of, watcher,
-    webhooks,
+    AGENT, OBJECTS, condition, delete, gateway, merge, present, stage, until_watch, watch_of, watcher, webhooks,
 };
 use crate::{
     harness::{self, SOON, eventually},
-    stage::{QUIET, Stage, read, scenarios},
+    stage::{QUIET, Servers, Stage, read, scenarios, servers},
 };
 
 scenarios! {
+    an_image_that_cannot_be_pulled_is_an_error_of_the_kyma,
     an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be,
     webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma,
 }
@@ -262,11 +262,10 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
 }
 
 /// W87: a pod of the agent that cannot pull its image is an Error of the Kyma that names pod and reason, until it runs.
-/// Nothing schedules pods here, so what a kubelet would say is said by the test.
-#[tokio::test(flavor = "multi_thread")]
+/// Nothing schedules pods here, so what a kubelet would say is said by the test; and where nothing makes pods of a
+/// Deployment either, what a controller would do is done by it, too.
 async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
-    // Only a real controller makes pods of a Deployment.
-    let stage = real_stage(1, Extent::Controllers, &[], &AGENT).await;
+    let stage = stage(1, Extent::Controllers, &[], &AGENT).await;
     let skr = &stage.skrs[0];
     harness::apply(&stage.kcp, &gateway(443)).await;
     stage.start();
@@ -274,6 +273,10 @@ async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
     assert_eq!(condition(&kyma, "SKRWebhook"), "False");
     assert_eq!(kyma["status"]["state"], "Processing");
 
+    if servers() == Servers::Simulated {
+        harness::apply(skr, &pod_of(&there(&stage, "it is installed", "Deployment", "skr-webhook", |_| true).await))
+            .await;
+    }
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = harness::namespaced(skr, "kyma-system");
     let selector = kube::api::ListParams::default().labels("app=skr-webhook");
     let pod = eventually("there is a pod", SOON, async || {
@@ -301,6 +304,31 @@ async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
     let ready = json!([{"type": "Ready", "status": "True"}]);
     let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
     says(json!({"phase": "Running", "conditions": ready, "containerStatuses": container(running, true)})).await;
+    if servers() == Servers::Simulated {
+        becomes_ready(skr).await;
+    }
     let kyma = stage.kyma_in("one", "Ready").await;
     assert_eq!(condition(&kyma, "SKRWebhook"), "True");
+}
+
+/// The pod that a controller makes of a Deployment.
+fn pod_of(deployment: &Value) -> Value {
+    let template = &deployment["spec"]["template"];
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+    pod["metadata"]["name"] = json!("skr-webhook-5f7d");
+    pod["metadata"]["namespace"] = json!("kyma-system");
+    pod
+}
+
+/// What a controller says of the Deployment once its pod is ready.
+async fn becomes_ready(skr: &kube::Client) {
+    let deployments: kube::Api<k8s_openapi::api::apps::v1::Deployment> = harness::namespaced(skr, "kyma-system");
+    let generation = deployments.get("skr-webhook").await.expect("it is there").metadata.generation;
+    let status = json!({
+        "observedGeneration": generation, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+        "conditions": [{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "message": ""}],
+    });
+    let patch = kube::api::Patch::Merge(json!({"status": status}));
+    deployments.patch_status("skr-webhook", &kube::api::PatchParams::default(), &patch).await.expect("a patch");
 }
