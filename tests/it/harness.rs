@@ -5,6 +5,7 @@
 //! so the servers end through their guards when this binary ends.
 
 use std::{
+    borrow::Borrow,
     ops::Deref,
     path::Path,
     sync::{
@@ -42,6 +43,12 @@ impl Deref for Dedicated {
     type Target = ControlPlane;
 
     fn deref(&self) -> &ControlPlane {
+        &self.server
+    }
+}
+
+impl Borrow<ControlPlane> for Dedicated {
+    fn borrow(&self) -> &ControlPlane {
         &self.server
     }
 }

@@ -14,7 +14,7 @@ use tidegate::{
     api::names,
     cluster::Network,
     sim::{self, Answered, Options, Readiness, Served, Service, User},
-    testbed::{ControlPlane, Extent, Kubeconfig, Record},
+    testbed::{self, ControlPlane, Extent, Kubeconfig, Record},
 };
 use tokio::sync::{OnceCell, watch};
 use tower::ServiceExt as _;
@@ -90,6 +90,17 @@ impl Server {
         let client = server.client().expect("a client");
         CRDS.get_or_init(|| install_own_crds(&client)).await;
         Server::Real(Box::new(server))
+    }
+
+    /// A server that serves what every cluster does, and nothing of ours.
+    pub(crate) async fn bare() -> Server {
+        match servers() {
+            Servers::Simulated => Server::simulated("bare", Extent::Server).await,
+            Servers::Real => {
+                let options = testbed::Options { name: "bare".to_owned(), ..testbed::Options::default() };
+                Server::Real(Box::new(harness::dedicated(options).await))
+            }
+        }
     }
 
     /// How a daemon of this process reaches these servers, as whoever its kubeconfigs name.
