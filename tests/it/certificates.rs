@@ -1,4 +1,4 @@
-//! Certificates on a real control plane, issued by the real cert-manager or by us: from the first one to the last, and
+//! Certificates issued by the real cert-manager, on a real control plane, or by us: from the first one to the last, and
 //! through every change of the authority.
 //!
 //! The daemon of a test is the watches, the queue and the gateway's controller that the real one has. In the place of a
@@ -43,12 +43,14 @@ use tidegate_core::{
     template::{Library, Templates},
 };
 use tidegate_git as git;
-use tidegate_testbed::{ControlPlane, Folder, Guarded};
+use tidegate_process::ambient;
+use tidegate_testbed::{Folder, Guarded};
 use tokio::{sync::OnceCell, task::JoinSet};
 
 use crate::{
     deploy,
     harness::{self, SOON, eventually, holds},
+    stage::{ADMINISTRATORS, Server, scenarios},
 };
 
 mod handshake;
@@ -60,7 +62,7 @@ pub(crate) use handshake::shake;
 
 /// A control plane's part in which one test has everything: Kymas, certificates, the gateway's Secret.
 struct World {
-    server: &'static ControlPlane,
+    server: Server,
     client: Client,
     namespace: String,
     rules: Rules,
@@ -114,16 +116,26 @@ async fn cert_manager() -> &'static PathBuf {
 }
 
 impl World {
-    /// Short times: an authority's change takes seconds.
+    /// On a real server, which serves what cert-manager needs, and decides who may do what.
     async fn new(name: &str, backend: Option<Backend>) -> World {
-        let server = harness::kcp().await;
-        let client = server.client().expect("a client");
+        let server = Server::real_kcp().await;
+        let client = server.client();
         CRDS.get_or_init(|| async {
-            harness::install_own_crds(&client).await;
             harness::install_istio_crds(&client).await;
             harness::install_crds_from(&client, "cert-manager-crds.yaml", &[]).await;
         })
         .await;
+        World::on(server, name, backend).await
+    }
+
+    /// Without cert-manager, within a scenario.
+    async fn builtin(name: &str) -> World {
+        World::on(Server::kcp().await, name, Some(Backend::Builtin)).await
+    }
+
+    /// Short times: an authority's change takes seconds.
+    async fn on(server: Server, name: &str, backend: Option<Backend>) -> World {
+        let client = server.client();
         let namespace = harness::namespace(&client, name).await;
         let rules = Rules {
             backend,
@@ -164,7 +176,7 @@ impl World {
 
     async fn start_cert_manager(&self) {
         let kubeconfig = self.folder.path().join("cert-manager.kubeconfig");
-        let access = self.server.kubeconfig_of("cert-manager", Some("system:masters")).expect("a kubeconfig");
+        let access = self.server.kubeconfig_of("cert-manager", ADMINISTRATORS);
         std::fs::write(&kubeconfig, access.text()).expect("a file");
         let log = self.folder.path().join("cert-manager.log");
         let arguments = [format!("--kubeconfig={}", kubeconfig.display()), format!("--namespace={}", self.namespace)];
@@ -213,10 +225,12 @@ impl World {
     async fn start(&mut self) {
         let kubeconfig = match &self.access {
             Some(access) => access.clone(),
-            None => self.server.kubeconfig_of(&self.user, Some("system:masters")).expect("a kubeconfig"),
+            None => self.server.kubeconfig_of(&self.user, ADMINISTRATORS),
         };
         let config = access::parse(kubeconfig.text().as_bytes()).expect("it parses").config().expect("it is one");
-        let kcp = Arc::new(Cluster::new(ClusterName::Kcp, &config, Limits::default()).expect("a client"));
+        let network = Server::network([&self.server]);
+        let kcp = Cluster::on(&network, ClusterName::Kcp, &config, Limits::default()).expect("a client");
+        let kcp = Arc::new(kcp);
         let limits = queue::Limits { running_max: 8, subjects_max: 1000, interval: Duration::from_secs(60) };
         let queue = Queue::new(Subject::lane, limits);
         let stores = Stores::new(queue.clone());
@@ -228,7 +242,9 @@ impl World {
         let (recorder, writer) = events::recorder("test");
         let namespaces = BTreeSet::from([self.namespace.clone()]);
         let state = eventually("the former daemon lets go of its state", SOON, async || {
-            git::State::open(&self.folder.path().join("state")).map_err(|error| error.to_string())
+            // Its hold is the machine's, whose time is another than a simulation's.
+            let opened = git::State::open(&self.folder.path().join("state"));
+            opened.inspect_err(|_| std::thread::yield_now()).map_err(|error| error.to_string())
         })
         .await;
         let context = Arc::new(Context {
@@ -318,7 +334,7 @@ impl World {
 
     /// What the daemon wrote since a mark of the audit log, sorted.
     fn writes(&self, mark: u64) -> Vec<String> {
-        let records = self.server.audit().expect("audited").since(mark).expect("an audit log");
+        let records = self.server.records_since(mark);
         let is_write = |verb: &str| !["get", "list", "watch"].contains(&verb);
         let mut writes: Vec<String> = records
             .iter()
@@ -331,7 +347,7 @@ impl World {
     }
 
     fn mark(&self) -> u64 {
-        self.server.audit().expect("audited").mark()
+        self.server.mark()
     }
 }
 
@@ -358,7 +374,7 @@ impl Daemon {
     }
 
     fn overdue(&self) -> Vec<String> {
-        gateway::overdue(&self.context, Timestamp::now())
+        gateway::overdue(&self.context, ambient::now())
     }
 }
 
@@ -373,7 +389,7 @@ async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
     if known.sleeps {
         return Finish::Done;
     }
-    let standing = match certificate::ensure(context, &cause, &kyma, Timestamp::now()).await {
+    let standing = match certificate::ensure(context, &cause, &kyma, ambient::now()).await {
         Ok(standing) => standing,
         Err(error) => return Finish::Failed(error.class()),
     };

@@ -1,4 +1,4 @@
-//! The daemon as a process on a real API server: it starts, leads, says how it is, hands over, and ends; and the
+//! The daemon as a process: it starts, leads, says how it is, hands over, and ends; and the
 //! commands that ask and steer it.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tidegate_testbed::{Guarded, Options, Repository};
+use tidegate_testbed::{Guarded, Repository};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -18,14 +18,14 @@ use tokio::{
 
 use crate::{
     harness::{self, SOON, apply, eventually, holds},
-    stage::read,
+    stage::{ADMINISTRATORS, Server, read},
 };
 
 const LEASE: &str = "893110f7.kyma-project.io";
 
-/// A namespace of one test in the shared KCP, with a user of its own, so that the audit log tells whose requests are
-/// whose.
+/// A namespace of one test in a KCP, with a user of its own, so that the server's records tell whose requests are whose.
 pub(crate) struct Place {
+    server: Server,
     pub(crate) client: kube::Client,
     pub(crate) namespace: String,
     user: String,
@@ -39,15 +39,14 @@ pub(crate) struct Daemon {
 impl Place {
     pub(crate) async fn new() -> Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = harness::kcp().await;
-        let client = server.client().unwrap();
-        harness::install_own_crds(&client).await;
+        let server = Server::kcp().await;
+        let client = server.client();
         let namespace = harness::namespace(&client, "daemon").await;
         let user = format!("daemon-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = harness::folder();
-        let kubeconfig = server.kubeconfig_of(&user, Some("system:masters")).unwrap().text();
+        let kubeconfig = server.kubeconfig_of(&user, ADMINISTRATORS).text();
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
-        Place { client, namespace, user, folder }
+        Place { server, client, namespace, user, folder }
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -109,8 +108,8 @@ impl Place {
     }
 
     /// Writes that our user sent since a mark.
-    async fn writes_since(&self, mark: u64) -> Vec<String> {
-        let records = harness::kcp().await.audit().unwrap().since(mark).unwrap();
+    fn writes_since(&self, mark: u64) -> Vec<String> {
+        let records = self.server.records_since(mark);
         let ours = records.iter().filter(|record| record.user == self.user && record.is_write());
         ours.map(|record| format!("{} {} {}", record.verb, record.resource, record.name)).collect()
     }
@@ -210,7 +209,7 @@ async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
                 "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}")}}),
     )
     .await;
-    let mark = harness::kcp().await.audit().unwrap().mark();
+    let mark = place.server.mark();
     let source = format!("--source={}", repository.path().display());
     let mut daemon = place.start("waits", &[&source]);
     eventually("it names Lifecycle Manager", SOON, async || match daemon.ask("health", "/readyz").await? {
@@ -218,7 +217,7 @@ async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
         (status, body) => Err(format!("{status} {body}\n{}", daemon.process.log_tail())),
     })
     .await;
-    holds("nothing is written", Duration::from_secs(3), async || match place.writes_since(mark).await {
+    holds("nothing is written", Duration::from_secs(3), async || match place.writes_since(mark) {
         writes if writes.is_empty() => Ok(()),
         writes => Err(format!("{writes:?}")),
     })
@@ -321,7 +320,7 @@ async fn told_to_stop_with_work_under_way_it_gives_the_lease_back_and_ends_well(
          clusters: [{{name: a, cluster: {{server: 'https://{}', certificate-authority-data: {}}}}}]\n\
          users: [{{name: a, user: {{token: t}}}}]\n",
         runtime.local_addr().unwrap(),
-        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, harness::kcp().await.authority().pem())
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, place.server.kubeconfig().authority)
     );
     apply(
         &place.client,
@@ -402,12 +401,12 @@ async fn godebug_of_the_process_is_a_default_that_file_and_flag_replace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_our_kinds_it_waits_and_says_what_to_apply() {
-    let server = harness::dedicated(Options { name: "bare".to_owned(), ..Options::default() }).await;
-    let client = server.client().unwrap();
+    let server = Server::bare().await;
+    let client = server.client();
     let namespace = harness::namespace(&client, "bare").await;
     let folder = harness::folder();
     std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig().text()).unwrap();
-    let place = Place { client, namespace, user: String::new(), folder };
+    let place = Place { server, client, namespace, user: String::new(), folder };
     let daemon = place.start("early", &[]);
     eventually("it says what is missing", SOON, async || match daemon.ask("health", "/readyz").await? {
         (503, body) if body.contains("does not serve") && body.contains("`tidegate crds`") => Ok(()),

@@ -1,4 +1,4 @@
-//! Events of runtimes in the daemon, on real API servers: whose they are, what they cause, and that none is lost.
+//! Events of runtimes in the daemon: whose they are, what they cause, and that none is lost.
 
 mod doors;
 mod loss;
@@ -15,8 +15,14 @@ use serde_json::{Value, json};
 use crate::{
     harness::{self, apply, eventually, holds},
     listener::client::{self, Authority, Leaf},
-    stage::{self, KYMAS, Stage, read},
+    stage::{self, KYMAS, Stage, read, scenarios},
 };
+
+scenarios! {
+    an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_one_read_when_nothing_changed,
+    an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace,
+    rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served,
+}
 
 /// The domain of the runtime of a Kyma.
 fn domain(kyma: &str) -> String {
@@ -164,7 +170,6 @@ async fn journal(kcp: &Client) -> Vec<String> {
 /// One look at the Kyma in the runtime.
 const READ: &str = "skr-1 get kymas.operator.kyma-project.io default";
 
-#[tokio::test(flavor = "multi_thread")]
 async fn an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_one_read_when_nothing_changed() {
     let (stage, certificates) = ready(1, &[]).await;
     let header = certificates.header("one");
@@ -176,16 +181,7 @@ async fn an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_o
     assert!(log.contains(line), "row 67: the line that upstream's tests look for");
 
     // Once all statuses are where they should be, an event without a change is one read.
-    let mut marks = stage.marks();
-    eventually("the world is quiet", harness::SOON, async || {
-        let before = std::mem::replace(&mut marks, stage.marks());
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        match stage.requests_since(&before) {
-            requests if requests.is_empty() => Ok(()),
-            requests => Err(format!("{requests:?}")),
-        }
-    })
-    .await;
+    stage.rests().await;
     let marks = stage.marks();
     tell(&stage, &header, &kyma_event()).await;
     eventually("the Kyma is read", harness::SOON, async || match stage.requests_since(&marks) {
@@ -201,7 +197,6 @@ async fn an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_o
     assert!(journal(&stage.kcp).await.is_empty(), "events about Kymas are not written down");
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace() {
     let (stage, certificates) = ready(1, &[]).await;
     delete(&stage.skrs[0], "mailer-a").await;
@@ -215,7 +210,6 @@ async fn an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served() {
     let (stage, certificates) = ready(1, &[]).await;
     let address = listening(&stage.log(), "events over TLS").expect("it listens");

@@ -5,6 +5,7 @@
 //! so the servers end through their guards when this binary ends.
 
 use std::{
+    borrow::Borrow,
     ops::Deref,
     path::Path,
     sync::{
@@ -42,6 +43,12 @@ impl Deref for Dedicated {
     type Target = ControlPlane;
 
     fn deref(&self) -> &ControlPlane {
+        &self.server
+    }
+}
+
+impl Borrow<ControlPlane> for Dedicated {
+    fn borrow(&self) -> &ControlPlane {
         &self.server
     }
 }
@@ -126,7 +133,8 @@ pub(crate) struct Landscape {
     pub(crate) kcp: ControlPlane,
     /// Its runtimes, `skr-1`, `skr-2`, …
     pub(crate) skrs: Vec<ControlPlane>,
-    _permit: SemaphorePermit<'static>,
+    /// What others wait for.
+    pub(crate) permit: SemaphorePermit<'static>,
 }
 
 /// Starts a KCP and `skrs` runtimes of the given extent, side by side.
@@ -141,7 +149,7 @@ pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscap
     let kcp = start("kcp".to_owned(), Extent::Controllers);
     let runtimes = futures::future::try_join_all((1..=skrs).map(|index| start(format!("skr-{index}"), extent)));
     let (kcp, skrs) = tokio::try_join!(kcp, runtimes).unwrap_or_else(|error| panic!("a landscape starts: {error}"));
-    Landscape { kcp, skrs, _permit: permit }
+    Landscape { kcp, skrs, permit }
 }
 
 /// Creates a namespace that no other test has, and returns its name.

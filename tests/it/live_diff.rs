@@ -1,4 +1,4 @@
-//! `tidegate diff --live` and `tidegate export` as processes, against a landscape on real API servers.
+//! `tidegate diff --live` and `tidegate export` as processes, against a landscape.
 
 use std::{
     collections::BTreeSet,
@@ -12,10 +12,11 @@ use kube::{
 };
 use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
+use tidegate_testbed::Extent;
 
 use crate::{
     deploy, harness,
-    stage::{self, Stage, USER},
+    stage::{self, ADMINISTRATORS, Stage, USER},
 };
 
 /// As whom the pipeline acts in KCP.
@@ -59,7 +60,7 @@ fn run(stage: &Stage, access: &Kubeconfig, arguments: &[&str]) -> Run {
 
 /// `tidegate diff --live` as an administrator of KCP.
 fn diff(stage: &Stage, more: &[&str]) -> Run {
-    let access = stage.landscape.kcp.kubeconfig_of(CI, Some("system:masters")).expect("a kubeconfig");
+    let access = stage.landscape.kcp.kubeconfig_of(CI, ADMINISTRATORS);
     run(stage, &access, &[&["diff", ".", "--live", "-o", "json"], more].concat())
 }
 
@@ -85,6 +86,13 @@ fn difference<'a>(report: &'a Value, kind: &str, name: &str) -> &'a Value {
 /// A landscape whose objects have everything that API servers fill in, reconciled; the daemon is stopped, so that what
 /// is changed by hand stays.
 async fn reconciled(skrs: usize) -> Stage {
+    let files = files(skrs);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    applied(Stage::new(skrs, &files).await).await
+}
+
+/// What is in git.
+fn files(skrs: usize) -> Vec<(String, String)> {
     let mut files = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape"), "modules", &mut files);
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape/landscapes/dev/watcher.yaml");
@@ -95,8 +103,12 @@ async fn reconciled(skrs: usize) -> Stage {
     for name in stage::KYMAS.iter().take(skrs) {
         files.push((format!("kymas/{name}.yaml"), stage::kyma(name, &["cache", "mailer", "vault"])));
     }
-    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
-    let stage = Stage::new(skrs, &files).await;
+    files
+}
+
+/// Has the daemon reconcile a stage, and stops it.
+async fn applied(stage: Stage) -> Stage {
+    let skrs = stage.skrs.len();
     gateway(&stage).await;
     stage.start();
     for name in stage::KYMAS.iter().take(skrs) {
@@ -121,7 +133,7 @@ async fn reconciled(skrs: usize) -> Stage {
             watcher["status"]["state"] == "Ready"
         })
         .await;
-    stage.kill();
+    stage.kill().await;
     stage
 }
 
@@ -185,10 +197,9 @@ fn object(api_version: &str, kind: &str, name: &str) -> Value {
 
 /// Writes that are no dry run, and everything about Secrets that is no read, since `marks`.
 fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
-    let clusters = std::iter::once(&stage.landscape.kcp).chain(&stage.landscape.skrs);
     let mut found = Vec::new();
-    for (cluster, mark) in clusters.zip(marks) {
-        let records = cluster.audit().expect("audited").since(*mark).expect("an audit log");
+    for (cluster, mark) in stage.landscape.servers().zip(marks) {
+        let records = cluster.records_since(*mark);
         let ours = records
             .iter()
             .filter(|record| [USER, CI].contains(&record.user.as_str()) || record.user.contains(":tidegate-diff"));
@@ -214,7 +225,6 @@ async fn what_differs_is_shown_once_and_nothing_is_written() {
     drift(&stage).await;
     objects_come_and_go(&stage).await;
     modules_share(&stage);
-    what_is_refused(&stage);
     secrets(&stage).await;
     assert_eq!(writes(&stage, &marks), ["skr-1 x"; 0], "the pipeline only reads, and tries out");
 }
@@ -259,7 +269,7 @@ fn a_bump(stage: &Stage) {
     let report = diff(stage, &[]).report(1);
     // What is asked of one runtime is not asked again of another with equal objects.
     let asked = stage.landscape.skrs.iter().zip(&marks[1..]).flat_map(|(skr, mark)| {
-        let records = skr.audit().expect("audited").since(*mark).expect("an audit log");
+        let records = skr.records_since(*mark);
         records.into_iter().filter(|record| record.user == USER && record.verb == "patch").map(|record| record.name)
     });
     let mut asked: Vec<String> = asked.filter(|name| name.starts_with("cache-")).collect();
@@ -538,7 +548,7 @@ fn secrets_within(stage: &Stage) {
         template["new"]["spec"]["data"]["stringData"]["key"].as_str().is_some_and(|key| key.starts_with("(masked"))
     );
     assert_eq!(template["action"], "change");
-    let records = stage.landscape.kcp.audit().expect("audited").since(marks[0]).expect("an audit log");
+    let records = stage.landscape.kcp.records_since(marks[0]);
     let sent = records.iter().filter(|record| record.user == CI && record.verb == "patch");
     let sent: Vec<&str> = sent.map(|record| record.name.as_str()).filter(|name| name.contains("vault")).collect();
     assert_eq!(sent, [""; 0], "neither the ModuleTemplate nor the Manifests, which hold it as well");
@@ -553,7 +563,7 @@ async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown()
         "modules/cache/1.0.0/objects/extra.yaml",
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: kyma-system}\n",
     );
-    stage.landscape.skrs[1].stop();
+    stage.landscape.skrs[1].stop().await;
     let report = diff(&stage, &[]).report(5);
     assert_eq!(report["verdict"], "incomplete");
     let found = lines(&report);
@@ -574,7 +584,15 @@ async fn a_runtime_that_cannot_be_reached_is_reported_and_the_others_are_shown()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_write() {
-    let stage = reconciled(1).await;
+    // Only real servers decide by rules of RBAC and by policies.
+    let files = files(1);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = applied(Stage::real(1, Extent::Controllers, &files, &[]).await).await;
+    let kcp = stage.landscape.kcp.real();
+    let marks = stage.marks();
+    // And only they fill in everything, and check all of a Deployment.
+    assert_eq!(lines(&diff(&stage, &[]).report(0)), [""; 0], "defaults are no difference");
+    what_is_refused(&stage);
     let component = deploy::objects("pipelines");
     for object in &component {
         harness::apply(&stage.kcp, object).await;
@@ -591,8 +609,7 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
     write(&stage, "modules/vault/release.yaml", &stage::release("vault", &[("regular", "1.0.0"), ("fast", "1.0.0")]));
     let config = text(&stage, "modules/cache/1.0.0/objects/config.yaml").replace("256Mi", "512Mi");
     write(&stage, "modules/cache/1.0.0/objects/config.yaml", &config);
-    let marks = stage.marks();
-    let access = stage.landscape.kcp.kubeconfig_of_service_account("kcp-system", "tidegate-diff").await.unwrap();
+    let access = kcp.kubeconfig_of_service_account("kcp-system", "tidegate-diff").await.unwrap();
     let report = run(&stage, &access, &["diff", ".", "--live", "-o", "json"]).report(1);
     for line in [
         "kcp change Kyma one [one]",
@@ -608,14 +625,14 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
     assert_eq!(report["unknown"], json!([]));
     assert_eq!(writes(&stage, &marks), [""; 0], "nothing is written");
 
-    let export = stage.landscape.kcp.kubeconfig_of_service_account("kcp-system", "tidegate-export").await.unwrap();
+    let export = kcp.kubeconfig_of_service_account("kcp-system", "tidegate-export").await.unwrap();
     let exported = run(&stage, &export, &["export", "--landscape", "-"]);
     assert_eq!(exported.exit, 0, "{}", exported.errors);
     let file: Value = serde_json::from_str(&exported.text).unwrap();
     assert_eq!(file["kymas"][0]["name"], "one");
     assert_eq!(file["kymas"][0]["installed"][0]["version"], "1.0.0", "{file:#}");
 
-    let records = stage.landscape.kcp.audit().unwrap().all().unwrap();
+    let records = stage.landscape.kcp.records();
     let ours: Vec<_> = records.iter().filter(|record| record.user.contains(":tidegate-")).collect();
     let refused: Vec<_> = ours.iter().filter(|record| record.code == 403).collect();
     assert!(refused.is_empty(), "refused: {refused:?}");

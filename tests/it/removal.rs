@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    process::Output,
     sync::{Arc, Mutex},
 };
 
@@ -20,8 +19,14 @@ use tidegate_testbed::Record;
 
 use crate::{
     harness::{self, eventually, holds},
-    stage::{self, QUIET, Stage, USER, read},
+    stage::{self, ADMINISTRATORS, QUIET, Server, Stage, USER, read, scenarios},
 };
+
+scenarios! {
+    objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_order,
+    a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_its_secret_is_gone,
+    deleting_our_definition_of_sources_leaves_everything_that_they_declared,
+}
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
 const SOURCE: &str = "tidegate.dev/v1alpha1";
@@ -49,23 +54,9 @@ async fn suspend(stage: &Stage) {
         .await;
 }
 
-/// Runs a command with the administrator's kubeconfig.
-async fn command(stage: &Stage, arguments: &[&str]) -> Output {
-    let kubeconfig = stage.log().with_file_name("admin.kubeconfig");
-    std::fs::write(&kubeconfig, stage.landscape.kcp.kubeconfig().text()).expect("a file");
-    tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(arguments)
-        .arg("--kubeconfig")
-        .arg(&kubeconfig)
-        .output()
-        .await
-        .expect("the command runs")
-}
-
 /// What our user asked of a server, in the order of the answers.
-fn requests(server: &tidegate_testbed::ControlPlane, mark: u64) -> Vec<Record> {
-    let records = server.audit().expect("audited").since(mark).expect("an audit log");
-    records.into_iter().filter(|record| record.user == USER).collect()
+fn requests(server: &Server, mark: u64) -> Vec<Record> {
+    server.records_since(mark).into_iter().filter(|record| record.user == USER).collect()
 }
 
 /// Objects that hold users' data: what merely leaves a module must not take it along.
@@ -154,7 +145,6 @@ fn entry(record: &Record) -> String {
     format!("{kind} {}/{}", record.namespace, record.name)
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_order() {
     let stage = stage_with_data().await;
     let skr = &stage.skrs[0];
@@ -168,7 +158,7 @@ async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_
         all.iter().map(|(name, states)| (name.clone(), states[0].clone())).collect()
     };
     assert_eq!(first.len(), 3, "{first:?}");
-    let kcp = stage.landscape.kcp.audit().expect("audited").all().expect("an audit log");
+    let kcp = stage.landscape.kcp.records();
     let recorded: BTreeMap<&String, &String> = kcp
         .iter()
         .rev()
@@ -229,7 +219,7 @@ async fn objects_are_recorded_before_they_exist_and_leave_in_lifecycle_managers_
     // One that somebody lets go goes.
     let enabled = json!({"metadata": {"annotations": {"tidegate.dev/prune": "enabled"}}});
     merge(skr, ("v1", "Namespace"), "", "store-data", enabled).await;
-    let asked = command(&stage, &["reconcile", "kyma/one", "--wait", "--timeout=120s"]).await;
+    let asked = stage.command(&["reconcile", "kyma/one", "--wait", "--timeout=120s"]).await;
     assert_eq!(asked.status.code(), Some(0), "{}", String::from_utf8_lossy(&asked.stderr));
     stage.until_gone(skr, "Namespace", "", "store-data").await;
 
@@ -279,7 +269,7 @@ async fn the_end(stage: &Stage, manifests: &BTreeMap<String, Synced>) {
     assert!(!all.iter().any(|one| one == "namespaces kyma-system"), "{all:#?}");
 
     // In the control plane: all Manifests are asked to go, then end one by one, then the Kyma.
-    let records = stage.landscape.kcp.audit().expect("audited").since(marks[0]).expect("an audit log");
+    let records = stage.landscape.kcp.records_since(marks[0]);
     let asked: BTreeSet<&str> = records
         .iter()
         .filter(|record| record.verb == "delete" && record.resource == "manifests.operator.kyma-project.io")
@@ -303,7 +293,6 @@ fn condition(kyma: &Value, type_: &str) -> String {
     of.map(|one| format!("{} {} {}", one["status"], one["reason"], one["message"])).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_its_secret_is_gone() {
     let mut files = stage::files(1);
     let merging = stage::kyma("one", &["cache"])
@@ -349,15 +338,14 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
 
     // Other credentials that are valid take effect without a restart.
     let mark = stage.marks()[1];
-    let rotated =
-        stage.landscape.skrs[0].kubeconfig_of("rotated", Some("system:masters")).expect("a kubeconfig").text();
+    let rotated = stage.landscape.skrs[0].kubeconfig_of("rotated", ADMINISTRATORS).text();
     let mut secret = stage::access_secret("one", &stage.landscape.skrs[0]);
     secret["data"]["config"] = Value::from(STANDARD.encode(rotated));
     harness::apply(&stage.kcp, &secret).await;
     delete(skr, ("v1", "ConfigMap"), "kyma-system", "cache-b").await;
     reconcile(&stage).await;
     stage.until("it is back", skr, "ConfigMap", "kyma-system", "cache-b", |_| true).await;
-    let since = stage.landscape.skrs[0].audit().expect("audited").since(mark).expect("an audit log");
+    let since = stage.landscape.skrs[0].records_since(mark);
     let by = |user: &str| since.iter().any(|record| record.user == user && record.name == "cache-b");
     assert!(by("rotated") && !by(USER), "the Secret's user repairs");
 
@@ -378,7 +366,7 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
 
     // Unreachable while it is being deleted: it says what it is at and why, and waits.
     suspend(&stage).await;
-    stage.landscape.skrs[0].stop();
+    stage.landscape.skrs[0].stop().await;
     delete(&stage.kcp, (KYMA, "Kyma"), "kcp-system", "one").await;
     let explains = |kyma: &Value| {
         let operation = kyma["status"]["lastOperation"]["operation"].as_str().unwrap_or_default();
@@ -406,14 +394,13 @@ async fn reconcile(stage: &Stage) {
 
 /// `tidegate reconcile KIND/NAME --wait`, which must end well.
 async fn asked_for(stage: &Stage, kind: &str, name: &str) {
-    let output = command(stage, &["reconcile", &format!("{kind}/{name}"), "--wait", "--timeout=120s"]).await;
+    let output = stage.command(&["reconcile", &format!("{kind}/{name}"), "--wait", "--timeout=120s"]).await;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.to_lowercase().starts_with(&format!("{kind} kcp-system/{name}: done")), "{text}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn deleting_our_definition_of_sources_leaves_everything_that_they_declared() {
     let files: Vec<(String, String)> = stage::files(0);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();

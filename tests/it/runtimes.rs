@@ -1,12 +1,23 @@
-//! From a commit to objects in runtimes, and back out again: the daemon as a process, on real API servers.
+//! From a commit to objects in runtimes, and back out again: the whole daemon.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::{
     harness::{self, holds},
-    stage::{self, QUIET, Stage, read},
+    stage::{self, QUIET, Stage, read, scenarios},
 };
+
+scenarios! {
+    a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing,
+    the_last_module_goes_when_git_empties_the_list,
+    what_was_believed_applied_is_applied_again_when_its_manifest_says_otherwise,
+    of_two_modules_that_bring_one_object_the_first_has_it,
+    what_happens_in_a_runtime_is_repaired_kept_or_removed,
+    a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alone,
+    a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up,
+    killed_at_any_moment_it_converges_after_a_restart,
+}
 
 async fn patch(client: &kube::Client, kind: &str, api_version: &str, namespace: &str, name: &str, patch: Value) {
     let sample = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
@@ -34,7 +45,6 @@ async fn request(stage: &Stage, name: &str, value: &str) {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
     let stage = stage::ready(2).await;
     for skr in &stage.skrs {
@@ -61,13 +71,13 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
     holds("an unchanged landscape is quiet", QUIET, async || quiet(&stage, &marks)).await;
 
     // A new process: one GET a runtime, no write.
-    stage.kill();
+    stage.kill().await;
     let marks = stage.marks();
     stage.start();
     request_free_start(&stage, &marks).await;
 
     // A new process on a new disk: the same.
-    stage.kill();
+    stage.kill().await;
     stage.forget();
     let marks = stage.marks();
     stage.start();
@@ -99,7 +109,6 @@ async fn a_commit_reaches_two_runtimes_and_an_unchanged_world_costs_nothing() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn the_last_module_goes_when_git_empties_the_list() {
     let stage = stage::ready(1).await;
     assert!(read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await.is_some());
@@ -118,7 +127,6 @@ async fn the_last_module_goes_when_git_empties_the_list() {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_otherwise() {
     let stage = stage::ready(1).await;
     let (kcp, skr) = (&stage.kcp, &stage.skrs[0]);
@@ -169,7 +177,7 @@ async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_other
     let bumped = stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]);
     stage.commit("modules/cache/release.yaml", &bumped);
     stage.until("the bump begins", skr, "ConfigMap", "kyma-system", "cache-a", text_is("two")).await;
-    stage.kill();
+    stage.kill().await;
     let allowed = stage::release("cache", &[("regular", "1.0.0"), ("fast", "1.1.0")])
         .replace("name: cache,", "name: cache, annotations: {tidegate.dev/allow-downgrade: cache-1.0.0},");
     stage.commit("modules/cache/release.yaml", &allowed);
@@ -178,7 +186,6 @@ async fn what_was_believed_applied_is_applied_again_when_its_manifest_says_other
     stage.kyma_in("one", "Ready").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn of_two_modules_that_bring_one_object_the_first_has_it() {
     let mut files = stage::files(1);
     let path = "modules/mailer/2.0.0/objects/objects.yaml";
@@ -231,7 +238,7 @@ async fn template_overrides_hold_across_restarts_also_while_their_source_is_susp
     settle(&stage).await;
     stage.kyma_in("one", "Ready").await;
 
-    stage.kill();
+    stage.kill().await;
     let marks = stage.marks();
     stage.start();
     request_free_start(&stage, &marks).await;
@@ -242,7 +249,7 @@ async fn template_overrides_hold_across_restarts_also_while_their_source_is_susp
             source["status"]["conditions"].to_string().contains("Suspended")
         })
         .await;
-    stage.kill();
+    stage.kill().await;
     let marks = stage.marks();
     stage.start();
     request_free_start(&stage, &marks).await;
@@ -283,7 +290,6 @@ async fn request_free_start(stage: &Stage, marks: &[u64]) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn what_happens_in_a_runtime_is_repaired_kept_or_removed() {
     let stage = stage::ready(1).await;
     let skr = &stage.skrs[0];
@@ -359,7 +365,6 @@ async fn what_happens_in_a_runtime_is_repaired_kept_or_removed() {
     assert!(read(skr, "ConfigMap", "kyma-system", "theirs").await.is_some());
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alone() {
     let files: Vec<(String, String)> = stage::files(0);
     let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
@@ -427,10 +432,9 @@ async fn a_kyma_of_kubectl_is_decided_by_its_runtime_and_strangers_are_left_alon
     stage.until_gone(&stage.kcp, "Kyma", "kcp-system", "one").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up() {
     let stage = stage::ready(2).await;
-    stage.landscape.skrs[1].stop();
+    stage.landscape.skrs[1].stop().await;
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
     stage
         .until("the healthy one goes on", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", |map| {
@@ -442,7 +446,7 @@ async fn a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up() {
         kyma["status"]["modules"].as_array().is_some_and(|all| all.iter().all(|one| one["state"] == "Error")),
         "every module says so: {kyma}"
     );
-    stage.landscape.skrs[1].start_again().await.expect("it starts");
+    stage.landscape.skrs[1].start_again().await;
     stage
         .until("the other catches up", &stage.skrs[1], "ConfigMap", "kyma-system", "cache-a", |map| {
             map["data"]["text"] == "two"
@@ -467,7 +471,6 @@ async fn a_runtime_that_cannot_be_reached_says_so_and_holds_nobody_up() {
     assert!(!canary.exists(), "the program must not run");
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_moment_it_converges_after_a_restart() {
     let stage = stage::ready(1).await;
     let skr = &stage.skrs[0];
@@ -484,7 +487,7 @@ async fn killed_at_any_moment_it_converges_after_a_restart() {
         tokio::time::timeout(std::time::Duration::from_millis(150 * (round as u64 + 1)), std::future::pending::<()>())
             .await
             .ok();
-        stage.kill();
+        stage.kill().await;
         stage.start();
     }
     stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));

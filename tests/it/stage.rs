@@ -1,7 +1,16 @@
-//! A whole landscape for one test: KCP and runtimes of its own, a git repository, and the daemon as a process.
+//! A whole landscape for one test: KCP and runtimes of its own, a git repository, and the daemon.
+//!
+//! The servers are simulated, in this process, unless `TIDEGATE_TEST_SERVERS=real` or the test asks for real ones. Within a
+//! [`scenario`] on simulated servers the clock is paused and the daemon is part of this process; everywhere else it is a
+//! process of its own, which is what a test wants that has other processes as well: agents, or commands.
+
+mod clock;
+mod daemon;
+mod servers;
 
 use std::{
     path::Path,
+    process::Output,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -10,9 +19,17 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{Api, Client, api::DynamicObject};
 use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
-use tidegate_testbed::{ControlPlane, Extent, Guarded, Record, Repository};
+use tidegate_process::{ambient, telemetry};
+use tidegate_testbed::{Extent, Guarded, Record, Repository};
+use tokio::sync::SemaphorePermit;
+use tracing::dispatcher::DefaultGuard;
 
-use crate::harness::{self, Landscape, SOON, apply, eventually, install_istio_crds, install_own_crds};
+use self::daemon::Daemon;
+pub(crate) use self::{
+    clock::{Servers, scenario, scenarios, servers},
+    servers::Server,
+};
+use crate::harness::{self, SOON, apply, eventually};
 
 /// A landscape with Kymas `one`, `two`, … of which each has a runtime.
 pub(crate) struct Stage {
@@ -20,10 +37,21 @@ pub(crate) struct Stage {
     pub(crate) skrs: Vec<Client>,
     pub(crate) repository: Repository,
     pub(crate) landscape: Landscape,
-    daemon: Mutex<Option<Guarded>>,
+    daemon: Mutex<Option<Daemon>>,
     /// What the daemon is told beside what all tests tell it.
     more: Vec<String>,
+    /// Where a daemon of this process logs.
+    _logs: Option<DefaultGuard>,
     folder: tidegate_testbed::Folder,
+}
+
+/// The servers of a stage.
+pub(crate) struct Landscape {
+    /// The control plane cluster.
+    pub(crate) kcp: Server,
+    /// Its runtimes, `skr-1`, `skr-2`, …
+    pub(crate) skrs: Vec<Server>,
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
 /// Names of the Kymas, in the order of the runtimes.
@@ -39,12 +67,21 @@ impl Stage {
 
     /// As [`Stage::new`], with runtimes of some extent and more arguments for the daemon.
     pub(crate) async fn with(skrs: usize, extent: Extent, files: &[(&str, String)], more: &[&str]) -> Stage {
-        let landscape = harness::dedicated_landscape(skrs, extent).await;
-        let kcp = landscape.kcp.client().expect("a client");
-        let skr_clients: Vec<Client> = landscape.skrs.iter().map(|skr| skr.client().expect("a client")).collect();
-        install_own_crds(&kcp).await;
-        install_istio_crds(&kcp).await;
-        apply(&kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}})).await;
+        let landscape = match servers() {
+            Servers::Simulated => Landscape::simulated(skrs, extent).await,
+            Servers::Real => Landscape::real(skrs, extent).await,
+        };
+        Stage::on(landscape, files, more).await
+    }
+
+    /// As [`Stage::with`], on real servers whatever is asked for.
+    pub(crate) async fn real(skrs: usize, extent: Extent, files: &[(&str, String)], more: &[&str]) -> Stage {
+        Stage::on(Landscape::real(skrs, extent).await, files, more).await
+    }
+
+    async fn on(landscape: Landscape, files: &[(&str, String)], more: &[&str]) -> Stage {
+        let kcp = landscape.kcp.client();
+        let skr_clients: Vec<Client> = landscape.skrs.iter().map(Server::client).collect();
         for (name, skr) in KYMAS.iter().zip(&landscape.skrs) {
             apply(&kcp, &access_secret(name, skr)).await;
         }
@@ -56,12 +93,17 @@ impl Stage {
         repository.commit("first").expect("a commit");
         apply(&kcp, &source(&repository.url())).await;
         let more = more.iter().map(|argument| (*argument).to_owned()).collect();
-        Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), more, folder }
+        let _logs = ambient::is_simulated().then(|| {
+            let log = std::fs::File::create(folder.path().join(LOG)).expect("a file");
+            let dispatch = telemetry::json(telemetry::FILTER, Mutex::new(log)).expect("a filter");
+            tracing::dispatcher::set_default(&dispatch)
+        });
+        Stage { kcp, skrs: skr_clients, repository, landscape, daemon: Mutex::new(None), more, _logs, folder }
     }
 
-    /// Starts the daemon, as an administrator of its own: the audit log tells its requests from those of the test.
+    /// Starts the daemon, as an administrator of its own: the records of servers tell its requests from those of the test.
     pub(crate) fn start(&self) {
-        self.start_as(&self.landscape.kcp.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig"));
+        self.start_with(&[]);
     }
 
     /// Takes from the daemon, which does not run, all that it keeps on its disk.
@@ -71,23 +113,36 @@ impl Stage {
 
     /// Starts the daemon with further options.
     pub(crate) fn start_with(&self, more: &[&str]) {
-        let access = self.landscape.kcp.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig");
-        *self.lock() = Some(self.process("state", &access, more));
+        self.start_daemon(&self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS), more);
     }
 
     /// Starts the daemon as somebody.
     pub(crate) fn start_as(&self, access: &Kubeconfig) {
-        *self.lock() = Some(self.process("state", access, &[]));
+        self.start_daemon(access, &[]);
     }
 
-    /// Starts one more daemon, with a state of its own.
+    /// Starts one more daemon, as a process with a state of its own.
     pub(crate) fn beside(&self, name: &str, more: &[&str]) -> Guarded {
-        let access = self.landscape.kcp.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig");
-        self.process(name, &access, more)
+        let access = self.landscape.kcp.kubeconfig_of(USER, ADMINISTRATORS);
+        let arguments = self.arguments(name, &access, more);
+        let log = self.folder.path().join(format!("{name}.log"));
+        match Daemon::process(&arguments, self.folder.path(), &log) {
+            Daemon::Process(process) => process,
+            Daemon::Here(_) => unreachable!("it was started as a process"),
+        }
     }
 
-    fn process(&self, state: &str, access: &Kubeconfig, more: &[&str]) -> Guarded {
-        let log = if state == "state" { self.log() } else { self.folder.path().join(format!("{state}.log")) };
+    fn start_daemon(&self, access: &Kubeconfig, more: &[&str]) {
+        let arguments = self.arguments("state", access, more);
+        let daemon = if ambient::is_simulated() {
+            Daemon::here(&arguments, Server::network(self.landscape.servers()))
+        } else {
+            Daemon::process(&arguments, self.folder.path(), &self.log())
+        };
+        *self.lock() = Some(daemon);
+    }
+
+    fn arguments(&self, state: &str, access: &Kubeconfig, more: &[&str]) -> Vec<String> {
         let kubeconfig = self.folder.path().join("kcp.kubeconfig");
         std::fs::write(&kubeconfig, access.text()).expect("a file");
         let state = self.folder.path().join(state);
@@ -116,13 +171,15 @@ impl Stage {
             });
             arguments.extend(later);
         }
-        Guarded::start(Path::new(env!("CARGO_BIN_EXE_tidegate")), arguments, self.folder.path(), &log)
-            .expect("the daemon starts")
+        arguments.into_iter().map(str::to_owned).collect()
     }
 
     /// Kills the daemon without a warning.
-    pub(crate) fn kill(&self) {
-        self.lock().take();
+    pub(crate) async fn kill(&self) {
+        let daemon = self.lock().take();
+        if let Some(daemon) = daemon {
+            daemon.kill().await;
+        }
     }
 
     /// Passes a signal on to the daemon.
@@ -132,9 +189,18 @@ impl Stage {
         }
     }
 
+    /// Runs a command of ours with the administrator's kubeconfig. While it runs, time passes as everybody's.
+    pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
+        let kubeconfig = self.folder.path().join("admin.kubeconfig");
+        std::fs::write(&kubeconfig, self.landscape.kcp.kubeconfig().text()).expect("a file");
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let _flow = clock::flow();
+        command.args(arguments).arg("--kubeconfig").arg(&kubeconfig).output().await.expect("the command runs")
+    }
+
     /// The daemon's log.
     pub(crate) fn log(&self) -> std::path::PathBuf {
-        self.folder.path().join("daemon.log")
+        self.folder.path().join(LOG)
     }
 
     /// Commits one changed file.
@@ -185,38 +251,74 @@ impl Stage {
     }
 
     fn log_tail(&self) -> String {
-        self.lock().as_ref().map(Guarded::log_tail).unwrap_or_default()
+        daemon::tail(&self.log())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Guarded>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Daemon>> {
         self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Since `marks`, which [`Stage::marks`] gave: the daemon's writes to KCP but for the Lease, and all its requests to
     /// runtimes.
     pub(crate) fn requests_since(&self, marks: &[u64]) -> Vec<String> {
-        let clusters = std::iter::once(&self.landscape.kcp).chain(&self.landscape.skrs);
         let mut found = Vec::new();
-        for (cluster, mark) in clusters.zip(marks) {
-            let records = cluster.audit().expect("audited").since(*mark).expect("an audit log");
+        for (cluster, mark) in self.landscape.servers().zip(marks) {
+            let is_kcp = cluster.name() == self.landscape.kcp.name();
+            let records = cluster.records_since(*mark).into_iter();
+            let counts = |record: &Record| record.user == USER && (!is_kcp || is_write(record));
             found.extend(
                 records
-                    .iter()
-                    .filter(|record| {
-                        record.user == USER && (cluster.name() != self.landscape.kcp.name() || is_write(record))
-                    })
+                    .filter(counts)
                     .map(|record| format!("{} {} {} {}", cluster.name(), record.verb, record.resource, record.name)),
             );
         }
         found
     }
 
-    /// Where the audit logs of KCP and runtimes stand now.
+    /// Waits until the daemon has asked for nothing for a second: all statuses are where they should be.
+    pub(crate) async fn rests(&self) {
+        let mut marks = self.marks();
+        eventually("the world is quiet", SOON, async || {
+            let before = std::mem::replace(&mut marks, self.marks());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            match self.requests_since(&before) {
+                requests if requests.is_empty() => Ok(()),
+                requests => Err(format!("{requests:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// Where the records of KCP and runtimes stand now.
     pub(crate) fn marks(&self) -> Vec<u64> {
-        std::iter::once(&self.landscape.kcp)
-            .chain(&self.landscape.skrs)
-            .map(|cluster| cluster.audit().expect("audited").mark())
-            .collect()
+        self.landscape.servers().map(Server::mark).collect()
+    }
+}
+
+// === impl Landscape ===
+
+impl Landscape {
+    /// In this process, with nothing to wait for.
+    async fn simulated(skrs: usize, extent: Extent) -> Landscape {
+        let kcp = Server::simulated_kcp().await;
+        let mut runtimes = Vec::new();
+        for index in 1..=skrs {
+            runtimes.push(Server::simulated(&format!("skr-{index}"), extent).await);
+        }
+        Landscape { kcp, skrs: runtimes, _permit: None }
+    }
+
+    /// As processes, on an etcd of their own. At most one test has such a landscape.
+    async fn real(skrs: usize, extent: Extent) -> Landscape {
+        let harness::Landscape { kcp, skrs, permit } = harness::dedicated_landscape(skrs, extent).await;
+        servers::furnish(&kcp.client().expect("a client")).await;
+        let real = |server| Server::Real(Box::new(server));
+        Landscape { kcp: real(kcp), skrs: skrs.into_iter().map(real).collect(), _permit: Some(permit) }
+    }
+
+    /// KCP and the runtimes.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
+        std::iter::once(&self.kcp).chain(&self.skrs)
     }
 }
 
@@ -226,10 +328,14 @@ fn is_write(record: &Record) -> bool {
 
 /// The user as which the daemon acts; tests act as another.
 pub(crate) const USER: &str = "tidegate-test";
+/// The group of whoever may do everything.
+pub(crate) const ADMINISTRATORS: Option<&str> = Some("system:masters");
+/// The daemon's log, in the folder of its stage.
+const LOG: &str = "daemon.log";
 
 /// A kubeconfig Secret for a Kyma.
-pub(crate) fn access_secret(kyma: &str, skr: &ControlPlane) -> Value {
-    let kubeconfig = skr.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig").text();
+pub(crate) fn access_secret(kyma: &str, skr: &Server) -> Value {
+    let kubeconfig = skr.kubeconfig_of(USER, ADMINISTRATORS).text();
     json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": format!("access-{kyma}"), "namespace": "kcp-system", "labels": {"operator.kyma-project.io/kyma-name": kyma}},

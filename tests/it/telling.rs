@@ -17,8 +17,14 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{self, SOON, eventually, holds},
-    stage::{self, Stage, USER},
+    stage::{self, Stage, USER, scenarios},
 };
+
+scenarios! {
+    every_write_has_one_record_that_says_what_is_behind_it,
+    users_see_as_events_what_concerns_them_and_see_it_once,
+    what_stands_in_secrets_is_told_nowhere,
+}
 
 /// A write, as the daemon's log and the audit logs of the API servers both know it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,7 +94,7 @@ fn written(stage: &Stage) -> Vec<Write> {
     let clusters = std::iter::once(("kcp".to_owned(), &stage.landscape.kcp)).chain(runtimes);
     let mut found = Vec::new();
     for (cluster, server) in clusters {
-        let records = server.audit().expect("audited").all().expect("an audit log");
+        let records = server.records();
         let ours = records.into_iter().filter(|record| record.user == USER && record.is_write());
         found.extend(ours.filter(|record| !record.resource.starts_with("leases.")).map(|record| {
             let resource = record.resource.split('/').next().unwrap_or_default();
@@ -120,11 +126,6 @@ fn difference(told: &[Told], written: &[Write]) -> Vec<String> {
     uneven.map(|(write, count)| format!("{write}: {count:+}")).collect()
 }
 
-/// Starts the daemon as the user whose writes [`written`] counts, also in KCP.
-fn start(stage: &Stage) {
-    stage.start_as(&stage.landscape.kcp.kubeconfig_of(USER, Some("system:masters")).expect("a kubeconfig"));
-}
-
 async fn stage_with(skrs: usize, more: &[(&str, &str)]) -> Stage {
     let files = stage::files(skrs);
     let mut files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
@@ -149,10 +150,9 @@ async fn looked_at(stage: &Stage) -> Value {
         .await
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn every_write_has_one_record_that_says_what_is_behind_it() {
     let stage = stage_with(1, &[]).await;
-    start(&stage);
+    stage.start();
     stage.kyma_in("one", "Ready").await;
     let first = stage.repository.head().expect("a commit");
     let release = stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]);
@@ -228,13 +228,12 @@ async fn said(stage: &Stage, start: &str, part: &str) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn users_see_as_events_what_concerns_them_and_see_it_once() {
     let stage = stage_with(2, &[]).await;
     // Something of the name that the module will bring is there, made by somebody else.
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "default"}, "data": {"of": "others"}});
     harness::apply(&stage.skrs[0], &theirs).await;
-    start(&stage);
+    stage.start();
     for name in stage::KYMAS {
         stage.kyma_in(name, "Ready").await;
     }
@@ -242,7 +241,7 @@ async fn users_see_as_events_what_concerns_them_and_see_it_once() {
     said(&stage, "Normal GitSource/landscape Applied: ", &first).await;
     said(&stage, "Normal Kyma/one RemoteInstallation: ", "has got its Kyma").await;
 
-    stage.landscape.skrs[1].stop();
+    stage.landscape.skrs[1].stop().await;
     stage.commit(
         "modules/mailer/2.0.0/objects/more.yaml",
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: theirs, namespace: default}\n",
@@ -367,7 +366,6 @@ fn validate(stage: &Stage, format: &str) -> Output {
         .expect("it runs")
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_secrets_is_told_nowhere() {
     let vault = stage::module("vault", "1.0.0", "open");
     let release = stage::release("vault", &[("regular", "1.0.0")]);
@@ -377,7 +375,7 @@ async fn what_stands_in_secrets_is_told_nowhere() {
     let kyma = stage::kyma("one", &["cache", "vault"]);
     more.push(("kymas/one.yaml", &kyma));
     let stage = stage_with(1, &more).await;
-    start(&stage);
+    stage.start();
     // Everything about the module that can be installed is, so the server has been asked about the rest.
     let skr = &stage.skrs[0];
     stage.until("the rest is installed", skr, "ConfigMap", "kyma-system", "vault-a", |_| true).await;

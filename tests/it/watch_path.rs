@@ -1,4 +1,4 @@
-//! What reports changes in a runtime, on real API servers: installed piece by piece, repaired, taken over, removed.
+//! What reports changes in a runtime: installed piece by piece, repaired, taken over, removed.
 
 mod agent;
 mod end_to_end;

@@ -1,21 +1,24 @@
-//! Watchers in KCP, on a real API server: whose VirtualServices they get.
+//! Watchers in KCP: whose VirtualServices they get.
 
 use serde_json::{Value, json};
 use tidegate_testbed::Extent;
-use tokio::sync::OnceCell;
 
 use crate::{
     harness::{self, SOON, eventually},
     source::World,
-    stage::{Stage, read},
+    stage::{Stage, read, scenarios},
 };
 
-#[tokio::test(flavor = "multi_thread")]
+scenarios! {
+    routes_follow_watchers_and_gateways_and_two_do_not_share_a_path,
+    a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_is_taken_over,
+    a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is,
+}
+
 async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_is_taken_over() {
-    static CRDS: OnceCell<()> = OnceCell::const_new();
     let mut world = World::new("watcher").await;
     let (client, namespace) = (world.client.clone(), world.namespace.clone());
-    CRDS.get_or_init(|| harness::install_istio_crds(&client)).await;
+    world.server.install_istio(&["gateways", "virtualservices"]).await;
     harness::apply(&client, &gateway(&namespace)).await;
     for name in ["theirs", "former"] {
         harness::apply(&client, &watcher(&namespace, name)).await;
@@ -56,11 +59,10 @@ async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_
 
 /// I24: the route follows its Watcher, the Gateway, and whoever edits or deletes it; of two Watchers that want one path, the
 /// older has it until it is gone.
-#[tokio::test(flavor = "multi_thread")]
 async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
     let mut world = World::new("routes").await;
     let (client, namespace) = (world.client.clone(), world.namespace.clone());
-    harness::install_istio_crds(&client).await;
+    world.server.install_istio(&["gateways", "virtualservices"]).await;
     harness::apply(&client, &gateway(&namespace)).await;
     harness::apply(&client, &watcher(&namespace, "first")).await;
     world.start().await;
@@ -154,7 +156,6 @@ async fn delete(client: &kube::Client, object: &Value) {
 }
 
 /// Which piece is missing stands in one condition, and once it is there all goes on by itself.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is() {
     let stage = Stage::with(0, Extent::Server, &[], &[]).await;
     let kcp = &stage.kcp;
@@ -187,11 +188,11 @@ async fn a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is() {
     assert_eq!(found["status"]["state"], "Error");
     assert_eq!(condition(&found, "VirtualService"), "False VirtualService is not configured", "upstream's words");
 
-    harness::install_crds_from(kcp, "istio-crds.yaml", &["gateways.networking.istio.io"]).await;
+    stage.landscape.kcp.install_istio(&["gateways"]).await;
     until("none is there", "False no Gateway matches the selector of Watcher kcp-system/first").await;
     harness::apply(kcp, &gateway("kcp-system")).await;
     until("no VirtualServices are served", &said("VirtualService")).await;
-    harness::install_istio_crds(kcp).await;
+    stage.landscape.kcp.install_istio(&["gateways", "virtualservices"]).await;
     let found = until("all is there", "no condition").await;
     assert_eq!(found["status"]["state"], "Ready");
     assert_eq!(condition(&found, "VirtualService"), "True VirtualService is configured");

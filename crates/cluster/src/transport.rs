@@ -50,8 +50,8 @@ pub struct Limits {
 #[derive(Clone, Default)]
 pub struct Network(Option<Arc<InProcess>>);
 
-/// The client for a host, if that is in this process.
-type InProcess = dyn Fn(&str) -> Option<kube::Client> + Send + Sync;
+/// The client for what a configuration leads to, if that is in this process.
+type InProcess = dyn Fn(&kube::Config) -> Option<kube::Client> + Send + Sync;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,14 +134,14 @@ impl Network {
         Network::default()
     }
 
-    /// Without sockets: `client` has the API servers of this process, by the host of their URL. What it does not know is
-    /// reached over TCP.
-    pub fn in_process(client: impl Fn(&str) -> Option<kube::Client> + Send + Sync + 'static) -> Network {
+    /// Without sockets: `client` has the API servers of this process, by their URL and by who asks. What it does not know
+    /// is reached over TCP.
+    pub fn in_process(client: impl Fn(&kube::Config) -> Option<kube::Client> + Send + Sync + 'static) -> Network {
         Network(Some(Arc::new(client)))
     }
 
     fn client(&self, config: &kube::Config, limits: &Limits) -> Result<kube::Client, kube::Error> {
-        let here = || self.0.as_ref()?(config.cluster_url.host()?);
+        let here = || self.0.as_ref()?(config);
         match here() {
             Some(client) => Ok(client),
             None => client(config, limits),

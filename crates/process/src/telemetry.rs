@@ -82,6 +82,16 @@ pub fn init(filter: &str, format: Format) -> Result<(), Error> {
     .map_err(|_| Error::Twice)
 }
 
+/// The same logs as JSON, for what runs within another program: they go where `writer` says, while the caller makes them
+/// the default of a thread.
+pub fn json<W>(filter: &str, writer: W) -> Result<tracing::Dispatch, Error>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::try_new(filter).map_err(|_| Error::Filter { filter: filter.to_owned() })?;
+    Ok(tracing_subscriber::registry().with(filter).with(json_layer(writer)).into())
+}
+
 /// The layer that writes JSON.
 fn json_layer<S, W>(writer: W) -> impl tracing_subscriber::Layer<S>
 where

@@ -3,7 +3,11 @@
 //! Each server has its own port, authority, certificate and administrator: to a client it is a cluster like any other,
 //! and its kubeconfig has no more in it than a real one. A thousand of them are a thousand sockets of one process.
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -50,8 +54,9 @@ pub struct Served {
     port: u16,
     authority: Authority,
     kubeconfig: Kubeconfig,
+    acceptor: TlsAcceptor,
     frozen: watch::Sender<bool>,
-    _tasks: JoinSet<()>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl Server {
@@ -69,9 +74,10 @@ impl Server {
             credentials: Credentials::Certificate(admin),
         };
         let frozen = watch::Sender::new(false);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, acceptor, self.clone(), frozen.subscribe()));
-        Ok(Served { server: self.clone(), name: name.to_owned(), port, authority, kubeconfig, frozen, _tasks: tasks })
+        let (server, name, tasks) = (self.clone(), name.to_owned(), Mutex::default());
+        let served = Served { server, name, port, authority, kubeconfig, acceptor, frozen, tasks };
+        served.serve(listener);
+        Ok(served)
     }
 }
 
@@ -106,6 +112,24 @@ impl Served {
     /// Ends what [`Served::freeze`] began: what was asked meanwhile is answered now.
     pub fn thaw(&self) {
         self.frozen.send_replace(false);
+    }
+
+    /// Ends it as a crash would, with all its connections: whoever comes is refused. What it holds stays.
+    pub async fn stop(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.shutdown().await;
+    }
+
+    /// Serves on its old port after [`Served::stop`].
+    pub async fn start_again(&self) -> Result<(), Error> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await.map_err(Error::Bind)?;
+        self.serve(listener);
+        Ok(())
+    }
+
+    fn serve(&self, listener: TcpListener) {
+        let accepting = accept(listener, self.acceptor.clone(), self.server.clone(), self.frozen.subscribe());
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(accepting);
     }
 
     /// A kubeconfig with a client certificate of any user.

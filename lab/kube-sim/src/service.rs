@@ -20,6 +20,7 @@ use super::{
     delete::{DeleteOptions, Deleted},
     discovery,
     identity::User,
+    journal::Answered,
     metadata, read,
     refusal::{BODY_BYTES_MAX, Named, Refusal},
     request::{Accept, Form, Parameters, Place, Route, verb},
@@ -55,14 +56,18 @@ impl Service {
         B::Error: Into<Error>,
     {
         let (parts, body) = request.into_parts();
-        let answer = match self.respond(&parts, body).await {
+        let mut asked = self.server.asked(&parts, self.user.as_ref());
+        let answer = match self.respond(&parts, body, asked.as_mut()).await {
             Ok(response) => response,
             Err(refusal) => refused(&refusal),
         };
+        if let Some(asked) = asked {
+            self.server.keep(asked, answer.status());
+        }
         if parts.method == Method::HEAD { answer.map(|_| Body::empty()) } else { answer }
     }
 
-    async fn respond<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Refusal>
+    async fn respond<B>(&self, parts: &Parts, body: B, asked: Option<&mut Answered>) -> Result<Response<Body>, Refusal>
     where
         B: HttpBody<Data = Bytes>,
         B::Error: Into<Error>,
@@ -90,6 +95,9 @@ impl Service {
         }
         check_place(&resource, place)?;
         let body = read_body(body).await?;
+        if let Some(asked) = asked {
+            asked.sends(&parts.method, &body);
+        }
         let call = Call { server: &self.server, resource: &resource, place, parameters: &parameters, user: &user };
         self.server.count(verb);
         let mut answer = call.respond(parts, &body).await;

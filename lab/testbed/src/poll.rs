@@ -2,8 +2,11 @@
 
 use std::{
     fmt::{self, Write as _},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+// It goes with the clock of a simulation, where that is paused.
+use tokio::time::Instant;
 
 /// How long until we look again.
 const POLL: Duration = Duration::from_millis(50);

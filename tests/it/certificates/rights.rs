@@ -27,14 +27,14 @@ async fn grant(world: &mut World, overlay: &str, secrets: &str) -> String {
         }
         harness::apply(&world.client, &object).await;
     }
-    world.access = Some(world.server.kubeconfig_of_service_account(&world.namespace, "tidegate").await.unwrap());
+    world.access = Some(world.server.real().kubeconfig_of_service_account(&world.namespace, "tidegate").await.unwrap());
     world.user = format!("system:serviceaccount:{}:tidegate", world.namespace);
     world.user.clone()
 }
 
 /// Holds what was asked against the rules of the overlay's Role.
 fn check(world: &World, overlay: &str, user: &str) {
-    let records = world.server.audit().unwrap().all().unwrap();
+    let records = world.server.records();
     let ours: Vec<&Record> = records.iter().filter(|record| record.user == user).collect();
     let refused: Vec<&&Record> = ours.iter().filter(|record| record.code == 403).collect();
     assert!(refused.is_empty(), "refused: {refused:?}");

@@ -6,6 +6,13 @@ use super::*;
 
 const DOMAIN: Option<&str> = Some("one.example.org");
 
+scenarios! {
+    own_authority_is_replaced_over_and_over_and_every_handshake_succeeds,
+    gateway_waits_for_a_runtime_that_does_not_trust_the_new_authority_yet,
+    e07_certificate_of_the_gateway_that_nears_its_end_is_told,
+    own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted,
+}
+
 /// Whether a runtime gets through, now.
 async fn shake(world: &World, kyma: &str) -> Result<(), String> {
     let secret = world.secret(names::GATEWAY_SECRET).await.and_then(|secret| secret.data).ok_or("no gateway")?;
@@ -49,9 +56,8 @@ async fn follows(world: &World, kyma: &str, trusted: impl RangeBounds<usize> + D
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn own_authority_is_replaced_over_and_over_and_every_handshake_succeeds() {
-    let mut world = World::new("own-rotation", Some(Backend::Builtin)).await;
+    let mut world = World::builtin("own-rotation").await;
     world.kyma("one", DOMAIN).await;
     world.start().await;
     open(world.daemon(), &world.namespace, "one");
@@ -82,9 +88,8 @@ async fn own_authority_is_replaced_over_and_over_and_every_handshake_succeeds() 
     follows(&world, "one", known..=known).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn gateway_waits_for_a_runtime_that_does_not_trust_the_new_authority_yet() {
-    let mut world = World::new("laggard", Some(Backend::Builtin)).await;
+    let mut world = World::builtin("laggard").await;
     world.kyma("one", DOMAIN).await;
     world.kyma("two", Some("two.example.org")).await;
     world.start().await;
@@ -204,7 +209,7 @@ async fn e34_certificate_that_is_not_renewed_is_told_until_it_is() {
     let before = world.daemon().runtime("one");
     // Nobody issues, and the authority was replaced: so the Secret says.
     world.stop_cert_manager();
-    let now = Timestamp::from_second(Timestamp::now().as_second() + 1).unwrap();
+    let now = Timestamp::from_second(ambient::now().as_second() + 1).unwrap();
     let patch = json!({"metadata": {"annotations": {names::annotation::BUNDLED_AT: now.to_string()}}});
     world.api::<Secret>().patch(names::GATEWAY_SECRET, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     eventually("it is overdue", SOON, async || {
@@ -237,11 +242,10 @@ async fn e34_certificate_that_is_not_renewed_is_told_until_it_is() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
-    let mut world = World::new("e07", Some(Backend::Builtin)).await;
+    let mut world = World::builtin("e07").await;
     world.start().await;
-    let close = || gateway::is_close_to_expiry(&world.daemon().context, Timestamp::now());
+    let close = || gateway::is_close_to_expiry(&world.daemon().context, ambient::now());
     eventually("it is far from its end", SOON, async || match close() {
         Some(false) => Ok(()),
         other => Err(format!("{other:?}")),
@@ -251,7 +255,7 @@ async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
     let authority = world.data(names::AUTHORITY_SECRET, "tls.crt").await;
     let root = tidegate::pki::Root::read(&authority, &world.data(names::AUTHORITY_SECRET, "tls.key").await).unwrap();
     let week = Duration::from_secs(7 * 24 * 3600);
-    let now = Timestamp::now();
+    let now = ambient::now();
     let validity = plan::certificate::Validity { not_before: now, not_after: plan::certificate::later(now, week) };
     let hosts = ["listener.example.com".to_owned()];
     let issue = tidegate::pki::Issue { common_name: "listener", names: &hosts, validity, is_server: true };
@@ -265,12 +269,11 @@ async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted() {
-    let mut world = World::new("own-end", Some(Backend::Builtin)).await;
+    let mut world = World::builtin("own-end").await;
     world.kyma("one", DOMAIN).await;
     // Thirty days are less than the life of a certificate.
-    let now = Timestamp::now();
+    let now = ambient::now();
     let month = Duration::from_secs(30 * 24 * 3600);
     let validity = plan::certificate::Validity { not_before: now, not_after: plan::certificate::later(now, month) };
     let old = tidegate::pki::Root::generate("klm-watcher-selfsigned-ca", validity).unwrap();

@@ -4,6 +4,12 @@ use super::*;
 
 const DOMAIN: Option<&str> = Some("one.example.org");
 
+scenarios! {
+    own_certificate_is_made_again_after_deletion_and_after_a_change,
+    own_authority_costs_no_request_while_nothing_changes,
+    bundle_that_cannot_be_read_stops_everything_and_is_named_without_its_text,
+}
+
 async fn with_cert_manager(name: &str) -> World {
     let mut world = World::new(name, Some(Backend::CertManager)).await;
     world.install_issuers().await;
@@ -14,7 +20,10 @@ async fn with_cert_manager(name: &str) -> World {
 }
 
 async fn with_own_authority(name: &str) -> World {
-    let mut world = World::new(name, Some(Backend::Builtin)).await;
+    own_authority_of(World::builtin(name).await).await
+}
+
+async fn own_authority_of(mut world: World) -> World {
     world.kyma("one", DOMAIN).await;
     world.start().await;
     world
@@ -93,7 +102,6 @@ async fn i23_certificate_and_secret_are_made_again_after_deletion() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn own_certificate_is_made_again_after_deletion_and_after_a_change() {
     let world = with_own_authority("own-again").await;
     let first = world.issued("one").await;
@@ -118,7 +126,6 @@ async fn own_certificate_is_made_again_after_deletion_and_after_a_change() {
     assert!(tidegate::pki::is_server_of(&leaf, &["moved.example.org".to_owned()]));
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn own_authority_costs_no_request_while_nothing_changes() {
     let mut world = with_own_authority("own-quiet").await;
     world.issued("one").await;
@@ -148,7 +155,7 @@ async fn certificates_go_with_their_kyma_also_while_nobody_looks() {
     for backend in [Backend::CertManager, Backend::Builtin] {
         let mut world = match backend {
             Backend::CertManager => with_cert_manager("gone").await,
-            Backend::Gardener | Backend::Builtin => with_own_authority("gone").await,
+            Backend::Gardener | Backend::Builtin => own_authority_of(World::new("gone", Some(backend)).await).await,
         };
         world.kyma("two", DOMAIN).await;
         world.issued("one").await;
@@ -241,7 +248,6 @@ async fn what_is_missing_is_said() {
     world.issued("one").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn bundle_that_cannot_be_read_stops_everything_and_is_named_without_its_text() {
     let world = with_own_authority("bad-bundle").await;
     world.issued("one").await;

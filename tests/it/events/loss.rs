@@ -16,13 +16,18 @@ use super::{delete, edit, event, journal, kyma_event, listening, ready, sender, 
 use crate::{
     harness::{SOON, eventually, holds},
     listener::client,
-    stage::read,
+    stage::{read, scenarios},
 };
+
+scenarios! {
+    a_process_that_is_killed_between_acknowledgement_and_work_loses_nothing,
+    what_is_told_while_nothing_leads_to_its_runtime_is_looked_at_once_something_does,
+    sigterm_ends_what_is_under_way_and_what_was_acknowledged_is_there_after_the_restart,
+}
 
 /// Work on an event begins so late that the process is killed before, for sure.
 const NEVER: &str = "--event-settle=60s";
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_is_killed_between_acknowledgement_and_work_loses_nothing() {
     let (stage, certificates) = ready(1, &[NEVER]).await;
     let header = certificates.header("one");
@@ -31,7 +36,7 @@ async fn a_process_that_is_killed_between_acknowledgement_and_work_loses_nothing
     assert_eq!(client::post(address, &header, &kyma_event()).await.status, 200);
     delete(&stage.skrs[0], "mailer-b").await;
     assert_eq!(client::post(address, &header, &event("", "v1", "ConfigMap", "mailer-b")).await.status, 200);
-    stage.kill();
+    stage.kill().await;
     assert_eq!(journal(&stage.kcp).await, ["kcp-system_one"]);
     let kyma = read(&stage.skrs[0], "Kyma", "kyma-system", "default").await.unwrap();
     assert_eq!(kyma["spec"]["channel"], "fast", "nothing was done before the end");
@@ -47,7 +52,6 @@ async fn a_process_that_is_killed_between_acknowledgement_and_work_loses_nothing
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn what_is_told_while_nothing_leads_to_its_runtime_is_looked_at_once_something_does() {
     let (stage, certificates) = ready(1, &[]).await;
     let header = certificates.header("one");
@@ -66,7 +70,7 @@ async fn what_is_told_while_nothing_leads_to_its_runtime_is_looked_at_once_somet
         })
         .await;
         if dies {
-            stage.kill();
+            stage.kill().await;
             stage.start_with(&[]);
         }
         secrets.create(&PostParams::default(), &secret).await.unwrap();
@@ -120,7 +124,7 @@ async fn leader_change_under_load_every_acknowledged_event_is_worked_off() {
     };
     let kill = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        stage.kill();
+        stage.kill().await;
         killed.store(true, Ordering::Relaxed);
     };
     let all = async { tokio::join!(load("cache-a"), load("cache-b"), load("mailer-a"), load("mailer-b"), kill) };
@@ -131,7 +135,6 @@ async fn leader_change_under_load_every_acknowledged_event_is_worked_off() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_what_is_under_way_and_what_was_acknowledged_is_there_after_the_restart() {
     let (stage, certificates) = ready(1, &[NEVER]).await;
     let header = certificates.header("one");
@@ -154,7 +157,7 @@ async fn sigterm_ends_what_is_under_way_and_what_was_acknowledged_is_there_after
     assert!(probe.is_closed().await, "connections without a request end");
     slow.send(body.as_bytes()).await;
     assert_eq!(slow.reply().await.status, 200);
-    stage.kill();
+    stage.kill().await;
     assert!(
         read(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-b").await.is_none(),
         "it was not worked off before"

@@ -105,6 +105,11 @@ async fn data_has_keys_limits_and_may_be_immutable() {
     let both = Both::new().await;
     let core = "/api/v1/namespaces/{ns}";
     let secret = |name: &str, data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+    let typed = |kind: &str, data: Value| {
+        let mut typed = secret("typed", data);
+        typed["type"] = json!(format!("kubernetes.io/{kind}"));
+        Ask::post(&format!("{core}/secrets?dryRun=All"), &typed)
+    };
     let mut fixed = map("fixed", json!({"x": "1"}));
     fixed["immutable"] = json!(true);
     let mut twice = map("twice", json!({"x": "1"}));
@@ -129,6 +134,17 @@ async fn data_has_keys_limits_and_may_be_immutable() {
         Ask::post(MAPS, &map("a", json!({"x": "a".repeat((1 << 20) + 1)}))),
         Ask::post(&format!("{core}/secrets"), &secret("a", json!({"x": "a".repeat((1 << 20) + 1)}))),
         Ask::post(&format!("{core}/secrets"), &secret("a", json!({"a b": "1"}))),
+        typed("tls", json!({})),
+        typed("tls", json!({"tls.crt": ""})),
+        typed("tls", json!({"tls.crt": "", "tls.key": ""})),
+        typed("basic-auth", json!({"token": "a"})),
+        typed("basic-auth", json!({"password": ""})),
+        typed("ssh-auth", json!({"ssh-privatekey": ""})),
+        typed("ssh-auth", json!({"ssh-privatekey": "a"})),
+        typed("dockercfg", json!({".dockerconfigjson": "{}"})),
+        typed("dockerconfigjson", json!({".dockercfg": "{}"})),
+        typed("dockerconfigjson", json!({".dockerconfigjson": "{}"})),
+        typed("service-account-token", json!({"token": "a"})),
         Ask::post(MAPS, &fixed),
         Ask::merge(&one("fixed"), &json!({"data": {"x": "2"}})),
         Ask::merge(&one("fixed"), &json!({"immutable": null})),

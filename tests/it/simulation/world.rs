@@ -249,7 +249,10 @@ impl World {
             (format!("{name}.example.org"), Client::new(wire, "default"))
         };
         let clients: BTreeMap<String, Client> = self.faults.iter().map(client).collect();
-        Network::in_process(move |host| clients.get(host.strip_prefix(OTHER).unwrap_or(host)).cloned())
+        Network::in_process(move |config| {
+            let host = config.cluster_url.host()?;
+            clients.get(host.strip_prefix(OTHER).unwrap_or(host)).cloned()
+        })
     }
 
     /// The daemon loses the control plane, and another one starts beside it, on a disk of its own.

@@ -11,6 +11,12 @@ use crate::git::{
     server::{Action, Request, Server},
 };
 
+scenarios! {
+    credentials_and_authority_come_from_the_secret_and_rotate,
+    a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force,
+    a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed,
+}
+
 /// The `Fetched` condition: status and reason.
 async fn fetched(world: &World, source: &str) -> String {
     let source = world.source(source).await;
@@ -59,7 +65,6 @@ fn guard(server: &Server, wanted: &str) {
     });
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn credentials_and_authority_come_from_the_secret_and_rotate() {
     let mut world = World::new("access").await;
     world.module("mail", &["1.0.0"], "1.0.0");
@@ -141,7 +146,6 @@ async fn a_server_that_stalls_in_a_pack_holds_no_other_source_up() {
     assert_eq!(still.attempted_revision, None, "it is still being fetched");
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force() {
     let mut world = World::new("cut").await;
     world.module("mail", &["1.0.0"], "1.0.0");
@@ -187,7 +191,6 @@ async fn a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force() {
     assert!(world.api::<ModuleTemplate>().get("note-1.0.0").await.is_ok());
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_rewritten_branch_is_refused_and_where_it_is_allowed_its_losses_are_confirmed() {
     let mut world = World::new("rewrite").await;
     world.module("mail", &["1.0.0"], "1.0.0");

@@ -4,6 +4,14 @@ use tidegate_core::api::Watcher;
 
 use super::*;
 
+scenarios! {
+    an_object_that_says_so_is_not_pruned_whoever_wrote_that,
+    a_source_that_does_not_prune_leaves_what_git_drops_until_it_does,
+    names_that_are_not_allowed_are_withheld,
+    a_definition_whose_object_is_terminating_waits_and_is_created_after,
+    what_goes_goes_in_reverse_order_of_what_comes,
+}
+
 /// Why things wait, as the condition `Applied` says it.
 async fn applied(world: &World) -> String {
     let source = world.source("landscape").await;
@@ -19,7 +27,6 @@ async fn is_kept(world: &World, name: &str) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_says_so_is_not_pruned_whoever_wrote_that() {
     let mut world = World::new("keep").await;
     world.module("mail", &["1.0.0", "2.0.0", "3.0.0", "4.0.0"], "4.0.0");
@@ -47,7 +54,6 @@ async fn an_object_that_says_so_is_not_pruned_whoever_wrote_that() {
     is_kept(&world, "mail-1.0.0").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_does_not_prune_leaves_what_git_drops_until_it_does() {
     let mut world = World::new("unpruned").await;
     world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
@@ -69,7 +75,6 @@ async fn a_source_that_does_not_prune_leaves_what_git_drops_until_it_does() {
     world.gone::<ModuleTemplate>("mail-2.0.0").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn names_that_are_not_allowed_are_withheld() {
     let mut world = World::new("names").await;
     world.module("mail", &["1.0.0"], "1.0.0");
@@ -87,7 +92,6 @@ async fn names_that_are_not_allowed_are_withheld() {
     assert_eq!(blamed, BTreeSet::from(["note-1.0.0.yaml", "note.yaml"]));
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_definition_whose_object_is_terminating_waits_and_is_created_after() {
     let mut world = World::new("terminating").await;
     world.module("mail", &["1.0.0"], "1.0.0");
@@ -112,7 +116,6 @@ async fn a_definition_whose_object_is_terminating_waits_and_is_created_after() {
     assert!(after.metadata.deletion_timestamp.is_none());
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn what_goes_goes_in_reverse_order_of_what_comes() {
     let mut world = World::new("reverse").await;
     world.module("mail", &["1.0.0"], "1.0.0");

@@ -80,7 +80,7 @@ impl Agent {
             Ok((address("reviews")?, address("metrics and health")?))
         })
         .await;
-        stage.landscape.skrs[self.index].webhooks().lead_to(Some(reviews.port()));
+        stage.landscape.skrs[self.index].lead_webhooks_to(Some(reviews.port()));
         (self.process, self.plain) = (Some(process), Some(plain));
     }
 

@@ -1,4 +1,5 @@
-//! From a change in a runtime to its resync: the real kube-apiserver asks the real agent, which tells the daemon.
+//! From a change in a runtime to its resync: the API server asks the real agent, which tells the daemon. The first test has
+//! a real kube-apiserver, whatever is asked for.
 
 use std::time::{Duration, Instant};
 
@@ -127,7 +128,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     ];
     let arguments: Vec<&str> = AGENT.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     let more = [("modules/cache/1.0.0/objects/deployment.yaml", world::DEPLOYMENT.to_owned())];
-    let stage = world::stage(1, Extent::Node, &more, &arguments).await;
+    let stage = world::real_stage(1, Extent::Node, &more, &arguments).await;
     // As it is shipped for a control plane without Istio.
     let shipped = deploy::objects("overlays/direct-mtls");
     let shipped = shipped.iter().find(|object| object["kind"] == "Watcher").expect("a Watcher");
@@ -203,7 +204,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     // With the agent stopped, one interval later.
     let Scene { stage, agent } = scene;
     drop(agent);
-    stage.kill();
+    stage.kill().await;
     stage.start_with(&["--resync=10s"]);
     merge(&stage.skrs[0], &config_map(), json!({"data": {"text": "mine"}})).await;
     let what = "an edit is undone without the agent";

@@ -5,7 +5,15 @@ use serde_json::{Value, json};
 use tidegate_testbed::{Extent, free_port};
 
 use super::world::{self, AGENT, merge, until_watch, watch_of};
-use crate::{events::listening, listener::client, stage::Stage};
+use crate::{
+    events::listening,
+    listener::client,
+    stage::{Stage, scenarios},
+};
+
+scenarios! {
+    a_probe_with_a_certificate_whose_events_are_refused_is_not_heard,
+}
 
 /// The certificate in the Secret of the first runtime, once it is another one than `former`.
 async fn certificate(stage: &Stage, former: &str) -> String {
@@ -30,7 +38,6 @@ async fn probe(stage: &Stage, certificate: &str) {
 
 /// Of whom no event would be taken proves nothing by a look at the way: else nobody would look for what his runtime
 /// changes.
-#[tokio::test(flavor = "multi_thread")]
 async fn a_probe_with_a_certificate_whose_events_are_refused_is_not_heard() {
     let listener = free_port();
     let addresses =

@@ -9,8 +9,14 @@ use super::world::{
 };
 use crate::{
     harness::{self, SOON, eventually},
-    stage::{QUIET, Stage, read},
+    stage::{QUIET, Servers, Stage, read, scenarios, servers},
 };
+
+scenarios! {
+    an_image_that_cannot_be_pulled_is_an_error_of_the_kyma,
+    an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be,
+    webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma,
+}
 
 fn env(deployment: &Value, name: &str) -> Value {
     let all = deployment.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array).unwrap().clone();
@@ -43,7 +49,6 @@ fn writes(stage: &Stage, marks: &[u64]) -> Vec<String> {
 
 /// W75, W76, W81, W86, W87, E39, I23: installed once every piece is there, made again where it is deleted, following what
 /// it is made from; and a pass over an unchanged world sends nothing, also of a new process.
-#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     let arguments = [&AGENT[..], &["--resync=10s", "--skr-image-pull-secret=registry"]].concat();
     let stage = stage(1, Extent::Node, &[], &arguments).await;
@@ -88,6 +93,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     assert_eq!(copy["metadata"]["labels"], json!({"operator.kyma-project.io/managed-by": "kyma", "team": "registry"}));
 
     // An unchanged world.
+    stage.rests().await;
     let marks = stage.marks();
     tokio::time::sleep(QUIET).await;
     assert_eq!(writes(&stage, &marks), Vec::<String>::new());
@@ -162,7 +168,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
         if is_whole && kcp == shown { Ok(()) } else { Err(format!("{kcp}\n{shown}")) }
     })
     .await;
-    stage.kill();
+    stage.kill().await;
     let marks = stage.marks();
     stage.start();
     harness::holds("nothing is written", QUIET + QUIET, async || {
@@ -182,7 +188,6 @@ fn pull_secret(data: &str) -> Value {
 }
 
 /// I22, W82, W85: one webhook a Watcher, in every runtime, at once; W88: all of it goes with the Kyma, and the certificate.
-#[tokio::test(flavor = "multi_thread")]
 async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     let arguments = [&AGENT[..], &["--skr-image-pull-secret=registry"]].concat();
     let stage = stage(2, Extent::Node, &[], &arguments).await;
@@ -222,7 +227,7 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     until_hooks("one less", &|hooks| names(hooks) == [first, ours[0], ours[1]]).await;
 
     // The end.
-    let mark = stage.landscape.skrs[0].audit().unwrap().mark();
+    let mark = stage.landscape.skrs[0].mark();
     delete(
         &stage.kcp,
         &json!({
@@ -239,7 +244,7 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
     assert!(read(&stage.kcp, "Secret", "istio-system", "two-webhook-tls").await.is_some(), "that of another is not");
     assert_eq!(present(&stage.skrs[1]).await.len(), OBJECTS.len());
     // Nobody is asked by a webhook whose agent is gone.
-    let records = stage.landscape.skrs[0].audit().unwrap().since(mark).unwrap();
+    let records = stage.landscape.skrs[0].records_since(mark);
     let deleted = |resource: &str, name: &str| {
         records
             .iter()
@@ -257,8 +262,8 @@ async fn webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma() {
 }
 
 /// W87: a pod of the agent that cannot pull its image is an Error of the Kyma that names pod and reason, until it runs.
-/// Nothing schedules pods here, so what a kubelet would say is said by the test.
-#[tokio::test(flavor = "multi_thread")]
+/// Nothing schedules pods here, so what a kubelet would say is said by the test; and where nothing makes pods of a
+/// Deployment either, what a controller would do is done by it, too.
 async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
     let stage = stage(1, Extent::Controllers, &[], &AGENT).await;
     let skr = &stage.skrs[0];
@@ -268,6 +273,10 @@ async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
     assert_eq!(condition(&kyma, "SKRWebhook"), "False");
     assert_eq!(kyma["status"]["state"], "Processing");
 
+    if servers() == Servers::Simulated {
+        harness::apply(skr, &pod_of(&there(&stage, "it is installed", "Deployment", "skr-webhook", |_| true).await))
+            .await;
+    }
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = harness::namespaced(skr, "kyma-system");
     let selector = kube::api::ListParams::default().labels("app=skr-webhook");
     let pod = eventually("there is a pod", SOON, async || {
@@ -295,6 +304,31 @@ async fn an_image_that_cannot_be_pulled_is_an_error_of_the_kyma() {
     let ready = json!([{"type": "Ready", "status": "True"}]);
     let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
     says(json!({"phase": "Running", "conditions": ready, "containerStatuses": container(running, true)})).await;
+    if servers() == Servers::Simulated {
+        becomes_ready(skr).await;
+    }
     let kyma = stage.kyma_in("one", "Ready").await;
     assert_eq!(condition(&kyma, "SKRWebhook"), "True");
+}
+
+/// The pod that a controller makes of a Deployment.
+fn pod_of(deployment: &Value) -> Value {
+    let template = &deployment["spec"]["template"];
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+    pod["metadata"]["name"] = json!("skr-webhook-5f7d");
+    pod["metadata"]["namespace"] = json!("kyma-system");
+    pod
+}
+
+/// What a controller says of the Deployment once its pod is ready.
+async fn becomes_ready(skr: &kube::Client) {
+    let deployments: kube::Api<k8s_openapi::api::apps::v1::Deployment> = harness::namespaced(skr, "kyma-system");
+    let generation = deployments.get("skr-webhook").await.expect("it is there").metadata.generation;
+    let status = json!({
+        "observedGeneration": generation, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+        "conditions": [{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "message": ""}],
+    });
+    let patch = kube::api::Patch::Merge(json!({"status": status}));
+    deployments.patch_status("skr-webhook", &kube::api::PatchParams::default(), &patch).await.expect("a patch");
 }

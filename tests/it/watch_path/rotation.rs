@@ -9,8 +9,12 @@ use super::world::{AGENT, delete, gateway, stage};
 use crate::{
     certificates::shake,
     harness::{self, SOON, eventually},
-    stage::{Stage, read},
+    stage::{Stage, read, scenarios},
 };
+
+scenarios! {
+    change_of_the_authority_reaches_runtime_and_gateway_through_a_kill,
+}
 
 fn bytes(secret: &Value, key: &str) -> Vec<u8> {
     STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).expect("base64")
@@ -75,7 +79,6 @@ impl Held {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn change_of_the_authority_reaches_runtime_and_gateway_through_a_kill() {
     let quick = ["--pki=builtin", "--istio-gateway-server-cert-switch-grace-period=3s", "--resync=10s"];
     let arguments: Vec<&str> = AGENT.into_iter().chain(quick).collect();
@@ -90,7 +93,7 @@ async fn change_of_the_authority_reaches_runtime_and_gateway_through_a_kill() {
         if held(&stage).await?.authority_differs(&former) { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;
-    stage.kill();
+    stage.kill().await;
     held(&stage).await.unwrap().gets_through().unwrap();
     stage.start();
 

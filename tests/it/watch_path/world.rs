@@ -57,15 +57,30 @@ pub(super) fn kyma(name: &str, modules: &[&str]) -> String {
 
 /// A stage with a module `cache` in each runtime, and `more` files. The daemon does not run yet.
 pub(super) async fn stage(skrs: usize, extent: Extent, more: &[(&str, String)], arguments: &[&str]) -> Stage {
+    let files = files(skrs, more);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    prepared(Stage::with(skrs, extent, &files, arguments).await).await
+}
+
+/// The same on real servers, whatever is asked for.
+pub(super) async fn real_stage(skrs: usize, extent: Extent, more: &[(&str, String)], arguments: &[&str]) -> Stage {
+    let files = files(skrs, more);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    prepared(Stage::real(skrs, extent, &files, arguments).await).await
+}
+
+fn files(skrs: usize, more: &[(&str, String)]) -> Vec<(String, String)> {
     let mut files = stage::module("cache", "1.0.0", "one");
     files.push(("modules/cache/1.0.0/objects/crd.yaml".to_owned(), stage::THING_CRD.to_owned()));
     files.push(("modules/cache/release.yaml".to_owned(), stage::release("cache", &[("regular", "1.0.0")])));
     for name in stage::KYMAS.iter().take(skrs) {
         files.push((format!("kymas/{name}.yaml"), kyma(name, &["cache"])));
     }
-    let files: Vec<(&str, String)> =
-        files.iter().map(|(path, text)| (path.as_str(), text.clone())).chain(more.iter().cloned()).collect();
-    let stage = Stage::with(skrs, extent, &files, arguments).await;
+    files.extend(more.iter().map(|(path, text)| ((*path).to_owned(), text.clone())));
+    files
+}
+
+async fn prepared(stage: Stage) -> Stage {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}});
     harness::apply(&stage.kcp, &namespace).await;
     stage

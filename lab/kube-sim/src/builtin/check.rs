@@ -1,5 +1,5 @@
-//! What the server demands of ConfigMaps and Secrets beyond the types of their fields: keys, size, and that what is
-//! immutable stays as it is; of Events, that they lie where their object is; of some others, fields that stay. Of these and
+//! What the server demands of ConfigMaps and Secrets beyond the types of their fields: keys, size, what a Secret's type
+//! wants, and that what is immutable stays as it is; of Events, that they lie where their object is; of some others, fields that stay. Of these and
 //! all others it demands more than is asked for here.
 
 use std::collections::BTreeMap;
@@ -47,6 +47,7 @@ pub(crate) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) -> Vec<C
             if DATA_BYTES_MAX < decoded(object, "data") {
                 causes.push(Cause::too_long("data", DATA_BYTES_MAX));
             }
+            of_type(object, &mut causes);
         }
         ("" | "events.k8s.io", "Event") => {
             let involved = if kind.group.is_empty() { "involvedObject" } else { "regarding" };
@@ -111,6 +112,33 @@ fn go_reference(reference: &Value) -> Value {
 fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let entries = object[field].as_object().into_iter().flatten();
     entries.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+}
+
+/// What a Secret of a type that the server knows must hold.
+fn of_type(secret: &Value, causes: &mut Vec<Cause>) {
+    let lacks = |key: &str| secret["data"][key].is_null();
+    let mut required = |keys: &[&str]| {
+        causes.extend(keys.iter().map(|key| Cause::required(&format!("data[{key}]"), "")));
+    };
+    match secret["type"].as_str().unwrap_or_default() {
+        "kubernetes.io/tls" => {
+            let keys = ["tls.crt", "tls.key"];
+            required(&keys.into_iter().filter(|key| lacks(key)).collect::<Vec<_>>());
+        }
+        "kubernetes.io/basic-auth" if lacks("username") && lacks("password") => required(&["username", "password"]),
+        "kubernetes.io/ssh-auth" if secret["data"]["ssh-privatekey"].as_str().is_none_or(str::is_empty) => {
+            required(&["ssh-privatekey"]);
+        }
+        "kubernetes.io/dockercfg" if lacks(".dockercfg") => required(&[".dockercfg"]),
+        "kubernetes.io/dockerconfigjson" if lacks(".dockerconfigjson") => required(&[".dockerconfigjson"]),
+        "kubernetes.io/service-account-token" => {
+            const ACCOUNT: &str = "kubernetes.io/service-account.name";
+            if secret["metadata"]["annotations"][ACCOUNT].as_str().is_none_or(str::is_empty) {
+                causes.push(Cause::required(&format!("metadata.annotations[{ACCOUNT}]"), ""));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Bytes that base64 stands for.

@@ -1,0 +1,107 @@
+//! The daemon of a stage: a process, or, where the clock is paused, tasks of the test's own thread.
+
+use std::{path::Path, time::Instant};
+
+use clap::Parser;
+use tidegate::{
+    config::{Config, Options},
+    runtime::{Ended, Mode},
+};
+use tidegate_cluster::Network;
+use tidegate_testbed::Guarded;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::SOON;
+
+/// A daemon that runs.
+pub(super) enum Daemon {
+    /// As users run it.
+    Process(Guarded),
+    /// In this process, which is its runtime's only thread.
+    Here(Here),
+}
+
+/// A daemon in this process.
+pub(super) struct Here {
+    task: JoinHandle<anyhow::Result<Ended>>,
+    told: CancellationToken,
+}
+
+/// The arguments of `tidegate run` that a daemon in this process understands.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+}
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// Starts a process.
+    pub(super) fn process(arguments: &[String], folder: &Path, log: &Path) -> Daemon {
+        let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+        Daemon::Process(Guarded::start(program, arguments, folder, log).expect("the daemon starts"))
+    }
+
+    /// Starts one here. It logs to the default of this thread.
+    pub(super) fn here(arguments: &[String], network: Network) -> Daemon {
+        // As the program does: the first argument names the command.
+        let options = Arguments::parse_from(arguments).options;
+        let config = Config::try_from(options).expect("a configuration");
+        let told = CancellationToken::new();
+        let stop = told.clone().cancelled_owned();
+        let task = tokio::spawn(async move { load(config, &network).await?.run(Mode::Forever, stop).await });
+        Daemon::Here(Here { task, told })
+    }
+
+    /// Kills it without a warning; it is gone when this returns.
+    pub(super) async fn kill(self) {
+        match self {
+            Daemon::Process(process) => drop(process),
+            Daemon::Here(here) => {
+                here.task.abort();
+                let _ = here.task.await;
+                // Its tasks end when their turn comes, and with the last of them its hold of the disk.
+                for _ in 0..500 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Passes a signal on.
+    pub(super) fn signal(&mut self, signal: &str) {
+        match self {
+            Daemon::Process(process) => process.signal(signal),
+            Daemon::Here(here) => {
+                assert_eq!(signal, "TERM", "a daemon that is no process can only be told to stop");
+                here.told.cancel();
+            }
+        }
+    }
+}
+
+async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::runtime::Daemon> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        match tidegate::runtime::Daemon::load_on(config.clone(), network).await {
+            // A child of another test holds whatever is open here, the disk's lock too, until it has become itself.
+            Err(error) if Instant::now() < deadline && format!("{error:#}").contains(" is in use by ") => {
+                std::thread::yield_now();
+            }
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "the daemon does not load");
+                return Err(error);
+            }
+            loaded => return loaded,
+        }
+    }
+}
+
+/// The end of a log, for the message of a test that fails.
+pub(super) fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}

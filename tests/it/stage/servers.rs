@@ -1,0 +1,334 @@
+//! The API servers of a stage: simulated in this process, or real ones. Tests see no difference but in how they come to
+//! be.
+
+use std::{borrow::Borrow, collections::BTreeMap, io, sync::OnceLock, time::Duration};
+
+use axum::body::Body;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures::StreamExt as _;
+use http::{Request, Response};
+use kube::Client;
+use kube_sim::{self as sim, Answered, Kubeconfig, Options, Readiness, Served, Service, User};
+use serde_json::{Value, json};
+use tidegate_cluster::Network;
+use tidegate_core::api::names;
+use tidegate_process::ambient;
+use tidegate_testbed::{self as testbed, ControlPlane, Extent, Record};
+use tokio::sync::{OnceCell, watch};
+use tower::ServiceExt as _;
+
+use super::{Servers, servers};
+use crate::harness::{self, apply, install_istio_crds, install_own_crds};
+
+/// One API server. It ends with this value.
+pub(crate) enum Server {
+    Simulated(Box<Simulated>),
+    /// Its own, or one that it shares.
+    Real(Box<dyn Borrow<ControlPlane> + Send + Sync>),
+}
+
+/// One in this process. Other processes reach it over TLS, and a daemon of this process without.
+pub(crate) struct Simulated {
+    served: Served,
+    /// Whether it answers.
+    runs: watch::Sender<bool>,
+}
+
+/// The way of the daemon of this process, or of a test, to a simulated server.
+#[derive(Clone)]
+struct Wire {
+    server: sim::Server,
+    runs: watch::Receiver<bool>,
+    latency: Duration,
+}
+
+/// What a request of the daemon takes in a simulation, half of it before it arrives: whatever happens meanwhile happens
+/// between two requests, as it does on a network.
+const LATENCY: Duration = Duration::from_millis(4);
+/// When Deployments become ready, where there is a node.
+const READINESS: Readiness = Readiness::After(Duration::from_secs(1));
+
+// === impl Server ===
+
+impl Server {
+    /// A simulated KCP, furnished with our kinds and those of Istio.
+    pub(super) async fn simulated_kcp() -> Server {
+        let options = Options { began: ambient::now(), readiness: Readiness::Never, ..Options::default() };
+        Server::serve(furnished().restored(&options), "kcp").await
+    }
+
+    /// A simulated runtime.
+    pub(super) async fn simulated(name: &str, extent: Extent) -> Server {
+        let readiness = match extent {
+            Extent::Server | Extent::Controllers => Readiness::Never,
+            Extent::Node => READINESS,
+        };
+        let options = Options { began: ambient::now(), readiness, ..Options::default() };
+        Server::serve(sim::Server::new(&options), name).await
+    }
+
+    async fn serve(server: sim::Server, name: &str) -> Server {
+        server.keep_requests();
+        let served = server.listen(name).await.expect("a port on loopback");
+        Server::Simulated(Box::new(Simulated { served, runs: watch::Sender::new(true) }))
+    }
+
+    /// A control plane for tests that keep to a namespace: one of their own, or the real one that they share.
+    pub(crate) async fn kcp() -> Server {
+        match servers() {
+            Servers::Simulated => Server::simulated_kcp().await,
+            Servers::Real => Server::real_kcp().await,
+        }
+    }
+
+    /// The real control plane that tests share, whatever is asked for, with our kinds.
+    pub(crate) async fn real_kcp() -> Server {
+        static CRDS: OnceCell<()> = OnceCell::const_new();
+        let server = harness::kcp().await;
+        let client = server.client().expect("a client");
+        CRDS.get_or_init(|| install_own_crds(&client)).await;
+        Server::Real(Box::new(server))
+    }
+
+    /// A server that serves what every cluster does, and nothing of ours.
+    pub(crate) async fn bare() -> Server {
+        match servers() {
+            Servers::Simulated => Server::simulated("bare", Extent::Server).await,
+            Servers::Real => {
+                let options = testbed::Options { name: "bare".to_owned(), ..testbed::Options::default() };
+                Server::Real(Box::new(harness::dedicated(options).await))
+            }
+        }
+    }
+
+    /// How a daemon of this process reaches these servers, as whoever its kubeconfigs name.
+    pub(crate) fn network<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Network {
+        let here = servers.into_iter().filter_map(|server| match server {
+            Server::Simulated(server) => Some((format!("127.0.0.1:{}", server.served.port()), server.wire(LATENCY))),
+            Server::Real(_) => None,
+        });
+        let here: BTreeMap<String, Wire> = here.collect();
+        Network::in_process(move |config| {
+            let wire = here.get(config.cluster_url.authority()?.as_str())?;
+            Some(wire.client(user(config)?))
+        })
+    }
+
+    /// What only a real one has.
+    #[track_caller]
+    pub(crate) fn real(&self) -> &ControlPlane {
+        match self {
+            Server::Real(server) => (**server).borrow(),
+            Server::Simulated(_) => panic!("a test that needs a real server asks for a real stage"),
+        }
+    }
+
+    /// Its short name.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Server::Simulated(server) => server.served.name(),
+            Server::Real(_) => self.real().name(),
+        }
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> Kubeconfig {
+        match self {
+            Server::Simulated(server) => server.served.kubeconfig().clone(),
+            Server::Real(_) => self.real().kubeconfig(),
+        }
+    }
+
+    /// A kubeconfig with a client certificate for any user.
+    pub(crate) fn kubeconfig_of(&self, user: &str, group: Option<&str>) -> Kubeconfig {
+        match self {
+            Server::Simulated(server) => server.served.kubeconfig_of(user, group).expect("a kubeconfig"),
+            Server::Real(_) => self.real().kubeconfig_of(user, group).expect("a kubeconfig"),
+        }
+    }
+
+    /// A client of the administrator.
+    pub(crate) fn client(&self) -> Client {
+        match self {
+            Server::Simulated(server) => server.wire(Duration::ZERO).client(User::admin()),
+            Server::Real(_) => self.real().client().expect("a client"),
+        }
+    }
+
+    /// Where its records stand now.
+    pub(crate) fn mark(&self) -> u64 {
+        match self {
+            Server::Simulated(server) => server.served.server().kept_requests(0).len() as u64,
+            Server::Real(_) => self.real().audit().expect("audited").mark(),
+        }
+    }
+
+    /// The requests since a mark, each once, in the order of their answers.
+    pub(crate) fn records_since(&self, mark: u64) -> Vec<Record> {
+        match self {
+            Server::Simulated(server) => {
+                let from = usize::try_from(mark).expect("a mark of this server");
+                server.served.server().kept_requests(from).into_iter().map(record).collect()
+            }
+            Server::Real(_) => self.real().audit().expect("audited").since(mark).expect("an audit log"),
+        }
+    }
+
+    /// All requests so far.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        self.records_since(0)
+    }
+
+    /// Ends it, as a crash would; [`Server::start_again`] brings it back with all its data.
+    pub(crate) async fn stop(&self) {
+        match self {
+            Server::Simulated(server) => {
+                server.runs.send_replace(false);
+                server.served.stop().await;
+            }
+            Server::Real(_) => self.real().stop(),
+        }
+    }
+
+    /// Starts a stopped server again, where it was.
+    pub(crate) async fn start_again(&self) {
+        match self {
+            Server::Simulated(server) => {
+                server.served.start_again().await.expect("its port is free");
+                server.runs.send_replace(true);
+            }
+            Server::Real(_) => self.real().start_again().await.expect("it starts"),
+        }
+    }
+
+    /// From now on its calls to the agent's webhook go to this loopback port; to none, they fail.
+    pub(crate) fn lead_webhooks_to(&self, port: Option<u16>) {
+        match self {
+            Server::Simulated(server) => {
+                server.served.server().lead_to(names::SKR_WEBHOOK, names::SKR_NAMESPACE, port);
+            }
+            Server::Real(_) => self.real().webhooks().lead_to(port),
+        }
+    }
+
+    /// Has it serve these kinds of Istio's, by their plurals: as Istio defines them on a real server, with any content on a
+    /// simulated one, which needs no file of Istio's for that.
+    pub(crate) async fn install_istio(&self, plurals: &[&str]) {
+        let client = self.client();
+        match self {
+            Server::Simulated(_) => harness::install_crds(&client, &istio(plurals)).await,
+            Server::Real(_) => {
+                let crds: Vec<String> = plurals.iter().map(|plural| format!("{plural}.networking.istio.io")).collect();
+                let crds: Vec<&str> = crds.iter().map(String::as_str).collect();
+                harness::install_crds_from(&client, "istio-crds.yaml", &crds).await;
+            }
+        }
+    }
+}
+
+/// What a KCP has before anything of a test is there.
+pub(super) async fn furnish(kcp: &Client) {
+    install_own_crds(kcp).await;
+    install_istio_crds(kcp).await;
+    apply(kcp, &kcp_system()).await;
+}
+
+/// Whom the client certificate of a configuration names.
+fn user(config: &kube::Config) -> Option<User> {
+    let pem = STANDARD.decode(config.auth_info.client_certificate_data.as_ref()?).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+    let certificate = pem.parse_x509().ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    Some(User { name, groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()], ..User::default() })
+}
+
+fn record(answered: Answered) -> Record {
+    let Answered { user, agent, verb, resource, namespace, name, code, uri, received, answered } = answered;
+    // Such texts sort as times do.
+    let (received, answered) = (format!("{received:020}"), format!("{answered:020}"));
+    Record { user, agent, verb, resource, namespace, name, code, uri, received, answered }
+}
+
+/// A control plane with what all of them have. Made once: definitions are large.
+fn furnished() -> &'static sim::Server {
+    static FURNISHED: OnceLock<sim::Server> = OnceLock::new();
+    FURNISHED.get_or_init(|| {
+        // A runtime of its own, since whoever asks for it first is within another.
+        let make = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let server = sim::Server::new(&Options::default());
+                let client = server.client();
+                install_own_crds(&client).await;
+                harness::install_crds(&client, &istio(&["gateways", "virtualservices"])).await;
+                apply(&client, &kcp_system()).await;
+                server
+            })
+        };
+        std::thread::spawn(make).join().expect("a control plane is furnished")
+    })
+}
+
+fn kcp_system() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}})
+}
+
+/// Kinds of Istio's that may hold anything.
+fn istio(plurals: &[&str]) -> Vec<Value> {
+    let kinds = [("gateways", "Gateway"), ("virtualservices", "VirtualService")];
+    let wanted = kinds.into_iter().filter(|(plural, _)| plurals.contains(plural));
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = |(plural, kind): (&str, &str)| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.networking.istio.io")},
+            "spec": {
+                "group": "networking.istio.io", "scope": "Namespaced",
+                "names": {
+                    "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
+                },
+                "versions": [{
+                    "name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                }],
+            },
+        })
+    };
+    wanted.map(crd).collect()
+}
+
+// === impl Simulated ===
+
+impl Simulated {
+    fn wire(&self, latency: Duration) -> Wire {
+        Wire { server: self.served.server().clone(), runs: self.runs.subscribe(), latency }
+    }
+}
+
+// === impl Wire ===
+
+impl Wire {
+    /// A client that asks as somebody.
+    fn client(&self, user: User) -> Client {
+        let (wire, service) = (self.clone(), self.server.service_as(user));
+        let ask = move |request| wire.clone().ask(service.clone(), request);
+        Client::new(tower::service_fn(ask), "default")
+    }
+
+    async fn ask(mut self, service: Service, request: Request<kube::client::Body>) -> io::Result<Response<Body>> {
+        self.pause().await;
+        if !*self.runs.borrow() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let Ok(response) = service.oneshot(request).await;
+        self.pause().await;
+        // What goes on, as watches do, ends with the server.
+        let ended = async move { self.runs.wait_for(|runs| !runs).await.map(drop) };
+        Ok(response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended)))))
+    }
+
+    async fn pause(&self) {
+        if !self.latency.is_zero() {
+            tokio::time::sleep(self.latency / 2).await;
+        }
+    }
+}
