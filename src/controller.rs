@@ -5,20 +5,9 @@
 //! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
 //! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
 
-pub mod certificate;
-pub mod contacts;
 pub mod dispatch;
 pub mod events;
-mod finalizers;
-pub mod gateway;
-pub mod inbox;
-pub mod manifest;
-mod objects;
-pub mod runtime;
-pub mod source;
-pub mod sources;
-pub mod stores;
-pub mod watcher;
+pub(crate) mod finalizers;
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +20,7 @@ use std::{
 use bytes::Bytes;
 use serde_json::json;
 
-use self::{events::Recorder, sources::SourceRegistry, stores::Stores};
+use self::events::Recorder;
 use tidegate_cluster::{self as cluster, Cause, Cluster, Pool};
 use tidegate_core::{
     api::{KYMA_GROUP, KYMA_VERSION, shared::ObjectMeta},
@@ -44,8 +33,13 @@ use tidegate_core::{
 use tidegate_process::retry::Class;
 
 use crate::{
+    gateway::certificates::Certificates,
     metrics::Metrics,
     queue::{self, Finish, Trigger, Triggers},
+    runtime::{self, contacts::Contacts, manifest::Modules},
+    source::registry::SourceRegistry,
+    stores::{self, Stores},
+    watcher::{self, inbox::Inbox},
 };
 
 /// Everything that the controllers share. Made once by the daemon; a pass gets it by reference.
@@ -77,21 +71,21 @@ pub struct Context {
     /// What this process remembers of each runtime.
     pub runtimes: runtime::Memories,
     /// When each runtime was last heard of.
-    pub contacts: contacts::Contacts,
+    pub contacts: Contacts,
     /// The agent in runtimes; `None` if none is installed.
     pub agent: Option<Agent>,
     /// Events of runtimes, on their way to the queue.
-    pub inbox: inbox::Inbox,
+    pub inbox: Inbox,
     /// What every runtime has, rendered once a class.
     pub bases: runtime::Bases,
     /// What reports changes in runtimes, rendered once for all that have the same kinds of objects.
     pub reports: runtime::Reports,
     /// Objects of modules, marked and serialised once.
-    pub modules: manifest::Modules,
+    pub modules: Modules,
     /// What this process remembers of each Watcher.
     pub watchers: watcher::Memories,
     /// Certificates, and whoever issues them.
-    pub certificates: Arc<certificate::Certificates>,
+    pub certificates: Arc<Certificates>,
 }
 
 /// What a controller works on.
@@ -248,7 +242,7 @@ impl Failure {
 }
 
 /// The body of an apply of the status of a Kyma kind.
-fn status_body(kind: &str, key: &Key, status: &impl serde::Serialize) -> Bytes {
+pub(crate) fn status_body(kind: &str, key: &Key, status: &impl serde::Serialize) -> Bytes {
     let body = json!({
         "apiVersion": format!("{KYMA_GROUP}/{KYMA_VERSION}"),
         "kind": kind,

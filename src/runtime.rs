@@ -1,446 +1,426 @@
-//! The daemon: everything wired together, started in order and ended in order.
+//! One pass over a runtime: its Kyma, what every runtime has, its Manifests, and the objects of each.
 //!
-//! [`Daemon::load`] reads, opens and binds all that can fail; [`Daemon::run`] starts the tasks, waits until this process
-//! leads and has seen the whole control plane, works off the queue, and ends when it is told to. All tasks live in one
-//! set; one that ends although it should not ends the process, which is then started anew by whoever started it.
+//! What a pass does, in order: look at the Kyma in the runtime if there is reason to; plan; bring namespace, CRDs,
+//! catalog and webhook configuration to what they should be; write the Kyma in the runtime and the Manifests in KCP where
+//! they differ; pass over each Manifest; write the status of the Kyma once, and its copy in the runtime, where they differ.
 //!
-//! The end, in order: no new events, no new work; work under way gets a while; the Lease is given back; the servers stop. Whatever is
-//! cut off on the way is done again by the next process, since nothing that was acknowledged is only in memory.
-
-mod identity;
-mod inlet;
-mod observe;
-mod once;
-mod ready;
-mod sources;
+//! A pass over a runtime without news makes no request. The first pass of a process reads the runtime's Kyma, once, and
+//! writes nothing that is as recorded. What users did in a runtime is looked for on a resync, on request, or when an event
+//! says so: objects are listed by their metadata and only what changed is looked at closer. An event about the Kyma in the
+//! runtime costs one read of it.
+//!
+//! What it refuses: to render before the template overrides of the sources behind it have been read, to prune while anything is unknown, to create objects that exist without our mark, and to work on a
+//! runtime whose access Secret is absent, ambiguous or asks for more than inline credentials.
 
 use std::{
-    path::Path,
-    sync::{Arc, RwLock},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
 
-use self::{inlet::Inlet, observe::Observer, ready::Readiness};
-use tidegate_cluster::{Cluster, ClusterName, Leadership, Limits, Network, Pool, lease};
+use crate::controller::{
+    Context, Failure, Pass,
+    events::{Severity, reason},
+};
+use tidegate_cluster::{Cause, Cluster, Error, Metadata};
 use tidegate_core::{
-    api::names,
-    diagnostic::{Diagnostics, Severity},
-    name::Key,
-    plan::{Settings, watch::Agent},
-    template::{Library, TemplateFile, Templates},
-};
-use tidegate_git as git;
-
-use crate::{
-    config::Config,
-    controller::{
-        Context, Queue, Subject,
-        certificate::Certificates,
-        dispatch,
-        events::{self, Writer},
-        inbox::Inbox,
-        sources::SourceRegistry,
-        stores::{Source, Stores, feed},
+    api::{
+        Kyma, Manifest,
+        kyma::{KymaSpec, KymaStatus},
+        names::{MANAGED_BY_SKR, annotation, label},
     },
-    http::{self, Bound},
-    metrics::Metrics,
-    queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
+    conditions, definition, landscape,
+    name::Key,
+    object::{Gvk, ObjectId},
+    plan,
+    status::{Facts, ModulesFromFact},
+};
+use tidegate_process::{
+    ambient,
+    retry::{self, Class},
 };
 
-pub use inlet::Door;
-pub use once::Report;
+use crate::queue::{Finish, Trigger, Triggers};
 
-/// A daemon that is loaded and bound; nothing is started yet.
-pub struct Daemon {
-    config: Config,
-    context: Arc<Context>,
-    leadership: Leadership,
-    /// Takes part in leader election; absent if we write without.
-    elector: Option<lease::Elector>,
-    /// The connection of the elector, whose requests count too.
-    election: Arc<Cluster>,
-    writer: Writer,
-    metrics: Bound,
-    health: Bound,
-    inlet: Inlet,
-    readiness: Arc<Readiness>,
+mod base;
+pub mod contacts;
+mod counterpart;
+pub mod manifest;
+mod manifests;
+pub mod objects;
+mod outcome;
+mod remove;
+mod watch;
+
+pub use base::Bases;
+pub use watch::Reports;
+
+/// What a process remembers of all runtimes between passes.
+#[derive(Debug, Default)]
+pub struct Memories(Mutex<HashMap<Key, Memory>>);
+
+/// What a process remembers of one runtime between passes.
+#[derive(Debug, Default)]
+struct Memory {
+    base: base::Memory,
+    watch: watch::Memory,
+    /// The Kyma in the runtime, as it was last read or written.
+    counterpart: Option<Arc<Kyma>>,
+    /// Its specification as the last pass left it.
+    left: Option<KymaSpec>,
+    /// The status of the Kyma in KCP as we last wrote it, with the resource version that it then had.
+    status: Option<(String, KymaStatus)>,
+    /// The Manifests as we last wrote them, and when.
+    written: BTreeMap<Key, (Arc<Manifest>, Instant)>,
+    /// Those whose status a pass may have written before it failed: what it says now is asked for.
+    doubtful: BTreeSet<Key>,
+    manifests: BTreeMap<Key, manifest::Memory>,
+    /// What the end is waited for of, and how many looks for it there were.
+    removing: Option<(String, u32)>,
 }
 
-/// How long a daemon runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Until it is told to stop.
-    Forever,
-    /// Until nothing is left to do, and no longer than this.
-    Once(Duration),
-}
+/// A watch that does not show what we wrote this long ago is not asked any more: the API server is.
+const LAG_MAX: Duration = Duration::from_secs(2);
 
-/// How a daemon ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It was told to stop.
-    Stopped,
-    /// There was nothing left to do, or no time.
-    Once(Report),
-}
+/// Longest time for one pass. Nothing in it waits for anything slow, so a pass that takes longer is stuck.
+const PASS_MAX: Duration = Duration::from_secs(300);
+/// Manifests of one runtime that are worked on at once; their requests share the runtime's bound.
+const MANIFESTS_AT_ONCE: usize = 4;
 
-/// Work under way.
-struct Workers(JoinSet<()>);
+// === impl Memories ===
 
-/// Subjects that may be known at once: two hundred thousand runtimes, which nobody has.
-const SUBJECTS_MAX: usize = 200_000;
-/// A commit changes many definitions one after another; runtimes are woken when none came for this long.
-const CATALOG_SETTLE: Duration = Duration::from_millis(50);
-/// How often clients that nobody needs are looked for.
-const SWEEP: Duration = Duration::from_secs(60);
-/// How often the control plane is asked for the kinds that it must serve, until it serves them.
-const KINDS_RETRY: Duration = Duration::from_secs(2);
-/// Longest time for the control plane's TCP connection.
-const CONNECT: Duration = Duration::from_secs(5);
-
-// === impl Daemon ===
-
-impl Daemon {
-    /// Reads and opens everything that can fail, and binds the ports. Makes no request.
-    pub async fn load(config: Config) -> anyhow::Result<Daemon> {
-        Daemon::load_on(config, &Network::real()).await
+impl Memories {
+    fn take(&self, key: &Key) -> Memory {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
     }
 
-    /// The same, with API servers that are reached over some network.
-    pub async fn load_on(config: Config, network: &Network) -> anyhow::Result<Daemon> {
-        let metrics = Bound::bind(config.metrics_address, "metrics").await?;
-        let health = Bound::bind(config.health_address, "health").await?;
-        let inlet = Inlet::bind(&config.events)?;
-        let kube = kube_config(config.kubeconfig.as_deref()).await?;
-        let templates = templates(config.templates.as_deref())?;
-        let sources = sources::load(&config)?;
-        let state = git::State::open(&config.state).context("cannot use the state folder")?;
-        let identity = identity::of(&config);
+    fn put(&self, key: &Key, memory: Memory) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), memory);
+    }
 
-        let limits = Limits {
-            concurrency: config.control_plane_requests,
-            request_timeout: config.request_timeout,
-            connect_timeout: CONNECT,
-        };
-        let connect = || Cluster::on(network, ClusterName::Kcp, &kube, limits).context("cannot use the kubeconfig");
-        // The Lease has connections of its own: renewing must not wait behind a thousand applies.
-        let election = Arc::new(connect()?);
-        let (elector, leadership) = election_of(&config, &identity, &election);
-        let kcp = Arc::new(connect()?.guarded(leadership.clone()));
-        let runtime_limits = Limits { concurrency: config.runtime_requests, ..limits };
-        let pool = Pool::new(Arc::clone(&kcp), runtime_limits, Some(leadership.clone()));
+    /// Forgets a runtime: the next pass looks at everything, as that of a new process.
+    pub fn forget(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
 
-        // Beside the Lease, since one writer has both.
-        let journal = config.lease.as_ref().map_or(names::KCP_NAMESPACE, |lease| lease.namespace.as_str());
-        let inbox = Inbox::new(journal, leadership.clone(), config.events.pinning, config.events.settle);
-        let queue = queue(&config);
-        let stores = Stores::new(queue.clone());
-        for source in sources {
-            stores.add_local_source(source);
+/// Brings a runtime a step nearer to what its Kyma says.
+pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass {
+    let mut memory = context.runtimes.take(key);
+    let passed = tokio::time::timeout(PASS_MAX, pass(context, key, triggers, &mut memory)).await;
+    match passed {
+        Ok(Ok(Finish::Gone)) => Ok(Finish::Gone),
+        Ok(result) => {
+            context.runtimes.put(key, memory);
+            result
         }
-        let (recorder, writer) = events::recorder(&identity);
-        let context = Arc::new(Context {
-            kcp,
-            pool,
-            stores,
-            queue,
-            settings: Settings {
-                default_channel: config.default_channel.clone(),
-                restricted_modules: config.restricted_modules.clone(),
-            },
-            metrics: Metrics::default(),
-            events: recorder,
-            namespaces: config.namespaces.clone(),
-            allow_local_sources: config.allow_local_sources,
-            resync: config.resync,
-            library: RwLock::new(Arc::new(Library::new(templates))),
-            sources: SourceRegistry::new(state),
-            runtimes: crate::controller::runtime::Memories::default(),
-            contacts: crate::controller::contacts::Contacts::default(),
-            agent: config.agent.clone(),
-            inbox,
-            bases: crate::controller::runtime::Bases::default(),
-            reports: crate::controller::runtime::Reports::default(),
-            modules: crate::controller::manifest::Modules::default(),
-            watchers: crate::controller::watcher::Memories::default(),
-            certificates: Arc::new(Certificates::new(
-                config.certificates.clone(),
-                config.agent.is_some(),
-                config.listener.clone(),
-            )),
-        });
-        tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
-        let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
-        Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness })
-    }
-
-    /// The way in for events, beside the sockets.
-    pub fn door(&self) -> Door {
-        Door::of(&self.context)
-    }
-
-    /// Runs until `stop` is done, this process no longer leads, or `mode` says so.
-    pub async fn run(self, mode: Mode, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
-        let Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness } = self;
-        let (served, given_back, halt) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-        let deaf = CancellationToken::new();
-        let mut services = JoinSet::new();
-        if let Some(elector) = elector {
-            services.spawn(elector.run(given_back.clone().cancelled_owned()));
-        }
-        let observer =
-            Observer { context: Arc::clone(&context), leadership: leadership.clone(), election, paused: config.paused };
-        services.spawn(metrics.serve(http::metrics::router(observer.render()), halt.clone().cancelled_owned()));
-        services.spawn(health.serve(http::health::router(readiness.missing()), halt.clone().cancelled_owned()));
-        let mut inlets = JoinSet::new();
-        inlet.serve(&context, &mut inlets, &deaf);
-        let mut background = background(&config, &context, writer, &served);
-        let mut workers = Workers(JoinSet::new());
-
-        let ended = tokio::select! {
-            () = stop => {
-                tracing::info!("told to stop");
-                Ok(Ended::Stopped)
-            }
-            error = unexpected_end(&mut background) => Err(error),
-            error = lost(&leadership) => Err(error),
-            report = once::run(&context, &readiness, mode) => Ok(Ended::Once(report)),
-            never = work(&context, &leadership, &readiness, &served, &mut workers) => match never {},
-        };
-
-        // What comes in from now on goes to another replica; what is under way is still written down.
-        deaf.cancel();
-        context.stores.stop();
-        context.queue.close();
-        // The journal is written in the background, for the last requests too.
-        tokio::join!(workers.finish(config.shutdown_timeout), end(inlets));
-        drop(background);
-        given_back.cancel();
-        halt.cancel();
-        end(services).await;
-        tracing::info!("stopped");
-        ended
+        // What was remembered may be half true: it is not put back.
+        Err(_) => Err(Failure::new(Class::Transient, "PassTimeout", "the pass took too long")),
     }
 }
 
-/// The kubeconfig that is named, or what the environment says.
-async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
-    match path {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use the kubeconfig {}", path.display()))
-        }
-        None => kube::Config::infer()
-            .await
-            .context("no control plane: give --kubeconfig, set KUBECONFIG, or run in a cluster with a ServiceAccount"),
-    }
-}
-
-/// Checks what a configuration names on this machine, and starts nothing.
-pub fn check(config: &Config) -> anyhow::Result<()> {
-    sources::load(config)?;
-    templates(config.templates.as_deref()).map(|_| ())
-}
-
-/// The embedded templates, with those of a folder in their place.
-fn templates(folder: Option<&Path>) -> anyhow::Result<Templates> {
-    let embedded = Templates::embedded();
-    let Some(folder) = folder else { return Ok(embedded) };
-    let mut files = Vec::new();
-    read_templates(folder, folder, &mut files)
-        .with_context(|| format!("cannot read the templates in {}", folder.display()))?;
-    let mut diagnostics = Diagnostics::default();
-    let templates = embedded.with_overrides(&mut diagnostics, files);
-    templates.check(&mut diagnostics);
-    for diagnostic in diagnostics.sorted() {
-        if diagnostic.severity == Severity::Error {
-            anyhow::bail!("a template cannot be used: {diagnostic}");
-        }
-        tracing::warn!(code = diagnostic.code, problem = %diagnostic, "a template has a problem");
-    }
-    Ok(templates)
-}
-
-fn read_templates(root: &Path, folder: &Path, files: &mut Vec<TemplateFile>) -> std::io::Result<()> {
-    let mut entries = std::fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        // A mounted ConfigMap keeps its versions in folders that begin with two dots.
-        if entry.file_name().to_string_lossy().starts_with('.') {
-            continue;
-        }
-        if path.is_dir() {
-            read_templates(root, &path, files)?;
-        } else {
-            let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-            let text = Some(std::fs::read_to_string(&path)?);
-            files.push(TemplateFile { name, path: path.to_string_lossy().into(), text });
-        }
-    }
-    Ok(())
-}
-
-/// Who may write: whoever holds the Lease, or we without one.
-fn election_of(config: &Config, identity: &str, election: &Arc<Cluster>) -> (Option<lease::Elector>, Leadership) {
-    let Some(lease) = &config.lease else { return (None, Leadership::unconditional()) };
-    let options = lease::Options {
-        lease: Key::new(&lease.namespace, names::LEASE),
-        identity: format!("tidegate_{identity}"),
-        timing: lease::Timing {
-            duration: lease.duration,
-            renew_deadline: lease.renew_deadline,
-            retry_period: lease.retry_period,
-        },
+async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Memory) -> Pass {
+    let now = ambient::now();
+    let cause = crate::controller::cause(triggers);
+    let manifests = known_manifests(context, key, memory)
+        .await
+        .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
+    let Some(kyma) = context.stores.kyma(key) else {
+        return remove::orphans(context, key, &cause, &manifests, memory).await;
     };
-    let (elector, leadership) = lease::Elector::new(Arc::clone(election), options);
-    (Some(elector), leadership)
-}
-
-fn queue(config: &Config) -> Queue {
-    let limits = QueueLimits { running_max: config.workers, subjects_max: SUBJECTS_MAX, interval: config.resync };
-    KeyedQueue::new(Subject::lane, limits)
-}
-
-/// The tasks that never end by themselves. Watches begin once the control plane serves our kinds.
-fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    let gateway = config.listener.gateway.namespace();
-    let mut watches = feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &context.certificates);
-    if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
-        watches.push(feed::pull_secret(&context.kcp, &context.stores, &key));
+    let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
+    let look = looks(triggers, memory.watch.is_due(context, key), &kyma, &manifests);
+    let resync = triggers.contains(Trigger::Resync);
+    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look, resync, read: rereads(triggers) };
+    if kyma.metadata.deletion_timestamp.is_some() {
+        return remove::reconcile(&round, manifests, memory).await;
     }
-    for watch in watches {
-        let served = served.clone();
-        tasks.spawn(async move {
-            served.cancelled().await;
-            watch.await;
-        });
+    if round.is_skipped() {
+        return Ok(Finish::Deferred);
     }
-    tasks.spawn(writer.run(Arc::clone(&context.kcp)));
-    tasks.spawn(inlet::run(Arc::clone(context)));
-    let shared = Arc::clone(context);
-    tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
-    let shared = Arc::clone(context);
-    tasks.spawn(async move {
-        loop {
-            shared.stores.catalog_changed().await;
-            tokio::time::sleep(CATALOG_SETTLE).await;
-            shared.stores.spread();
+    context.templates_read(&kyma.metadata)?;
+    let installed = match round.install(&manifests, memory).await {
+        Ok(installed) => installed,
+        // Somebody was faster, or the watch is behind: that says nothing of the runtime, and the next pass sees it.
+        Err(failed) if failed.kind == outcome::FailedKind::Stale => {
+            return Err(Failure::new(Class::Transient, failed.reason, failed.message));
         }
-    });
-    let shared = Arc::clone(context);
-    tasks.spawn(async move {
-        loop {
-            tokio::time::sleep(SWEEP).await;
-            shared.pool.sweep();
+        Err(failed) => return round.failed(failed, &manifests, memory).await,
+    };
+    round.conclude(&installed.facts, &installed.cluster, memory).await?;
+    Ok(match installed.again {
+        Some(delay) => Finish::After(delay, Trigger::Retry),
+        None => Finish::Done,
+    })
+}
+
+/// One pass over a runtime.
+struct Round<'a> {
+    context: &'a Context,
+    key: &'a Key,
+    kyma: &'a Arc<Kyma>,
+    cause: &'a Cause,
+    now: Timestamp,
+    /// Whether the runtime itself is looked at, beyond what this process and the statuses remember.
+    look: bool,
+    /// Whether it is time to look at what nobody reports.
+    resync: bool,
+    /// Whether its Kyma is read again at least.
+    read: bool,
+}
+
+/// What a pass that went through found.
+struct Installed {
+    cluster: Arc<Cluster>,
+    facts: Facts,
+    again: Option<Duration>,
+}
+
+// === impl Round ===
+
+impl Round<'_> {
+    /// Brings everything in the runtime, and the Manifests in KCP, to what they should be.
+    async fn install(&self, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Result<Installed, outcome::Failed> {
+        let cluster = self.access().await?;
+        self.take_charge().await?;
+        let landscape = self.context.stores.landscape();
+        let mode = plan::modules_from(self.kyma);
+        let look = self.look || (self.resync && memory.watch.webhooks_moved(&cluster).await?);
+        if look || self.read || memory.counterpart.is_none() {
+            memory.counterpart = counterpart::read(&cluster).await?;
         }
-    });
-    tasks
-}
+        let spec = plan::effective(self.kyma, memory.counterpart.as_ref().map(|kyma| &kyma.spec));
+        let plan = plan::runtime(&landscape, self.kyma, &spec, &self.context.settings);
+        let live = if look { Some(self.survey(&cluster, manifests).await?) } else { None };
+        let base = base::bring(self, &cluster, &landscape, &plan, live.as_ref(), &mut memory.base).await?;
+        let counterpart::Brought { reverted, again: counterpart_again } =
+            counterpart::bring(self, &cluster, &mut memory.counterpart, &mut memory.left).await?;
+        if !reverted.is_empty() {
+            let note = format!("edits in the runtime were taken back: {}", reverted.join(", "));
+            self.tell(Severity::Normal, reason::METADATA_SYNCHRONIZATION, "Revert", note);
+        }
+        let modules = manifests::bring(self, &plan, manifests).await?;
+        let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), memory).await?;
+        let watch = watch::bring(self, &cluster, &landscape, &passed, live.as_ref(), &mut memory.watch).await?;
+        let facts = Facts {
+            modules: modules.facts(&passed),
+            crds: base.crds,
+            catalog: base.catalog,
+            webhook: watch.webhook,
+            pull_secret: watch.pull_secret,
+            applied: base.applied,
+            watch: Some(watch.watch),
+            watch_applied: watch.applied,
+            channel: spec.channel.clone(),
+            requested: self.requested(),
+            modules_from: Some(self.modules_from(mode, &reverted)),
+            failure: modules.failure(),
+            deleting: None,
+        };
+        Ok(Installed {
+            cluster,
+            facts,
+            again: [again, base.again, watch.again, counterpart_again].into_iter().fold(None, soonest),
+        })
+    }
 
-/// Waits for everything that work needs, and then works off the queue.
-async fn work(
-    context: &Arc<Context>,
-    leadership: &Leadership,
-    readiness: &Arc<Readiness>,
-    served: &CancellationToken,
-    workers: &mut Workers,
-) -> std::convert::Infallible {
-    while !readiness.ask_for_kinds().await {
-        tokio::time::sleep(KINDS_RETRY).await;
+    /// The client for the runtime.
+    async fn access(&self) -> Result<Arc<Cluster>, outcome::Failed> {
+        outcome::access(self.context, self.key).await
     }
-    served.cancel();
-    context.stores.complete().await;
-    leadership.acquired().await;
-    if readiness.is_paused() {
-        tracing::warn!("paused by the configuration: nothing is fetched, applied or pruned");
-        std::future::pending::<()>().await;
-    }
-    tracing::info!(
-        sources = context.stores.sources().len(),
-        runtimes = context.stores.kymas().len(),
-        "leading; work starts"
-    );
-    context.sources.sweep(&context.stores.sources().iter().map(Source::key).collect()).await;
-    context.stores.start();
-    loop {
-        tokio::select! {
-            Some(work) = context.queue.next() => workers.start(context, readiness, work),
-            Some(ended) = workers.0.join_next() => report_panic(ended),
-            // The queue is closed and nothing runs: the end is near, and it comes from outside.
-            else => std::future::pending().await,
+
+    /// Passes over each Manifest that is there, a few at once.
+    async fn pass_over(
+        &self,
+        cluster: &Cluster,
+        manifests: &[Arc<Manifest>],
+        live: Option<&BTreeMap<ObjectId, Metadata>>,
+        memory: &mut Memory,
+    ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
+        let site = manifest::Site { context: self.context, cluster, cause: self.cause, live, manifests };
+        let mut taken: Vec<(Arc<Manifest>, manifest::Memory)> = manifests
+            .iter()
+            .map(|manifest| {
+                let memory = memory.manifests.remove(&landscape::key(&manifest.metadata)).unwrap_or_default();
+                (Arc::clone(manifest), memory.of(manifest))
+            })
+            .collect();
+        // Boxed, since the compiler cannot see that a stream of closures over borrowed values is `Send`.
+        let passes: Vec<BoxFuture<'_, Result<manifest::Passed, Error>>> =
+            taken.iter_mut().map(|(manifest, memory)| manifest::reconcile(&site, manifest, memory).boxed()).collect();
+        let results: Vec<Result<manifest::Passed, Error>> =
+            stream::iter(passes).buffered(MANIFESTS_AT_ONCE).collect().await;
+        let (mut passed, mut again, mut failure) = (Vec::new(), None, None);
+        // What one pass has written counts, whatever became of the others.
+        for ((manifest, of_manifest), result) in taken.iter().zip(results) {
+            let key = landscape::key(&manifest.metadata);
+            match result {
+                Ok(result) => {
+                    again = soonest(again, result.again);
+                    memory.written.insert(key, (Arc::clone(&result.manifest), Instant::now()));
+                    passed.push(result.manifest);
+                }
+                Err(error) => {
+                    if of_manifest.leaves_doubt() {
+                        memory.doubtful.insert(key);
+                    }
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        memory.manifests =
+            taken.into_iter().map(|(manifest, memory)| (landscape::key(&manifest.metadata), memory)).collect();
+        match failure {
+            Some(error) => Err(error),
+            None => Ok((passed, again)),
         }
     }
-}
 
-/// Returns once this process has led and no longer does.
-async fn lost(leadership: &Leadership) -> anyhow::Error {
-    leadership.acquired().await;
-    leadership.lost().await;
-    match leadership.other_holder() {
-        Some(holder) => anyhow::anyhow!("leadership is lost to {holder}"),
-        None => anyhow::anyhow!("leadership is lost: the Lease could not be renewed in time"),
-    }
-}
-
-/// Returns once a task has ended that should not.
-async fn unexpected_end(tasks: &mut JoinSet<()>) -> anyhow::Error {
-    match tasks.join_next().await {
-        Some(Err(error)) => anyhow::Error::new(error).context("a background task failed"),
-        Some(Ok(())) => anyhow::anyhow!("a background task ended"),
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for the servers and the elector; each bounds itself, and so does this.
-async fn end(mut services: JoinSet<()>) {
-    const SERVICES_END_MAX: Duration = Duration::from_secs(8);
-    let all = async { while services.join_next().await.is_some() {} };
-    if tokio::time::timeout(SERVICES_END_MAX, all).await.is_err() {
-        tracing::warn!("a server did not end in time");
-    }
-}
-
-fn report_panic(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        // The work was dropped, so its subject is tried again.
-        tracing::error!(%error, "a pass panicked");
-    }
-}
-
-// === impl Workers ===
-
-impl Workers {
-    fn start(&mut self, context: &Arc<Context>, readiness: &Arc<Readiness>, work: Work<Subject>) {
-        let (context, readiness) = (Arc::clone(context), Arc::clone(readiness));
-        self.0.spawn(async move {
-            let finish: Finish = dispatch::pass(&context, &work).await;
-            readiness.looked_at(work.subject());
-            context.queue.finish(work, finish);
-        });
+    /// Tells whoever looks at the Kyma.
+    fn tell(&self, severity: Severity, reason: &'static str, action: &'static str, note: impl Into<String>) {
+        self.context.events.publish(&**self.kyma, severity, reason, action, note);
     }
 
-    /// Lets work under way end, for a while.
-    async fn finish(&mut self, shutdown: Duration) {
-        let all = async {
-            while let Some(ended) = self.0.join_next().await {
-                report_panic(ended);
+    /// The metadata of everything in the runtime that bears our mark, of the kinds that we put there: a list a kind.
+    async fn survey(
+        &self,
+        cluster: &Cluster,
+        manifests: &[Arc<Manifest>],
+    ) -> Result<BTreeMap<ObjectId, Metadata>, Error> {
+        let mut kinds: Vec<Gvk> = base::kinds();
+        kinds.extend(watch::kinds(self.context.agent.is_some()));
+        for synced in manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced)
+        {
+            kinds.push(Gvk::new(&synced.group, &synced.version, &synced.kind));
+        }
+        kinds.sort();
+        kinds.dedup_by(|one, other| one.group == other.group && one.kind == other.kind);
+        let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
+        let mut found = BTreeMap::new();
+        for gvk in kinds {
+            let Some(kind) = cluster.kind(&gvk).await? else { continue };
+            let listed = cluster.list_metadata(&kind, None, Some(&selector)).await?;
+            found.extend(listed.into_iter().map(|metadata| (metadata.id.clone(), metadata)));
+        }
+        Ok(found)
+    }
+
+    fn requested(&self) -> Option<String> {
+        landscape::annotation(&self.kyma.metadata, annotation::RECONCILE_REQUESTED_AT).map(str::to_owned)
+    }
+
+    fn is_skipped(&self) -> bool {
+        landscape::label(&self.kyma.metadata, label::SKIP_RECONCILIATION)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// Who decides the module list, and what was reverted last.
+    fn modules_from(&self, mode: plan::ModulesFrom, reverted: &[String]) -> ModulesFromFact {
+        let (reason, message) = match mode {
+            plan::ModulesFrom::Runtime => ("Runtime", "the Kyma in the runtime decides the modules"),
+            plan::ModulesFrom::Git => {
+                ("Git", "the Kyma in the control plane decides the modules; edits in the runtime are reverted")
+            }
+            plan::ModulesFrom::Merge => {
+                ("Merge", "modules of the Kyma in the control plane stay; others may be added in the runtime")
             }
         };
-        if tokio::time::timeout(shutdown, all).await.is_err() {
-            tracing::warn!(cut = self.0.len(), "work under way is cut off");
-            self.0.shutdown().await;
+        if !reverted.is_empty() {
+            return ModulesFromFact { reason, message: format!("{message}; last reverted: {}", reverted.join(", ")) };
         }
+        // What was reverted is said until something else is: whoever edited finds it there.
+        let before = self
+            .kyma
+            .status
+            .as_ref()
+            .and_then(|status| conditions::message(&status.conditions, conditions::MODULES_FROM));
+        let message = before.filter(|before| before.starts_with(message)).unwrap_or(message);
+        ModulesFromFact { reason, message: message.to_owned() }
     }
 }
+
+/// Whether the runtime itself must be looked at: somebody may have changed it, or asks.
+/// `is_due` is whether a resync is a reason.
+fn looks(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> bool {
+    let requested = landscape::annotation(&kyma.metadata, annotation::RECONCILE_REQUESTED_AT);
+    let handled = kyma
+        .status
+        .as_ref()
+        .and_then(|status| conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED));
+    requested.is_some_and(|requested| Some(requested) != handled)
+        || manifests.iter().any(|manifest| manifest::is_asked_for(manifest))
+        || triggers.iter().any(|trigger| match trigger {
+            Trigger::Drift => true,
+            Trigger::Resync => is_due,
+            Trigger::Watch | Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => false,
+        })
+}
+
+/// Whether the Kyma in the runtime must be read again: the runtime says that something changed there.
+fn rereads(triggers: Triggers) -> bool {
+    triggers.contains(Trigger::Watch)
+}
+
+/// The Manifests of a Kyma: what the watch says, or what we wrote since.
+async fn known_manifests(context: &Context, key: &Key, memory: &mut Memory) -> Result<Vec<Arc<Manifest>>, Error> {
+    let listed = context.stores.manifests_of(key);
+    let listed: BTreeMap<Key, Arc<Manifest>> =
+        listed.into_iter().map(|manifest| (landscape::key(&manifest.metadata), manifest)).collect();
+    // What the watch does not show is gone, or the watch is behind. To take it for absent would lose its inventory.
+    memory.written.retain(|key, (manifest, _)| {
+        listed.contains_key(key) || !(manifest::is_released(manifest) || context.stores.manifest(key).is_some())
+    });
+    let is_unseen = |key: &Key, at: &Instant| !listed.contains_key(key) && LAG_MAX <= at.elapsed();
+    let unseen = memory.written.iter().filter(|(key, (_, at))| is_unseen(key, at)).map(|(key, _)| key.clone());
+    let asked: BTreeSet<Key> = unseen.chain(memory.doubtful.iter().cloned()).collect();
+    for key in asked {
+        // If this fails, all that is remembered stays remembered.
+        match manifests::read(&context.kcp, &key).await? {
+            Some(manifest) => memory.written.insert(key.clone(), (manifest, Instant::now())),
+            None => memory.written.remove(&key),
+        };
+        memory.doubtful.remove(&key);
+    }
+    // The watch lags behind our own writes by some milliseconds.
+    memory.written.retain(|key, (ours, _)| {
+        let shown = listed.get(key);
+        shown.is_none_or(|shown| is_newer(&ours.metadata.resource_version, &shown.metadata.resource_version))
+    });
+    let ours = memory.written.iter().map(|(key, (manifest, _))| (key.clone(), Arc::clone(manifest)));
+    let mut known: Vec<Arc<Manifest>> =
+        listed.into_iter().chain(ours).collect::<BTreeMap<_, _>>().into_values().collect();
+    known.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    Ok(known)
+}
+
+/// Whether a resource version is later than another. They are numbers since Kubernetes promised so (1.35); where they
+/// are not, the watch is believed.
+fn is_newer(one: &Option<String>, other: &Option<String>) -> bool {
+    let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u64>().ok());
+    match (number(one), number(other)) {
+        (Some(one), Some(other)) => one > other,
+        _ => false,
+    }
+}
+
+fn soonest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// How often a runtime that cannot be worked on is tried all the same.
+const RETRY_STALLED: Duration = Duration::from_secs(300);
+
+/// Delay after failures in a row.
+fn delay(class: Class, attempt: u32) -> Duration {
+    retry::delay(class, attempt, RETRY_STALLED)
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use tidegate_process::{period::Period, telemetry, tls};
 
 use crate::{
     config::{Config, Flags, LogFormat, Options},
-    runtime::{Daemon, Ended, Mode, Report},
+    daemon::{Daemon, Ended, Mode, Report},
 };
 
 /// Runs the daemon, which keeps the landscape in the state that git describes.
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         // Nothing is printed that the daemon would reject.
         let config = Config::try_from(options)?;
         telemetry::check(&config.log)?;
-        crate::runtime::check(&config)?;
+        crate::daemon::check(&config)?;
         io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
         return Ok(Exit::Ok);
     }

@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
 
-use super::{Context, Failure, Subject, chain, gateway, runtime, source, watcher};
+use super::{Context, Failure, Subject, chain};
 use tidegate_process::retry::{self, Class};
 
 use crate::{
+    gateway,
     metrics::Ended,
     queue::{Finish, Trigger, Work},
+    runtime, source, watcher,
 };
 
 /// Makes the pass that some work asks for, and returns what becomes of the subject.

@@ -18,7 +18,7 @@ const LOOKS_MAX: u32 = 3;
 /// # Errors
 ///
 /// What the control plane says; [`Error::Changed`] if others write faster than we do.
-pub(super) async fn release(
+pub(crate) async fn release(
     kcp: &Cluster,
     cause: &Cause,
     kind: &Kind,

@@ -19,15 +19,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidegate::{
-    controller::{
-        Context, Queue, Subject,
-        certificate::{self, Certificates},
-        events, gateway,
-        sources::SourceRegistry,
-        stores::{AccessSecret, Stores, feed},
-    },
+    controller::{Context, Queue, Subject, events},
+    gateway,
+    gateway::certificates::{self, Certificates},
     metrics::Metrics,
     queue::{self, Finish, Trigger},
+    source::registry::SourceRegistry,
+    stores::{AccessSecret, Stores, feed},
 };
 use tidegate_cluster::{Cause, Cluster, ClusterName, Limits, Pool, access};
 use tidegate_core::{
@@ -382,21 +380,21 @@ impl Daemon {
 async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
     let cause = Cause::trigger("test");
     let Some(kyma) = context.stores.kyma(key) else {
-        certificate::remove(context, &cause, key).await.expect("it is removed");
+        certificates::remove(context, &cause, key).await.expect("it is removed");
         return Finish::Gone;
     };
     let known = runtimes.lock().unwrap_or_else(PoisonError::into_inner).get(key.name()).cloned().unwrap_or_default();
     if known.sleeps {
         return Finish::Done;
     }
-    let standing = match certificate::ensure(context, &cause, &kyma, ambient::now()).await {
+    let standing = match certificates::ensure(context, &cause, &kyma, ambient::now()).await {
         Ok(standing) => standing,
         Err(error) => return Finish::Failed(error.class()),
     };
     let bundle = context.stores.ca_bundle();
     let mut runtime = Runtime { standing: Some(standing.clone()), ..known };
     if let (Standing::Issued(issued), Some(bundle)) = (&standing, &bundle) {
-        match certificate::load(context, issued).await {
+        match certificates::load(context, issued).await {
             Ok(Some(leaf)) => {
                 runtime.leaf = Some((leaf.certificate, leaf.key));
                 runtime.bundle = bundle.to_vec();

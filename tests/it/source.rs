@@ -18,16 +18,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidegate::{
-    controller::{
-        Context, Queue, Subject,
-        certificate::Certificates,
-        events, source,
-        sources::SourceRegistry,
-        stores::{Stores, feed},
-        watcher,
-    },
+    controller::{Context, Queue, Subject, events},
+    gateway::certificates::Certificates,
     metrics::Metrics,
     queue::{self, Finish},
+    source,
+    source::registry::SourceRegistry,
+    stores::{Stores, feed},
+    watcher,
 };
 use tidegate_cluster::{Cluster, ClusterName, Limits, Pool, access};
 use tidegate_core::{

@@ -30,7 +30,7 @@ async fn shake(world: &World, kyma: &str) -> Result<(), String> {
 
 /// How many authorities are trusted.
 async fn authorities(world: &World) -> usize {
-    tidegate::pki::read_bundle(&world.gateway("ca.crt").await).map_or(0, |bundle| bundle.authorities().len())
+    tidegate::gateway::pki::read_bundle(&world.gateway("ca.crt").await).map_or(0, |bundle| bundle.authorities().len())
 }
 
 /// Waits until everything is of the present authority, the runtime's certificate and the gateway's, and so many are
@@ -41,12 +41,14 @@ async fn follows(world: &World, kyma: &str, trusted: impl RangeBounds<usize> + D
             panic!("the runtime does not get through: {error}");
         }
         world.daemon().look();
-        let root = tidegate::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await);
+        let root = tidegate::gateway::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await);
         let root = root.map_err(|error| error.to_string())?;
         let leaf = world.daemon().runtime(kyma).leaf.ok_or("no certificate")?;
-        let leaf = tidegate::pki::read_first(&leaf.0).map_err(|error| error.to_string())?;
-        let served = tidegate::pki::read_first(&world.gateway("tls.crt").await).map_err(|error| error.to_string())?;
-        let (leaf, served) = (tidegate::pki::is_of(&leaf, &root), tidegate::pki::is_of(&served, &root));
+        let leaf = tidegate::gateway::pki::read_first(&leaf.0).map_err(|error| error.to_string())?;
+        let served =
+            tidegate::gateway::pki::read_first(&world.gateway("tls.crt").await).map_err(|error| error.to_string())?;
+        let (leaf, served) =
+            (tidegate::gateway::pki::is_of(&leaf, &root), tidegate::gateway::pki::is_of(&served, &root));
         let known = authorities(world).await;
         if leaf && served && trusted.contains(&known) {
             return Ok(());
@@ -253,12 +255,13 @@ async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
     .await;
     // One of seven days, of the same authority.
     let authority = world.data(names::AUTHORITY_SECRET, "tls.crt").await;
-    let root = tidegate::pki::Root::read(&authority, &world.data(names::AUTHORITY_SECRET, "tls.key").await).unwrap();
+    let root =
+        tidegate::gateway::pki::Root::read(&authority, &world.data(names::AUTHORITY_SECRET, "tls.key").await).unwrap();
     let week = Duration::from_secs(7 * 24 * 3600);
     let now = ambient::now();
     let validity = plan::certificate::Validity { not_before: now, not_after: plan::certificate::later(now, week) };
     let hosts = ["listener.example.com".to_owned()];
-    let issue = tidegate::pki::Issue { common_name: "listener", names: &hosts, validity, is_server: true };
+    let issue = tidegate::gateway::pki::Issue { common_name: "listener", names: &hosts, validity, is_server: true };
     let leaf = root.issue(issue).unwrap();
     let patch = json!({"data": data(&[("tls.crt", &leaf.certificate), ("tls.key", &leaf.key)])});
     world.api::<Secret>().patch(names::GATEWAY_SECRET, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
@@ -276,7 +279,7 @@ async fn own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted() {
     let now = ambient::now();
     let month = Duration::from_secs(30 * 24 * 3600);
     let validity = plan::certificate::Validity { not_before: now, not_after: plan::certificate::later(now, month) };
-    let old = tidegate::pki::Root::generate("klm-watcher-selfsigned-ca", validity).unwrap();
+    let old = tidegate::gateway::pki::Root::generate("klm-watcher-selfsigned-ca", validity).unwrap();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": names::AUTHORITY_SECRET, "namespace": world.namespace},
@@ -287,7 +290,7 @@ async fn own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted() {
     open(world.daemon(), &world.namespace, "one");
     world.issued("one").await;
     follows(&world, "one", 2..=2).await;
-    let successor = tidegate::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await).unwrap();
+    let successor = tidegate::gateway::pki::read_first(&world.data(names::AUTHORITY_SECRET, "tls.crt").await).unwrap();
     assert!(plan::certificate::later(now, month * 6) < successor.validity.not_after);
     let mark = world.mark();
     world.daemon().look();

@@ -16,7 +16,7 @@ use kube_sim::{
 use serde_json::{Value, json};
 use tidegate::{
     config::{Config, Options as ConfigOptions},
-    runtime::{Daemon, Ended, Mode},
+    daemon::{Daemon, Ended, Mode},
 };
 use tidegate_cluster::Network;
 use tidegate_process::{

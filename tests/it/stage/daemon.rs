@@ -5,7 +5,7 @@ use std::{path::Path, time::Instant};
 use clap::Parser;
 use tidegate::{
     config::{Config, Options},
-    runtime::{Ended, Mode},
+    daemon::{Ended, Mode},
 };
 use tidegate_cluster::Network;
 use tidegate_testbed::Guarded;
@@ -82,10 +82,10 @@ impl Daemon {
     }
 }
 
-async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::runtime::Daemon> {
+async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::daemon::Daemon> {
     let deadline = Instant::now() + SOON;
     loop {
-        match tidegate::runtime::Daemon::load_on(config.clone(), network).await {
+        match tidegate::daemon::Daemon::load_on(config.clone(), network).await {
             // A child of another test holds whatever is open here, the disk's lock too, until it has become itself.
             Err(error) if Instant::now() < deadline && format!("{error:#}").contains(" is in use by ") => {
                 std::thread::yield_now();

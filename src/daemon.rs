@@ -1,0 +1,445 @@
+//! The daemon: everything wired together, started in order and ended in order.
+//!
+//! [`Daemon::load`] reads, opens and binds all that can fail; [`Daemon::run`] starts the tasks, waits until this process
+//! leads and has seen the whole control plane, works off the queue, and ends when it is told to. All tasks live in one
+//! set; one that ends although it should not ends the process, which is then started anew by whoever started it.
+//!
+//! The end, in order: no new events, no new work; work under way gets a while; the Lease is given back; the servers stop. Whatever is
+//! cut off on the way is done again by the next process, since nothing that was acknowledged is only in memory.
+
+mod identity;
+mod inlet;
+mod observe;
+mod once;
+mod ready;
+mod sources;
+
+use std::{
+    path::Path,
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::{inlet::Inlet, observe::Observer, ready::Readiness};
+use tidegate_cluster::{Cluster, ClusterName, Leadership, Limits, Network, Pool, lease};
+use tidegate_core::{
+    api::names,
+    diagnostic::{Diagnostics, Severity},
+    name::Key,
+    plan::{Settings, watch::Agent},
+    template::{Library, TemplateFile, Templates},
+};
+use tidegate_git as git;
+
+use crate::{
+    config::Config,
+    controller::{
+        Context, Queue, Subject, dispatch,
+        events::{self, Writer},
+    },
+    gateway::certificates::Certificates,
+    http::{self, Bound},
+    metrics::Metrics,
+    queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
+    source::registry::SourceRegistry,
+    stores::{Source, Stores, feed},
+    watcher::inbox::Inbox,
+};
+
+pub use inlet::Door;
+pub use once::Report;
+
+/// A daemon that is loaded and bound; nothing is started yet.
+pub struct Daemon {
+    config: Config,
+    context: Arc<Context>,
+    leadership: Leadership,
+    /// Takes part in leader election; absent if we write without.
+    elector: Option<lease::Elector>,
+    /// The connection of the elector, whose requests count too.
+    election: Arc<Cluster>,
+    writer: Writer,
+    metrics: Bound,
+    health: Bound,
+    inlet: Inlet,
+    readiness: Arc<Readiness>,
+}
+
+/// How long a daemon runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Until it is told to stop.
+    Forever,
+    /// Until nothing is left to do, and no longer than this.
+    Once(Duration),
+}
+
+/// How a daemon ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// There was nothing left to do, or no time.
+    Once(Report),
+}
+
+/// Work under way.
+struct Workers(JoinSet<()>);
+
+/// Subjects that may be known at once: two hundred thousand runtimes, which nobody has.
+const SUBJECTS_MAX: usize = 200_000;
+/// A commit changes many definitions one after another; runtimes are woken when none came for this long.
+const CATALOG_SETTLE: Duration = Duration::from_millis(50);
+/// How often clients that nobody needs are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
+/// How often the control plane is asked for the kinds that it must serve, until it serves them.
+const KINDS_RETRY: Duration = Duration::from_secs(2);
+/// Longest time for the control plane's TCP connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// Reads and opens everything that can fail, and binds the ports. Makes no request.
+    pub async fn load(config: Config) -> anyhow::Result<Daemon> {
+        Daemon::load_on(config, &Network::real()).await
+    }
+
+    /// The same, with API servers that are reached over some network.
+    pub async fn load_on(config: Config, network: &Network) -> anyhow::Result<Daemon> {
+        let metrics = Bound::bind(config.metrics_address, "metrics").await?;
+        let health = Bound::bind(config.health_address, "health").await?;
+        let inlet = Inlet::bind(&config.events)?;
+        let kube = kube_config(config.kubeconfig.as_deref()).await?;
+        let templates = templates(config.templates.as_deref())?;
+        let sources = sources::load(&config)?;
+        let state = git::State::open(&config.state).context("cannot use the state folder")?;
+        let identity = identity::of(&config);
+
+        let limits = Limits {
+            concurrency: config.control_plane_requests,
+            request_timeout: config.request_timeout,
+            connect_timeout: CONNECT,
+        };
+        let connect = || Cluster::on(network, ClusterName::Kcp, &kube, limits).context("cannot use the kubeconfig");
+        // The Lease has connections of its own: renewing must not wait behind a thousand applies.
+        let election = Arc::new(connect()?);
+        let (elector, leadership) = election_of(&config, &identity, &election);
+        let kcp = Arc::new(connect()?.guarded(leadership.clone()));
+        let runtime_limits = Limits { concurrency: config.runtime_requests, ..limits };
+        let pool = Pool::new(Arc::clone(&kcp), runtime_limits, Some(leadership.clone()));
+
+        // Beside the Lease, since one writer has both.
+        let journal = config.lease.as_ref().map_or(names::KCP_NAMESPACE, |lease| lease.namespace.as_str());
+        let inbox = Inbox::new(journal, leadership.clone(), config.events.pinning, config.events.settle);
+        let queue = queue(&config);
+        let stores = Stores::new(queue.clone());
+        for source in sources {
+            stores.add_local_source(source);
+        }
+        let (recorder, writer) = events::recorder(&identity);
+        let context = Arc::new(Context {
+            kcp,
+            pool,
+            stores,
+            queue,
+            settings: Settings {
+                default_channel: config.default_channel.clone(),
+                restricted_modules: config.restricted_modules.clone(),
+            },
+            metrics: Metrics::default(),
+            events: recorder,
+            namespaces: config.namespaces.clone(),
+            allow_local_sources: config.allow_local_sources,
+            resync: config.resync,
+            library: RwLock::new(Arc::new(Library::new(templates))),
+            sources: SourceRegistry::new(state),
+            runtimes: crate::runtime::Memories::default(),
+            contacts: crate::runtime::contacts::Contacts::default(),
+            agent: config.agent.clone(),
+            inbox,
+            bases: crate::runtime::Bases::default(),
+            reports: crate::runtime::Reports::default(),
+            modules: crate::runtime::manifest::Modules::default(),
+            watchers: crate::watcher::Memories::default(),
+            certificates: Arc::new(Certificates::new(
+                config.certificates.clone(),
+                config.agent.is_some(),
+                config.listener.clone(),
+            )),
+        });
+        tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
+        let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));
+        Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness })
+    }
+
+    /// The way in for events, beside the sockets.
+    pub fn door(&self) -> Door {
+        Door::of(&self.context)
+    }
+
+    /// Runs until `stop` is done, this process no longer leads, or `mode` says so.
+    pub async fn run(self, mode: Mode, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
+        let Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness } = self;
+        let (served, given_back, halt) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let deaf = CancellationToken::new();
+        let mut services = JoinSet::new();
+        if let Some(elector) = elector {
+            services.spawn(elector.run(given_back.clone().cancelled_owned()));
+        }
+        let observer =
+            Observer { context: Arc::clone(&context), leadership: leadership.clone(), election, paused: config.paused };
+        services.spawn(metrics.serve(http::metrics::router(observer.render()), halt.clone().cancelled_owned()));
+        services.spawn(health.serve(http::health::router(readiness.missing()), halt.clone().cancelled_owned()));
+        let mut inlets = JoinSet::new();
+        inlet.serve(&context, &mut inlets, &deaf);
+        let mut background = background(&config, &context, writer, &served);
+        let mut workers = Workers(JoinSet::new());
+
+        let ended = tokio::select! {
+            () = stop => {
+                tracing::info!("told to stop");
+                Ok(Ended::Stopped)
+            }
+            error = unexpected_end(&mut background) => Err(error),
+            error = lost(&leadership) => Err(error),
+            report = once::run(&context, &readiness, mode) => Ok(Ended::Once(report)),
+            never = work(&context, &leadership, &readiness, &served, &mut workers) => match never {},
+        };
+
+        // What comes in from now on goes to another replica; what is under way is still written down.
+        deaf.cancel();
+        context.stores.stop();
+        context.queue.close();
+        // The journal is written in the background, for the last requests too.
+        tokio::join!(workers.finish(config.shutdown_timeout), end(inlets));
+        drop(background);
+        given_back.cancel();
+        halt.cancel();
+        end(services).await;
+        tracing::info!("stopped");
+        ended
+    }
+}
+
+/// The kubeconfig that is named, or what the environment says.
+async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
+    match path {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use the kubeconfig {}", path.display()))
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no control plane: give --kubeconfig, set KUBECONFIG, or run in a cluster with a ServiceAccount"),
+    }
+}
+
+/// Checks what a configuration names on this machine, and starts nothing.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    sources::load(config)?;
+    templates(config.templates.as_deref()).map(|_| ())
+}
+
+/// The embedded templates, with those of a folder in their place.
+fn templates(folder: Option<&Path>) -> anyhow::Result<Templates> {
+    let embedded = Templates::embedded();
+    let Some(folder) = folder else { return Ok(embedded) };
+    let mut files = Vec::new();
+    read_templates(folder, folder, &mut files)
+        .with_context(|| format!("cannot read the templates in {}", folder.display()))?;
+    let mut diagnostics = Diagnostics::default();
+    let templates = embedded.with_overrides(&mut diagnostics, files);
+    templates.check(&mut diagnostics);
+    for diagnostic in diagnostics.sorted() {
+        if diagnostic.severity == Severity::Error {
+            anyhow::bail!("a template cannot be used: {diagnostic}");
+        }
+        tracing::warn!(code = diagnostic.code, problem = %diagnostic, "a template has a problem");
+    }
+    Ok(templates)
+}
+
+fn read_templates(root: &Path, folder: &Path, files: &mut Vec<TemplateFile>) -> std::io::Result<()> {
+    let mut entries = std::fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        // A mounted ConfigMap keeps its versions in folders that begin with two dots.
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if path.is_dir() {
+            read_templates(root, &path, files)?;
+        } else {
+            let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+            let text = Some(std::fs::read_to_string(&path)?);
+            files.push(TemplateFile { name, path: path.to_string_lossy().into(), text });
+        }
+    }
+    Ok(())
+}
+
+/// Who may write: whoever holds the Lease, or we without one.
+fn election_of(config: &Config, identity: &str, election: &Arc<Cluster>) -> (Option<lease::Elector>, Leadership) {
+    let Some(lease) = &config.lease else { return (None, Leadership::unconditional()) };
+    let options = lease::Options {
+        lease: Key::new(&lease.namespace, names::LEASE),
+        identity: format!("tidegate_{identity}"),
+        timing: lease::Timing {
+            duration: lease.duration,
+            renew_deadline: lease.renew_deadline,
+            retry_period: lease.retry_period,
+        },
+    };
+    let (elector, leadership) = lease::Elector::new(Arc::clone(election), options);
+    (Some(elector), leadership)
+}
+
+fn queue(config: &Config) -> Queue {
+    let limits = QueueLimits { running_max: config.workers, subjects_max: SUBJECTS_MAX, interval: config.resync };
+    KeyedQueue::new(Subject::lane, limits)
+}
+
+/// The tasks that never end by themselves. Watches begin once the control plane serves our kinds.
+fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let gateway = config.listener.gateway.namespace();
+    let mut watches = feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &context.certificates);
+    if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
+        watches.push(feed::pull_secret(&context.kcp, &context.stores, &key));
+    }
+    for watch in watches {
+        let served = served.clone();
+        tasks.spawn(async move {
+            served.cancelled().await;
+            watch.await;
+        });
+    }
+    tasks.spawn(writer.run(Arc::clone(&context.kcp)));
+    tasks.spawn(inlet::run(Arc::clone(context)));
+    let shared = Arc::clone(context);
+    tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
+    let shared = Arc::clone(context);
+    tasks.spawn(async move {
+        loop {
+            shared.stores.catalog_changed().await;
+            tokio::time::sleep(CATALOG_SETTLE).await;
+            shared.stores.spread();
+        }
+    });
+    let shared = Arc::clone(context);
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            shared.pool.sweep();
+        }
+    });
+    tasks
+}
+
+/// Waits for everything that work needs, and then works off the queue.
+async fn work(
+    context: &Arc<Context>,
+    leadership: &Leadership,
+    readiness: &Arc<Readiness>,
+    served: &CancellationToken,
+    workers: &mut Workers,
+) -> std::convert::Infallible {
+    while !readiness.ask_for_kinds().await {
+        tokio::time::sleep(KINDS_RETRY).await;
+    }
+    served.cancel();
+    context.stores.complete().await;
+    leadership.acquired().await;
+    if readiness.is_paused() {
+        tracing::warn!("paused by the configuration: nothing is fetched, applied or pruned");
+        std::future::pending::<()>().await;
+    }
+    tracing::info!(
+        sources = context.stores.sources().len(),
+        runtimes = context.stores.kymas().len(),
+        "leading; work starts"
+    );
+    context.sources.sweep(&context.stores.sources().iter().map(Source::key).collect()).await;
+    context.stores.start();
+    loop {
+        tokio::select! {
+            Some(work) = context.queue.next() => workers.start(context, readiness, work),
+            Some(ended) = workers.0.join_next() => report_panic(ended),
+            // The queue is closed and nothing runs: the end is near, and it comes from outside.
+            else => std::future::pending().await,
+        }
+    }
+}
+
+/// Returns once this process has led and no longer does.
+async fn lost(leadership: &Leadership) -> anyhow::Error {
+    leadership.acquired().await;
+    leadership.lost().await;
+    match leadership.other_holder() {
+        Some(holder) => anyhow::anyhow!("leadership is lost to {holder}"),
+        None => anyhow::anyhow!("leadership is lost: the Lease could not be renewed in time"),
+    }
+}
+
+/// Returns once a task has ended that should not.
+async fn unexpected_end(tasks: &mut JoinSet<()>) -> anyhow::Error {
+    match tasks.join_next().await {
+        Some(Err(error)) => anyhow::Error::new(error).context("a background task failed"),
+        Some(Ok(())) => anyhow::anyhow!("a background task ended"),
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for the servers and the elector; each bounds itself, and so does this.
+async fn end(mut services: JoinSet<()>) {
+    const SERVICES_END_MAX: Duration = Duration::from_secs(8);
+    let all = async { while services.join_next().await.is_some() {} };
+    if tokio::time::timeout(SERVICES_END_MAX, all).await.is_err() {
+        tracing::warn!("a server did not end in time");
+    }
+}
+
+fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        // The work was dropped, so its subject is tried again.
+        tracing::error!(%error, "a pass panicked");
+    }
+}
+
+// === impl Workers ===
+
+impl Workers {
+    fn start(&mut self, context: &Arc<Context>, readiness: &Arc<Readiness>, work: Work<Subject>) {
+        let (context, readiness) = (Arc::clone(context), Arc::clone(readiness));
+        self.0.spawn(async move {
+            let finish: Finish = dispatch::pass(&context, &work).await;
+            readiness.looked_at(work.subject());
+            context.queue.finish(work, finish);
+        });
+    }
+
+    /// Lets work under way end, for a while.
+    async fn finish(&mut self, shutdown: Duration) {
+        let all = async {
+            while let Some(ended) = self.0.join_next().await {
+                report_panic(ended);
+            }
+        };
+        if tokio::time::timeout(shutdown, all).await.is_err() {
+            tracing::warn!(cut = self.0.len(), "work under way is cut off");
+            self.0.shutdown().await;
+        }
+    }
+}

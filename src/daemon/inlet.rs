@@ -1,0 +1,144 @@
+//! Where events of runtimes come in: the sockets, the listener behind them, and whom it believes.
+//!
+//! Every replica listens, whether it leads or not: one that does not says 503, and the sender tries again.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Weak},
+};
+
+use anyhow::Context as _;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use tidegate_events::{
+    event,
+    identity::{Authorities, Identity, Xfcc},
+    listener::{self, Answer, Listener, Received, Refusal, Tls},
+};
+
+use crate::{config::Events, stores::secret::GatewaySecret, watcher::inbox::Inbox};
+
+/// The way in behind the listener, also for whoever has no sockets, such as a simulation. It keeps no daemon alive.
+#[derive(Clone, Debug)]
+pub struct Door(Weak<Context>);
+
+/// The sockets, bound and not yet served.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    forwarded: Option<TcpListener>,
+    tls: Option<TcpListener>,
+    xfcc: Xfcc,
+}
+
+impl Inlet {
+    /// Binds what the configuration names.
+    pub(super) fn bind(events: &Events) -> anyhow::Result<Inlet> {
+        let bind = |address: Option<SocketAddr>, purpose: &'static str| -> anyhow::Result<Option<TcpListener>> {
+            let Some(address) = address else { return Ok(None) };
+            let bound = || -> io::Result<TcpListener> {
+                let socket = listener::bind(address)?;
+                // With port 0 this is how anybody learns where we are.
+                tracing::info!(address = %socket.local_addr()?, purpose, "listening");
+                Ok(socket)
+            };
+            bound().map(Some).with_context(|| format!("cannot listen on {address} for {purpose}"))
+        };
+        Ok(Inlet {
+            forwarded: bind(events.address, "events")?,
+            tls: bind(events.tls_address, "events over TLS")?,
+            xfcc: Xfcc { peers: events.trusted_peers.clone(), gateway: events.gateway_identity.clone() },
+        })
+    }
+
+    /// Serves until `stop`; then requests under way are answered.
+    pub(super) fn serve(self, context: &Arc<Context>, services: &mut JoinSet<()>, stop: &CancellationToken) {
+        if self.forwarded.is_none() && self.tls.is_none() {
+            return;
+        }
+        let (door, probed) = (Door::of(context), Door::of(context));
+        let listener = Listener::builder(event::MANAGER)
+            .forwarded(self.xfcc)
+            .probed(move |identity| probed.probed(identity))
+            .metrics(context.metrics.listener().clone())
+            .receiver(move |received| {
+                let door = door.clone();
+                Box::pin(async move { door.receive(&received).await })
+            });
+        let (tls_sender, tls) = watch::channel(None);
+        if let Some(socket) = self.forwarded {
+            let (listener, stop) = (listener.clone(), stop.clone());
+            services.spawn(async move { listener.serve_forwarded(socket, stop.cancelled_owned()).await });
+        }
+        if let Some(socket) = self.tls {
+            let (listener, stop) = (listener.clone(), stop.clone());
+            services.spawn(async move { listener.serve_tls(socket, tls, stop.cancelled_owned()).await });
+        }
+        let (context, stop) = (Arc::clone(context), stop.clone());
+        services.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = follow(&context, &listener, &tls_sender) => {}
+            }
+        });
+    }
+}
+
+/// Believes whom the gateway's Secret names, and serves with its certificate, at every change of it.
+async fn follow(context: &Context, listener: &Listener, tls: &watch::Sender<Option<Tls>>) {
+    loop {
+        let secret = context.stores.gateway_secret();
+        let bundle = secret.as_ref().and_then(|secret| secret.bundle.clone());
+        let authorities = bundle.map(|bundle| Authorities::parse(&bundle, listener::now())).transpose();
+        listener.set_authorities(authorities.unwrap_or_else(|error| {
+            tracing::error!(%error, "the gateway's Secret names no authority that counts; no event of a runtime is believed");
+            None
+        }));
+        tls.send_replace(secret.and_then(|secret| served(&secret)));
+        context.stores.gateway_changed().await;
+    }
+}
+
+/// What we end TLS with; none if the Secret does not hold it.
+fn served(secret: &GatewaySecret) -> Option<Tls> {
+    let bundle = secret.bundle.as_ref().filter(|_| !secret.certificate.is_empty())?;
+    match Tls::from_pem(&secret.certificate, &secret.key, bundle, listener::now()) {
+        Ok(tls) => Some(tls),
+        Err(error) => {
+            let error = crate::controller::chain(&error);
+            tracing::error!(error, "the gateway's Secret cannot be served with");
+            None
+        }
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    pub(super) fn of(context: &Arc<Context>) -> Door {
+        Door(Arc::downgrade(context))
+    }
+
+    /// Takes an event, or says why not.
+    pub async fn receive(&self, received: &Received) -> Answer {
+        match self.0.upgrade() {
+            Some(context) => context.inbox.receive(&context, received).await,
+            None => Answer::Unavailable(Refusal { reason: "ended", message: "this process has ended" }),
+        }
+    }
+
+    /// Takes note that an agent looked whether its way to us is open.
+    pub fn probed(&self, identity: &Identity) {
+        if let Some(context) = self.0.upgrade() {
+            context.inbox.probed(&context, identity);
+        }
+    }
+}
+
+/// Works off what has come in. Never ends.
+pub(super) async fn run(context: Arc<Context>) {
+    let inbox: &Inbox = &context.inbox;
+    inbox.run(&context).await;
+}

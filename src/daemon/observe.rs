@@ -1,0 +1,118 @@
+//! What the metrics of now are made from.
+
+use std::sync::Arc;
+
+use super::{Cluster, Context, Leadership};
+use tidegate_cluster::{Requests, Verb};
+use tidegate_core::{
+    api::{
+        Kyma,
+        names::{annotation, label},
+    },
+    conditions, landscape,
+    overview::{Overview, SourceLine, Standing},
+};
+use tidegate_process::ambient;
+
+use crate::{
+    gateway,
+    http::metrics::Render,
+    metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
+};
+
+/// What a scrape looks at.
+pub(super) struct Observer {
+    pub(super) context: Arc<Context>,
+    pub(super) leadership: Leadership,
+    pub(super) election: Arc<Cluster>,
+    pub(super) paused: bool,
+}
+
+impl Observer {
+    pub(super) fn render(self) -> Render {
+        Arc::new(move || self.context.metrics.render(&self.observe()))
+    }
+
+    fn observe(&self) -> Observed {
+        let context = &self.context;
+        let now = ambient::now();
+        let depths = context.queue.depths();
+        let kymas = context.stores.kymas();
+        let sources: Vec<_> = context.stores.sources().into_iter().map(|source| source.object).collect();
+        let overview = Overview::of(sources.iter().map(|source| &**source), [], []);
+        let releases = &context.stores.landscape().releases;
+        let mandatory = releases.values().filter(|release| release.spec.mandatory.is_some()).count();
+        Observed {
+            kymas: kymas.iter().map(|kyma| series(kyma)).collect(),
+            mandatory_modules: u64::try_from(mandatory).unwrap_or(u64::MAX),
+            sources: overview.sources.iter().map(source_series).collect(),
+            queue: QueueSeries {
+                ready: depths.ready,
+                running: depths.running,
+                delayed: depths.delayed,
+                failing: depths.failing,
+                oldest: depths.oldest,
+            },
+            requests: self.requests(),
+            unreachable_runtimes: kymas
+                .iter()
+                .map(|kyma| u64::from(context.pool.is_open(&landscape::key(&kyma.metadata))))
+                .sum(),
+            watches: watches(&kymas),
+            leading: self.leadership.is_leading(),
+            paused: self.paused,
+            events_dropped: context.events.dropped(),
+            certificates_overdue: gateway::overdue(context, now),
+            server_close_to_expiry: gateway::is_close_to_expiry(context, now),
+        }
+    }
+
+    fn requests(&self) -> Vec<RequestSeries> {
+        let kcp = [self.context.kcp.requests(), self.election.requests()];
+        let runtimes: Vec<Requests> = self.context.pool.requests().into_values().collect();
+        let series = |cluster, requests: &[Requests], verb: Verb| RequestSeries {
+            cluster,
+            verb: verb.as_str(),
+            count: requests.iter().map(|requests| requests.of(verb)).sum(),
+        };
+        Verb::ALL.into_iter().flat_map(|verb| [series("kcp", &kcp, verb), series("runtime", &runtimes, verb)]).collect()
+    }
+}
+
+fn series(kyma: &Kyma) -> KymaSeries {
+    let status = kyma.status.as_ref();
+    let domain = landscape::annotation(&kyma.metadata, annotation::SKR_DOMAIN).unwrap_or_default();
+    // As upstream: the first label of a domain is the shoot's name only where there are enough of them.
+    let shoot = if domain.split('.').count() > 2 { domain.split('.').next().unwrap_or_default() } else { "" };
+    KymaSeries {
+        name: kyma.metadata.name.clone().unwrap_or_default(),
+        shoot: shoot.to_owned(),
+        instance_id: landscape::label(&kyma.metadata, label::INSTANCE_ID).unwrap_or_default().to_owned(),
+        state: status.map(|status| status.state).unwrap_or_default(),
+        modules: status
+            .map(|status| status.modules.iter().map(|module| (module.name.clone(), module.state)).collect())
+            .unwrap_or_default(),
+    }
+}
+
+/// How many runtimes each reason holds for, those that hold for none included: an alert needs the series to be there.
+fn watches(kymas: &[Arc<Kyma>]) -> Vec<(&'static str, usize)> {
+    let reason_of = |kyma: &Kyma| {
+        let found = conditions::find(&kyma.status.as_ref()?.conditions, conditions::WATCH)?;
+        conditions::watch::ALL.into_iter().find(|reason| *reason == found.reason)
+    };
+    let found: Vec<&str> = kymas.iter().filter_map(|kyma| reason_of(kyma)).collect();
+    let count = |reason: &'static str| (reason, found.iter().filter(|found| **found == reason).count());
+    conditions::watch::ALL.map(count).to_vec()
+}
+
+fn source_series(source: &SourceLine) -> SourceSeries {
+    SourceSeries {
+        name: source.name.clone(),
+        ready: source.standing == Standing::Well,
+        suspended: source.standing == Standing::Stopped,
+        applied: source.counts.applied,
+        withheld: source.counts.withheld,
+        to_prune: source.counts.to_prune,
+    }
+}

@@ -1,0 +1,367 @@
+//! What the daemon has read from git: for each GitSource its mirror and the last revision that counts.
+//!
+//! The registry remembers and hands out; it fetches nothing by itself. [`crate::source`] fills it, the other controllers
+//! read from it: the objects of modules that live in git, and the template overrides of a source.
+//!
+//! Parsed module objects are shared: many Manifests name one tree, and it is parsed once. How many are kept is bounded.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    sync::{Notify, OnceCell},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    controller::{Queue, Subject},
+    source::Progress,
+};
+use tidegate_core::{
+    definition::{self, Definitions, Elsewhere, ModuleObjects},
+    diagnostic::{Diagnostics, Severity},
+    intake::{Declared, Id, status::Withheld},
+    name::Key,
+    object::Digest,
+    revision::{Oid, Revision},
+    snapshot::{Limits, Snapshot},
+    template::Templates,
+};
+use tidegate_git as git;
+use tidegate_process::ambient;
+
+use crate::queue::Trigger;
+
+/// A revision that was read, checked, and is in force.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Which revision.
+    pub revision: Revision,
+    /// Digest of the settings with which it was read.
+    pub reading: Digest,
+    /// What it refers to and does not declare, as far as that stood in KCP when it was read.
+    pub elsewhere: Elsewhere,
+    /// Its files: the next revision is read as a difference to them.
+    pub snapshot: Arc<Snapshot>,
+    /// What it declares.
+    pub definitions: Definitions,
+    /// The same, as far as deciding needs it.
+    pub declared: BTreeMap<Id, Declared>,
+    /// What of it is broken, or refers to something broken.
+    pub withheld: Vec<Withheld>,
+    /// Everything that it declares, good or not.
+    pub declares: Arc<BTreeSet<Id>>,
+    /// What is wrong with it.
+    pub diagnostics: Diagnostics,
+    /// Its template overrides on top of those of the daemon, if it has any.
+    pub templates: Option<Templates>,
+}
+
+/// Why the objects of a module cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// No such GitSource, or none that was opened yet.
+    #[error("GitSource {0} is not there or has not been read yet")]
+    Source(Key),
+    /// The mirror does not have them.
+    #[error("{path} at {tree} cannot be read from GitSource {source_key}")]
+    Mirror {
+        /// The GitSource.
+        source_key: Key,
+        /// The folder or file.
+        path: String,
+        /// The tree or blob.
+        tree: Oid,
+        /// Why.
+        #[source]
+        error: Box<git::Error>,
+    },
+    /// They are there and broken. What was read from a good revision cannot be.
+    #[error("{path} at {tree} of GitSource {source_key} is broken: {message}")]
+    Broken {
+        /// The GitSource.
+        source_key: Key,
+        /// The folder or file.
+        path: String,
+        /// The tree or blob.
+        tree: Oid,
+        /// The first error.
+        message: String,
+    },
+}
+
+/// What the daemon has read from git.
+pub struct SourceRegistry {
+    state: git::State,
+    slots: Mutex<BTreeMap<Key, Arc<Slot>>>,
+    modules: Mutex<Modules>,
+    local: Mutex<BTreeMap<Key, PathBuf>>,
+    local_changed: Notify,
+}
+
+/// One source.
+pub(crate) struct Slot {
+    /// Held by the pass over the source, and by nobody else.
+    pub(crate) progress: tokio::sync::Mutex<Progress>,
+    published: Mutex<Published>,
+}
+
+#[derive(Default)]
+struct Published {
+    mirror: Option<git::Mirror>,
+    loaded: Option<Arc<Loaded>>,
+    /// Whether a pass over the source has ended.
+    visited: bool,
+}
+
+/// Parsed module objects by tree and path, the ones used last at the end.
+#[derive(Default)]
+struct Modules {
+    entries: BTreeMap<(Oid, Arc<str>), Entry>,
+    clock: u64,
+}
+
+struct Entry {
+    used: u64,
+    objects: Arc<OnceCell<Arc<ModuleObjects>>>,
+}
+
+/// How often it is tried again to watch a local repository that cannot be watched; it is said once.
+const LOCAL_RETRY: Duration = Duration::from_secs(60);
+/// Modules whose parsed objects are kept, beside those of the revisions in force. A landscape has some ten modules in
+/// two or three versions; one of 25 objects takes some 200 KiB.
+const MODULES_MAX: usize = 128;
+
+// === impl SourceRegistry ===
+
+impl SourceRegistry {
+    /// Nothing read yet. Mirrors live below `state`.
+    pub fn new(state: git::State) -> SourceRegistry {
+        SourceRegistry {
+            state,
+            slots: Mutex::default(),
+            modules: Mutex::default(),
+            local: Mutex::default(),
+            local_changed: Notify::new(),
+        }
+    }
+
+    /// The revision of a source that is in force.
+    pub fn loaded(&self, source: &Key) -> Option<Arc<Loaded>> {
+        let slot = lock(&self.slots).get(source).cloned()?;
+        lock(&slot.published).loaded.clone()
+    }
+
+    /// Whether a pass over a source has ended in this process.
+    pub fn is_visited(&self, source: &Key) -> bool {
+        let slot = lock(&self.slots).get(source).cloned();
+        slot.is_some_and(|slot| lock(&slot.published).visited)
+    }
+
+    /// The objects of a module that lives in git, by the id of its tree or file. Asks no server.
+    pub async fn module_objects(&self, source: &Key, tree: Oid, path: &str) -> Result<Arc<ModuleObjects>, Unavailable> {
+        let published = match lock(&self.slots).get(source) {
+            Some(slot) => Arc::clone(slot),
+            None => return Err(Unavailable::Source(source.clone())),
+        };
+        let (mirror, loaded) = {
+            let published = lock(&published.published);
+            (published.mirror.clone(), published.loaded.clone())
+        };
+        if let Some(objects) = loaded.as_ref().and_then(|loaded| loaded.definitions.modules.get(&tree)) {
+            return Ok(Arc::clone(objects));
+        }
+        let Some(mirror) = mirror else { return Err(Unavailable::Source(source.clone())) };
+        let cell = lock(&self.modules).entry(tree, path);
+        cell.get_or_try_init(|| self.read_module(&mirror, source, tree, path)).await.cloned()
+    }
+
+    async fn read_module(
+        &self,
+        mirror: &git::Mirror,
+        source: &Key,
+        tree: Oid,
+        path: &str,
+    ) -> Result<Arc<ModuleObjects>, Unavailable> {
+        let files = mirror.read_object(tree, path, Limits::default()).await.map_err(|error| Unavailable::Mirror {
+            source_key: source.clone(),
+            path: path.to_owned(),
+            tree,
+            error: Box::new(error),
+        })?;
+        let mut diagnostics = Diagnostics::default();
+        let files = files.iter().map(|(path, bytes)| (path, &**bytes));
+        let objects =
+            definition::module_objects(&mut diagnostics, tree, files, &tidegate_core::yaml::Limits::default());
+        match diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
+            None => Ok(Arc::new(objects)),
+            Some(first) => Err(Unavailable::Broken {
+                source_key: source.clone(),
+                path: path.to_owned(),
+                tree,
+                message: first.to_string(),
+            }),
+        }
+    }
+
+    /// Wakes a source when its repository on this machine changes. Runs until it is dropped. In a simulation nobody is
+    /// woken: the machine tells of changes at moments of its own.
+    pub async fn watch_local(&self, queue: &Queue) {
+        if ambient::is_simulated() {
+            std::future::pending::<()>().await;
+        }
+        let mut watched: BTreeMap<Key, PathBuf> = BTreeMap::new();
+        let mut unwatched: BTreeMap<Key, (PathBuf, Instant)> = BTreeMap::new();
+        let mut changes = FuturesUnordered::new();
+        let next = |key: Key, path: PathBuf, mut watch: git::LocalWatch| async move {
+            watch.changed().await;
+            (key, path, watch)
+        };
+        loop {
+            let local = lock(&self.local).clone();
+            unwatched.retain(|key, (path, _)| local.get(key) == Some(path));
+            for (key, path) in &local {
+                let failed = unwatched.get(key).map(|(_, at)| *at);
+                if watched.get(key) == Some(path) || failed.is_some_and(|at| at.elapsed() < LOCAL_RETRY) {
+                    continue;
+                }
+                match git::LocalWatch::new(path) {
+                    Ok(watch) => {
+                        unwatched.remove(key);
+                        watched.insert(key.clone(), path.clone());
+                        changes.push(next(key.clone(), path.clone(), watch));
+                    }
+                    // The source is still looked at once per interval.
+                    Err(error) => {
+                        if failed.is_none() {
+                            tracing::warn!(source = %key, %error, "cannot watch a local repository");
+                        }
+                        unwatched.insert(key.clone(), (path.clone(), Instant::now()));
+                    }
+                }
+            }
+            tokio::select! {
+                () = self.local_changed.notified() => {}
+                () = tokio::time::sleep(LOCAL_RETRY), if !unwatched.is_empty() => {}
+                Some((key, path, watch)) = changes.next() => {
+                    // A watch of a path that the source has left ends here.
+                    if watched.get(&key) == Some(&path) && lock(&self.local).get(&key) == Some(&path) {
+                        queue.push(Subject::Source(key.clone()), Trigger::Git);
+                        changes.push(next(key, path, watch));
+                    } else if watched.get(&key) == Some(&path) {
+                        watched.remove(&key);
+                    }
+                }
+            }
+        }
+    }
+
+    // --- for the pass over a source ---
+
+    /// The mirror of a source's repository, opened at first use.
+    pub(crate) fn mirror(&self, source: &Key, slot: &Slot, url: &git::Url) -> Result<git::Mirror, git::Error> {
+        if let Some(mirror) = lock(&slot.published).mirror.as_ref().filter(|mirror| mirror.url() == url) {
+            return Ok(mirror.clone());
+        }
+        let mirror = self.state.mirror(source, url)?;
+        lock(&slot.published).mirror = Some(mirror.clone());
+        let before = lock(&self.local).get(source).cloned();
+        if before.as_deref() != url.path() {
+            match url.path() {
+                Some(path) => lock(&self.local).insert(source.clone(), path.to_owned()),
+                None => lock(&self.local).remove(source),
+            };
+            self.local_changed.notify_one();
+        }
+        Ok(mirror)
+    }
+
+    /// The place of a source, made at first use.
+    pub(crate) fn slot(&self, source: &Key) -> Arc<Slot> {
+        let mut slots = lock(&self.slots);
+        let new = || Arc::new(Slot { progress: tokio::sync::Mutex::default(), published: Mutex::default() });
+        Arc::clone(slots.entry(source.clone()).or_insert_with(new))
+    }
+
+    /// Takes note that a pass over a source has ended. Returns whether it was the first.
+    pub(crate) fn visited(&self, slot: &Slot) -> bool {
+        !std::mem::replace(&mut lock(&slot.published).visited, true)
+    }
+
+    /// The mirror of a source, if it was opened.
+    pub(crate) fn opened(&self, slot: &Slot) -> Option<git::Mirror> {
+        lock(&slot.published).mirror.clone()
+    }
+
+    /// Puts a revision in force. If it is the first one of its source, returns the other sources: nothing is pruned and
+    /// nothing moves before all of them have been read, so they may have waited for this.
+    pub(crate) fn publish(&self, source: &Key, slot: &Slot, loaded: Arc<Loaded>) -> Vec<Key> {
+        tracing::info!(%source, revision = %loaded.revision, "a revision is in force");
+        let before = lock(&slot.published).loaded.replace(loaded);
+        match before {
+            Some(_) => Vec::new(),
+            None => lock(&self.slots).keys().filter(|key| *key != source).cloned().collect(),
+        }
+    }
+
+    /// Removes the mirrors of sources that are no more: those that went while no process looked.
+    ///
+    /// Nobody reads them: what a Manifest names in a source that is gone is unavailable, with or without a mirror.
+    pub async fn sweep(&self, sources: &BTreeSet<Key>) {
+        match self.state.sources().await {
+            Ok(found) => {
+                for source in found.difference(sources) {
+                    self.remove(source).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "mirrors of former sources are not looked for"),
+        }
+    }
+
+    /// Removes the mirrors of a source that is no more.
+    pub(crate) async fn remove(&self, source: &Key) {
+        match self.state.remove(source).await {
+            Ok(()) => tracing::info!(%source, "the mirrors of a source that is gone are removed"),
+            Err(error) => tracing::warn!(%source, %error, "the mirrors of a source that is gone are not removed"),
+        }
+    }
+
+    /// Forgets a source. Returns the others, which may inherit what it leaves.
+    pub(crate) fn forget(&self, source: &Key) -> Vec<Key> {
+        let others = {
+            let mut slots = lock(&self.slots);
+            slots.remove(source);
+            slots.keys().cloned().collect()
+        };
+        if lock(&self.local).remove(source).is_some() {
+            self.local_changed.notify_one();
+        }
+        others
+    }
+}
+
+// === impl Modules ===
+
+impl Modules {
+    fn entry(&mut self, tree: Oid, path: &str) -> Arc<OnceCell<Arc<ModuleObjects>>> {
+        self.clock += 1;
+        let used = self.clock;
+        let entry = self.entries.entry((tree, path.into())).or_insert_with(|| Entry { used, objects: Arc::default() });
+        entry.used = used;
+        let objects = Arc::clone(&entry.objects);
+        if MODULES_MAX < self.entries.len() {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
+            oldest.map(|key| self.entries.remove(&key));
+        }
+        objects
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is whole before anything in it can panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,167 @@
+//! What stands in KCP of what a source declares or owns, as the watches tell; and the one question that they leave
+//! open: who manages an object that is not ours.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{
+    SourcePass,
+    memory::{Memory, Seen},
+};
+use tidegate_cluster::{self as cluster, Cluster};
+use tidegate_core::{
+    api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
+    changes,
+    definition::{Definition, Kind},
+    intake::{Id, Live},
+    landscape::{self, SourceName},
+    name::Key,
+};
+
+use crate::{controller::Context, source::registry::Loaded};
+
+/// More objects than this are looked up by one list of their kind.
+const LOOK_UPS_MAX: usize = 8;
+
+/// What stands in KCP: every object that the source declares or that bears its mark; and whether some of it is known
+/// from our own writes only, since the watch is behind.
+pub(super) fn live(
+    pass: &SourcePass<'_>,
+    name: &SourceName,
+    loaded: &Loaded,
+    memory: &mut Memory,
+) -> (BTreeMap<Id, Live>, bool) {
+    let mut survey =
+        Survey { pass, name, label: name.label_value(), loaded, memory, live: BTreeMap::new(), behind: false };
+    let landscape = pass.ctx.stores.landscape();
+    landscape.templates.values().for_each(|object| survey.take(Kind::ModuleTemplate, &object.metadata, &**object));
+    landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
+    landscape.watchers.values().for_each(|object| survey.take(Kind::Watcher, &object.metadata, &**object));
+    pass.ctx.stores.kymas().iter().for_each(|object| survey.take(Kind::Kyma, &object.metadata, &**object));
+    survey.take_what_the_watch_does_not_show();
+    (survey.live, survey.behind)
+}
+
+/// The kind of a definition, as the API server serves it.
+pub(super) fn served(kind: Kind) -> cluster::Kind {
+    match kind {
+        Kind::ModuleTemplate => cluster::Kind::namespaced::<ModuleTemplate>(),
+        Kind::ModuleReleaseMeta => cluster::Kind::namespaced::<ModuleReleaseMeta>(),
+        Kind::Watcher => cluster::Kind::namespaced::<Watcher>(),
+        Kind::Kyma => cluster::Kind::namespaced::<Kyma>(),
+    }
+}
+
+/// Asks for the field managers of objects that are not ours.
+pub(super) async fn look_up(ctx: &Context, ids: &BTreeSet<Id>, memory: &mut Memory) -> Result<(), cluster::Error> {
+    for kind in Kind::ALL {
+        let wanted: Vec<&Id> = ids.iter().filter(|id| id.0 == kind).collect();
+        let found = if wanted.len() <= LOOK_UPS_MAX {
+            one_by_one(&ctx.kcp, kind, &wanted).await?
+        } else {
+            // The daemon's rights end at the namespaces that count.
+            let namespaces: BTreeSet<&str> = wanted.iter().map(|id| id.1.namespace()).collect();
+            let mut found = Vec::new();
+            for namespace in namespaces {
+                found.extend(ctx.kcp.list_metadata(&served(kind), Some(namespace), None).await?);
+            }
+            found
+        };
+        for metadata in found {
+            let id = (kind, metadata.key());
+            if ids.contains(&id) {
+                memory.set_managers(&id, &metadata);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn one_by_one(kcp: &Cluster, kind: Kind, ids: &[&Id]) -> Result<Vec<cluster::Metadata>, cluster::Error> {
+    let served = &served(kind);
+    // By value: a closure that borrows its argument makes a future that cannot be spawned.
+    let keys: Vec<Key> = ids.iter().map(|id| id.1.clone()).collect();
+    let results: Vec<_> = stream::iter(keys)
+        .map(|key| async move { kcp.get_metadata(served, &key).await })
+        .buffer_unordered(LOOK_UPS_MAX)
+        .collect()
+        .await;
+    results.into_iter().filter_map(Result::transpose).collect()
+}
+
+struct Survey<'a> {
+    pass: &'a SourcePass<'a>,
+    name: &'a SourceName,
+    label: String,
+    loaded: &'a Loaded,
+    memory: &'a mut Memory,
+    live: BTreeMap<Id, Live>,
+    behind: bool,
+}
+
+// === impl Survey ===
+
+impl Survey<'_> {
+    fn take<K: Serialize + DeserializeOwned>(&mut self, kind: Kind, metadata: &ObjectMeta, object: &K) {
+        let id = (kind, landscape::key(metadata));
+        let declared = self.loaded.declared.get(&id);
+        let ours = landscape::label(metadata, tidegate_core::api::names::label::SOURCE) == Some(self.label.as_str());
+        if declared.is_none() && !ours {
+            return;
+        }
+        let mut live = Live::of(metadata, self.memory.managers(&id, metadata));
+        if let Some(declared) = declared {
+            match self.memory.seen(&id, &declared.digest, Some(metadata), self.pass.now) {
+                Seen::Ahead => live = self.as_applied(&id, live),
+                Seen::Verified => {}
+                Seen::Unknown => {
+                    let equal = ours && live.digest.as_ref() == Some(&declared.digest);
+                    if let Some(definition) = self.loaded.definitions.good.get(&id).filter(|_| equal) {
+                        live.drifted = !stands::<K>(definition, self.name, object);
+                        if !live.drifted {
+                            self.memory.verified(&id, &declared.digest, metadata);
+                        }
+                    }
+                }
+            }
+        }
+        self.live.insert(id, live);
+    }
+
+    /// What we created a moment ago, and the watch has not told of.
+    fn take_what_the_watch_does_not_show(&mut self) {
+        let loaded = self.loaded;
+        for (id, declared) in &loaded.declared {
+            if !self.live.contains_key(id) && self.memory.seen(id, &declared.digest, None, self.pass.now) == Seen::Ahead
+            {
+                let live = self.as_applied(id, Live::default());
+                self.live.insert(id.clone(), live);
+            }
+        }
+    }
+
+    fn as_applied(&mut self, id: &Id, live: Live) -> Live {
+        self.behind = true;
+        let digest = self.loaded.declared.get(id).map(|declared| Arc::clone(&declared.digest));
+        Live { source: Some(self.label.as_str().into()), digest, drifted: false, ..live }
+    }
+}
+
+/// Whether every field that git sets stands in the live object as git has it.
+fn stands<K: Serialize + DeserializeOwned>(definition: &Definition, name: &SourceName, live: &K) -> bool {
+    let desired = landscape::stamp(definition, name).into_value();
+    // Both sides go through the type, so that a default that is written out and one that is not compare as equal.
+    let normal = |value: Value| serde_json::from_value::<K>(value).and_then(|object| serde_json::to_value(&object));
+    match (normal(desired), serde_json::to_value(live)) {
+        (Ok(desired), Ok(live)) => changes::covers(&desired, &live),
+        // What does not fit the type cannot be compared; the digest has to do.
+        (Err(_), _) | (_, Err(_)) => true,
+    }
+}

@@ -1,0 +1,733 @@
+//! What the daemon knows of the control plane, fed by watches.
+//!
+//! Every accessor returns shared values of one moment; nothing is read from the API server here. What is kept is a
+//! projection without `managedFields`. Every change is compared with what was known, and wakes the subjects that it
+//! concerns ([`change::wakes`] decides which).
+//!
+//! Nothing is woken before every table has been listed once and [`Stores::start`] was called: a runtime whose access
+//! Secret has not been listed yet looks exactly like one without.
+
+pub mod change;
+pub mod feed;
+pub mod secret;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use tokio::sync::{Notify, watch};
+
+use self::{
+    change::{Change, Edit, Wake},
+    secret::{GatewaySecret, LeafSecret},
+};
+use crate::controller::{Queue, Subject};
+use tidegate_core::{
+    api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
+    landscape::{self, Landscape},
+    name::Key,
+    plan::{certificate::kyma_of as kyma_of_name, watch::Gateway},
+};
+
+use crate::{gateway::pki::object::Live, queue::Trigger};
+
+/// What the daemon knows of the control plane. A handle; clones share it.
+#[derive(Clone)]
+pub struct Stores(Arc<Shared>);
+
+struct Shared {
+    tables: Mutex<Tables>,
+    queue: Queue,
+    /// What has not been listed yet: tables, each with its namespace.
+    missing: watch::Sender<BTreeSet<(Table, String)>>,
+    /// A catalog changed: see [`Stores::spread`].
+    catalog_changed: Notify,
+    /// The Secret that the gateway serves with changed.
+    gateway_changed: Notify,
+}
+
+/// The kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// GitSources.
+    Sources,
+    /// Kymas.
+    Kymas,
+    /// Manifests.
+    Manifests,
+    /// ModuleTemplates.
+    Templates,
+    /// ModuleReleaseMetas.
+    Releases,
+    /// Watchers.
+    Watchers,
+    /// Access Secrets, their metadata only.
+    Access,
+    /// Istio Gateways.
+    Gateways,
+    /// The Secret that the gateway serves with.
+    GatewaySecret,
+    /// The Secret of the authority, its metadata only.
+    Authority,
+    /// Certificates of runtimes, where somebody else issues them.
+    Certificates,
+    /// The Secrets with them, their metadata only.
+    CertificateSecrets,
+    /// The Secret with which runtimes pull the agent's image, its metadata only.
+    PullSecret,
+}
+
+/// The tables themselves, readable for [`change::wakes`].
+#[derive(Default)]
+pub struct Tables {
+    started: bool,
+    sources: BTreeMap<Key, Arc<GitSource>>,
+    local_sources: BTreeMap<Key, Arc<GitSource>>,
+    kymas: BTreeMap<Key, Arc<Kyma>>,
+    kymas_by_runtime: BTreeMap<String, BTreeSet<Key>>,
+    manifests: BTreeMap<Key, Arc<Manifest>>,
+    manifests_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
+    /// ModuleTemplates, ModuleReleaseMetas and Watchers. Its Kymas stay empty: they change with every status, and each
+    /// change would copy the whole map; whoever plans has the one Kyma that counts.
+    landscape: Arc<Landscape>,
+    access: BTreeMap<Key, AccessSecret>,
+    access_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
+    gateways: BTreeMap<Key, Arc<GatewayEntry>>,
+    /// The subject that looks after the gateway's certificate, if anybody wants one.
+    gateway: Option<Key>,
+    gateway_secret: Option<Arc<GatewaySecret>>,
+    /// The resource version of the authority's Secret.
+    authority: Option<String>,
+    /// By name: all are in one namespace.
+    certificates: BTreeMap<String, Arc<Live>>,
+    certificate_secrets: BTreeMap<String, Arc<LeafSecret>>,
+    /// What tells the present state of that Secret from every other.
+    pull_secret: Option<String>,
+    /// Namespaces whose catalog changed since the last spread.
+    dirty_catalogs: BTreeMap<String, Trigger>,
+    /// Sources whose definitions may refer to what changed in a catalog.
+    referring: BTreeSet<Key>,
+}
+
+/// A GitSource, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The GitSource.
+    pub object: Arc<GitSource>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a GitSource comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From KCP: its status is written there.
+    ControlPlane,
+    /// From the command line: it exists in this process only, its status goes to [`Stores::set_local_status`].
+    CommandLine,
+}
+
+/// An access Secret, as far as its metadata tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessSecret {
+    /// The Kyma that it opens.
+    pub kyma: Key,
+    /// Changes with every rotation.
+    pub resource_version: String,
+}
+
+/// How a runtime is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// No Secret names this Kyma.
+    Missing,
+    /// Several do, which is an error: their names.
+    Ambiguous(Vec<String>),
+    /// One does.
+    One {
+        /// The Secret.
+        secret: Key,
+        /// Its resource version.
+        resource_version: String,
+    },
+}
+
+/// Which Kyma has the id of a runtime.
+#[derive(Clone, Debug)]
+pub enum Runtime {
+    /// None.
+    Unknown,
+    /// One.
+    One(Arc<Kyma>),
+    /// Several, which is an error.
+    Ambiguous(Vec<Arc<Kyma>>),
+}
+
+/// An Istio Gateway, as far as Watchers need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayEntry {
+    /// Its name and hosts.
+    pub gateway: Gateway,
+    /// Its labels, for selectors.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A kind that stands in a table of its own.
+pub trait Stored: Resource<DynamicType = ()> + Sized + Send + Sync + 'static {
+    /// Its table's name.
+    const TABLE: Table;
+    /// Puts it into its table, or removes it from there. Returns what stood there.
+    fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>>;
+    /// The change that an edit of it is.
+    fn change(edit: Edit<Self>) -> Change;
+}
+
+// === impl Source ===
+
+impl Source {
+    /// Its namespace and name.
+    pub fn key(&self) -> Key {
+        landscape::key(&self.object.metadata)
+    }
+}
+
+// === impl Stores ===
+
+/// Runtimes are looked at one after another when work starts, at most this far apart: a landscape of eight starts at
+/// once, one of thousands spreads its first reads.
+const START_GAP: Duration = Duration::from_millis(5);
+/// No runtime waits longer than this for its first look.
+const START_SPREAD_MAX: Duration = Duration::from_secs(60);
+
+/// What concerns all runtimes wakes so many of them at a time, in the order of their names, so that what a single one
+/// reports in the meantime need not wait behind thousands.
+const SPREAD_AT_ONCE: usize = 32;
+const SPREAD_GAP: Duration = Duration::from_millis(50);
+
+impl Stores {
+    /// Empty stores that wake subjects in `queue`.
+    pub fn new(queue: Queue) -> Stores {
+        let (missing, _) = watch::channel(BTreeSet::new());
+        Stores(Arc::new(Shared {
+            tables: Mutex::default(),
+            queue,
+            missing,
+            catalog_changed: Notify::new(),
+            gateway_changed: Notify::new(),
+        }))
+    }
+
+    // --- what stands in KCP ---
+
+    /// A Kyma.
+    pub fn kyma(&self, key: &Key) -> Option<Arc<Kyma>> {
+        self.tables().kymas.get(key).cloned()
+    }
+
+    /// All Kymas, by key.
+    pub fn kymas(&self) -> Vec<Arc<Kyma>> {
+        self.tables().kymas.values().cloned().collect()
+    }
+
+    /// The Kyma whose label names the runtime with this id.
+    pub fn runtime(&self, id: &str) -> Runtime {
+        let tables = self.tables();
+        let keys = tables.kymas_by_runtime.get(id).into_iter().flatten();
+        let mut kymas: Vec<Arc<Kyma>> = keys.filter_map(|key| tables.kymas.get(key)).cloned().collect();
+        match (kymas.pop(), kymas.is_empty()) {
+            (None, _) => Runtime::Unknown,
+            (Some(kyma), true) => Runtime::One(kyma),
+            (Some(kyma), false) => {
+                kymas.push(kyma);
+                Runtime::Ambiguous(kymas)
+            }
+        }
+    }
+
+    /// A Manifest.
+    pub fn manifest(&self, key: &Key) -> Option<Arc<Manifest>> {
+        self.tables().manifests.get(key).cloned()
+    }
+
+    /// All Manifests, by key.
+    pub fn manifests(&self) -> Vec<Arc<Manifest>> {
+        self.tables().manifests.values().cloned().collect()
+    }
+
+    /// The Manifests of a Kyma, by key.
+    pub fn manifests_of(&self, kyma: &Key) -> Vec<Arc<Manifest>> {
+        let tables = self.tables();
+        let keys = tables.manifests_by_kyma.get(kyma).into_iter().flatten();
+        keys.filter_map(|key| tables.manifests.get(key)).cloned().collect()
+    }
+
+    /// ModuleTemplates, ModuleReleaseMetas and Watchers; its Kymas are empty.
+    pub fn landscape(&self) -> Arc<Landscape> {
+        Arc::clone(&self.tables().landscape)
+    }
+
+    /// A GitSource.
+    pub fn source(&self, key: &Key) -> Option<Source> {
+        self.tables().source(key)
+    }
+
+    /// All GitSources, by key. One from the command line hides one from KCP with the same key.
+    pub fn sources(&self) -> Vec<Source> {
+        let tables = self.tables();
+        let keys: BTreeSet<&Key> = tables.sources.keys().chain(tables.local_sources.keys()).collect();
+        keys.into_iter().filter_map(|key| tables.source(key)).collect()
+    }
+
+    /// How a runtime is reached.
+    pub fn access(&self, kyma: &Key) -> Access {
+        let tables = self.tables();
+        let secrets: Vec<&Key> = tables.access_by_kyma.get(kyma).into_iter().flatten().collect();
+        match secrets.as_slice() {
+            [] => Access::Missing,
+            [secret] => match tables.access.get(*secret) {
+                Some(access) => {
+                    Access::One { secret: (*secret).clone(), resource_version: access.resource_version.clone() }
+                }
+                None => Access::Missing,
+            },
+            several => Access::Ambiguous(several.iter().map(|secret| secret.name().to_owned()).collect()),
+        }
+    }
+
+    /// All Istio Gateways, by key.
+    pub fn gateways(&self) -> Vec<Arc<GatewayEntry>> {
+        self.tables().gateways.values().cloned().collect()
+    }
+
+    /// The CA bundle that runtimes trust, in PEM.
+    pub fn ca_bundle(&self) -> Option<Arc<[u8]>> {
+        self.tables().gateway_secret.as_ref()?.bundle.clone()
+    }
+
+    /// The Secret that the gateway serves with.
+    pub fn gateway_secret(&self) -> Option<Arc<GatewaySecret>> {
+        self.tables().gateway_secret.clone()
+    }
+
+    /// The resource version of the authority's Secret, if there is one.
+    pub fn authority(&self) -> Option<String> {
+        self.tables().authority.clone()
+    }
+
+    /// A `Certificate` of a runtime.
+    pub fn certificate(&self, name: &str) -> Option<Arc<Live>> {
+        self.tables().certificates.get(name).cloned()
+    }
+
+    /// The Secret of a runtime's certificate.
+    pub fn certificate_secret(&self, name: &str) -> Option<Arc<LeafSecret>> {
+        self.tables().certificate_secrets.get(name).cloned()
+    }
+
+    /// What tells the present state of the Secret with which runtimes pull the agent's image from every other, if it is there.
+    pub fn pull_secret(&self) -> Option<String> {
+        self.tables().pull_secret.clone()
+    }
+
+    // --- sources of the command line ---
+
+    /// Adds a GitSource that exists in this process only.
+    pub fn add_local_source(&self, source: GitSource) {
+        let key = landscape::key(&source.metadata);
+        self.tables().local_sources.insert(key, Arc::new(source));
+    }
+
+    /// Keeps the status of such a GitSource.
+    pub fn set_local_status(&self, key: &Key, status: GitSourceStatus) {
+        if let Some(source) = self.tables().local_sources.get_mut(key) {
+            Arc::make_mut(source).status = Some(status);
+        }
+    }
+
+    // --- feeding ---
+
+    /// Takes an object as it stands now, or takes note that it is gone.
+    pub fn set<K: Stored>(&self, key: &Key, after: Option<Arc<K>>) {
+        let mut tables = self.tables();
+        let before = K::put(&mut tables, key, after.clone());
+        self.wake(&mut tables, &K::change(Edit { key: key.clone(), before, after }));
+    }
+
+    /// Takes an access Secret as it stands now, or takes note that it is gone or opens no runtime any more.
+    pub fn set_access(&self, secret: &Key, access: Option<AccessSecret>) {
+        let mut tables = self.tables();
+        let after = access.as_ref().map(|access| access.kyma.clone());
+        let before = put(&mut tables.access, secret, access.clone());
+        reindex(&mut tables.access_by_kyma, secret, before.as_ref().map(|access| access.kyma.clone()), after);
+        self.wake(&mut tables, &Change::Access { before, after: access });
+    }
+
+    /// Takes note that a VirtualService is another than it was, or gone.
+    pub fn virtual_service_changed(&self, key: &Key) {
+        let mut tables = self.tables();
+        self.wake(&mut tables, &Change::VirtualService(key.clone()));
+    }
+
+    /// Takes a Gateway as it stands now, or takes note that it is gone.
+    pub fn set_gateway(&self, key: &Key, gateway: Option<Arc<GatewayEntry>>) {
+        let mut tables = self.tables();
+        let is_new = tables.gateways.get(key) != gateway.as_ref();
+        put(&mut tables.gateways, key, gateway);
+        if is_new {
+            self.wake(&mut tables, &Change::Gateways);
+        }
+    }
+
+    /// Takes the Secret that the gateway serves with.
+    pub fn set_gateway_secret(&self, secret: Option<Arc<GatewaySecret>>) {
+        let mut tables = self.tables();
+        let trust = |secret: Option<&Arc<GatewaySecret>>| {
+            secret.map(|secret| (secret.bundle.clone(), secret.bundled_at.clone()))
+        };
+        let is_new_trust = trust(tables.gateway_secret.as_ref()) != trust(secret.as_ref());
+        let is_new = tables.gateway_secret != secret;
+        tables.gateway_secret = secret;
+        if is_new {
+            self.0.gateway_changed.notify_one();
+            self.wake(&mut tables, &Change::Gateway);
+        }
+        if is_new_trust {
+            self.wake(&mut tables, &Change::CaBundle);
+        }
+    }
+
+    /// From now on a subject looks after the gateway's certificate.
+    pub fn look_after(&self, gateway: Key) {
+        self.tables().gateway = Some(gateway);
+    }
+
+    /// Takes the Secret of the authority: its resource version.
+    pub fn set_authority(&self, resource_version: Option<String>) {
+        let mut tables = self.tables();
+        if tables.authority != resource_version {
+            tables.authority = resource_version;
+            self.wake(&mut tables, &Change::Gateway);
+        }
+    }
+
+    /// Takes a `Certificate` of a runtime as it stands now, or takes note that it is gone.
+    pub fn set_certificate(&self, name: &str, certificate: Option<Arc<Live>>) {
+        let mut tables = self.tables();
+        let after = certificate.clone();
+        let before = put(&mut tables.certificates, name, certificate);
+        if before != after {
+            let says =
+                before.iter().chain(&after).map(|live| live.kyma.as_deref()).map(|says| kyma_of_name(name, says));
+            let kymas = says.flatten().collect();
+            self.wake(&mut tables, &Change::Certificate(kymas));
+        }
+    }
+
+    /// Takes the Secret of a runtime's certificate as it stands now, or takes note that it is gone.
+    pub fn set_certificate_secret(&self, name: &str, secret: Option<Arc<LeafSecret>>) {
+        let mut tables = self.tables();
+        let after = secret.clone();
+        let before = put(&mut tables.certificate_secrets, name, secret);
+        if before != after {
+            let known = tables.certificates.get(name).and_then(|live| live.kyma.clone());
+            let says = before.iter().chain(&after).map(|secret| secret.kyma.as_deref().or(known.as_deref()));
+            let kymas = says.filter_map(|says| kyma_of_name(name, says)).collect();
+            self.wake(&mut tables, &Change::Certificate(kymas));
+        }
+    }
+
+    /// Takes the state of the Secret with which runtimes pull the agent's image, or takes note that it is gone.
+    pub fn set_pull_secret(&self, version: Option<String>) {
+        let mut tables = self.tables();
+        if tables.pull_secret != version {
+            tables.pull_secret = version;
+            self.wake(&mut tables, &Change::PullSecret);
+        }
+    }
+
+    /// Takes note that a table will be listed.
+    pub fn expect(&self, table: Table, namespace: &str) {
+        self.0.missing.send_modify(|missing| {
+            missing.insert((table, namespace.to_owned()));
+        });
+    }
+
+    /// Takes note that a table has been listed once.
+    pub fn listed(&self, table: Table, namespace: &str) {
+        self.0.missing.send_if_modified(|missing| missing.remove(&(table, namespace.to_owned())));
+    }
+
+    /// What has not been listed yet, in words.
+    pub fn missing(&self) -> Vec<String> {
+        self.0.missing.borrow().iter().map(|(table, namespace)| format!("{} in {namespace}", table.name())).collect()
+    }
+
+    /// Returns once everything that is expected has been listed.
+    pub async fn complete(&self) {
+        let mut missing = self.0.missing.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = missing.wait_for(BTreeSet::is_empty).await;
+    }
+
+    // --- waking ---
+
+    /// From now on changes wake subjects; everything that exists is asked for once.
+    pub fn start(&self) {
+        let mut tables = self.tables();
+        tables.started = true;
+        let queue = &self.0.queue;
+        for key in tables.sources.keys().chain(tables.local_sources.keys()) {
+            queue.push(Subject::Source(key.clone()), Trigger::Event);
+        }
+        for key in tables.landscape.watchers.keys() {
+            queue.push(Subject::Watcher(key.clone()), Trigger::Event);
+        }
+        if let Some(gateway) = &tables.gateway {
+            queue.push(Subject::Gateway(gateway.clone()), Trigger::Event);
+        }
+        // A Manifest or a certificate whose Kyma is gone still has to be cleaned up.
+        let certified = tables.certified();
+        let known = tables.kymas.keys().chain(tables.manifests_by_kyma.keys());
+        let runtimes: BTreeSet<&Key> = known.chain(&certified).collect();
+        let gap = START_GAP.min(START_SPREAD_MAX / u32::try_from(runtimes.len().max(1)).unwrap_or(u32::MAX));
+        for (position, kyma) in (0_u32..).zip(runtimes) {
+            let delay = gap.saturating_mul(position);
+            queue.push_after(Subject::Runtime(kyma.clone()), Trigger::Event, delay);
+        }
+    }
+
+    /// Changes wake nobody any more.
+    pub fn stop(&self) {
+        self.tables().started = false;
+    }
+
+    /// Returns once a catalog has changed.
+    pub async fn catalog_changed(&self) {
+        self.0.catalog_changed.notified().await;
+    }
+
+    /// Returns once the Secret that the gateway serves with has changed. For one task.
+    pub async fn gateway_changed(&self) {
+        self.0.gateway_changed.notified().await;
+    }
+
+    /// Wakes the runtimes that see the catalogs that changed, and the sources that may refer to them. Called a moment after [`Stores::catalog_changed`], so
+    /// that a commit with a thousand ModuleTemplates asks for each runtime once.
+    pub fn spread(&self) {
+        let mut tables = self.tables();
+        for source in std::mem::take(&mut tables.referring) {
+            self.0.queue.push(Subject::Source(source), Trigger::Event);
+        }
+        for (namespace, trigger) in std::mem::take(&mut tables.dirty_catalogs) {
+            for kyma in tables.kymas.keys().filter(|kyma| kyma.namespace() == namespace) {
+                self.0.queue.push(Subject::Runtime(kyma.clone()), trigger);
+            }
+        }
+    }
+
+    fn wake(&self, tables: &mut Tables, change: &Change) {
+        if !tables.started {
+            return;
+        }
+        for wake in change::wakes(change, tables) {
+            match wake {
+                Wake::Subject(subject, trigger) => {
+                    self.0.queue.push(subject, trigger);
+                }
+                Wake::Runtimes(trigger) => {
+                    let mut delay = Duration::ZERO;
+                    for (position, kyma) in tables.kymas.keys().enumerate() {
+                        if position != 0 && position % SPREAD_AT_ONCE == 0 {
+                            delay += SPREAD_GAP;
+                        }
+                        let subject = Subject::Runtime(kyma.clone());
+                        if delay.is_zero() {
+                            self.0.queue.push(subject, trigger);
+                        } else {
+                            self.0.queue.push_after(subject, trigger, delay);
+                        }
+                    }
+                }
+                Wake::Referring(source) => {
+                    tables.referring.insert(source);
+                    self.0.catalog_changed.notify_one();
+                }
+                Wake::Catalog(namespace, trigger) => {
+                    let pending = tables.dirty_catalogs.entry(namespace).or_insert(trigger);
+                    *pending = trigger.min(*pending);
+                    self.0.catalog_changed.notify_one();
+                }
+            }
+        }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // Every edit is whole before anything in it can panic.
+        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Table ===
+
+impl Table {
+    /// What is in it, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Sources => "GitSources",
+            Table::Kymas => "Kymas",
+            Table::Manifests => "Manifests",
+            Table::Templates => "ModuleTemplates",
+            Table::Releases => "ModuleReleaseMetas",
+            Table::Watchers => "Watchers",
+            Table::Access => "access Secrets",
+            Table::Gateways => "Gateways",
+            Table::GatewaySecret => "the gateway's Secret",
+            Table::Authority => "the Secret of the certificate authority",
+            Table::Certificates => "Certificates",
+            Table::CertificateSecrets => "Secrets with certificates",
+            Table::PullSecret => "the Secret to pull the agent's image with",
+        }
+    }
+}
+
+// === impl Tables ===
+
+impl Tables {
+    /// The keys of all Kymas.
+    pub fn kymas(&self) -> impl Iterator<Item = &Key> {
+        self.kymas.keys()
+    }
+
+    /// The subject that looks after the gateway's certificate.
+    pub fn gateway(&self) -> Option<&Key> {
+        self.gateway.as_ref()
+    }
+
+    /// The Kymas of all certificates, whether they exist or not.
+    fn certified(&self) -> BTreeSet<Key> {
+        let certificates = self.certificates.iter().map(|(name, live)| (name, live.kyma.as_deref()));
+        let secrets = self.certificate_secrets.iter().map(|(name, secret)| {
+            let known = self.certificates.get(name).and_then(|live| live.kyma.as_deref());
+            (name, secret.kyma.as_deref().or(known))
+        });
+        certificates.chain(secrets).filter_map(|(name, says)| kyma_of_name(name, says)).collect()
+    }
+
+    /// The keys of all GitSources.
+    pub fn sources(&self) -> impl Iterator<Item = &Key> {
+        self.sources.keys().chain(self.local_sources.keys())
+    }
+
+    /// The keys of all Watchers.
+    pub fn watchers(&self) -> impl Iterator<Item = &Key> {
+        self.landscape.watchers.keys()
+    }
+
+    fn source(&self, key: &Key) -> Option<Source> {
+        let local = self.local_sources.get(key).map(|object| (object, Origin::CommandLine));
+        let (object, origin) = local.or_else(|| self.sources.get(key).map(|object| (object, Origin::ControlPlane)))?;
+        Some(Source { object: Arc::clone(object), origin })
+    }
+}
+
+/// Puts a value into a map or removes it, and returns what stood there.
+fn put<K, V>(map: &mut BTreeMap<K::Owned, V>, key: &K, value: Option<V>) -> Option<V>
+where
+    K: Ord + ToOwned + ?Sized,
+    K::Owned: Ord,
+{
+    match value {
+        Some(value) => map.insert(key.to_owned(), value),
+        None => map.remove(key),
+    }
+}
+
+/// Keeps an index from owners to owned in step.
+fn reindex<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Key>>, owned: &Key, before: Option<K>, after: Option<K>) {
+    if before == after {
+        return;
+    }
+    if let Some(before) = before
+        && let Some(all) = index.get_mut(&before)
+    {
+        all.remove(owned);
+        if all.is_empty() {
+            index.remove(&before);
+        }
+    }
+    if let Some(after) = after {
+        index.entry(after).or_default().insert(owned.clone());
+    }
+}
+
+/// The Kyma of a Manifest or access Secret: named by label, in the same namespace.
+pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
+    let name = landscape::label(metadata, names::label::KYMA_NAME)?;
+    Some(Key::new(metadata.namespace.as_deref().unwrap_or_default(), name))
+}
+
+// === impl Stored ===
+
+macro_rules! stored {
+    ($kind:ident, $table:ident, |$tables:ident| $map:expr) => {
+        impl Stored for $kind {
+            const TABLE: Table = Table::$table;
+
+            fn put($tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
+                put($map, key, object)
+            }
+
+            fn change(edit: Edit<Self>) -> Change {
+                Change::$kind(edit)
+            }
+        }
+    };
+}
+
+stored!(GitSource, Sources, |tables| &mut tables.sources);
+stored!(ModuleTemplate, Templates, |tables| &mut Arc::make_mut(&mut tables.landscape).templates);
+stored!(ModuleReleaseMeta, Releases, |tables| &mut Arc::make_mut(&mut tables.landscape).releases);
+stored!(Watcher, Watchers, |tables| &mut Arc::make_mut(&mut tables.landscape).watchers);
+
+impl Stored for Kyma {
+    const TABLE: Table = Table::Kymas;
+
+    fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        // An empty id is none: no certificate names it.
+        let id = |kyma: &Arc<Kyma>| {
+            let id = landscape::label(&kyma.metadata, names::label::RUNTIME_ID)?;
+            (!id.is_empty()).then(|| id.to_owned())
+        };
+        let after = object.as_ref().and_then(id);
+        let before = put(&mut tables.kymas, key, object);
+        reindex(&mut tables.kymas_by_runtime, key, before.as_ref().and_then(id), after);
+        before
+    }
+
+    fn change(edit: Edit<Self>) -> Change {
+        Change::Kyma(edit)
+    }
+}
+
+impl Stored for Manifest {
+    const TABLE: Table = Table::Manifests;
+
+    fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        let kyma = object.as_ref().and_then(|manifest| kyma_of(&manifest.metadata));
+        let before = put(&mut tables.manifests, key, object);
+        let kyma_before = before.as_ref().and_then(|manifest| kyma_of(&manifest.metadata));
+        reindex(&mut tables.manifests_by_kyma, key, kyma_before, kyma);
+        before
+    }
+
+    fn change(edit: Edit<Self>) -> Change {
+        Change::Manifest(edit)
+    }
+}
+
+#[cfg(test)]
+mod tests;

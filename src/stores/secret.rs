@@ -1,0 +1,93 @@
+//! The Secrets with certificates, as far as each of them is kept.
+
+use std::{fmt, sync::Arc};
+
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::core::PartialObjectMeta;
+use tidegate_core::{api::names::annotation, landscape};
+
+/// The Secret that the gateway serves with, whole: its bundle goes to every runtime, and a listener of our own serves
+/// with the rest.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GatewaySecret {
+    /// Tells this state of it from every other.
+    pub resource_version: String,
+    /// When the newest authority was added to the bundle, as the Secret says it.
+    pub bundled_at: Option<String>,
+    /// The authorities that are trusted, in PEM.
+    pub bundle: Option<Arc<[u8]>>,
+    /// The certificate that is served, in PEM.
+    pub certificate: Arc<[u8]>,
+    /// Its key, in PEM.
+    pub key: Arc<[u8]>,
+}
+
+/// The Secret of a runtime's certificate; of what it holds nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeafSecret {
+    /// Tells it from one of the same name that was there before.
+    pub uid: String,
+    /// Tells this state of it from every other.
+    pub resource_version: String,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// `<namespace>/<name>` of the Kyma that it says it is for.
+    pub kyma: Option<String>,
+    /// When it was issued, where that was by us.
+    pub issued_at: Option<String>,
+    /// When it ends, likewise.
+    pub not_after: Option<String>,
+    /// Digest of what it was issued for and by, likewise.
+    pub issued_for: Option<String>,
+}
+
+/// Keys in a Secret of type `kubernetes.io/tls`, and the one that is added for the authorities.
+pub mod key {
+    /// The certificate.
+    pub const CERTIFICATE: &str = "tls.crt";
+    /// Its key.
+    pub const KEY: &str = "tls.key";
+    /// Who is trusted.
+    pub const BUNDLE: &str = "ca.crt";
+}
+
+// === impl GatewaySecret ===
+
+impl GatewaySecret {
+    pub(crate) fn of(secret: Secret) -> GatewaySecret {
+        let mut data = secret.data.unwrap_or_default();
+        let mut take = |key| data.remove(key).map(|bytes| Arc::<[u8]>::from(bytes.0));
+        GatewaySecret {
+            bundle: take(key::BUNDLE),
+            certificate: take(key::CERTIFICATE).unwrap_or_default(),
+            key: take(key::KEY).unwrap_or_default(),
+            bundled_at: landscape::annotation(&secret.metadata, annotation::BUNDLED_AT).map(str::to_owned),
+            resource_version: secret.metadata.resource_version.unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Debug for GatewaySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatewaySecret").field("resource_version", &self.resource_version).finish_non_exhaustive()
+    }
+}
+
+// === impl LeafSecret ===
+
+impl LeafSecret {
+    pub(super) fn of(secret: PartialObjectMeta<Secret>) -> LeafSecret {
+        let ObjectMeta { uid, resource_version, deletion_timestamp, annotations, .. } = secret.metadata;
+        let annotations = annotations.unwrap_or_default();
+        let text = |key: &str| annotations.get(key).cloned();
+        LeafSecret {
+            uid: uid.unwrap_or_default(),
+            resource_version: resource_version.unwrap_or_default(),
+            is_deleting: deletion_timestamp.is_some(),
+            kyma: text(annotation::KYMA),
+            issued_at: text(annotation::ISSUED_AT),
+            not_after: text(annotation::NOT_AFTER),
+            issued_for: text(annotation::ISSUED_FOR),
+        }
+    }
+}
