@@ -125,7 +125,7 @@ impl Daemon {
 impl Usage {
     /// What a program has used so far.
     pub(super) fn of(name: &str, program: &Guarded) -> anyhow::Result<Usage> {
-        let ended = || format!("{name} has ended; the last lines of its log:\n{}", program.log_tail());
+        let ended = || format!("{name} exited; the last lines of its log:\n{}", program.log_tail());
         let pid = program.program_pid().with_context(ended)?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(ended)?;
         // The second field is the name in parentheses, which may hold blanks; the 14th and 15th are ticks.
