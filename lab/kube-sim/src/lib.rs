@@ -39,7 +39,8 @@
 //! * A list that goes on in pages shows what is there when each page is read; its version is the first page's, so a watch
 //!   from there tells of everything that changed meanwhile. `resourceVersionMatch=Exact` reads what is there now.
 //! * Of built-in kinds, metadata and the types of fields are checked, in the server's words, of ConfigMaps and Secrets
-//!   their keys and size and what a Secret's type wants, but not whether that is JSON where it must be; of webhooks their conditions, and of Events their namespace. Services get no address. What else
+//!   their keys and size, of Secrets what their type wants, but not whether it is JSON, nor does it warn of a certificate
+//!   and a key that do not fit; of webhooks their conditions, and of Events their namespace. Services get no address. What else
 //!   it demands is not: a Service without ports, or a Deployment whose selector does not fit its template, is taken.
 //!   These stay as they were: what is in ConfigMaps and Secrets that say so, the type of Secrets, roles of bindings,
 //!   selectors of Deployments, DaemonSets and ReplicaSets, what stays of a StatefulSet's `spec`, controllers of IngressClasses,
