@@ -301,7 +301,7 @@ fn an_object_that_two_modules_bring_is_in_conflict() {
     let new = old.clone().mailer("cache");
     let found = report(&old, &new);
     let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
-    // What cache had before it keeps, and while that stands nothing of mailer is pruned.
+    // cache keeps its objects, and meanwhile nothing of mailer is pruned.
     assert_eq!(
         in_runtime,
         [
@@ -460,7 +460,7 @@ fn a_list_that_git_takes_over_from_the_runtime_is_not_known() {
     let found = report(&old, &new);
     let list = found.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap();
     assert!(list.may_hide);
-    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "nobody says that it stays as it is");
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "nothing says that it stays unchanged");
     let gone = report(&old, &old.clone().without("kymas/one.yaml"));
     assert!(gone.unknown.iter().any(|one| one.value.starts_with("module lists") && one.may_hide));
 }
@@ -497,9 +497,9 @@ fn a_runtime_that_is_left_alone_changes_in_nothing() {
     let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
     assert!(found.differences.iter().all(|one| one.target == Side::ControlPlane), "{:?}", script(&found));
     check_held(&found, &[(Why::Suspended, "", 1)]);
-    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "it counts as looked at nowhere");
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "it is not compared anywhere");
     assert_eq!(found.moves[0].runtimes, 0);
-    // So does one that somebody suspended beside what git says, until git takes the label away.
+    // The same applies to a runtime that a user suspended in the cluster, until git removes the label.
     let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
         {"namespace": "kcp-system", "name": "one", "channel": "regular", "labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}]}"#;
     let suspended = World { known: Some(known), ..world().release("1.1.0", "1.1.0") };
@@ -547,7 +547,7 @@ fn a_template_that_looks_at_names_is_asked_for_each_runtime() {
     assert!(found.differences.iter().all(|one| one.places[0].to_string().starts_with("templates/kcp/manifest.yaml:")));
 }
 
-/// Of thousands of runtimes one stands for all, and yet each has what its own names say.
+/// One of thousands of runtimes represents all, and yet each result contains its own names.
 #[test]
 fn what_a_template_makes_of_names_is_each_runtimes_own() {
     let template = "modules/cache/1.0.0/template.yaml";

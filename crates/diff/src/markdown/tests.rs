@@ -84,7 +84,7 @@ fn deletions_that_are_too_many_are_one_line_each() {
     assert_eq!(text.matches("object-").count(), 3_000, "{text}");
     assert!(text.contains("- **delete** `Deployment` of namespace `kyma-system` in "), "{text}");
     assert!(text.chars().count() <= BUDGET);
-    // What no platform takes is counted, and said to stand elsewhere.
+    // Differences beyond the platform's limit are counted, and the comment says where they are.
     let elsewhere = Some("artifact tidegate of this run".to_owned());
     let text = markdown(&many(Action::Delete, 9_000), &Options { elsewhere, ..Options::default() });
     let rest = thousands(9_000 - text.matches("object-").count());

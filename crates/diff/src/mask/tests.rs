@@ -224,13 +224,13 @@ fn copies_of_values_are_scrubbed_from_objects_and_names_are_not() {
     assert_eq!(scrubbed["data"]["role"], "admin", "too short to be told from any word");
     assert_eq!(scrubbed["data"]["where"], "in kyma-system");
     assert_eq!(scrubbed["metadata"]["name"], "correct horse", "what identifies an object stays");
-    // Numbers stand for digests in keys as well.
+    // Numbers replace digests in keys as well.
     let mut numbers = Numbers::default();
     numbers.put(&mut scrubbed);
     assert!(scrubbed["data"].get("(masked: Secret 1)").is_some(), "{scrubbed}");
 }
 
-/// What somebody wrote into a Secret under another name is secret all the same, and what refers to one is none.
+/// Content of a Secret under a misspelt kind is secret as well; a reference to a Secret is not.
 #[test]
 fn misspelt_fields_of_a_secret_are_masked() {
     let metadata = json!({"name": "a", "namespace": "b", "labels": {"app": "c"}});
