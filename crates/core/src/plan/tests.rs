@@ -436,7 +436,7 @@ fn what_counts_is_known_from_the_status_where_the_runtime_decides() {
     assert_eq!(spec("runtime", status.clone()), "fast: mailer@- own@regular unmanaged");
     assert_eq!(spec("git", status.clone()), "regular: cache@-");
     assert_eq!(spec("merge", status), "regular: cache@- mailer@fast own@- unmanaged");
-    assert_eq!(spec("runtime", Value::Null), "regular: cache@-", "nobody has looked at the runtime yet");
+    assert_eq!(spec("runtime", Value::Null), "regular: cache@-", "the runtime has not been reconciled yet");
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn what_is_served_changes_after_the_grace_and_once_all_runtimes_trust_it() {
         (34, 0, false, Switch::Now),
         (34, 3, false, Switch::Behind(3)),
         (75, 3, false, Switch::Behind(3)),
-        // Those that sleep are waited for no longer than the certificate can bear.
+        // A hibernating runtime is not waited for beyond the certificate's expiry.
         (76, 3, false, Switch::Now),
         (95, 3, false, Switch::Now),
         (34, 3, true, Switch::Stays),

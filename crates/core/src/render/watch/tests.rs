@@ -122,7 +122,7 @@ fn a_program_that_must_start_anew_has_the_label_for_it() {
     assert_eq!(container["readinessProbe"]["tcpSocket"], json!({"port": "watcher-port"}));
 }
 
-/// KLM 6.4, NetworkPolicy: the port of the control plane stands in the one policy that is for it; W79, W80.
+/// KLM 6.4, NetworkPolicy: only the policy for the control plane contains its port; W79, W80.
 #[test]
 fn policies_open_what_the_agent_needs_and_no_more() {
     let objects = rendered(Program::Tidegate);
@@ -178,7 +178,7 @@ fn the_secret_is_filled_after_rendering() {
     let error = agent_secret(&overridden, data).unwrap_err().to_string();
     assert_eq!(
         error,
-        "template skr/agent/secret.yaml: writes `stringData`, which is filled in after rendering (rendering the agent of \
+        "template skr/agent/secret.yaml: writes `stringData`, which Tidegate sets after rendering (rendering the agent of \
          runtimes)"
     );
 }
