@@ -1,4 +1,4 @@
-//! Reports made by hand, for tests.
+//! Handmade reports for tests.
 
 use std::sync::Arc;
 

@@ -170,7 +170,7 @@ fn what_a_source_may_not_declare_is_withheld() {
     let snapshot = snapshot(good());
     let allow = Allow { kinds: vec!["Kyma".to_owned()], names: vec!["d*".to_owned()], ..Allow::default() };
     let (good, withheld, codes) = look(&snapshot, &Options { allow, ..Options::default() });
-    // References to kinds that this source must not declare are for the control plane to resolve.
+    // The control plane resolves references to kinds that this source must not declare.
     assert_eq!(good, ["Kyma dev"]);
     assert_eq!(withheld, ["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"]);
     assert!(codes.iter().all(|code| code.ends_with(" not-allowed")), "{codes:?}");

@@ -1,4 +1,4 @@
-//! Each rule of what a git source does to KCP, as a sentence.
+//! Each rule for the effect of a git source on KCP, as a sentence.
 
 use super::*;
 use crate::api::{GitSource, git_source::GitSourceStatus};
@@ -407,7 +407,7 @@ fn twenty_entries_are_listed_and_all_are_counted() {
 
 // === the world of a test ===
 
-/// What a test says about git and KCP. Names are `Kind/name` in `kcp-system`.
+/// The state of git and KCP in a test. Names are `Kind/name` in `kcp-system`.
 struct World {
     key: Key,
     declared: BTreeMap<Id, Declared>,

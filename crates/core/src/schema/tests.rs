@@ -12,7 +12,7 @@ use super::{
 };
 use crate::object::DisplayPath;
 
-/// The schema of an object whose `spec` is of the given one.
+/// An object schema with this schema for `spec`.
 fn schema(spec: Value) -> Schema {
     let props = json!({"type": "object", "properties": {"spec": spec}});
     Schema::compile(&serde_json::from_value(props).unwrap()).unwrap()
@@ -22,7 +22,7 @@ fn object(spec: Value) -> Value {
     json!({"apiVersion": "a.b/v1", "kind": "C", "metadata": {"name": "d"}, "spec": spec})
 }
 
-/// What is wrong with a spec: one line a violation, its path without `spec` and its sentence.
+/// The violations of a spec, one line each: the path without `spec`, and the message.
 #[track_caller]
 fn check(schema_of_spec: Value, spec: Value, expected: &[&str]) {
     let found: Vec<String> = schema(schema_of_spec)
@@ -250,7 +250,7 @@ fn rules_that_compare_are_asked_of_updates_and_what_was_there_is_tolerated() {
     };
     check(json!({}), json!({"fixed": "a"}), &[]);
     check(json!({"fixed": "a"}), json!({"fixed": "b"}), &[("spec.fixed: is fixed", ViolationKind::Rule)]);
-    // What the schema has become too strict for stays, and rules that it breaks are told.
+    // An unchanged value may violate a stricter schema. Violated rules are reported as warnings.
     check(json!({"fixed": "abcd"}), json!({"fixed": "abcd"}), &[("spec.fixed: is long", ViolationKind::Tolerated)]);
     check(json!({}), json!({"first": "b"}), &[("spec.first: is not the first", ViolationKind::Rule)]);
     check(json!({"first": "b"}), json!({"first": "b", "fixed": "a"}), &[]);
@@ -407,7 +407,7 @@ fn formats_are_as_lax_as_the_servers() {
     for (name, good, bad) in cases {
         let format = Format::of(name).unwrap();
         for text in *good {
-            // A space in a host is refused, anywhere else it is not.
+            // A space is only rejected in the host.
             assert_eq!(format.accepts(text), *text != "https://a b", "{name} {text:?}");
         }
         for text in *bad {
@@ -490,7 +490,7 @@ fn twenty_thousand_definitions_take_no_time() {
     for _ in 0..20_000 {
         assert!(schema.check(&value).is_empty());
     }
-    // Far above what it takes, in a debug build on a busy machine; a quadratic slip is beyond it all the same.
+    // Far above the normal time, even in a debug build on a busy machine. A quadratic algorithm would exceed it anyway.
     assert!(begin.elapsed().as_secs() < 30, "{:?}", begin.elapsed());
 }
 
@@ -512,7 +512,7 @@ proptest! {
     }
 }
 
-/// Values with the fields of a Kyma's spec, right and wrong.
+/// Values with the fields of a Kyma's spec, valid and invalid.
 fn arbitrary_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

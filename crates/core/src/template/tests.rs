@@ -7,7 +7,7 @@ fn file(name: &str, text: &str) -> TemplateFile {
     TemplateFile { name: name.to_owned(), path: format!("templates/{name}").into(), text: Some(text.to_owned()) }
 }
 
-/// What goes wrong when the namespace's template is replaced by `text`.
+/// The error if `text` overrides the template of the namespace.
 fn mistake(text: &str) -> String {
     let mut diagnostics = Diagnostics::default();
     let templates = Templates::embedded().with_overrides(&mut diagnostics, [file(Template::Namespace.name(), text)]);
@@ -38,7 +38,7 @@ fn embedded_templates_render_their_documented_context() {
 
 #[test]
 fn embedded_templates_use_every_field_that_is_documented_or_say_so() {
-    // A context documents what overrides may use; what embedded templates leave alone is listed here on purpose.
+    // A context documents what overrides may use. Fields that embedded templates do not use are listed here on purpose.
     let unused = [
         "kcp/certificate.yaml kyma",
         "kcp/gardener-certificate.yaml kyma",
@@ -111,7 +111,7 @@ fn a_template_writes_only_its_kind() {
     );
 }
 
-/// What a template computes may be part of a secret, also where what it computes is wrong.
+/// A value that a template computes may be part of a secret, even if it is invalid.
 #[test]
 fn what_is_computed_is_not_quoted() {
     let all = [
@@ -136,7 +136,7 @@ fn what_is_computed_is_not_quoted() {
     }
 }
 
-/// A file that is there and cannot be read is no reason to take the embedded template.
+/// An unreadable file is not replaced by the embedded template.
 #[test]
 fn a_template_that_cannot_be_read_does_not_make_way_for_the_embedded_one() {
     let unread = |template: Template| TemplateFile { text: None, ..file(template.name(), "") };
@@ -259,7 +259,7 @@ fn values_are_printed_as_yaml() {
     let context = json!({"a": 1, "b": "yes", "on": true, "off": null, "list": ["0644", {"x": ["y"]}]});
     let object = templates.render(Template::Namespace, &context, &Stamp::new("", "a"), "the namespace").unwrap();
     assert_eq!((object.label("a"), object.label("b")), (Some("1"), Some("yes")));
-    // `on` and `off` are keys here, which YAML of old reads as booleans.
+    // `on` and `off` are keys here, which YAML 1.1 reads as booleans.
     let spec = object.value()["spec"].as_object().unwrap();
     assert!(spec.values().any(|value| *value == json!(true)) && spec.values().any(Value::is_null), "{spec:?}");
     assert_eq!(spec["list"], json!(["0644", {"x": ["y"]}]));
@@ -300,7 +300,7 @@ fn overrides_hold_for_objects_of_their_source_only() {
     assert_eq!(label(library.of_all([&a, &b])), None, "what several sources share is none of theirs");
 }
 
-/// Nothing is found below a link, so a linked folder would silently give way to the embedded templates.
+/// A link has no children, so a linked folder would silently fall back to the embedded templates.
 #[test]
 fn a_folder_of_templates_that_is_a_link_is_told() {
     use crate::{

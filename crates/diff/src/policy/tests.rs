@@ -20,7 +20,7 @@ fn check(difference: Difference, rules: &str, expected: &[&str]) {
     assert_eq!(found, expected);
 }
 
-/// The findings of the rules by name.
+/// The findings of predefined rules.
 #[track_caller]
 fn by_name(report: Report, rules: &str, expected: &[&str]) {
     let mut report = report;
@@ -51,7 +51,7 @@ fn a_rule_that_holds_is_silent() {
     check(fixture::difference(), "- {name: a, rule: 'action == \"change\" && runtime.count == 3'}", &[]);
 }
 
-/// A kind that is misspelt would switch its rule off in silence.
+/// A misspelt kind would silently disable its rule.
 #[test]
 fn a_kind_that_nothing_has_is_a_warning() {
     let crd = tidegate_core::object::Object::new(serde_json::json!({
