@@ -82,7 +82,7 @@ impl Readiness {
             let sources = self.context.stores.sources();
             let fresh = sources.iter().map(|source| landscape::key(&source.object.metadata));
             let fresh = fresh.filter(|key| !looked_at.contains(key));
-            lines.extend(fresh.map(|key| format!("source {key}: not looked at yet")));
+            lines.extend(fresh.map(|key| format!("source {key}: not reconciled yet")));
         }
         lines
     }

@@ -200,7 +200,7 @@ async fn unreachable(
     memory: &mut Memory,
 ) -> Pass {
     let hint = if failed.kind.is_access() {
-        "; it goes on once the runtime can be reached, or once its access Secret is gone"
+        "; it goes on once the runtime is reachable, or once its access Secret is gone"
     } else {
         ""
     };

@@ -382,7 +382,7 @@ async fn objects_come_and_go(stage: &Stage) {
     assert!(effects("create", "kcp-system/one").iter().all(|effect| **effect == "applies"), "{report:#}");
     let held = held(&report, "conflict");
     assert_eq!((&held["module"], &held["runtimes"]), (&json!("mailer"), &json!(["kcp-system/one"])));
-    assert!(held["message"].as_str().unwrap().contains("newcomer exists and is not ours"), "{held}");
+    assert!(held["message"].as_str().unwrap().contains("newcomer exists and belongs to"), "{held}");
     for (name, text) in [("config.yaml", config), ("crd.yaml", crd)] {
         write(stage, &format!("{folder}/{name}"), &text);
     }

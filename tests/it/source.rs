@@ -455,7 +455,7 @@ async fn a_source_that_is_gone_keeps_its_last_good_revision_also_across_a_restar
     eventually("the status says so", SOON, async || {
         let source = world.source("landscape").await;
         let fetched = condition(&source, "Fetched");
-        let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays in force"));
+        let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays active"));
         (fetched.status == "False" && in_force).then_some(()).ok_or(fetched.message.clone())
     })
     .await;
