@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 /// The first failure of standard output.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
-/// Wakes those who wait for that failure.
+/// Wakes the tasks that wait in [`lost`].
 static FAILED: Notify = Notify::const_new();
 
 /// A line on standard output, given as to `println!`.
@@ -30,7 +30,7 @@ macro_rules! tell {
     ($($argument:tt)*) => { $crate::say::error_line(format_args!($($argument)*)) };
 }
 
-/// What `say!` does.
+/// The function behind `say!`.
 pub fn line(text: fmt::Arguments<'_>) {
     match writeln!(anstream::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -42,7 +42,7 @@ pub fn line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// What `tell!` does.
+/// The function behind `tell!`.
 pub fn error_line(text: fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
