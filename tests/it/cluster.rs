@@ -139,10 +139,7 @@ async fn a_conflict_names_field_and_manager_and_writes_nothing() {
     let error = cluster.apply(&cause, &kind, &ours.id(), bytes(&ours), OnConflict::Report).await.unwrap_err();
     let Error::Conflict { causes, .. } = &error else { panic!("{error}") };
     assert_eq!((causes[0].field.as_str(), causes[0].manager.as_str()), (".data.key", "testbed"));
-    assert_eq!(
-        error.to_string(),
-        format!("ConfigMap {namespace}/a has fields of other managers: .data.key (testbed)")
-    );
+    assert_eq!(error.to_string(), format!("ConfigMap {namespace}/a has fields of other managers: .data.key (testbed)"));
     let live = cluster.get(&kind, &Key::new(&namespace, "a")).await.unwrap().unwrap();
     assert_eq!(live.value()["data"]["key"], "theirs");
     cluster.apply(&cause, &kind, &ours.id(), bytes(&ours), OnConflict::Force).await.unwrap();
