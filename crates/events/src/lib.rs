@@ -15,6 +15,10 @@
 //!
 //! An event carries no objects: no spec, no status and no value of a Secret leaves the runtime.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod event;
 pub mod identity;
 pub mod listener;
