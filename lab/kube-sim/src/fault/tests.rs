@@ -59,7 +59,7 @@ fn rates_are_kept_and_each_fault_meets_only_what_it_can_meet() {
     assert_eq!(drawn(7, Rates::default(), "PATCH", "/a"), vec![None; 2_000]);
 }
 
-/// A client of a server that counts, behind one certain fault.
+/// A client of a counting server, with one fixed fault.
 struct World {
     faults: Faults,
     served: Arc<AtomicUsize>,
