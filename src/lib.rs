@@ -1,9 +1,9 @@
 //! Tidegate keeps a Kyma landscape in the state that git describes.
 //!
-//! This is the architecture document: a bird's eye view, the code map, and what holds everywhere. How to use the
-//! program stands in the README.
+//! This is the architecture document: an overview, the code map, and the rules that hold everywhere.
+//! The README says how to use the program, `docs/development.md` how to change it.
 //!
-//! # Bird's eye view
+//! # Overview
 //!
 //! Deciding is a function, acting is a thin shell.
 //!
@@ -15,56 +15,90 @@
 //!                                                                              KCP, runtimes ◀───────┘   status ◀┘
 //! ```
 //!
-//! A commit becomes a [`snapshot`]; its YAML becomes [`definition`]s, checked against the CRDs' [`schema`]s and against
-//! each other. What is good is applied to the control plane (KCP) as custom resources that bear our mark; what is broken
-//! is withheld together with what refers to it, and while anything is broken nothing is pruned. Controllers then
-//! reconcile all custom resources in KCP, wherever they came from: the [`landscape`] is indexed, the [`plan`] says which
-//! version of which module a runtime gets, [`render`] turns the plan into objects through [`template`]s, [`changes`]
-//! says what to apply and what to prune, and [`cluster`] does it. [`status`] says how it went.
+//! A commit becomes a [`snapshot`]. Its YAML becomes [`definition`]s, which Tidegate checks against the
+//! CRDs' [`schema`]s and against each other. Tidegate applies valid definitions to the control plane (KCP)
+//! as custom resources with its ownership label. It holds back a broken definition and everything that
+//! refers to it. While anything is broken, it prunes nothing. The controllers then reconcile all custom
+//! resources in KCP, whatever their origin. The [`landscape`] indexes them. The [`plan`] says which version
+//! of which module a runtime gets. [`render`] turns the plan into objects through [`template`]s, [`changes`]
+//! says what to apply and what to prune, and [`tidegate_cluster`] sends the requests. [`status`] reports the
+//! result.
 //!
-//! The same functions serve the daemon, `tidegate render` and `tidegate validate`: what a command line without any
-//! cluster prints is what the daemon applies, except for values that only a cluster knows; those are placeholders.
+//! The same functions serve the daemon, `tidegate render`, `tidegate validate` and `tidegate diff`. A command
+//! without a cluster prints what the daemon applies, with placeholders for values that only a cluster knows.
 //!
-//! # Code map
+//! # The flow, folder by folder
 //!
-//! In layer order: a module uses only modules above it, and adapters never use each other. `tests/it/tidy.rs` holds the
-//! table and fails on the first import outside it.
-//!
-//! | Layer | Modules |
+//! | Step | Code |
 //! | --- | --- |
-//! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`object`], [`diagnostic`], [`period`], [`yaml`] |
-//! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`]; [`status`] what Kymas and Manifests say; [`overview`] what is wrong, on one screen; [`intake`] what a source means for what stands in KCP; [`counterpart`] what is written to the Kyma in a runtime; [`diff`] how two renderings differ |
-//! | ground | [`ambient`] the time of day and chance; [`config`] the options of the daemon; [`tls`], [`metrics`], [`telemetry`]; [`confine`] foreign templates in a process of their own |
-//! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers; [`pki`] certificates |
-//! | simulator | [`sim`] a Kubernetes API in memory, for the demo, tests and fleets |
-//! | test bed | [`testbed`] real API servers on this machine, for tests, demo and benchmark |
-//! | loop | [`queue`] why and when; [`watch`] from a change in a runtime to a trigger; [`controller`] one pass a subject; [`http`] metrics and health; [`runtime`] the wiring; [`cli`] the commands |
+//! | fetch a repository into a mirror | [`tidegate_git`] |
+//! | read and check its definitions, decide what to apply, withhold and prune in KCP | [`definition`], [`intake`] |
+//! | one pass over a GitSource | [`source`] |
+//! | watch KCP, keep what the controllers need | [`stores`] |
+//! | decide what to reconcile next, and why | [`queue`] |
+//! | one pass over a Kyma, its Manifests and its runtime | [`runtime`] |
+//! | one pass over a Watcher; events that runtimes report | [`watcher`] |
+//! | certificates of the gateway and of runtimes | [`gateway`] |
+//! | what these passes share: failures, Events, finalizers | [`controller`] |
+//! | start and stop all of it in order | [`daemon`] |
+//! | the command line | [`cli`] |
+//!
+//! # Crates
+//!
+//! The layers are crates, so the compiler enforces them. A crate uses only crates above it in this table, and
+//! the adapters never use each other.
+//!
+//! | Crate | Contents |
+//! | --- | --- |
+//! | [`tidegate_process`] | clock, randomness, TLS provider, retry delays, logs, terminal output, exit codes: small enough for the agent |
+//! | [`tidegate_core`] | everything that decides: pure, without tokio, client or I/O |
+//! | [`tidegate_diff`] | how two renderings differ, and the report in every output format |
+//! | [`tidegate_git`], [`tidegate_cluster`] | adapters: repositories, API servers |
+//! | [`tidegate_events`] | the event protocol, the identity of a sender, the listener; other operators can embed it |
+//! | [`tidegate_agent`] | the agent in runtime clusters, as a library and as a program |
+//! | `tidegate` | this crate: the daemon and the command line |
+//! | `kube-sim` | a Kubernetes API in memory; any operator's tests can use it |
+//! | `tidegate-testbed` | real API servers on this machine |
+//! | `tidegate-bench` | `tidegate demo` and `tidegate sim`, behind the default feature `lab` |
+//!
+//! What the crates cannot express is a test in `tests/it/tidy.rs`: the core names no clock, environment or file,
+//! and no build pulls in what its layer must not have.
 //!
 //! # What holds everywhere
 //!
-//! * The core reads no clock, environment, randomness or file; `now` and settings are arguments. A test holds it to that.
-//! * User mistakes are diagnostics, not errors: a function that can meet one takes `&mut Diagnostics` first.
-//! * Nothing is deleted on an incomplete view, nor what does not bear our mark. Only a complete desired set can yield a
-//!   prune. Every delete names the UID of the object that was decided about; where its metadata decided, as for all that is
-//!   pruned, it names the resourceVersion as well, and what has changed since is looked at again.
-//! * An object of a module stands in its Manifest's inventory before it can exist: a process that is killed at any `await`
-//!   leaves nothing unrecorded. What every runtime has is in no inventory: it has fixed names or is found by its mark. A
-//!   default custom resource is named by its Manifest.
-//! * A pass over an unchanged world sends nothing. What was applied is known by a digest in the status, so a new process
-//!   writes nothing either.
-//! * One field manager, `tidegate`, for every write; one audit record for every write, with what is behind it.
-//! * What is told (status, Events, logs) says where something is wrong and never quotes the text around it: that may be
-//!   a secret.
-//! * A trigger says why, never what: the loop looks at the world.
+//! * User mistakes are diagnostics, not errors. A function that can meet one takes `&mut Diagnostics` first.
+//! * Tidegate deletes nothing on an incomplete view, and nothing without its ownership mark. Only a complete
+//!   desired set can yield a prune. Every delete names the UID of the object. A prune also names its
+//!   resourceVersion; if the object has changed since, Tidegate reads it again.
+//! * A module's object is in its Manifest's inventory before it can exist. A process that is killed at any
+//!   `await` leaves no unrecorded object. Objects that every runtime has are in no inventory: they have fixed
+//!   names or are found by their mark. The Manifest names the default custom resource.
+//! * A pass over an unchanged world sends nothing. The status keeps a digest of what was applied, so a new
+//!   process writes nothing either.
+//! * Every write uses the field manager `tidegate` and leaves one audit record that names its cause.
+//! * Status, Events and logs say where a problem is. They never quote the text around it, which may be a secret.
+//! * A trigger says why, never what: the controllers always read the current state.
 //!
-//! # Where we left the first design
+//! # Differences from the first design
 //!
-//! * A Manifest is no subject of its own in the queue. One pass over a runtime applies its Manifests, then the objects of
-//!   those that are due, then writes the status of the Kyma once: fewer status writes, and of two modules that bring one
-//!   object it is clear which has it. Each Manifest keeps its own back-off.
-//! * Once it is there, the Kyma in a runtime is written by merge patch, not by server-side apply: `spec.modules` is a map to
-//!   the API server, in which an apply cannot remove what a user added, and whoever hands the list back to the runtime must
-//!   not remove it.
+//! * A Manifest is no subject of its own in the queue. One pass over a runtime applies its Manifests, then the
+//!   objects of those that are due, then writes the Kyma's status once. This saves status writes, and it is clear
+//!   which of two modules owns an object that both contain. Each Manifest keeps its own back-off.
+//! * After its creation, Tidegate changes the Kyma in a runtime by merge patch, not by server-side apply.
+//!   `spec.modules` is a map list, and an apply cannot remove the entries of other field managers.
+//! * `tidegate-process` is a crate that the design does not list. The agent and the listener need these parts
+//!   too, and must not pull in the core.
+//!
+//! [`snapshot`]: tidegate_core::snapshot
+//! [`definition`]: tidegate_core::definition
+//! [`schema`]: tidegate_core::schema
+//! [`landscape`]: tidegate_core::landscape
+//! [`plan`]: tidegate_core::plan
+//! [`render`]: tidegate_core::render
+//! [`template`]: tidegate_core::template
+//! [`changes`]: tidegate_core::changes
+//! [`status`]: tidegate_core::status
+//! [`intake`]: tidegate_core::intake
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 

@@ -38,8 +38,16 @@ pub(crate) struct Daemon {
 
 impl Place {
     pub(crate) async fn new() -> Place {
+        Place::on(Server::kcp().await).await
+    }
+
+    /// In the real KCP that tests share, whatever is asked for.
+    pub(crate) async fn real() -> Place {
+        Place::on(Server::real_kcp().await).await
+    }
+
+    async fn on(server: Server) -> Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = Server::kcp().await;
         let client = server.client();
         let namespace = harness::namespace(&client, "daemon").await;
         let user = format!("daemon-{}", COUNT.fetch_add(1, Ordering::Relaxed));

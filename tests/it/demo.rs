@@ -16,7 +16,7 @@ async fn the_demo_shows_all_that_it_promises() {
 #[tokio::test]
 async fn the_demo_shows_the_same_on_real_servers() {
     // Three API servers with all that belongs to them: as a landscape of its own.
-    let _permit = harness::all_permits().await;
+    let _permit = harness::permits(3).await;
     check(&["--control-plane=real"], &["servers"], None).await;
 }
 

@@ -16,9 +16,9 @@ fn every_code_is_documented_and_exists() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(code, _)| code.to_owned())
         .collect();
-    let sources: String = sources(&Path::new(ROOT).join("src"));
+    let sources: String = ["src", "crates"].map(|folder| sources(&Path::new(ROOT).join(folder))).concat();
     let given = [r#"Diagnostic::(?:error|warning)\(\s*"([a-z0-9-]+)""#, r#"const CODE[A-Z_]*: &str = "([a-z0-9-]+)""#];
-    let lists = ["src/definition/code.rs", "src/intake/code.rs"];
+    let lists = ["crates/core/src/definition/code.rs", "crates/core/src/intake/code.rs"];
     let listed: String = lists.map(|list| fs::read_to_string(Path::new(ROOT).join(list)).unwrap()).concat();
     let mut found = codes(r#"pub const [A-Z0-9_]+: &str = "([a-z0-9-]+)""#, &listed);
     found.extend(given.iter().flat_map(|pattern| codes(pattern, &sources)));

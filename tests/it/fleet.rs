@@ -414,7 +414,7 @@ async fn a_small_fleet_is_measured_phase_by_phase() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_control_plane_may_lead_simulated_runtimes() {
-    let _permit = harness::all_permits().await;
+    let _permit = harness::permits(1).await;
     harness::assets().await;
     check_phases(&bench(&["--control-plane=real"]).await);
 }

@@ -22,8 +22,8 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 /// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// Dedicated servers at a time: each is 300 MB and a part of a core. A landscape takes all places.
-const DEDICATED_MAX: u32 = 3;
+/// Dedicated servers at a time: each is 300 MB and a part of a core. Two small landscapes fit, which wait most of the time.
+const DEDICATED_MAX: u32 = 4;
 static DEDICATED: Semaphore = Semaphore::const_new(DEDICATED_MAX as usize);
 
 static ASSETS: OnceCell<Assets> = OnceCell::const_new();
@@ -100,21 +100,17 @@ pub(crate) async fn skr_with_node() -> &'static ControlPlane {
 /// A control plane for this test alone. Waits while too many others have one. Servers that know one another should
 /// be asked for with [`dedicated_landscape`]: two tests that each hold one and wait for another would wait for ever.
 pub(crate) async fn dedicated(options: Options) -> Dedicated {
-    let permit = permit().await;
+    let permit = permits(1).await;
     let name = options.name.clone();
     let server = ControlPlane::start(assets().await, options).await;
     let server = server.unwrap_or_else(|error| panic!("{name} starts: {error}"));
     Dedicated { server, _permit: permit }
 }
 
-/// The right to start one control plane beside the shared ones. [`dedicated`] takes it by itself.
-pub(crate) async fn permit() -> SemaphorePermit<'static> {
-    DEDICATED.acquire().await.expect("never closed")
-}
-
-/// All places for control planes beside the shared ones. [`dedicated_landscape`] takes them by itself.
-pub(crate) async fn all_permits() -> SemaphorePermit<'static> {
-    DEDICATED.acquire_many(DEDICATED_MAX).await.expect("never closed")
+/// The right to start so many control planes beside the shared ones, all at once: who asks twice may wait for ever.
+/// [`dedicated`] and [`dedicated_landscape`] take it by themselves.
+pub(crate) async fn permits(servers: u32) -> SemaphorePermit<'static> {
+    DEDICATED.acquire_many(servers.min(DEDICATED_MAX)).await.expect("never closed")
 }
 
 /// Processes that work in a folder or below it, by id; also when it is removed already.
@@ -127,7 +123,7 @@ pub(crate) fn processes_below(folder: &Path) -> Vec<String> {
     entries.filter(works_there).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// A KCP and runtimes of one test alone, all on one etcd of their own. At most one test has such a landscape.
+/// A KCP and runtimes of one test alone, all on one etcd of their own.
 pub(crate) struct Landscape {
     /// The control plane cluster.
     pub(crate) kcp: ControlPlane,
@@ -139,7 +135,8 @@ pub(crate) struct Landscape {
 
 /// Starts a KCP and `skrs` runtimes of the given extent, side by side.
 pub(crate) async fn dedicated_landscape(skrs: usize, extent: Extent) -> Landscape {
-    let permit = all_permits().await;
+    let servers = 1 + u32::try_from(skrs).expect("a few");
+    let permit = permits(servers).await;
     let assets = assets().await;
     let etcd = Etcd::start(assets, None).await.expect("etcd starts");
     let start = |name: String, extent: Extent| {

@@ -308,7 +308,7 @@ impl Landscape {
         Landscape { kcp, skrs: runtimes, _permit: None }
     }
 
-    /// As processes, on an etcd of their own. At most one test has such a landscape.
+    /// As processes, on an etcd of their own.
     async fn real(skrs: usize, extent: Extent) -> Landscape {
         let harness::Landscape { kcp, skrs, permit } = harness::dedicated_landscape(skrs, extent).await;
         servers::furnish(&kcp.client().expect("a client")).await;

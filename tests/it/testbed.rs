@@ -149,7 +149,7 @@ async fn servers_end_when_their_process_is_killed() {
         std::future::pending::<()>().await;
     }
     // Few servers at a time, and this is one.
-    let _permit = harness::permit().await;
+    let _permit = harness::permits(1).await;
     let folder = harness::folder();
     let file = folder.path().join("said");
     // `env` sets the variable for the other process alone. Guarded, since this test may fail before it kills it.

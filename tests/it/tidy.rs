@@ -93,6 +93,25 @@ fn the_product_is_built_without_the_laboratory() {
     }
 }
 
+/// Documents name files by their paths from the root; a file that moves takes its mentions along.
+#[test]
+fn files_that_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pattern =
+        regex::Regex::new(r"`((?:src|crates|lab|tests|templates|deploy|examples|docs|benches)/[\w/.-]+)`").unwrap();
+    let mut documents = vec![root.join("README.md"), root.join("CHANGELOG.md"), root.join("deploy/README.md")];
+    documents.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    let mut missing = Vec::new();
+    for document in documents.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(document).unwrap();
+        let named = pattern.captures_iter(&text).map(|found| found[1].to_owned());
+        missing.extend(
+            named.filter(|path| !root.join(path).exists()).map(|path| format!("{}: {path}", document.display())),
+        );
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
 /// Names of the crates that a build with these flags links, without what only runs while building.
 fn tree(flags: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))

@@ -47,8 +47,9 @@
 //!   the current objects.
 //! * Of built-in kinds, it validates metadata and types of fields, in the server's words. It also validates keys and
 //!   size of ConfigMaps and Secrets, the keys that a Secret's type requires (but not whether they contain JSON),
-//!   conditions of webhooks and namespaces of Events. Services get no address. It does not validate anything else: it
-//!   accepts a Service without ports, or a Deployment whose selector does not match its template.
+//!   conditions of webhooks and namespaces of Events. It does not warn about a certificate and a key that do not match.
+//!   Services get no address. It does not validate anything else: it accepts a Service without ports, or a Deployment
+//!   whose selector does not match its template.
 //! * These fields are immutable: data of immutable ConfigMaps and Secrets, the type of Secrets, roles of bindings,
 //!   selectors of Deployments, DaemonSets and ReplicaSets, the immutable part of a StatefulSet's `spec`, controllers of
 //!   IngressClasses, and value and policy of PriorityClasses. Other fields that the real server protects may change:

@@ -9,7 +9,6 @@ const DOMAIN: Option<&str> = Some("one.example.org");
 scenarios! {
     own_authority_is_replaced_over_and_over_and_every_handshake_succeeds,
     gateway_waits_for_a_runtime_that_does_not_trust_the_new_authority_yet,
-    e07_certificate_of_the_gateway_that_nears_its_end_is_told,
     own_authority_that_nears_its_end_gets_a_successor_and_stays_trusted,
 }
 
@@ -244,8 +243,9 @@ async fn e34_certificate_that_is_not_renewed_is_told_until_it_is() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
 async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
-    let mut world = World::builtin("e07").await;
+    let mut world = World::new("e07", Some(Backend::Builtin)).await;
     world.start().await;
     let close = || gateway::is_close_to_expiry(&world.daemon().context, ambient::now());
     eventually("it is far from its end", SOON, async || match close() {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 async fn place() -> (Place, Certificates) {
-    let place = Place::new().await;
+    let place = Place::real().await;
     let certificates = Certificates::new();
     certificates.install(&place.client, &place.namespace).await;
     (place, certificates)

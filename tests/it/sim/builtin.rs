@@ -56,7 +56,7 @@ const KEPT: &[&str] = &[
 async fn recorded_schemas_are_those_of_the_server() {
     let client = harness::api_server().await.client().unwrap();
     let recording = record(&client).await;
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sim/builtin/schemas.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/kube-sim/src/builtin/schemas.json");
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
         fs::write(&file, &recording).unwrap();
     }

@@ -1,6 +1,7 @@
 //! Creating, reading, changing and deleting objects of built-in kinds.
 
 use serde_json::{Value, json};
+use tidegate::testbed::Authority;
 
 use super::both::{Ask, Both};
 
@@ -105,6 +106,7 @@ async fn data_has_keys_limits_and_may_be_immutable() {
     let both = Both::new().await;
     let core = "/api/v1/namespaces/{ns}";
     let secret = |name: &str, data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+    let pair = Authority::new("a").unwrap().server("a", &["a"]).unwrap();
     let typed = |kind: &str, data: Value| {
         let mut typed = secret("typed", data);
         typed["type"] = json!(format!("kubernetes.io/{kind}"));
@@ -136,7 +138,7 @@ async fn data_has_keys_limits_and_may_be_immutable() {
         Ask::post(&format!("{core}/secrets"), &secret("a", json!({"a b": "1"}))),
         typed("tls", json!({})),
         typed("tls", json!({"tls.crt": ""})),
-        typed("tls", json!({"tls.crt": "", "tls.key": ""})),
+        typed("tls", json!({"tls.crt": pair.certificate, "tls.key": pair.key})),
         typed("basic-auth", json!({"token": "a"})),
         typed("basic-auth", json!({"password": ""})),
         typed("ssh-auth", json!({"ssh-privatekey": ""})),

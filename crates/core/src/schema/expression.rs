@@ -23,6 +23,7 @@
 //! Its functions for URLs, quantities, IP addresses, sets and versions are the ones that are missing here. Try it again
 //! when it depends on the `cel` that we use.
 
+mod depth;
 mod free;
 mod library;
 pub mod types;
@@ -49,6 +50,9 @@ pub struct Expression {
 
 /// Longest expression, in bytes: the parser is recursive, and the longest rules in use have some hundred.
 const TEXT_LEN_MAX: usize = 10_000;
+
+/// Deepest nesting of calls: a third of what overflows a stack of 2 MiB. The longest chains in use have some dozens.
+const DEPTH_MAX: usize = 500;
 
 /// Most macros that loop within each other: nothing else bounds the time that an expression takes, and each of them may
 /// multiply it by the size of an object.
@@ -77,6 +81,10 @@ impl Expression {
             let problem = problem.to_string();
             problem.lines().next().unwrap_or_default().trim_start_matches("ERROR: ").to_owned()
         })?;
+        // First, since all that follows is recursive.
+        if DEPTH_MAX < depth::of(program.expression()) {
+            return Err(format!("its calls are nested more than {DEPTH_MAX} deep: split it into several rules"));
+        }
         let free = Free::of(program.expression());
         let first = |wanted: Standing| {
             let of = free.functions.iter().find(|(name, arguments)| library::standing(name, *arguments) == wanted);
@@ -209,3 +217,6 @@ fn explain(problem: &ExecutionError) -> String {
         _ => "a value is of a type that it cannot use".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;
