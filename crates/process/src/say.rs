@@ -1,7 +1,7 @@
 //! Prints lines: `say!` to standard output, `tell!` to standard error. Neither panics.
 //!
-//! A closed pipe is no failure: the reader does not want more. Any other failure of standard output, such as a full
-//! disk, is kept: the command line ends the process with the first one, and a long command can wait for it ([`lost`]). A
+//! A closed pipe is not a failure: the reader wants no more. Any other failure of standard output, such as a full disk,
+//! is recorded. The command line ends the process with the first one, and a long command can wait for it ([`lost`]). A
 //! failure of standard error cannot be reported.
 
 use std::{

@@ -177,7 +177,7 @@ async fn listens(port: u16, process: &mut Guarded) -> Result<bool, Error> {
     Err(Error::NotReady {
         server: process.name().to_owned(),
         waited: READY_MAX,
-        last: "nobody listens".to_owned(),
+        last: "no process listens".to_owned(),
         log: process.log_tail(),
     })
 }

@@ -184,7 +184,7 @@ fn what_anybody_may_have_put_before_the_gateways_element_is_not_read() {
         ("forged before both", Some(GATEWAY), vec![format!("{forged},{own},{last}")], Ok(RUNTIME)),
         ("a forged line before both", Some(GATEWAY), vec![forged.clone(), format!("{own},{last}")], Ok(RUNTIME)),
         ("not from the gateway", Some(GATEWAY), vec![format!("{own},{foreign}")], Err(Error::NotFromGateway)),
-        ("from nobody", Some(GATEWAY), vec![own.clone()], Err(Error::NotFromGateway)),
+        ("not from the gateway at all", Some(GATEWAY), vec![own.clone()], Err(Error::NotFromGateway)),
         ("the gateway alone", Some(GATEWAY), vec![last.clone()], Err(Error::NotFromGateway)),
         ("the gateway twice", Some(GATEWAY), vec![format!("{own},{last},{last}")], Err(Error::Empty)),
         ("two URIs", Some(GATEWAY), vec![format!("{own},{last};URI=a")], Err(Error::NotFromGateway)),

@@ -79,9 +79,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let folder = Folder::temporary("tidegate-diff-offline")?;
     let repository = generate(&size, &folder.path().join("repo"))?;
-    let path = repository.path().to_str().context("the temporary folder's name is no text")?;
+    let path = repository.path().to_str().context("the path of the temporary folder is not UTF-8")?;
     let cache = folder.path().join("cache");
-    let cached = cache.to_str().context("the temporary folder's name is no text")?;
+    let cached = cache.to_str().context("the path of the temporary folder is not UTF-8")?;
     let plain = ["diff", path, "--from", "HEAD~1", "--to", "HEAD", "--exit-zero"];
     let with_cache: Vec<&str> = plain.iter().copied().chain(["--cache-dir", cached]).collect();
     let mut rows = vec![
@@ -97,7 +97,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if !arguments.no_yardstick {
         let size = Size { runtimes: arguments.yardstick_runtimes.min(size.runtimes), ..size };
         let repository = generate(&size, &folder.path().join("part"))?;
-        let path = repository.path().to_str().context("the temporary folder's name is no text")?;
+        let path = repository.path().to_str().context("the path of the temporary folder is not UTF-8")?;
         let plain = ["diff", path, "--from", "HEAD~1", "--to", "HEAD", "--exit-zero"];
         rows.push(("a part: diff, cold", middle(arguments.runs, || diff(&plain, &folder))?));
         rows.extend(yardstick(path, &folder)?);

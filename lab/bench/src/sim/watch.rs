@@ -157,7 +157,7 @@ impl Bench {
         Ok(Row { settle, latency, longest, missed })
     }
 
-    /// Starts an agent for each runtime, and waits until the daemon has heard of all of them and is done with it.
+    /// Starts an agent for each runtime, and waits until the daemon has handled an event of each.
     async fn agents(&self, settle: &Settle) -> anyhow::Result<Vec<Pod>> {
         let folder = self.stage.folder.path();
         let delay = format!("--settle={}", settle.delay);

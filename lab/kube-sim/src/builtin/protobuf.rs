@@ -273,14 +273,14 @@ impl<'a> Wire<'a> {
     fn bytes(&self) -> Result<&'a [u8], String> {
         match self {
             Wire::Bytes(bytes) => Ok(bytes),
-            Wire::Number(_) => Err("a number stands where a message must be".to_owned()),
+            Wire::Number(_) => Err("found a number instead of a message".to_owned()),
         }
     }
 
     fn number(&self) -> Result<u64, String> {
         match self {
             Wire::Number(number) => Ok(*number),
-            Wire::Bytes(_) => Err("a message stands where a number must be".to_owned()),
+            Wire::Bytes(_) => Err("found a message instead of a number".to_owned()),
         }
     }
 }

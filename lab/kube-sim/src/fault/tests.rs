@@ -124,7 +124,7 @@ async fn a_watch_that_lags_loses_nothing() {
         assert_eq!(body.lines().count(), 100);
     }
     assert!(!start.elapsed().is_zero());
-    assert!(world.ask("GET", "/a").await.is_ok(), "what is no watch does not lag");
+    assert!(world.ask("GET", "/a").await.is_ok(), "only a watch is delayed");
     assert_eq!(world.faults.counts(), [("held back", 500), ("late", 5)].into());
 }
 

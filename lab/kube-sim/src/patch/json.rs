@@ -111,7 +111,7 @@ impl Operation<'_> {
             "move" => self.relocate(document),
             "test" => self.test(document),
             "copy" => self.copy(document),
-            other => Err(format!("`{other}` is no operation")),
+            other => Err(format!("unknown operation `{other}`")),
         }
     }
 
@@ -241,7 +241,7 @@ impl<'a> Place<'a> {
 
 /// The position of an item in a list of this length; negative numbers count from the end.
 fn existing(key: &str, count: usize) -> Result<usize, String> {
-    let invalid = || format!("`{key}` is no position in a list of {count}");
+    let invalid = || format!("`{key}` is not a position in a list of {count}");
     let index: i64 = key.parse().map_err(|_| invalid())?;
     let distance = usize::try_from(index.unsigned_abs()).map_err(|_| invalid())?;
     if 0 <= index {
