@@ -1,11 +1,11 @@
-//! The daemon: everything wired together, started in order and ended in order.
+//! The daemon: creates, starts and stops everything, in order.
 //!
-//! [`Daemon::load`] reads, opens and binds all that can fail; [`Daemon::run`] starts the tasks, waits until this process
-//! leads and has seen the whole control plane, works off the queue, and ends when it is told to. All tasks live in one
-//! set; one that ends although it should not ends the process, which is then started anew by whoever started it.
+//! [`Daemon::load`] does everything that can fail at start-up. [`Daemon::run`] starts the tasks, waits until this
+//! process leads and has listed the control plane, and then works through the queue until it is stopped. All tasks are
+//! in one set. If one of them ends unexpectedly, the process exits, and its supervisor restarts it.
 //!
-//! The end, in order: no new events, no new work; work under way gets a while; the Lease is given back; the servers stop. Whatever is
-//! cut off on the way is done again by the next process, since nothing that was acknowledged is only in memory.
+//! The shutdown, in order: no new events and no new work; running work gets some time; the Lease is released; the
+//! servers stop. The next process repeats aborted work, because nothing that was acknowledged is only in memory.
 
 mod identity;
 mod inlet;
@@ -54,14 +54,14 @@ use crate::{
 pub use inlet::Door;
 pub use once::Report;
 
-/// A daemon that is loaded and bound; nothing is started yet.
+/// A daemon that is loaded and bound but not started.
 pub struct Daemon {
     config: Config,
     context: Arc<Context>,
     leadership: Leadership,
-    /// Takes part in leader election; absent if we write without.
+    /// Takes part in leader election; `None` if the daemon writes without a Lease.
     elector: Option<lease::Elector>,
-    /// The connection of the elector, whose requests count too.
+    /// The connection of the elector, whose requests are counted as well.
     election: Arc<Cluster>,
     writer: Writer,
     metrics: Bound,
@@ -73,44 +73,52 @@ pub struct Daemon {
 /// How long a daemon runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Until it is told to stop.
+    /// Until it is stopped.
     Forever,
-    /// Until nothing is left to do, and no longer than this.
+    /// Until nothing is left to do, with a time-out.
     Once(Duration),
 }
 
 /// How a daemon ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// There was nothing left to do, or no time.
+    /// Nothing was left to do, or the time was over.
     Once(Report),
 }
 
-/// Work under way.
+/// Running work.
 struct Workers(JoinSet<()>);
 
-/// Subjects that may be known at once: two hundred thousand runtimes, which nobody has.
+/// Limit of known subjects: far more runtimes than any landscape has.
 const SUBJECTS_MAX: usize = 200_000;
-/// A commit changes many definitions one after another; runtimes are woken when none came for this long.
+/// A commit changes many definitions one after another. Runtimes are woken after no change came for this long.
 const CATALOG_SETTLE: Duration = Duration::from_millis(50);
-/// How often clients that nobody needs are looked for.
+/// Interval of dropping idle clients.
 const SWEEP: Duration = Duration::from_secs(60);
-/// How often the control plane is asked for the kinds that it must serve, until it serves them.
+/// Interval of checking the required kinds, until the control plane serves them.
 const KINDS_RETRY: Duration = Duration::from_secs(2);
-/// Longest time for the control plane's TCP connection.
+/// Limit for the TCP connection to the control plane.
 const CONNECT: Duration = Duration::from_secs(5);
 
 // === impl Daemon ===
 
 impl Daemon {
-    /// Reads and opens everything that can fail, and binds the ports. Makes no request.
+    /// Does everything that can fail at start-up, and binds the ports. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the state folder, the kubeconfig, a template, a source or a port cannot be used.
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
         Daemon::load_on(config, &Network::real()).await
     }
 
-    /// The same, with API servers that are reached over some network.
+    /// The same, with API servers on a given network.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Daemon::load`].
     pub async fn load_on(config: Config, network: &Network) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
@@ -127,14 +135,14 @@ impl Daemon {
             connect_timeout: CONNECT,
         };
         let connect = || Cluster::on(network, ClusterName::Kcp, &kube, limits).context("cannot use the kubeconfig");
-        // The Lease has connections of its own: renewing must not wait behind a thousand applies.
+        // The Lease has its own connections: its renewal must not wait behind a thousand applies.
         let election = Arc::new(connect()?);
         let (elector, leadership) = election_of(&config, &identity, &election);
         let kcp = Arc::new(connect()?.guarded(leadership.clone()));
         let runtime_limits = Limits { concurrency: config.runtime_requests, ..limits };
         let pool = Pool::new(Arc::clone(&kcp), runtime_limits, Some(leadership.clone()));
 
-        // Beside the Lease, since one writer has both.
+        // In the namespace of the Lease, because the leader writes both.
         let journal = config.lease.as_ref().map_or(names::KCP_NAMESPACE, |lease| lease.namespace.as_str());
         let inbox = Inbox::new(journal, leadership.clone(), config.events.pinning, config.events.settle);
         let queue = queue(&config);
@@ -178,12 +186,16 @@ impl Daemon {
         Ok(Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness })
     }
 
-    /// The way in for events, beside the sockets.
+    /// The receiver of events, without sockets.
     pub fn door(&self) -> Door {
         Door::of(&self.context)
     }
 
-    /// Runs until `stop` is done, this process no longer leads, or `mode` says so.
+    /// Runs until `stop` completes, this process loses the Lease, or `mode` is over.
+    ///
+    /// # Errors
+    ///
+    /// Fails if leadership is lost or a background task ends.
     pub async fn run(self, mode: Mode, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
         let Daemon { config, context, leadership, elector, election, writer, metrics, health, inlet, readiness } = self;
         let (served, given_back, halt) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
@@ -203,7 +215,7 @@ impl Daemon {
 
         let ended = tokio::select! {
             () = stop => {
-                tracing::info!("told to stop");
+                tracing::info!("stopping");
                 Ok(Ended::Stopped)
             }
             error = unexpected_end(&mut background) => Err(error),
@@ -212,11 +224,11 @@ impl Daemon {
             never = work(&context, &leadership, &readiness, &served, &mut workers) => match never {},
         };
 
-        // What comes in from now on goes to another replica; what is under way is still written down.
+        // New events go to another replica; events in progress are still written to the journal.
         deaf.cancel();
         context.stores.stop();
         context.queue.close();
-        // The journal is written in the background, for the last requests too.
+        // The journal is written in the background, also for the last requests.
         tokio::join!(workers.finish(config.shutdown_timeout), end(inlets));
         drop(background);
         given_back.cancel();
@@ -227,7 +239,7 @@ impl Daemon {
     }
 }
 
-/// The kubeconfig that is named, or what the environment says.
+/// The given kubeconfig, or that of the environment.
 async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
     match path {
         Some(path) => {
@@ -237,19 +249,24 @@ async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
                 .await
                 .with_context(|| format!("cannot use the kubeconfig {}", path.display()))
         }
-        None => kube::Config::infer()
-            .await
-            .context("no control plane: give --kubeconfig, set KUBECONFIG, or run in a cluster with a ServiceAccount"),
+        None => kube::Config::infer().await.context(
+            "no control plane configured: use --kubeconfig, set KUBECONFIG, or run in a cluster with a \
+             ServiceAccount",
+        ),
     }
 }
 
-/// Checks what a configuration names on this machine, and starts nothing.
+/// Checks everything that a configuration names on this machine. Starts nothing.
+///
+/// # Errors
+///
+/// Fails if a file, a template or a source cannot be used.
 pub fn check(config: &Config) -> anyhow::Result<()> {
     sources::load(config)?;
     templates(config.templates.as_deref()).map(|_| ())
 }
 
-/// The embedded templates, with those of a folder in their place.
+/// The embedded templates, and those of a folder, which replace them by name.
 fn templates(folder: Option<&Path>) -> anyhow::Result<Templates> {
     let embedded = Templates::embedded();
     let Some(folder) = folder else { return Ok(embedded) };
@@ -261,7 +278,7 @@ fn templates(folder: Option<&Path>) -> anyhow::Result<Templates> {
     templates.check(&mut diagnostics);
     for diagnostic in diagnostics.sorted() {
         if diagnostic.severity == Severity::Error {
-            anyhow::bail!("a template cannot be used: {diagnostic}");
+            anyhow::bail!("invalid template: {diagnostic}");
         }
         tracing::warn!(code = diagnostic.code, problem = %diagnostic, "a template has a problem");
     }
@@ -273,7 +290,7 @@ fn read_templates(root: &Path, folder: &Path, files: &mut Vec<TemplateFile>) -> 
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        // A mounted ConfigMap keeps its versions in folders that begin with two dots.
+        // A mounted ConfigMap stores its versions in folders that begin with two dots.
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
@@ -288,7 +305,7 @@ fn read_templates(root: &Path, folder: &Path, files: &mut Vec<TemplateFile>) -> 
     Ok(())
 }
 
-/// Who may write: whoever holds the Lease, or we without one.
+/// The elector and the leadership; without a Lease, this process always leads.
 fn election_of(config: &Config, identity: &str, election: &Arc<Cluster>) -> (Option<lease::Elector>, Leadership) {
     let Some(lease) = &config.lease else { return (None, Leadership::unconditional()) };
     let options = lease::Options {
@@ -309,7 +326,7 @@ fn queue(config: &Config) -> Queue {
     KeyedQueue::new(Subject::lane, limits)
 }
 
-/// The tasks that never end by themselves. Watches begin once the control plane serves our kinds.
+/// The tasks that never end by themselves. Watches start after the control plane serves our kinds.
 fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let gateway = config.listener.gateway.namespace();
@@ -346,7 +363,7 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     tasks
 }
 
-/// Waits for everything that work needs, and then works off the queue.
+/// Waits until work is possible, and then works through the queue.
 async fn work(
     context: &Arc<Context>,
     leadership: &Leadership,
@@ -361,13 +378,13 @@ async fn work(
     context.stores.complete().await;
     leadership.acquired().await;
     if readiness.is_paused() {
-        tracing::warn!("paused by the configuration: nothing is fetched, applied or pruned");
+        tracing::warn!("paused by the configuration: not fetching, applying or pruning");
         std::future::pending::<()>().await;
     }
     tracing::info!(
         sources = context.stores.sources().len(),
         runtimes = context.stores.kymas().len(),
-        "leading; work starts"
+        "leading; starting work"
     );
     context.sources.sweep(&context.stores.sources().iter().map(Source::key).collect()).await;
     context.stores.start();
@@ -375,23 +392,23 @@ async fn work(
         tokio::select! {
             Some(work) = context.queue.next() => workers.start(context, readiness, work),
             Some(ended) = workers.0.join_next() => report_panic(ended),
-            // The queue is closed and nothing runs: the end is near, and it comes from outside.
+            // The queue is closed and no work runs, so the shutdown follows.
             else => std::future::pending().await,
         }
     }
 }
 
-/// Returns once this process has led and no longer does.
+/// Returns when this process has led and no longer does.
 async fn lost(leadership: &Leadership) -> anyhow::Error {
     leadership.acquired().await;
     leadership.lost().await;
     match leadership.other_holder() {
-        Some(holder) => anyhow::anyhow!("leadership is lost to {holder}"),
-        None => anyhow::anyhow!("leadership is lost: the Lease could not be renewed in time"),
+        Some(holder) => anyhow::anyhow!("lost leadership to {holder}"),
+        None => anyhow::anyhow!("lost leadership: could not renew the Lease in time"),
     }
 }
 
-/// Returns once a task has ended that should not.
+/// Returns when a task ends unexpectedly.
 async fn unexpected_end(tasks: &mut JoinSet<()>) -> anyhow::Error {
     match tasks.join_next().await {
         Some(Err(error)) => anyhow::Error::new(error).context("a background task failed"),
@@ -400,12 +417,12 @@ async fn unexpected_end(tasks: &mut JoinSet<()>) -> anyhow::Error {
     }
 }
 
-/// Waits for the servers and the elector; each bounds itself, and so does this.
+/// Waits for the servers and the elector. Each has its own limit; this one is a safety net.
 async fn end(mut services: JoinSet<()>) {
     const SERVICES_END_MAX: Duration = Duration::from_secs(8);
     let all = async { while services.join_next().await.is_some() {} };
     if tokio::time::timeout(SERVICES_END_MAX, all).await.is_err() {
-        tracing::warn!("a server did not end in time");
+        tracing::warn!("a server did not stop in time");
     }
 }
 
@@ -413,7 +430,7 @@ fn report_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        // The work was dropped, so its subject is tried again.
+        // The work was dropped, so the queue retries its subject.
         tracing::error!(%error, "a pass panicked");
     }
 }
@@ -430,7 +447,7 @@ impl Workers {
         });
     }
 
-    /// Lets work under way end, for a while.
+    /// Waits for running work, up to a limit.
     async fn finish(&mut self, shutdown: Duration) {
         let all = async {
             while let Some(ended) = self.0.join_next().await {
@@ -438,7 +455,7 @@ impl Workers {
             }
         };
         if tokio::time::timeout(shutdown, all).await.is_err() {
-            tracing::warn!(cut = self.0.len(), "work under way is cut off");
+            tracing::warn!(cut = self.0.len(), "aborting running work after the shutdown time-out");
             self.0.shutdown().await;
         }
     }

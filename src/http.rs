@@ -1,7 +1,7 @@
 //! The servers of `run`: metrics on one port, health on another.
 //!
-//! Sockets are bound before anything is started, so that a port that is taken fails the start. The servers answer from
-//! memory and cannot change anything; nothing here is reachable that holds a secret.
+//! Sockets are bound before anything starts, so that a port in use makes the start fail. The servers answer from
+//! memory, change nothing and expose no secrets.
 
 pub mod health;
 pub mod metrics;
@@ -11,48 +11,52 @@ use std::{net::SocketAddr, time::Duration};
 use axum::{Router, extract::Request, middleware::Next, response::Response};
 use tokio::net::TcpListener;
 
-/// An address cannot be listened on.
+/// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for {purpose}")]
 pub struct Error {
     /// The address.
     pub address: SocketAddr,
-    /// What for.
+    /// What the address is for.
     pub purpose: &'static str,
     source: std::io::Error,
 }
 
-/// A socket that is bound and not yet served.
+/// A bound socket that is not served yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// Longest answer: the metrics of thousands of runtimes take a second.
+/// Limit of an answer: the metrics of thousands of runtimes take a second.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 // === impl Bound ===
 
 impl Bound {
-    /// Binds an address. Port 0 takes a free one.
+    /// Binds an address. Port 0 binds a free port.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address is in use or the process may not bind it.
     pub async fn bind(address: SocketAddr, purpose: &'static str) -> Result<Bound, Error> {
         let listener = TcpListener::bind(address).await.map_err(|source| Error { address, purpose, source })?;
         let address = listener.local_addr().map_err(|source| Error { address, purpose, source })?;
-        // With port 0 this is how anybody learns where we are.
+        // With port 0, this is the only record of the port.
         tracing::info!(%address, purpose, "listening");
         Ok(Bound { listener, address })
     }
 
-    /// Where it listens.
+    /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is done and the requests under way are answered.
+    /// Serves until `stop` completes and the running requests are answered.
     pub async fn serve(self, router: Router, stop: impl Future<Output = ()> + Send + 'static) {
         let router = router.layer(axum::middleware::from_fn(bounded));
-        // `axum::serve` ends without an error; a connection that breaks is its own affair.
+        // `axum::serve` never returns an error; a broken connection affects only its client.
         let _ = axum::serve(self.listener, router).with_graceful_shutdown(stop).await;
     }
 }

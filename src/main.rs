@@ -1,4 +1,4 @@
-//! Arguments in, exit code out.
+//! The program: arguments in, exit code out.
 
 fn main() -> std::process::ExitCode {
     tidegate::cli::main()

@@ -1,8 +1,8 @@
-//! What Prometheus sees.
+//! The Prometheus metrics of the daemon.
 //!
-//! Names and labels are Lifecycle Manager's where it has a metric for the thing; what it has none for begins with
-//! `tidegate_`. What is a state (gauges) is passed in as a value at every scrape and forgotten afterwards, so series of
-//! a deleted Kyma cannot linger. Only what must be counted as it happens is kept here.
+//! A metric that Lifecycle Manager has keeps its name and labels; the others begin with `tidegate_`. Gauges are passed
+//! in as a value at every scrape and then dropped, so no series of a deleted Kyma remains. This module only keeps
+//! counters.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,16 +19,16 @@ use prometheus_client::{
 use tidegate_core::api::shared::State;
 use tidegate_events::metrics::ListenerMetrics;
 
-/// What is counted while it happens. A handle; clones share it.
+/// The counters. A handle: clones share them.
 #[derive(Clone, Default)]
 pub struct Metrics(Arc<Counted>);
 
-/// The state of everything at the moment of a scrape.
+/// The state of everything at a scrape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// The runtimes.
     pub kymas: Vec<KymaSeries>,
-    /// Mandatory modules: their ModuleReleaseMetas.
+    /// The number of ModuleReleaseMetas of mandatory modules.
     pub mandatory_modules: u64,
     /// The git sources.
     pub sources: Vec<SourceSeries>,
@@ -36,19 +36,19 @@ pub struct Observed {
     pub queue: QueueSeries,
     /// Requests to API servers since the start.
     pub requests: Vec<RequestSeries>,
-    /// Runtimes that requests are refused to, since they could not be reached.
+    /// Runtimes with an open circuit breaker.
     pub unreachable_runtimes: u64,
-    /// Runtimes by whether their changes are heard of: reasons of the condition, each with how many have it.
+    /// Runtimes by the reason of their Watch condition.
     pub watches: Vec<(&'static str, usize)>,
-    /// Whether we may write.
+    /// Whether this process leads.
     pub leading: bool,
-    /// Whether work is paused by the configuration.
+    /// Whether the configuration pauses work.
     pub paused: bool,
-    /// Events that were not written, since there were too many.
+    /// Events that were dropped because there were too many.
     pub events_dropped: u64,
-    /// Names of the Kymas whose certificates should be of the present authority by now and are not.
+    /// Names of the Kymas whose certificate should be from the current CA but is not.
     pub certificates_overdue: Vec<String>,
-    /// Whether the certificate that the gateway serves is near its end; absent if there is none.
+    /// Whether the gateway's server certificate expires soon; `None` if there is none.
     pub server_close_to_expiry: Option<bool>,
 }
 
@@ -57,13 +57,13 @@ pub struct Observed {
 pub struct KymaSeries {
     /// Name of the Kyma.
     pub name: String,
-    /// First label of its domain, or empty.
+    /// The first label of its domain, or empty.
     pub shoot: String,
     /// Its service instance, or empty.
     pub instance_id: String,
-    /// The Kyma in one word.
+    /// The state of the Kyma.
     pub state: State,
-    /// Its modules, each in one word.
+    /// The state of each module.
     pub modules: Vec<(String, State)>,
 }
 
@@ -72,26 +72,26 @@ pub struct KymaSeries {
 pub struct SourceSeries {
     /// `<namespace>/<name>`.
     pub name: String,
-    /// Whether the last revision is applied as a whole.
+    /// Whether the last revision is completely applied.
     pub ready: bool,
     /// Whether it is suspended.
     pub suspended: bool,
-    /// Definitions that are in KCP as git has them.
+    /// Definitions in KCP that match git.
     pub applied: i64,
-    /// Definitions that are kept back.
+    /// Definitions that are held back.
     pub withheld: i64,
-    /// Objects that are gone from git and still in KCP.
+    /// Objects in KCP that are no longer in git.
     pub to_prune: i64,
 }
 
 /// The queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueSeries {
-    /// Subjects that could be worked on now.
+    /// Subjects that are ready.
     pub ready: usize,
-    /// Subjects being worked on.
+    /// Subjects in progress.
     pub running: usize,
-    /// Subjects with nothing to do before some later moment.
+    /// Subjects that wait for a later moment.
     pub delayed: usize,
     /// Subjects whose last work failed.
     pub failing: usize,
@@ -99,25 +99,25 @@ pub struct QueueSeries {
     pub oldest: Duration,
 }
 
-/// Requests of one sort.
+/// Requests of one cluster type and verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSeries {
     /// `kcp` or `runtime`.
     pub cluster: &'static str,
-    /// What they do.
+    /// The verb.
     pub verb: &'static str,
-    /// How many there were.
+    /// The number of requests.
     pub count: u64,
 }
 
 /// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// As it should.
+    /// Successfully.
     Well,
-    /// It waits for something.
+    /// Waiting for something.
     Waiting,
-    /// It failed.
+    /// Failed.
     Failed,
 }
 
@@ -132,18 +132,18 @@ struct Counted {
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// When commits were first seen, the latest ones only.
+/// When the latest commits were first seen.
 #[derive(Default)]
 struct Seen {
     moments: BTreeMap<String, Instant>,
     order: VecDeque<String>,
-    /// When the last of them was.
+    /// When the last of them was seen.
     latest: Option<Instant>,
-    /// Runtimes that a commit concerns and that are not as desired yet, and when that commit was seen.
+    /// Runtimes that a commit affects and that are not as desired yet, with the time when that commit was seen.
     runtimes: BTreeMap<String, Instant>,
 }
 
-/// Commits whose arrival can be timed: more than are ever on their way, little enough to keep.
+/// Limit of tracked commits: more than are ever in progress, few enough for memory.
 const SEEN_MAX: usize = 4096;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -226,20 +226,20 @@ impl Metrics {
         self.0.passes.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
-    /// Counts how long a subject stood ready before work on it began.
+    /// Counts how long a subject was ready before its work began.
     pub fn waited(&self, subject: &'static str, duration: Duration) {
         self.0.waits.get_or_create(&KindLabels { subject }).observe(duration.as_secs_f64());
     }
 
-    /// Counts that a subject is looked at again, as planned (`intended`) or after a failure. The reason is spelled in
-    /// snake case, as Lifecycle Manager's are.
+    /// Counts a requeue, as planned (`intended`) or after a failure. The reason is in snake case, as in Lifecycle
+    /// Manager.
     pub fn requeue(&self, reason: &str, intended: bool) {
         let requeue_type = if intended { "intended" } else { "unexpected" };
         let labels = RequeueLabels { requeue_reason: snake_case(reason), requeue_type };
         self.0.requeues.get_or_create(&labels).inc();
     }
 
-    /// Takes note that a commit was seen, the first time it is.
+    /// Records when a commit was first seen.
     pub fn seen(&self, commit: &str, now: Instant) {
         let mut seen = self.lock();
         if seen.moments.contains_key(commit) {
@@ -255,7 +255,7 @@ impl Metrics {
         }
     }
 
-    /// Counts how long it took from the first sight of a commit until all of it was in the control plane.
+    /// Counts the time from the first sight of a commit until it is completely in the control plane.
     pub fn arrived(&self, commit: &str, now: Instant) {
         let seen = self.lock().moments.remove(commit);
         if let Some(seen) = seen {
@@ -263,8 +263,8 @@ impl Metrics {
         }
     }
 
-    /// Takes note that a commit concerns a runtime: the clock runs from its first sight until
-    /// [`Metrics::runtime_arrived`]. A commit that an earlier process saw is not timed.
+    /// Records that a commit affects a runtime. The time runs from its first sight until [`Metrics::runtime_arrived`].
+    /// A commit that an earlier process saw is not measured.
     pub fn runtime_concerned(&self, runtime: &str) {
         let mut seen = self.lock();
         if let Some(latest) = seen.latest {
@@ -272,7 +272,7 @@ impl Metrics {
         }
     }
 
-    /// Takes note that a runtime is as desired.
+    /// Records that a runtime is as desired.
     pub fn runtime_arrived(&self, runtime: &str, now: Instant) {
         let seen = self.lock().runtimes.remove(runtime);
         if let Some(seen) = seen {
@@ -280,17 +280,17 @@ impl Metrics {
         }
     }
 
-    /// Forgets a runtime that is gone.
+    /// Forgets a deleted runtime.
     pub fn runtime_gone(&self, runtime: &str) {
         self.lock().runtimes.remove(runtime);
     }
 
-    /// What is counted where events of runtimes come in.
+    /// The metrics of the listener.
     pub fn listener(&self) -> &ListenerMetrics {
         &self.0.listener
     }
 
-    /// Everything in OpenMetrics text. `observed` is the state of now.
+    /// All metrics in OpenMetrics text. `observed` is the current state.
     pub fn render(&self, observed: &Observed) -> String {
         let mut registry = Registry::default();
         self.register_counted(&mut registry);
@@ -306,7 +306,7 @@ impl Metrics {
 
     fn register_counted(&self, registry: &mut Registry) {
         let counted = &self.0;
-        registry.register("lifecycle_mgr_requeue_reason", "Why subjects are looked at again", counted.requeues.clone());
+        registry.register("lifecycle_mgr_requeue_reason", "Requeues of subjects, by reason", counted.requeues.clone());
         registry.register_with_unit(
             "tidegate_pass_duration",
             "Duration of passes",
@@ -315,13 +315,14 @@ impl Metrics {
         );
         registry.register_with_unit(
             "tidegate_queue_wait",
-            "Time that subjects stood ready before work on them began",
+            "Time that subjects were ready before their work began",
             Unit::Seconds,
             counted.waits.clone(),
         );
         registry.register_with_unit(
             "tidegate_commit_to_applied",
-            "Time from the first sight of a commit until all of it is in the control plane, or a runtime that it concerns is as desired",
+            "Time from the first sight of a commit until it is completely in the control plane, or until a runtime that \
+             it affects is as desired",
             Unit::Seconds,
             counted.commits.clone(),
         );
@@ -337,9 +338,9 @@ impl Metrics {
     }
 }
 
-/// States of a Kyma, each of which is a series of its own.
+/// The states of a Kyma; each has a series.
 const KYMA_STATES: [State; 5] = [State::Processing, State::Deleting, State::Ready, State::Error, State::Warning];
-/// States of a module, likewise.
+/// The states of a module; each has a series.
 const MODULE_STATES: [State; 6] =
     [State::Processing, State::Deleting, State::Ready, State::Error, State::Warning, State::Unmanaged];
 
@@ -369,8 +370,8 @@ fn register_kymas(registry: &mut Registry, observed: &Observed) {
             }
         }
     }
-    registry.register("lifecycle_mgr_kyma_state", "State of each Kyma: 1 for the one that it is in", kymas);
-    registry.register("lifecycle_mgr_module_state", "State of each module: 1 for the one that it is in", modules);
+    registry.register("lifecycle_mgr_kyma_state", "State of each Kyma: 1 for the current state", kymas);
+    registry.register("lifecycle_mgr_module_state", "State of each module: 1 for the current state", modules);
     let mandatory = Gauge::<i64>::default();
     mandatory.set(i64::try_from(observed.mandatory_modules).unwrap_or(i64::MAX));
     registry.register("lifecycle_mgr_mandatory_modules", "Mandatory modules", mandatory);
@@ -389,9 +390,9 @@ fn register_sources(registry: &mut Registry, sources: &[SourceSeries]) {
             definitions.get_or_create(&SourceStateLabels { source: source.name.clone(), state }).set(count);
         }
     }
-    registry.register("tidegate_source_ready", "Whether the last revision is applied as a whole", ready);
+    registry.register("tidegate_source_ready", "Whether the last revision is completely applied", ready);
     registry.register("tidegate_source_suspended", "Whether the source is suspended", suspended);
-    registry.register("tidegate_source_definitions", "Definitions by what became of them", definitions);
+    registry.register("tidegate_source_definitions", "Definitions by result", definitions);
 }
 
 fn register_daemon(registry: &mut Registry, observed: &Observed) {
@@ -401,7 +402,7 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
         gauge.set(value);
         gauge
     };
-    registry.register("tidegate_leading", "Whether this process may write", gauge(i64::from(observed.leading)));
+    registry.register("tidegate_leading", "Whether this process is the leader", gauge(i64::from(observed.leading)));
     registry.register(
         "tidegate_paused",
         "Whether the configuration pauses all work",
@@ -409,7 +410,7 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
     );
     registry.register(
         "tidegate_unreachable_runtimes",
-        "Runtimes that are left alone for a while, since they cannot be reached",
+        "Unreachable runtimes, which get no requests except probes",
         gauge(i64::try_from(observed.unreachable_runtimes).unwrap_or(i64::MAX)),
     );
     let watches = Family::<ReasonLabels, Gauge>::default();
@@ -418,7 +419,7 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
     }
     registry.register(
         "tidegate_watch_runtimes",
-        "Runtimes by reason of their condition tidegate.dev/Watch: whether changes in them are heard of",
+        "Runtimes by reason of their condition tidegate.dev/Watch, which says whether changes are reported",
         watches,
     );
     let queue = Family::<StateLabels, Gauge>::default();
@@ -443,11 +444,11 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
     registry.register("tidegate_api_requests", "Requests to API servers", requests);
     let dropped = Counter::<u64>::default();
     dropped.inc_by(observed.events_dropped);
-    registry.register("tidegate_events_dropped", "Events that were not written, since there were too many", dropped);
+    registry.register("tidegate_events_dropped", "Kubernetes Events dropped because there were too many", dropped);
     registry.register("lifecycle_mgr_fips_mode", "FIPS mode: 0 off, 1 on, 2 only", gauge(0));
 }
 
-/// Lifecycle Manager's, on which alerts stand: a runtime has a series only while something is wrong.
+/// Lifecycle Manager's metrics for alerts: a runtime has a series only while something is wrong.
 fn register_certificates(registry: &mut Registry, observed: &Observed) {
     let overdue = Family::<NameLabels, Gauge>::default();
     for kyma in &observed.certificates_overdue {
@@ -455,7 +456,7 @@ fn register_certificates(registry: &mut Registry, observed: &Observed) {
     }
     registry.register(
         "lifecycle_mgr_self_signed_cert_not_renew",
-        "Runtimes whose certificate should be of the present authority by now and is not",
+        "Runtimes whose certificate should be from the current CA but is not",
         overdue,
     );
     if let Some(is_close) = observed.server_close_to_expiry {
@@ -463,13 +464,13 @@ fn register_certificates(registry: &mut Registry, observed: &Observed) {
         close.set(i64::from(is_close));
         registry.register(
             "lifecycle_mgr_gateway_secret_server_cert_close_to_expiry",
-            "Whether the certificate that the gateway serves is near its end",
+            "Whether the gateway's server certificate expires soon",
             close,
         );
     }
 }
 
-/// A state as a label; the empty one of a Kyma that nobody has looked at has no series.
+/// A state as a label. A Kyma without a state, because it is not reconciled yet, has no series.
 fn name(state: State) -> &'static str {
     match state {
         State::Processing => "Processing",
@@ -493,7 +494,7 @@ fn snake_case(reason: &str) -> String {
     snake
 }
 
-/// From a pass that finds nothing to do up to the time-outs of a dead runtime.
+/// From a pass without work up to the time-outs of a dead runtime.
 fn pass_buckets() -> Histogram {
     Histogram::new([0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
 }

@@ -1,16 +1,17 @@
-//! The keyed queue: which subject is worked on next, and when.
+//! The keyed queue: which subject to work on next, and when.
 //!
-//! * A subject is in it once; what asks for it again is merged into the set of its triggers.
-//! * Urgency is a deadline, the moment of asking plus the slack of the trigger: an event goes before a commit, a commit
-//!   before a resync, and yet a resync that has waited for its minute goes before an event of now. Nothing starves.
-//! * Subjects of one lane (a runtime and its Manifests) are worked on by one task at a time.
-//! * A subject that fails waits, longer each time and never in step with others; those that fail hold at most half of
-//!   the places, so that dead runtimes leave room for living ones. The next try has the triggers of the one that failed.
-//! * What is asked for while its subject is being worked on runs afterwards. Work that is dropped counts as failed.
+//! * A subject is in the queue once; further triggers are added to its set.
+//! * Each trigger has a slack, and the deadline is the time of the request plus the slack. So an event goes before a
+//!   commit and a commit before a resync, but a resync that has waited for a minute goes before a new event. Nothing
+//!   starves.
+//! * Only one task at a time works on the subjects of one lane (a runtime and its Manifests).
+//! * A failed subject waits, longer each time and with jitter. Failing subjects get at most half of the permits, so
+//!   that dead runtimes leave room for healthy ones. A retry has the triggers of the failed work.
+//! * A request during running work runs afterwards. Dropped work counts as failed.
 //!
-//! Deciding is `state`, a value that is told the time; this file adds the lock, the clock and the waiting.
-//! The queue knows nothing of its subjects, starts no task, and remembers nothing across a restart: a trigger says why,
-//! never what, and a new process looks at everything anyway.
+//! `state` makes the decisions, as a value whose time is an argument; this file adds the lock, the clock and the
+//! waiting. The queue knows nothing about its subjects, starts no task and keeps nothing across a restart: a trigger
+//! says why, never what, and a new process checks everything anyway.
 
 mod state;
 
@@ -27,22 +28,22 @@ use self::state::State;
 use tidegate_core::name::Key;
 use tidegate_process::{ambient, retry::Class};
 
-/// Why a subject is looked at.
+/// Why a subject is reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
-    /// Its runtime said that something changed there.
+    /// Its runtime reported a change.
     Watch,
     /// Something that it depends on changed.
     Event,
-    /// Somebody asked for it by annotation.
+    /// A user requested it by annotation.
     Requested,
     /// A commit changed it.
     Git,
-    /// It may have been changed by others.
+    /// Another program may have changed it.
     Drift,
-    /// It failed, or waits for something, and is tried again.
+    /// It failed, or waits for something, and is retried.
     Retry,
-    /// It has not been looked at for long.
+    /// Its last check was long ago.
     Resync,
 }
 
@@ -50,22 +51,22 @@ pub enum Trigger {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Triggers(u8);
 
-/// What becomes of a subject after work on it.
+/// The result of work on a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// All is as it should be.
+    /// The subject is as desired.
     Done,
-    /// All is as it should be for now; look again then.
+    /// The subject is as desired for now; check it again after this time.
     After(Duration, Trigger),
-    /// Nobody may do anything about it now, and whoever changes that asks for it again: then all of this is asked for, too.
+    /// Nothing can be done now. Whatever changes that requests the subject again, and these triggers are then added.
     Deferred,
-    /// It failed or waits; [`tidegate_process::retry`] says for how long.
+    /// It failed or waits; [`tidegate_process::retry`] determines for how long.
     Failed(Class),
-    /// The subject does not exist any more: everything that was asked for later is forgotten.
+    /// The subject no longer exists: later requests are dropped.
     Gone,
 }
 
-/// What became of a push.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// The subject was not waiting.
@@ -76,26 +77,26 @@ pub enum Pushed {
     Refused,
 }
 
-/// Limits of a queue.
+/// The limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Subjects worked on at once.
+    /// Subjects in progress at the same time.
     pub running_max: usize,
-    /// Subjects known at once, whatever they wait for. A push beyond it is refused: memory stays bounded, and whoever
-    /// listens to the outside can say so.
+    /// Known subjects, in any state. Beyond it, requests are refused, so memory stays bounded and the caller can report
+    /// it.
     pub subjects_max: usize,
-    /// How often to look at what only a change can help.
+    /// How often to retry what only a change can resolve.
     pub interval: Duration,
 }
 
 /// How full a queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depths {
-    /// Subjects that could be worked on now.
+    /// Subjects that are ready.
     pub ready: usize,
-    /// Subjects being worked on.
+    /// Subjects in progress.
     pub running: usize,
-    /// Subjects with nothing to do before some later moment.
+    /// Subjects that wait for a later moment.
     pub delayed: usize,
     /// Subjects whose last work failed.
     pub failing: usize,
@@ -103,7 +104,7 @@ pub struct Depths {
     pub oldest: Duration,
 }
 
-/// A subject that somebody works on. Dropped without [`Queue::finish`], it counts as failed.
+/// Work on a subject. Dropping it without [`Queue::finish`] counts as a failure.
 pub struct Work<S: Clone + Eq + Hash + Ord> {
     subject: S,
     triggers: Triggers,
@@ -112,21 +113,21 @@ pub struct Work<S: Clone + Eq + Hash + Ord> {
     queue: Option<Queue<S>>,
 }
 
-/// The queue. A handle; clones share it.
+/// The queue. A handle: clones share it.
 pub struct Queue<S>(Arc<Shared<S>>);
 
 struct Shared<S> {
     state: Mutex<State<S>>,
-    /// There is something to take, or an earlier moment to wait for.
+    /// Notified when a subject is ready, or an earlier moment is due.
     wake: Notify,
-    /// Some work ended.
+    /// Notified when work ends.
     finished: Notify,
 }
 
 // === impl Trigger ===
 
 impl Trigger {
-    /// All of them, the most urgent first.
+    /// All triggers, most urgent first.
     pub const ALL: [Trigger; 7] = [
         Trigger::Watch,
         Trigger::Event,
@@ -137,12 +138,13 @@ impl Trigger {
         Trigger::Resync,
     ];
 
-    /// How long it may wait while more urgent things are done. Differences are what counts: an event of now goes before
-    /// a commit of less than five seconds ago.
+    /// How long it may wait while more urgent work is done. Only differences matter: a new event goes before a commit
+    /// of the last five seconds.
     pub const fn slack(self) -> Duration {
         match self {
             Trigger::Watch => Duration::ZERO,
-            // Events come in crowds, when a process starts or a Secret is rotated; whoever edits in a runtime looks on.
+            // Many events come at once, when a process starts or a Secret is rotated, while a user who edits in a
+            // runtime is waiting.
             Trigger::Event => Duration::from_millis(250),
             Trigger::Requested => Duration::from_secs(1),
             Trigger::Git => Duration::from_secs(5),
@@ -152,7 +154,7 @@ impl Trigger {
         }
     }
 
-    /// Whether it says that the world has changed: then a subject that failed is tried at once.
+    /// Whether it reports a change. Then a failed subject is retried at once.
     pub const fn is_news(self) -> bool {
         match self {
             Trigger::Watch | Trigger::Event | Trigger::Requested | Trigger::Git => true,
@@ -160,7 +162,7 @@ impl Trigger {
         }
     }
 
-    /// Its name in logs, metrics and the audit.
+    /// The name in logs, metrics and audit records.
     pub const fn name(self) -> &'static str {
         match self {
             Trigger::Watch => "watch",
@@ -183,34 +185,34 @@ impl fmt::Display for Trigger {
 // === impl Triggers ===
 
 impl Triggers {
-    /// Whether `trigger` is among them.
+    /// Whether the set contains `trigger`.
     pub const fn contains(self, trigger: Trigger) -> bool {
         self.0 & (1 << trigger as u8) != 0
     }
 
-    /// With one more.
+    /// The set with one more trigger.
     #[must_use]
     pub const fn with(self, trigger: Trigger) -> Triggers {
         Triggers(self.0 | (1 << trigger as u8))
     }
 
-    /// All of both.
+    /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Triggers) -> Triggers {
         Triggers(self.0 | other.0)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// All of them, the most urgent first.
+    /// All triggers of the set, most urgent first.
     pub fn iter(self) -> impl Iterator<Item = Trigger> {
         Trigger::ALL.into_iter().filter(move |trigger| self.contains(*trigger))
     }
 
-    /// The most urgent one.
+    /// The most urgent trigger.
     pub fn first(self) -> Option<Trigger> {
         self.iter().next()
     }
@@ -254,22 +256,22 @@ impl fmt::Debug for Triggers {
 // === impl Work ===
 
 impl<S: Clone + Eq + Hash + Ord> Work<S> {
-    /// What to work on.
+    /// The subject.
     pub fn subject(&self) -> &S {
         &self.subject
     }
 
-    /// Why.
+    /// The triggers.
     pub fn triggers(&self) -> Triggers {
         self.triggers
     }
 
-    /// Which try this is since the last success, from 1.
+    /// The number of this attempt since the last success, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How long it stood ready.
+    /// How long the subject was ready.
     pub fn waited(&self) -> Duration {
         self.waited
     }
@@ -292,7 +294,7 @@ impl<S> Clone for Queue<S> {
 }
 
 impl<S: Clone + Eq + Hash + Ord> Queue<S> {
-    /// An empty queue. `lane` names what a subject must not share with other running work.
+    /// Creates an empty queue. `lane` returns the lane of a subject, which no two running subjects share.
     pub fn new(lane: fn(&S) -> Option<Key>, limits: Limits) -> Queue<S> {
         Queue(Arc::new(Shared {
             state: Mutex::new(State::new(lane, limits)),
@@ -301,22 +303,16 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
         }))
     }
 
-    /// Asks for work on a subject now.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "a subject is handed over; that it is copied is the queue's affair"
-    )]
+    /// Requests work on a subject now.
+    #[expect(clippy::needless_pass_by_value, reason = "the queue takes ownership; copying is an implementation detail")]
     pub fn push(&self, subject: S, trigger: Trigger) -> Pushed {
         let pushed = self.state().push(&subject, trigger, Instant::now());
         self.0.wake.notify_one();
         pushed
     }
 
-    /// Asks for work on a subject now, for several reasons at once: one piece of work serves all of them.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "a subject is handed over; that it is copied is the queue's affair"
-    )]
+    /// Requests work on a subject now, for several triggers: one piece of work serves all of them.
+    #[expect(clippy::needless_pass_by_value, reason = "the queue takes ownership; copying is an implementation detail")]
     pub fn push_all(&self, subject: S, triggers: Triggers) {
         {
             let (mut state, now) = (self.state(), Instant::now());
@@ -327,21 +323,18 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
         self.0.wake.notify_one();
     }
 
-    /// Asks for work on a subject later. If the same was asked for already, the earlier moment holds.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "a subject is handed over; that it is copied is the queue's affair"
-    )]
+    /// Requests work on a subject later. Of two requests for the same trigger, the earlier moment wins.
+    #[expect(clippy::needless_pass_by_value, reason = "the queue takes ownership; copying is an implementation detail")]
     pub fn push_after(&self, subject: S, trigger: Trigger, delay: Duration) -> Pushed {
         let pushed = self.state().push_at(&subject, trigger, Instant::now() + delay);
         self.0.wake.notify_one();
         pushed
     }
 
-    /// The next work, once there is some and a place for it; `None` once the queue is closed.
+    /// The next work, when a subject is ready and a permit is free; `None` after the queue is closed.
     pub async fn next(&self) -> Option<Work<S>> {
         loop {
-            // Listening starts before looking, so that no push falls between the two.
+            // Register before checking, so that no request in between is missed.
             let wake = self.0.wake.notified();
             let due = {
                 let mut state = self.state();
@@ -350,7 +343,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
                     return None;
                 }
                 if let Some(taken) = state.take(Instant::now()) {
-                    // Another taker may sleep although there is more.
+                    // Another caller of `next` may sleep although more is ready.
                     self.0.wake.notify_one();
                     return Some(Work {
                         subject: taken.subject,
@@ -364,7 +357,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
             };
             match due {
                 Some(due) => {
-                    // An end of the wait means that something is due; both ends lead back to the look.
+                    // A time-out means that something is due. In both cases, check again.
                     let _ = tokio::time::timeout_at(due, wake).await;
                 }
                 None => wake.await,
@@ -372,13 +365,13 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
         }
     }
 
-    /// Ends work.
+    /// Finishes work.
     pub fn finish(&self, mut work: Work<S>, finish: Finish) {
         work.queue = None;
         self.put_back(&work.subject, finish);
     }
 
-    /// Gives out no more work and takes no more.
+    /// Returns no more work and accepts no more requests.
     pub fn close(&self) {
         self.state().close();
         self.0.wake.notify_one();
@@ -390,12 +383,12 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
         self.state().depths(Instant::now())
     }
 
-    /// The subjects that are ready, being worked on, or to be tried again soon.
+    /// The subjects that are ready, in progress, or due for a retry soon.
     pub fn busy(&self) -> Vec<S> {
         self.state().busy()
     }
 
-    /// Returns once nothing is left but resyncs, and new tries of what only a change can help.
+    /// Waits until only resyncs are left, and retries that only a change can resolve.
     pub async fn settled(&self) {
         loop {
             let finished = self.0.finished.notified();
@@ -416,7 +409,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
-        // Every change of the state is whole before anything in it can panic.
+        // Every change of the state is complete before anything in it can panic.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

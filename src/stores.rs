@@ -1,11 +1,11 @@
-//! What the daemon knows of the control plane, fed by watches.
+//! The daemon's view of the control plane, filled by watches.
 //!
-//! Every accessor returns shared values of one moment; nothing is read from the API server here. What is kept is a
-//! projection without `managedFields`. Every change is compared with what was known, and wakes the subjects that it
-//! concerns ([`change::wakes`] decides which).
+//! Every accessor returns shared values of one moment; nothing reads from the API server here. The stores keep
+//! projections without `managedFields`. They compare every change with the previous state, and wake the affected
+//! subjects ([`change::wakes`] decides which).
 //!
-//! Nothing is woken before every table has been listed once and [`Stores::start`] was called: a runtime whose access
-//! Secret has not been listed yet looks exactly like one without.
+//! Nothing is woken before every table has been listed once and [`Stores::start`] was called. Before that, a runtime
+//! whose access Secret is not listed yet looks like one without a Secret.
 
 pub mod change;
 pub mod feed;
@@ -35,22 +35,22 @@ use tidegate_core::{
 
 use crate::{gateway::pki::object::Live, queue::Trigger};
 
-/// What the daemon knows of the control plane. A handle; clones share it.
+/// The daemon's view of the control plane. A handle: clones share it.
 #[derive(Clone)]
 pub struct Stores(Arc<Shared>);
 
 struct Shared {
     tables: Mutex<Tables>,
     queue: Queue,
-    /// What has not been listed yet: tables, each with its namespace.
+    /// The tables that are not listed yet, each with its namespace.
     missing: watch::Sender<BTreeSet<(Table, String)>>,
-    /// A catalog changed: see [`Stores::spread`].
+    /// Notified when a catalog changes: see [`Stores::spread`].
     catalog_changed: Notify,
-    /// The Secret that the gateway serves with changed.
+    /// Notified when the gateway's Secret changes.
     gateway_changed: Notify,
 }
 
-/// The kinds that are watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// GitSources.
@@ -65,23 +65,23 @@ pub enum Table {
     Releases,
     /// Watchers.
     Watchers,
-    /// Access Secrets, their metadata only.
+    /// Access Secrets; metadata only.
     Access,
     /// Istio Gateways.
     Gateways,
-    /// The Secret that the gateway serves with.
+    /// The gateway's Secret.
     GatewaySecret,
-    /// The Secret of the authority, its metadata only.
+    /// The CA's Secret; metadata only.
     Authority,
-    /// Certificates of runtimes, where somebody else issues them.
+    /// Certificates of runtimes, if another program issues them.
     Certificates,
-    /// The Secrets with them, their metadata only.
+    /// The Secrets of these certificates; metadata only.
     CertificateSecrets,
-    /// The Secret with which runtimes pull the agent's image, its metadata only.
+    /// The image pull Secret of the agent; metadata only.
     PullSecret,
 }
 
-/// The tables themselves, readable for [`change::wakes`].
+/// The tables, which [`change::wakes`] reads.
 #[derive(Default)]
 pub struct Tables {
     started: bool,
@@ -92,20 +92,20 @@ pub struct Tables {
     manifests: BTreeMap<Key, Arc<Manifest>>,
     manifests_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
     /// ModuleTemplates, ModuleReleaseMetas and Watchers. Its Kymas stay empty: they change with every status, and each
-    /// change would copy the whole map; whoever plans has the one Kyma that counts.
+    /// change would copy the whole map. Planning a runtime needs only its own Kyma.
     landscape: Arc<Landscape>,
     access: BTreeMap<Key, AccessSecret>,
     access_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
     gateways: BTreeMap<Key, Arc<GatewayEntry>>,
-    /// The subject that looks after the gateway's certificate, if anybody wants one.
+    /// The subject that manages the gateway's certificate, if there is one.
     gateway: Option<Key>,
     gateway_secret: Option<Arc<GatewaySecret>>,
-    /// The resource version of the authority's Secret.
+    /// The resource version of the CA's Secret.
     authority: Option<String>,
-    /// By name: all are in one namespace.
+    /// By name; all are in one namespace.
     certificates: BTreeMap<String, Arc<Live>>,
     certificate_secrets: BTreeMap<String, Arc<LeafSecret>>,
-    /// What tells the present state of that Secret from every other.
+    /// The version of that Secret.
     pull_secret: Option<String>,
     /// Namespaces whose catalog changed since the last spread.
     dirty_catalogs: BTreeMap<String, Trigger>,
@@ -113,41 +113,41 @@ pub struct Tables {
     referring: BTreeSet<Key>,
 }
 
-/// A GitSource, and where it comes from.
+/// A GitSource and its origin.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The GitSource.
+    /// The object.
     pub object: Arc<GitSource>,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: Origin,
 }
 
-/// Where a GitSource comes from.
+/// The origin of a GitSource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// From KCP: its status is written there.
+    /// KCP: its status is written there.
     ControlPlane,
-    /// From the command line: it exists in this process only, its status goes to [`Stores::set_local_status`].
+    /// The command line: it exists only in this process, and its status goes to [`Stores::set_local_status`].
     CommandLine,
 }
 
-/// An access Secret, as far as its metadata tell.
+/// An access Secret, as far as its metadata describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessSecret {
-    /// The Kyma that it opens.
+    /// The Kyma of its runtime.
     pub kyma: Key,
     /// Changes with every rotation.
     pub resource_version: String,
 }
 
-/// How a runtime is reached.
+/// How to connect to a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// No Secret names this Kyma.
     Missing,
-    /// Several do, which is an error: their names.
+    /// Several Secrets name it, which is an error: their names.
     Ambiguous(Vec<String>),
-    /// One does.
+    /// Exactly one Secret names it.
     One {
         /// The Secret.
         secret: Key,
@@ -156,18 +156,18 @@ pub enum Access {
     },
 }
 
-/// Which Kyma has the id of a runtime.
+/// The Kyma with a given runtime id.
 #[derive(Clone, Debug)]
 pub enum Runtime {
-    /// None.
+    /// No Kyma has it.
     Unknown,
-    /// One.
+    /// One Kyma has it.
     One(Arc<Kyma>),
-    /// Several, which is an error.
+    /// Several Kymas have it, which is an error.
     Ambiguous(Vec<Arc<Kyma>>),
 }
 
-/// An Istio Gateway, as far as Watchers need it.
+/// The part of an Istio Gateway that Watchers need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayEntry {
     /// Its name and hosts.
@@ -176,13 +176,13 @@ pub struct GatewayEntry {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A kind that stands in a table of its own.
+/// A kind with its own table.
 pub trait Stored: Resource<DynamicType = ()> + Sized + Send + Sync + 'static {
-    /// Its table's name.
+    /// Its table.
     const TABLE: Table;
-    /// Puts it into its table, or removes it from there. Returns what stood there.
+    /// Inserts it into its table, or removes it. Returns the previous object.
     fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>>;
-    /// The change that an edit of it is.
+    /// Converts an edit into a change.
     fn change(edit: Edit<Self>) -> Change;
 }
 
@@ -197,19 +197,19 @@ impl Source {
 
 // === impl Stores ===
 
-/// Runtimes are looked at one after another when work starts, at most this far apart: a landscape of eight starts at
-/// once, one of thousands spreads its first reads.
+/// Maximum gap between the first passes of two runtimes at start-up: a landscape of eight starts at once, one of
+/// thousands spreads its first reads.
 const START_GAP: Duration = Duration::from_millis(5);
-/// No runtime waits longer than this for its first look.
+/// Limit until the first pass of the last runtime.
 const START_SPREAD_MAX: Duration = Duration::from_secs(60);
 
-/// What concerns all runtimes wakes so many of them at a time, in the order of their names, so that what a single one
-/// reports in the meantime need not wait behind thousands.
+/// How many runtimes a change that affects all of them wakes at a time, in the order of their names. So other changes
+/// need not wait behind thousands of runtimes.
 const SPREAD_AT_ONCE: usize = 32;
 const SPREAD_GAP: Duration = Duration::from_millis(50);
 
 impl Stores {
-    /// Empty stores that wake subjects in `queue`.
+    /// Creates empty stores that wake subjects in `queue`.
     pub fn new(queue: Queue) -> Stores {
         let (missing, _) = watch::channel(BTreeSet::new());
         Stores(Arc::new(Shared {
@@ -221,7 +221,7 @@ impl Stores {
         }))
     }
 
-    // --- what stands in KCP ---
+    // --- objects in KCP ---
 
     /// A Kyma.
     pub fn kyma(&self, key: &Key) -> Option<Arc<Kyma>> {
@@ -233,7 +233,7 @@ impl Stores {
         self.tables().kymas.values().cloned().collect()
     }
 
-    /// The Kyma whose label names the runtime with this id.
+    /// The Kyma whose label has this runtime id.
     pub fn runtime(&self, id: &str) -> Runtime {
         let tables = self.tables();
         let keys = tables.kymas_by_runtime.get(id).into_iter().flatten();
@@ -275,14 +275,14 @@ impl Stores {
         self.tables().source(key)
     }
 
-    /// All GitSources, by key. One from the command line hides one from KCP with the same key.
+    /// All GitSources, by key. A source of the command line hides one in KCP with the same key.
     pub fn sources(&self) -> Vec<Source> {
         let tables = self.tables();
         let keys: BTreeSet<&Key> = tables.sources.keys().chain(tables.local_sources.keys()).collect();
         keys.into_iter().filter_map(|key| tables.source(key)).collect()
     }
 
-    /// How a runtime is reached.
+    /// How to connect to a runtime.
     pub fn access(&self, kyma: &Key) -> Access {
         let tables = self.tables();
         let secrets: Vec<&Key> = tables.access_by_kyma.get(kyma).into_iter().flatten().collect();
@@ -308,12 +308,12 @@ impl Stores {
         self.tables().gateway_secret.as_ref()?.bundle.clone()
     }
 
-    /// The Secret that the gateway serves with.
+    /// The gateway's Secret.
     pub fn gateway_secret(&self) -> Option<Arc<GatewaySecret>> {
         self.tables().gateway_secret.clone()
     }
 
-    /// The resource version of the authority's Secret, if there is one.
+    /// The resource version of the CA's Secret, if it exists.
     pub fn authority(&self) -> Option<String> {
         self.tables().authority.clone()
     }
@@ -328,36 +328,36 @@ impl Stores {
         self.tables().certificate_secrets.get(name).cloned()
     }
 
-    /// What tells the present state of the Secret with which runtimes pull the agent's image from every other, if it is there.
+    /// The version of the image pull Secret of the agent, if it exists.
     pub fn pull_secret(&self) -> Option<String> {
         self.tables().pull_secret.clone()
     }
 
     // --- sources of the command line ---
 
-    /// Adds a GitSource that exists in this process only.
+    /// Adds a GitSource that exists only in this process.
     pub fn add_local_source(&self, source: GitSource) {
         let key = landscape::key(&source.metadata);
         self.tables().local_sources.insert(key, Arc::new(source));
     }
 
-    /// Keeps the status of such a GitSource.
+    /// Stores the status of such a GitSource.
     pub fn set_local_status(&self, key: &Key, status: GitSourceStatus) {
         if let Some(source) = self.tables().local_sources.get_mut(key) {
             Arc::make_mut(source).status = Some(status);
         }
     }
 
-    // --- feeding ---
+    // --- updates ---
 
-    /// Takes an object as it stands now, or takes note that it is gone.
+    /// Stores the current state of an object; `None` if it is gone.
     pub fn set<K: Stored>(&self, key: &Key, after: Option<Arc<K>>) {
         let mut tables = self.tables();
         let before = K::put(&mut tables, key, after.clone());
         self.wake(&mut tables, &K::change(Edit { key: key.clone(), before, after }));
     }
 
-    /// Takes an access Secret as it stands now, or takes note that it is gone or opens no runtime any more.
+    /// Stores the current state of an access Secret; `None` if it is gone or names no Kyma any more.
     pub fn set_access(&self, secret: &Key, access: Option<AccessSecret>) {
         let mut tables = self.tables();
         let after = access.as_ref().map(|access| access.kyma.clone());
@@ -366,13 +366,13 @@ impl Stores {
         self.wake(&mut tables, &Change::Access { before, after: access });
     }
 
-    /// Takes note that a VirtualService is another than it was, or gone.
+    /// Records that a VirtualService changed or is gone.
     pub fn virtual_service_changed(&self, key: &Key) {
         let mut tables = self.tables();
         self.wake(&mut tables, &Change::VirtualService(key.clone()));
     }
 
-    /// Takes a Gateway as it stands now, or takes note that it is gone.
+    /// Stores the current state of a Gateway; `None` if it is gone.
     pub fn set_gateway(&self, key: &Key, gateway: Option<Arc<GatewayEntry>>) {
         let mut tables = self.tables();
         let is_new = tables.gateways.get(key) != gateway.as_ref();
@@ -382,7 +382,7 @@ impl Stores {
         }
     }
 
-    /// Takes the Secret that the gateway serves with.
+    /// Stores the gateway's Secret.
     pub fn set_gateway_secret(&self, secret: Option<Arc<GatewaySecret>>) {
         let mut tables = self.tables();
         let trust = |secret: Option<&Arc<GatewaySecret>>| {
@@ -400,12 +400,12 @@ impl Stores {
         }
     }
 
-    /// From now on a subject looks after the gateway's certificate.
+    /// Sets the subject that manages the gateway's certificate.
     pub fn look_after(&self, gateway: Key) {
         self.tables().gateway = Some(gateway);
     }
 
-    /// Takes the Secret of the authority: its resource version.
+    /// Stores the resource version of the CA's Secret.
     pub fn set_authority(&self, resource_version: Option<String>) {
         let mut tables = self.tables();
         if tables.authority != resource_version {
@@ -414,7 +414,7 @@ impl Stores {
         }
     }
 
-    /// Takes a `Certificate` of a runtime as it stands now, or takes note that it is gone.
+    /// Stores the current state of a runtime's `Certificate`; `None` if it is gone.
     pub fn set_certificate(&self, name: &str, certificate: Option<Arc<Live>>) {
         let mut tables = self.tables();
         let after = certificate.clone();
@@ -427,7 +427,7 @@ impl Stores {
         }
     }
 
-    /// Takes the Secret of a runtime's certificate as it stands now, or takes note that it is gone.
+    /// Stores the current state of the Secret of a runtime's certificate; `None` if it is gone.
     pub fn set_certificate_secret(&self, name: &str, secret: Option<Arc<LeafSecret>>) {
         let mut tables = self.tables();
         let after = secret.clone();
@@ -440,7 +440,7 @@ impl Stores {
         }
     }
 
-    /// Takes the state of the Secret with which runtimes pull the agent's image, or takes note that it is gone.
+    /// Stores the version of the agent's image pull Secret; `None` if it is gone.
     pub fn set_pull_secret(&self, version: Option<String>) {
         let mut tables = self.tables();
         if tables.pull_secret != version {
@@ -449,33 +449,33 @@ impl Stores {
         }
     }
 
-    /// Takes note that a table will be listed.
+    /// Announces that a table will be listed.
     pub fn expect(&self, table: Table, namespace: &str) {
         self.0.missing.send_modify(|missing| {
             missing.insert((table, namespace.to_owned()));
         });
     }
 
-    /// Takes note that a table has been listed once.
+    /// Records that a table has been listed once.
     pub fn listed(&self, table: Table, namespace: &str) {
         self.0.missing.send_if_modified(|missing| missing.remove(&(table, namespace.to_owned())));
     }
 
-    /// What has not been listed yet, in words.
+    /// The tables that are not listed yet, as text.
     pub fn missing(&self) -> Vec<String> {
         self.0.missing.borrow().iter().map(|(table, namespace)| format!("{} in {namespace}", table.name())).collect()
     }
 
-    /// Returns once everything that is expected has been listed.
+    /// Waits until every announced table has been listed.
     pub async fn complete(&self) {
         let mut missing = self.0.missing.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = missing.wait_for(BTreeSet::is_empty).await;
     }
 
-    // --- waking ---
+    // --- waking subjects ---
 
-    /// From now on changes wake subjects; everything that exists is asked for once.
+    /// Starts to wake subjects at changes, and wakes every existing one once.
     pub fn start(&self) {
         let mut tables = self.tables();
         tables.started = true;
@@ -489,7 +489,7 @@ impl Stores {
         if let Some(gateway) = &tables.gateway {
             queue.push(Subject::Gateway(gateway.clone()), Trigger::Event);
         }
-        // A Manifest or a certificate whose Kyma is gone still has to be cleaned up.
+        // A Manifest or a certificate without its Kyma still needs cleaning up.
         let certified = tables.certified();
         let known = tables.kymas.keys().chain(tables.manifests_by_kyma.keys());
         let runtimes: BTreeSet<&Key> = known.chain(&certified).collect();
@@ -500,23 +500,23 @@ impl Stores {
         }
     }
 
-    /// Changes wake nobody any more.
+    /// Stops waking subjects.
     pub fn stop(&self) {
         self.tables().started = false;
     }
 
-    /// Returns once a catalog has changed.
+    /// Waits until a catalog changes.
     pub async fn catalog_changed(&self) {
         self.0.catalog_changed.notified().await;
     }
 
-    /// Returns once the Secret that the gateway serves with has changed. For one task.
+    /// Waits until the gateway's Secret changes. Only one task may wait.
     pub async fn gateway_changed(&self) {
         self.0.gateway_changed.notified().await;
     }
 
-    /// Wakes the runtimes that see the catalogs that changed, and the sources that may refer to them. Called a moment after [`Stores::catalog_changed`], so
-    /// that a commit with a thousand ModuleTemplates asks for each runtime once.
+    /// Wakes the runtimes that see the changed catalogs, and the sources that may refer to them. Call it a moment after
+    /// [`Stores::catalog_changed`], so that a commit with a thousand ModuleTemplates wakes each runtime once.
     pub fn spread(&self) {
         let mut tables = self.tables();
         for source in std::mem::take(&mut tables.referring) {
@@ -566,7 +566,7 @@ impl Stores {
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        // Every edit is whole before anything in it can panic.
+        // Every edit is complete before anything in it can panic.
         self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -574,7 +574,7 @@ impl Stores {
 // === impl Table ===
 
 impl Table {
-    /// What is in it, in words.
+    /// Its content, as text.
     pub fn name(self) -> &'static str {
         match self {
             Table::Sources => "GitSources",
@@ -586,10 +586,10 @@ impl Table {
             Table::Access => "access Secrets",
             Table::Gateways => "Gateways",
             Table::GatewaySecret => "the gateway's Secret",
-            Table::Authority => "the Secret of the certificate authority",
+            Table::Authority => "the CA's Secret",
             Table::Certificates => "Certificates",
             Table::CertificateSecrets => "Secrets with certificates",
-            Table::PullSecret => "the Secret to pull the agent's image with",
+            Table::PullSecret => "the agent's image pull Secret",
         }
     }
 }
@@ -602,7 +602,7 @@ impl Tables {
         self.kymas.keys()
     }
 
-    /// The subject that looks after the gateway's certificate.
+    /// The subject that manages the gateway's certificate.
     pub fn gateway(&self) -> Option<&Key> {
         self.gateway.as_ref()
     }
@@ -634,7 +634,7 @@ impl Tables {
     }
 }
 
-/// Puts a value into a map or removes it, and returns what stood there.
+/// Inserts a value into a map or removes it, and returns the previous value.
 fn put<K, V>(map: &mut BTreeMap<K::Owned, V>, key: &K, value: Option<V>) -> Option<V>
 where
     K: Ord + ToOwned + ?Sized,
@@ -646,7 +646,7 @@ where
     }
 }
 
-/// Keeps an index from owners to owned in step.
+/// Updates an index from owners to owned objects.
 fn reindex<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Key>>, owned: &Key, before: Option<K>, after: Option<K>) {
     if before == after {
         return;
@@ -664,7 +664,7 @@ fn reindex<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Key>>, owned: &Key, before: 
     }
 }
 
-/// The Kyma of a Manifest or access Secret: named by label, in the same namespace.
+/// The Kyma of a Manifest or access Secret, which a label names, in the same namespace.
 pub fn kyma_of(metadata: &ObjectMeta) -> Option<Key> {
     let name = landscape::label(metadata, names::label::KYMA_NAME)?;
     Some(Key::new(metadata.namespace.as_deref().unwrap_or_default(), name))
@@ -697,7 +697,7 @@ impl Stored for Kyma {
     const TABLE: Table = Table::Kymas;
 
     fn put(tables: &mut Tables, key: &Key, object: Option<Arc<Self>>) -> Option<Arc<Self>> {
-        // An empty id is none: no certificate names it.
+        // An empty id does not count, because no certificate has it.
         let id = |kyma: &Arc<Kyma>| {
             let id = landscape::label(&kyma.metadata, names::label::RUNTIME_ID)?;
             (!id.is_empty()).then(|| id.to_owned())

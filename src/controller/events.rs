@@ -161,7 +161,7 @@ impl Recorder {
         }
     }
 
-    /// Events that were not written, since there were too many.
+    /// Kubernetes Events dropped because there were too many.
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! Where events of runtimes come in: the sockets, the listener behind them, and whom it believes.
+//! Receives events of runtimes: the sockets, the listener behind them, and the trusted CAs.
 //!
-//! Every replica listens, whether it leads or not: one that does not says 503, and the sender tries again.
+//! Every replica listens. A replica that does not lead answers 503, and the sender retries.
 
 use std::{
     io,
@@ -21,11 +21,12 @@ use tidegate_events::{
 
 use crate::{config::Events, stores::secret::GatewaySecret, watcher::inbox::Inbox};
 
-/// The way in behind the listener, also for whoever has no sockets, such as a simulation. It keeps no daemon alive.
+/// The receiver of events, for the listener and for programs without sockets, such as a simulation. It does not keep
+/// the daemon alive.
 #[derive(Clone, Debug)]
 pub struct Door(Weak<Context>);
 
-/// The sockets, bound and not yet served.
+/// The sockets, bound but not yet served.
 #[derive(Debug)]
 pub(super) struct Inlet {
     forwarded: Option<TcpListener>,
@@ -34,13 +35,13 @@ pub(super) struct Inlet {
 }
 
 impl Inlet {
-    /// Binds what the configuration names.
+    /// Binds the configured addresses.
     pub(super) fn bind(events: &Events) -> anyhow::Result<Inlet> {
         let bind = |address: Option<SocketAddr>, purpose: &'static str| -> anyhow::Result<Option<TcpListener>> {
             let Some(address) = address else { return Ok(None) };
             let bound = || -> io::Result<TcpListener> {
                 let socket = listener::bind(address)?;
-                // With port 0 this is how anybody learns where we are.
+                // With port 0, this is the only record of the port.
                 tracing::info!(address = %socket.local_addr()?, purpose, "listening");
                 Ok(socket)
             };
@@ -53,7 +54,7 @@ impl Inlet {
         })
     }
 
-    /// Serves until `stop`; then requests under way are answered.
+    /// Serves until `stop`; then finishes running requests.
     pub(super) fn serve(self, context: &Arc<Context>, services: &mut JoinSet<()>, stop: &CancellationToken) {
         if self.forwarded.is_none() && self.tls.is_none() {
             return;
@@ -86,14 +87,14 @@ impl Inlet {
     }
 }
 
-/// Believes whom the gateway's Secret names, and serves with its certificate, at every change of it.
+/// Reloads the trusted CAs and the served certificate at every change of the gateway's Secret.
 async fn follow(context: &Context, listener: &Listener, tls: &watch::Sender<Option<Tls>>) {
     loop {
         let secret = context.stores.gateway_secret();
         let bundle = secret.as_ref().and_then(|secret| secret.bundle.clone());
         let authorities = bundle.map(|bundle| Authorities::parse(&bundle, listener::now())).transpose();
         listener.set_authorities(authorities.unwrap_or_else(|error| {
-            tracing::error!(%error, "the gateway's Secret names no authority that counts; no event of a runtime is believed");
+            tracing::error!(%error, "the gateway's Secret contains no valid CA; all events of runtimes are refused");
             None
         }));
         tls.send_replace(secret.and_then(|secret| served(&secret)));
@@ -101,14 +102,14 @@ async fn follow(context: &Context, listener: &Listener, tls: &watch::Sender<Opti
     }
 }
 
-/// What we end TLS with; none if the Secret does not hold it.
+/// The TLS configuration of the listener; `None` if the Secret does not contain one.
 fn served(secret: &GatewaySecret) -> Option<Tls> {
     let bundle = secret.bundle.as_ref().filter(|_| !secret.certificate.is_empty())?;
     match Tls::from_pem(&secret.certificate, &secret.key, bundle, listener::now()) {
         Ok(tls) => Some(tls),
         Err(error) => {
             let error = crate::controller::chain(&error);
-            tracing::error!(error, "the gateway's Secret cannot be served with");
+            tracing::error!(error, "cannot serve with the gateway's Secret");
             None
         }
     }
@@ -121,15 +122,15 @@ impl Door {
         Door(Arc::downgrade(context))
     }
 
-    /// Takes an event, or says why not.
+    /// Decides about an event.
     pub async fn receive(&self, received: &Received) -> Answer {
         match self.0.upgrade() {
             Some(context) => context.inbox.receive(&context, received).await,
-            None => Answer::Unavailable(Refusal { reason: "ended", message: "this process has ended" }),
+            None => Answer::Unavailable(Refusal { reason: "ended", message: "this process has stopped" }),
         }
     }
 
-    /// Takes note that an agent looked whether its way to us is open.
+    /// Records that an agent probed its connection to the listener.
     pub fn probed(&self, identity: &Identity) {
         if let Some(context) = self.0.upgrade() {
             context.inbox.probed(&context, identity);
@@ -137,7 +138,7 @@ impl Door {
     }
 }
 
-/// Works off what has come in. Never ends.
+/// Handles received events. Never ends.
 pub(super) async fn run(context: Arc<Context>) {
     let inbox: &Inbox = &context.inbox;
     inbox.run(&context).await;

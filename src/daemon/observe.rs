@@ -1,4 +1,4 @@
-//! What the metrics of now are made from.
+//! Collects the state of everything for a scrape.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
 };
 
-/// What a scrape looks at.
+/// The sources of the metrics.
 pub(super) struct Observer {
     pub(super) context: Arc<Context>,
     pub(super) leadership: Leadership,
@@ -82,7 +82,7 @@ impl Observer {
 fn series(kyma: &Kyma) -> KymaSeries {
     let status = kyma.status.as_ref();
     let domain = landscape::annotation(&kyma.metadata, annotation::SKR_DOMAIN).unwrap_or_default();
-    // As upstream: the first label of a domain is the shoot's name only where there are enough of them.
+    // As upstream, the first label of a domain is the shoot's name only if there are more than two labels.
     let shoot = if domain.split('.').count() > 2 { domain.split('.').next().unwrap_or_default() } else { "" };
     KymaSeries {
         name: kyma.metadata.name.clone().unwrap_or_default(),
@@ -95,7 +95,7 @@ fn series(kyma: &Kyma) -> KymaSeries {
     }
 }
 
-/// How many runtimes each reason holds for, those that hold for none included: an alert needs the series to be there.
+/// The number of runtimes by reason. Includes reasons without runtimes, because alerts need their series.
 fn watches(kymas: &[Arc<Kyma>]) -> Vec<(&'static str, usize)> {
     let reason_of = |kyma: &Kyma| {
         let found = conditions::find(&kyma.status.as_ref()?.conditions, conditions::WATCH)?;

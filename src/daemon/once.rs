@@ -1,4 +1,4 @@
-//! `--once`: one pass over everything, and what is left to do.
+//! `--once`: one pass over everything, and a report of what is left to do.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use tidegate_core::overview::Overview;
 
 use crate::stores::{Origin, Stores};
 
-/// What one pass over everything came to.
+/// The result of one pass over everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Definitions of a source are invalid.
+    /// Whether definitions of a source are invalid.
     pub invalid: bool,
     /// What is not done, one line each.
     pub not_done: Vec<String>,
 }
 
-/// Nothing may happen for this long before all is said to be done: the watches bring what a pass has just written within
+/// How long nothing must happen until everything counts as done. The watches report a pass's own writes within
 /// milliseconds.
 const QUIET: Duration = Duration::from_millis(750);
 
-/// Returns once nothing is left to do, or no time; never for [`Mode::Forever`].
+/// Returns when nothing is left to do or the time is over; never for [`Mode::Forever`].
 pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) -> Report {
     let Mode::Once(timeout) = mode else { return std::future::pending().await };
     let in_time = tokio::time::timeout(timeout, done(context, readiness)).await.is_ok();
@@ -28,10 +28,10 @@ pub(super) async fn run(context: &Context, readiness: &Readiness, mode: Mode) ->
     let mut not_done = overview.not_done();
     if !in_time {
         not_done.extend(readiness.lines());
-        let busy = context.queue.busy().into_iter().map(|subject| format!("{subject}: still being worked on"));
-        // What is named already needs no second line.
+        let busy = context.queue.busy().into_iter().map(|subject| format!("{subject}: still in progress"));
+        // A runtime that is already listed needs no second line.
         not_done.extend(busy.filter(|line| not_done.is_empty() || !line.starts_with("runtime")).collect::<Vec<_>>());
-        not_done.push(format!("the time is over after {} s", timeout.as_secs()));
+        not_done.push(format!("timed out after {} s", timeout.as_secs()));
     }
     Report { invalid: overview.has_invalid_definitions(), not_done }
 }
@@ -40,7 +40,7 @@ async fn done(context: &Context, readiness: &Readiness) {
     loop {
         tokio::time::sleep(QUIET).await;
         context.queue.settled().await;
-        // Settled before anything began is not done.
+        // Before readiness, an empty queue does not mean that everything is done.
         if !readiness.lines().is_empty() {
             continue;
         }
@@ -51,13 +51,13 @@ async fn done(context: &Context, readiness: &Readiness) {
     }
 }
 
-/// Everything that this process knows. Sources that exist in this process only count as well.
+/// The overview of this process, including the sources of the command line.
 fn overview(stores: &Stores) -> Overview {
     let sources: Vec<_> = stores.sources();
     let mut objects: Vec<_> = sources.iter().map(|source| (*source.object).clone()).collect();
     for (object, source) in objects.iter_mut().zip(&sources) {
         match source.origin {
-            // It has no generation, since no API server has seen it; its status is always of what it says.
+            // It has no generation, because it is not in an API server. Its status always describes its current spec.
             Origin::CommandLine => {
                 object.metadata.generation = object.status.as_ref().and_then(|status| status.observed_generation);
             }

@@ -1,4 +1,4 @@
-//! Whether this process does its work, and if not, what is missing, in words.
+//! Whether this process is ready, and if not, what is missing.
 
 use std::{
     collections::BTreeSet,
@@ -18,23 +18,23 @@ use crate::{
     http::health::Missing,
 };
 
-/// What is missing.
+/// Knows what is missing.
 pub(super) struct Readiness {
     context: Arc<Context>,
     leadership: Leadership,
     paused: bool,
     kinds: Mutex<Kinds>,
-    /// Sources on which a pass has ended.
+    /// Sources with a finished pass.
     looked_at: Mutex<BTreeSet<Key>>,
 }
 
 /// Whether the control plane serves our kinds.
 enum Kinds {
-    /// Nobody has asked yet, or it does not answer.
+    /// Not known yet, or the control plane does not answer.
     Unknown(String),
-    /// It lacks these.
+    /// The control plane lacks these kinds.
     Lacking(Vec<String>),
-    /// It does.
+    /// The control plane serves all of them.
     Served,
 }
 
@@ -48,13 +48,13 @@ impl Readiness {
         self.paused
     }
 
-    /// What is missing, for `/readyz`.
+    /// A function that lists what is missing, for `/readyz`.
     pub(super) fn missing(self: &Arc<Self>) -> Missing {
         let readiness = Arc::clone(self);
         Arc::new(move || readiness.lines())
     }
 
-    /// The same, as lines.
+    /// What is missing, one line each.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match &*lock(&self.kinds) {
@@ -71,12 +71,12 @@ impl Readiness {
         if !self.leadership.is_leading() {
             lines.push(match self.leadership.other_holder() {
                 Some(holder) => format!("not leading: {holder} holds the Lease"),
-                None => "not leading: the Lease has not been taken yet".to_owned(),
+                None => "not leading: this process has not taken the Lease yet".to_owned(),
             });
         } else if !self.context.inbox.is_open() {
-            lines.push("events: the journal of an earlier process has not been read yet".to_owned());
+            lines.push("events: the journal of the previous process is not read yet".to_owned());
         } else if self.paused {
-            // Paused on purpose is ready: the process does what it was told.
+            // A paused process is ready: it does what its configuration says.
         } else {
             let looked_at = lock(&self.looked_at);
             let sources = self.context.stores.sources();
@@ -87,7 +87,7 @@ impl Readiness {
         lines
     }
 
-    /// Takes note that a pass has ended.
+    /// Records a finished pass.
     pub(super) fn looked_at(&self, subject: &Subject) {
         match subject {
             Subject::Source(key) => {
@@ -97,7 +97,7 @@ impl Readiness {
         }
     }
 
-    /// Asks the control plane whether it serves all our kinds.
+    /// Checks whether the control plane serves all our kinds.
     pub(super) async fn ask_for_kinds(&self) -> bool {
         let kinds = match self.lacking().await {
             Ok(lacking) if lacking.is_empty() => Kinds::Served,

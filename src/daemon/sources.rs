@@ -1,4 +1,4 @@
-//! The git sources of the command line: repositories named by path or URL, and GitSources in files.
+//! The git sources of the command line: repositories by path or URL, and GitSources in files.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use tidegate_git as git;
 
 use crate::config::Config;
 
-/// All of them, checked. Their namespace is the first of the daemon's where they name none.
+/// Reads and checks all of them. A source without a namespace gets the daemon's first one.
 pub(super) fn load(config: &Config) -> anyhow::Result<Vec<GitSource>> {
     let namespace = config.namespaces.first().map_or(api::names::KCP_NAMESPACE, String::as_str);
     let mut sources = Vec::new();
@@ -31,27 +31,27 @@ pub(super) fn load(config: &Config) -> anyhow::Result<Vec<GitSource>> {
         let same = |other: &&GitSource| other.metadata.name == source.metadata.name;
         anyhow::ensure!(
             !sources[..position].iter().any(|other| same(&other)),
-            "two sources of the command line are called `{}`",
+            "two sources on the command line have the name `{}`",
             source.metadata.name.as_deref().unwrap_or_default()
         );
     }
     Ok(sources)
 }
 
-/// A source from `PATH`, `URL`, `PATH#BRANCH` or `URL#BRANCH`. Without a branch a path follows the branch that is checked
-/// out there, a URL `main`.
+/// Creates a source from `PATH`, `URL`, `PATH#BRANCH` or `URL#BRANCH`. The default branch is the one that is checked
+/// out for a path, and `main` for a URL.
 fn named(text: &str, namespace: &str) -> anyhow::Result<GitSource> {
     let (place, branch) = match text.split_once('#') {
         Some((place, branch)) => (place, Some(branch.to_owned())),
         None => (text, None),
     };
-    // Says what is wrong with a URL without repeating it: it may hold a password.
-    let url: git::Url = place.parse().context("the repository cannot be understood")?;
+    // The error does not repeat the URL, which may contain a password.
+    let url: git::Url = place.parse().context("invalid repository URL")?;
     anyhow::ensure!(url.is_encrypted(), "http:// is not encrypted; use https://");
     let (url, paths, branch, base) = match url.path() {
         None => (place.to_owned(), Vec::new(), branch, place.to_owned()),
         Some(path) => {
-            let place = git::locate(path).context("the repository cannot be found")?;
+            let place = git::locate(path).context("cannot find the repository")?;
             anyhow::ensure!(place.is_repository, "{} is not in a git repository", path.display());
             let branch = branch.or_else(|| checked_out(&place.root));
             let paths: Vec<String> = Some(place.below.clone()).filter(|below| !below.is_empty()).into_iter().collect();
@@ -77,7 +77,7 @@ fn checked_out(root: &Path) -> Option<String> {
     head.trim().strip_prefix("ref: refs/heads/").map(str::to_owned)
 }
 
-/// The last part of a path or URL, as the name of an object.
+/// The name of the source: the last part of its path or URL, as a valid object name.
 fn name_of(place: &str) -> String {
     let last = place.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let last = last.strip_suffix(".git").unwrap_or(last);
@@ -87,7 +87,7 @@ fn name_of(place: &str) -> String {
     if name.is_empty() { "source".to_owned() } else { name.to_owned() }
 }
 
-/// The GitSources of a file, of the shape that they have in KCP.
+/// Reads the GitSources of a file, which have the same fields as in KCP.
 fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
     let file = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
@@ -102,7 +102,7 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
         }
         anyhow::ensure!(
             value["apiVersion"] == "tidegate.dev/v1alpha1" && value["kind"] == "GitSource",
-            "{file}:{}: only GitSources of tidegate.dev/v1alpha1 may stand here",
+            "{file}:{}: only GitSources of tidegate.dev/v1alpha1 are allowed in this file",
             document.line
         );
         if let Some(violation) = schema.check(&value).into_iter().next() {
@@ -110,13 +110,13 @@ fn in_file(path: &Path, namespace: &str) -> anyhow::Result<Vec<GitSource>> {
             anyhow::bail!("{file}:{line}:{column}: {}: {}", DisplayPath(&violation.path), violation.message);
         }
         let mut source: GitSource =
-            serde_json::from_value(value).with_context(|| format!("{file}:{}: cannot be read", document.line))?;
+            serde_json::from_value(value).with_context(|| format!("{file}:{}: invalid GitSource", document.line))?;
         name::check_subdomain(source.metadata.name.as_deref().unwrap_or_default())
             .with_context(|| format!("{file}:{}: metadata.name", document.line))?;
         source.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
         sources.push(source);
     }
-    anyhow::ensure!(!sources.is_empty(), "{file} holds no GitSource");
+    anyhow::ensure!(!sources.is_empty(), "{file} contains no GitSource");
     Ok(sources)
 }
 

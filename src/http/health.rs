@@ -1,13 +1,13 @@
 //! `/healthz` and `/readyz`.
 //!
-//! Healthy is a process that answers. Ready is one that leads and has seen the whole landscape; what is missing is said
-//! in words, one line each, because whoever looks here wants to know why.
+//! The process is healthy if it answers. It is ready if it leads and has listed the whole landscape. `/readyz` says
+//! what is missing, one line each.
 
 use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
 
-/// Asks what is missing to be ready.
+/// Lists what is missing for readiness.
 pub type Missing = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// The routes.

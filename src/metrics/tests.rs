@@ -65,9 +65,9 @@ fn what_is_remembered_of_git_is_bounded() {
     assert!(!seen.moments.contains_key("0"));
 }
 
-/// Series within a family come in any order; here they are sorted, save the buckets of histograms.
+/// Sorts the series of a family, which come in any order, except for buckets of histograms.
 fn sorted(text: &str) -> String {
-    // The rows of one histogram belong together and keep their order; its last label tells it from the others.
+    // The rows of one histogram keep their order; its last label identifies it.
     let series =
         |line: &str| line.rsplit([',', '{']).next().and_then(|label| label.split('}').next()).map(str::to_owned);
     let mut lines: Vec<&str> = text.lines().collect();

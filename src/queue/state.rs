@@ -1,4 +1,4 @@
-//! The queue as a value: every decision, told the time and the dice.
+//! The queue as a value: makes every decision. Time and randomness are arguments.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -12,20 +12,20 @@ use super::{Depths, Finish, Limits, Pushed, Trigger, Triggers};
 use tidegate_core::name::Key;
 use tidegate_process::retry::{self, Class};
 
-/// All subjects that somebody asked for, and which of them are being worked on.
+/// All requested subjects, and which of them are in progress.
 pub(super) struct State<S> {
     lane: fn(&S) -> Option<Key>,
     limits: Limits,
     closed: bool,
     entries: HashMap<S, Entry>,
-    /// Who may be taken, by deadline. A subject that is found to need a place it cannot have is parked elsewhere until
-    /// that place is free.
+    /// Ready subjects, by deadline. A subject that needs an unavailable permit or lane is parked elsewhere until that
+    /// is free.
     ready: BTreeSet<Ticket<S>>,
-    /// The earliest moment of each subject that waits for one.
+    /// The earliest moment of each waiting subject.
     due: BTreeSet<(Instant, S)>,
-    /// Lanes with running work, and who waits for them.
+    /// Lanes in use, and the subjects that wait for them.
     lanes: HashMap<Key, Vec<S>>,
-    /// Who waits for a place among those that fail.
+    /// Subjects that wait for a permit of failing subjects.
     held: Vec<S>,
     running: usize,
     retrying: usize,
@@ -35,18 +35,18 @@ pub(super) struct State<S> {
 /// What is known about one subject.
 #[derive(Default)]
 struct Entry {
-    /// Asked for now.
+    /// Requested now.
     ready: Option<Ready>,
-    /// Asked for later.
+    /// Requested for later.
     pending: BTreeMap<Trigger, Instant>,
     running: Option<Running>,
-    /// Why work was done that failed or was deferred: the next try has the same to do.
+    /// Triggers of work that failed or was deferred; the retry gets them.
     carried: Triggers,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// What can help, if the last work failed.
+    /// What resolves the failure, if the last work failed.
     class: Option<Class>,
-    /// After a failure: the earliest moment at which even news may start the next try.
+    /// After a failure: the earliest moment of a retry, even for news.
     not_before: Option<Instant>,
 }
 
@@ -60,7 +60,7 @@ struct Ready {
 
 #[derive(Clone, Copy)]
 struct Running {
-    /// Counts among those that fail.
+    /// Whether it uses a permit of failing subjects.
     retrying: bool,
     triggers: Triggers,
 }
@@ -72,7 +72,7 @@ struct Ticket<S> {
     subject: S,
 }
 
-/// What [`State::take`] gives out.
+/// The result of [`State::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken<S> {
     pub(super) subject: S,
@@ -108,7 +108,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         self.closed = true;
     }
 
-    /// Asks for work now; after a failure, as early as its back-off allows for such a trigger.
+    /// Requests work now; after a failure, as early as the back-off allows for this trigger.
     pub(super) fn push(&mut self, subject: &S, trigger: Trigger, now: Instant) -> Pushed {
         if self.refuses(subject) {
             return Pushed::Refused;
@@ -127,7 +127,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         if merged { Pushed::Merged } else { Pushed::New }
     }
 
-    /// Asks for work at a moment; an earlier one for the same trigger holds.
+    /// Requests work at a moment; of two for the same trigger, the earlier one wins.
     pub(super) fn push_at(&mut self, subject: &S, trigger: Trigger, moment: Instant) -> Pushed {
         if self.refuses(subject) {
             return Pushed::Refused;
@@ -138,7 +138,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         if merged { Pushed::Merged } else { Pushed::New }
     }
 
-    /// The most urgent subject for which there is a place.
+    /// The most urgent subject with a free permit.
     pub(super) fn take(&mut self, now: Instant) -> Option<Taken<S>> {
         self.promote(now);
         while self.running < self.limits.running_max && !self.closed {
@@ -167,12 +167,12 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         None
     }
 
-    /// The next moment at which [`State::take`] may find something that it does not find now.
+    /// The next moment at which [`State::take`] may return something new.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(moment, _)| *moment)
     }
 
-    /// Ends work on a subject. `fraction` is a roll of the dice, from 0 to 1.
+    /// Finishes work on a subject. `fraction` is a random number from 0 to 1.
     pub(super) fn finish(&mut self, subject: &S, finish: Finish, now: Instant, fraction: f64) {
         let Some(entry) = self.entries.get_mut(subject) else { return };
         let Some(running) = entry.running.take() else { return };
@@ -232,7 +232,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         self.closed || (self.limits.subjects_max <= self.entries.len() && !self.entries.contains_key(subject))
     }
 
-    /// Keeps the earliest moment for each trigger.
+    /// Keeps the earliest moment of each trigger.
     fn delay(&mut self, subject: &S, trigger: Trigger, moment: Instant) {
         let entry = self.entries.entry(subject.clone()).or_default();
         let before = entry.due();
@@ -242,7 +242,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         self.reschedule(subject, before, after);
     }
 
-    /// Drops the pending triggers that `matches` names.
+    /// Drops the pending triggers that `matches` selects.
     fn forget(&mut self, subject: &S, matches: impl Fn(Trigger) -> bool) {
         let Some(entry) = self.entries.get_mut(subject) else { return };
         let before = entry.due();
@@ -263,7 +263,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         }
     }
 
-    /// Everything whose moment has come is asked for now.
+    /// Makes everything ready whose moment has come.
     fn promote(&mut self, now: Instant) {
         while let Some((moment, subject)) = self.due.first().cloned() {
             if now < moment {
@@ -291,7 +291,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
                 if deadline < ready.deadline {
                     let old = Ticket { deadline: ready.deadline, sequence: ready.sequence, subject: subject.clone() };
                     (ready.deadline, ready.sequence) = (deadline, fresh.sequence);
-                    // A subject without a ticket is parked or being worked on, and gets its ticket when that ends.
+                    // A subject without a ticket is parked or in progress, and gets its ticket when that ends.
                     if self.ready.remove(&old) {
                         self.issue(subject);
                     }
@@ -313,7 +313,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         }
     }
 
-    /// Waits out the back-off. What was asked for meanwhile waits with it, news only as long as the shortest one.
+    /// Starts the back-off. Pending requests wait for it as well, news only for the shortest one.
     fn fail(&mut self, subject: &S, class: Class, now: Instant, fraction: f64) {
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.failures = entry.failures.saturating_add(1);
@@ -329,7 +329,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         }
     }
 
-    /// Lets those go that waited for the places of `subject`, and `subject` itself.
+    /// Releases the permits of `subject`, and wakes the subjects that waited for them and `subject` itself.
     fn free(&mut self, subject: &S, running: Running) {
         let mut freed = (self.lane)(subject).and_then(|lane| self.lanes.remove(&lane)).unwrap_or_default();
         if running.retrying {
@@ -343,7 +343,7 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
 // === impl Limits ===
 
 impl Limits {
-    /// Places for subjects that fail: half, and at least one.
+    /// Permits for failing subjects: half of all, and at least one.
     fn retrying_max(&self) -> usize {
         (self.running_max / 2).max(1)
     }
@@ -364,12 +364,12 @@ impl Entry {
             && self.carried == Triggers::default()
     }
 
-    /// Another try may mend what went wrong.
+    /// Whether a retry may resolve the failure.
     fn is_flaky(&self) -> bool {
         self.class == Some(Class::Transient)
     }
 
-    /// There is more to do than a resync, or than a new try of what only a change can help.
+    /// Whether more is left than a resync, or a retry that only a change can resolve.
     fn is_busy(&self) -> bool {
         self.ready.is_some()
             || self.running.is_some()

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use tidegate_process::retry::{BACKOFF_MIN, DEPENDENCY_POLL};
 
-/// Subjects are texts; what stands before `/` is the lane, if there is a `/`.
+/// Subjects are texts; the part before a `/` is the lane.
 type Text = &'static str;
 
 fn lane(subject: &Text) -> Option<Key> {
@@ -44,7 +44,7 @@ impl Bench {
         self.now += duration;
     }
 
-    /// Takes everything that can be taken, in order, and leaves it running.
+    /// Takes everything that can be taken, in order, and keeps it in progress.
     #[track_caller]
     fn expect(&mut self, expected: &[(Text, &str, u32)]) {
         let mut found = Vec::new();
@@ -79,7 +79,7 @@ fn the_more_urgent_goes_first() {
         bench.pass(Duration::from_millis(100));
     }
     bench.expect(&[("watch", "watch", 1), ("event", "event", 1), ("git", "git", 1), ("drift", "drift", 1)]);
-    // There was no place for a fifth.
+    // No permit was left for a fifth.
     bench.finish("watch", Finish::Done);
     bench.expect(&[("resync", "resync", 1)]);
 }
@@ -402,8 +402,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happens: no two works of a lane at once, never more than the places, and whatever was asked for is
-    /// given out after it was asked for.
+    /// Invariants: never two subjects of a lane at once, never more than the permits, and every request leads to later
+    /// work.
     #[test]
     fn nothing_is_lost_and_no_lane_is_worked_on_twice(steps in proptest::collection::vec(step(), 1..200)) {
         let mut bench = Bench::new();
@@ -422,7 +422,8 @@ proptest! {
                 Step::Take => take(&mut bench, &mut owed)?,
                 Step::Finish(which, how, seconds) => {
                     if let Some(subject) = bench.running.get(which).copied() {
-                        // A retry is an inner matter: a success takes it back. `Gone` is left out: it forgets on purpose.
+                        // A retry is internal: a success removes it. `Gone` is left out, because it drops requests on
+                        // purpose.
                         let finish = [
                             Finish::Done,
                             Finish::After(Duration::from_secs(seconds), Trigger::Resync),
@@ -440,7 +441,7 @@ proptest! {
                 Step::Pass(seconds) => bench.pass(Duration::from_secs(seconds)),
             }
         }
-        // Let everything come to its end.
+        // Let everything finish.
         for _ in 0..200 {
             for subject in bench.running.clone() {
                 bench.finish(subject, Finish::Done);
@@ -455,7 +456,7 @@ proptest! {
         prop_assert_eq!(bench.state.depths(bench.now), Depths::default());
     }
 
-    /// However many events come, a resync is taken as soon as its minute is over.
+    /// However many events come, a resync runs as soon as its minute is over.
     #[test]
     fn events_do_not_starve_a_resync(gaps in proptest::collection::vec(1..2000_u64, 100..200)) {
         let mut bench = Bench::new();
@@ -471,7 +472,7 @@ proptest! {
                     return Ok(());
                 }
             }
-            // One place becomes free at a time: events come faster than they are worked on.
+            // One permit becomes free at a time: events come faster than they are handled.
             bench.pass(Duration::from_millis(*gap));
             let done = bench.running[0];
             bench.finish(done, Finish::Done);

@@ -1,7 +1,8 @@
-//! Which change in KCP wakes which subjects: one pure function.
+//! Decides which change in KCP wakes which subjects. Pure.
 //!
-//! What counts is what others want: spec, labels, annotations, the wish to be deleted. Our own status writes wake
-//! nobody, with one exception: how a Manifest fares concerns its runtime at once, whoever wrote it.
+//! Changes of what others request count: spec, labels, annotations and the deletion timestamp. Our own status writes
+//! wake no subject, with one exception: a change of a Manifest's state wakes its runtime at once, no matter who wrote
+//! it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,67 +18,67 @@ use tidegate_core::{
 
 use crate::{controller::Subject, queue::Trigger};
 
-/// What became of one object.
+/// The change of one object.
 #[derive(Clone, Debug)]
 pub struct Edit<K> {
-    /// Which one.
+    /// The object's key.
     pub key: Key,
-    /// As it was; `None` if it was not there.
+    /// The object before; `None` if it did not exist.
     pub before: Option<Arc<K>>,
-    /// As it is; `None` if it is gone.
+    /// The object now; `None` if it is gone.
     pub after: Option<Arc<K>>,
 }
 
 /// A change in KCP.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Of a GitSource.
+    /// A GitSource changed.
     GitSource(Edit<GitSource>),
-    /// Of a Kyma.
+    /// A Kyma changed.
     Kyma(Edit<Kyma>),
-    /// Of a Manifest.
+    /// A Manifest changed.
     Manifest(Edit<Manifest>),
-    /// Of a ModuleTemplate.
+    /// A ModuleTemplate changed.
     ModuleTemplate(Edit<ModuleTemplate>),
-    /// Of a ModuleReleaseMeta.
+    /// A ModuleReleaseMeta changed.
     ModuleReleaseMeta(Edit<ModuleReleaseMeta>),
-    /// Of a Watcher.
+    /// A Watcher changed.
     Watcher(Edit<Watcher>),
-    /// Of an access Secret.
+    /// An access Secret changed.
     Access {
-        /// As it was.
+        /// The Secret before.
         before: Option<AccessSecret>,
-        /// As it is.
+        /// The Secret now.
         after: Option<AccessSecret>,
     },
-    /// Of an Istio Gateway.
+    /// An Istio Gateway changed.
     Gateways,
-    /// Of a VirtualService.
+    /// A VirtualService changed.
     VirtualService(Key),
-    /// Of the CA bundle that runtimes trust, or of the moment at which it last grew.
+    /// The CA bundle that runtimes trust changed, or the time of its last addition.
     CaBundle,
-    /// Of the authority, or of what the gateway serves with.
+    /// The CA or the gateway's Secret changed.
     Gateway,
-    /// Of the certificate of these runtimes, or of its Secret.
+    /// The certificates of these runtimes, or their Secrets, changed.
     Certificate(Vec<Key>),
-    /// Of the Secret with which runtimes pull the agent's image.
+    /// The agent's image pull Secret changed.
     PullSecret,
 }
 
-/// Who is woken, and why.
+/// A subject to wake, and the trigger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wake {
-    /// A subject.
+    /// One subject.
     Subject(Subject, Trigger),
-    /// Every runtime, so many at a time.
+    /// Every runtime, a limited number at a time.
     Runtimes(Trigger),
-    /// Every runtime of a namespace, once the catalog has settled.
+    /// Every runtime of a namespace, after the catalog has settled.
     Catalog(String, Trigger),
-    /// A source that may refer to something of the catalog, once that has settled.
+    /// A source that may refer to something in the catalog, after that has settled.
     Referring(Key),
 }
 
-/// Who is woken by a change; `tables` hold what stands after it. Sorted, each one once.
+/// The subjects that a change wakes, sorted and unique. `tables` contain the state after the change.
 pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
     let mut wakes = Vec::new();
     match change {
@@ -102,24 +103,24 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             let (before, after) = (metadata(edit.before.as_ref()), metadata(edit.after.as_ref()));
             if let Some(trigger) = intent(before, after) {
                 wakes.push(Wake::Subject(Subject::Watcher(edit.key.clone()), trigger));
-                // Of two that want one path, the other may have it now.
+                // If two Watchers want one path, the other may get it now.
                 wakes.extend(watchers(tables));
-                // The webhook configuration in every runtime is made from all Watchers.
+                // The webhook configuration in every runtime depends on all Watchers.
                 wakes.push(Wake::Runtimes(trigger));
             }
             wakes.extend(owner_in_git(before, after));
         }
         Change::Access { before, after } => access(before.as_ref(), after.as_ref(), &mut wakes),
-        // It is named like the Watcher that it is for.
+        // It has the name of its Watcher.
         Change::VirtualService(key) => {
             let is_watchers = tables.watchers().any(|watcher| watcher == key);
             wakes.extend(is_watchers.then(|| Wake::Subject(Subject::Watcher(key.clone()), Trigger::Drift)));
         }
         Change::Gateways => {
             wakes.extend(watchers(tables));
-            // The certificate of a listener of our own names their hosts.
+            // The certificate of our own listener contains the Gateways' hosts.
             wakes.extend(gateway(tables));
-            // Agents send to the host of one of them.
+            // Agents send to a host of a Gateway.
             wakes.push(Wake::Runtimes(Trigger::Event));
         }
         Change::Gateway => wakes.extend(gateway(tables)),
@@ -159,14 +160,14 @@ fn intent(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Tri
         || before.deletion_timestamp.is_some() != deleting
         || !same(before.labels.as_ref(), after.labels.as_ref())
         || !same(before.annotations.as_ref(), after.annotations.as_ref())
-        // While an object is being deleted, others' finalizers are what is waited for.
+        // While an object is being deleted, we wait for the finalizers of others.
         || (deleting && before.finalizers != after.finalizers);
     changed.then_some(Trigger::Event)
 }
 
-/// An object that git declares was changed or deleted by somebody else: its source must look.
+/// Wakes the source of an object that another program changed or deleted.
 ///
-/// Our own applies carry a new digest, so they do not wake the source that made them.
+/// Our own applies have a new digest, so they do not wake their own source.
 fn owner_in_git(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Wake> {
     let before = before?;
     let source = SourceName::of(before)?;
@@ -180,7 +181,7 @@ fn owner_in_git(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Opti
     (!untouched).then(|| Wake::Subject(Subject::Source(source.key().clone()), Trigger::Drift))
 }
 
-/// Every runtime of the namespace may use it, or sees it; and sources other than its own may refer to it.
+/// Wakes every runtime of the namespace, because it may use the object, and other sources that may refer to it.
 fn catalog(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>, tables: &Tables, wakes: &mut Vec<Wake>) {
     if let Some(trigger) = intent(before, after) {
         let namespace = after.or(before).and_then(|metadata| metadata.namespace.clone()).unwrap_or_default();
@@ -198,7 +199,7 @@ fn manifest(edit: &Edit<Manifest>, wakes: &mut Vec<Wake>) {
     let outcome =
         |manifest: Option<&Arc<Manifest>>| manifest.and_then(|manifest| manifest.status.as_ref()).map(outcome);
     let fares_otherwise = outcome(edit.before.as_ref()) != outcome(edit.after.as_ref());
-    // A Manifest whose label names another Kyma concerns both.
+    // If the label of a Manifest changes from one Kyma to another, wake both.
     for kyma in [before, after].into_iter().flatten().filter_map(kyma_of) {
         if let Some(trigger) = trigger.or(fares_otherwise.then_some(Trigger::Event)) {
             wakes.push(Wake::Subject(Subject::Runtime(kyma), trigger));
@@ -206,7 +207,7 @@ fn manifest(edit: &Edit<Manifest>, wakes: &mut Vec<Wake>) {
     }
 }
 
-/// What a runtime reads from the status of its Manifests; the inventory is none of its business.
+/// The part of a Manifest's status that its runtime reads. The inventory does not matter.
 fn outcome(status: &ManifestStatus) -> impl PartialEq + use<> {
     let conditions: Vec<_> = status
         .conditions
@@ -219,7 +220,7 @@ fn outcome(status: &ManifestStatus) -> impl PartialEq + use<> {
     (status.state, conditions, operation)
 }
 
-/// The runtimes that the Secret opened and opens.
+/// Wakes the runtimes that the Secret named before and names now.
 fn access(before: Option<&AccessSecret>, after: Option<&AccessSecret>, wakes: &mut Vec<Wake>) {
     if before != after {
         let kymas = [before, after].into_iter().flatten().map(|access| access.kyma.clone());
@@ -231,7 +232,7 @@ fn digest(metadata: &ObjectMeta) -> Option<&str> {
     landscape::annotation(metadata, names::annotation::DIGEST)
 }
 
-/// Equal texts; an absent map is an empty one.
+/// Compares two maps; a missing map equals an empty one.
 fn same(left: Option<&BTreeMap<String, String>>, right: Option<&BTreeMap<String, String>>) -> bool {
     let empty = BTreeMap::new();
     left.unwrap_or(&empty) == right.unwrap_or(&empty)

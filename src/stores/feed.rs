@@ -1,7 +1,7 @@
-//! The watches that keep the [`Stores`].
+//! The watches that fill the [`Stores`].
 //!
-//! Each is a future that never ends and that the daemon runs as a task. Of Secrets only the metadata is read, save the
-//! one that the gateway serves with, which holds the CA bundle that runtimes trust.
+//! Each is a future that never ends; the daemon runs it as a task. Only metadata of Secrets is read, except for the
+//! gateway's Secret, which contains the CA bundle of the runtimes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -34,8 +34,8 @@ use crate::gateway::{
     pki::{self, object::Live},
 };
 
-/// All watches: custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in that of the one that
-/// agents send to, and certificates. Nothing is requested before they are polled.
+/// All watches: custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in the
+/// namespace of the agents' gateway, and certificates. Nothing is requested before they are polled.
 pub fn feed(
     kcp: &Arc<Cluster>,
     stores: &Stores,
@@ -60,7 +60,7 @@ pub fn feed(
     }
     let secrets = issuing.rules.namespace.as_str();
     watches.push(gateway_secret(kcp, stores, secrets));
-    // Where no agent is installed, nobody needs a certificate, and we need no right to look at any.
+    // Without agents, certificates are not needed, and neither is permission to read them.
     if issuing.is_wanted {
         stores.look_after(Key::new(secrets, names::GATEWAY_SECRET));
         watches.push(authority(kcp, stores, secrets));
@@ -106,7 +106,8 @@ fn access(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'st
     watch::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
-/// Whoever edits or deletes the way of a Watcher's events. Nothing waits for the list: only changes are of interest.
+/// Watches for edits of Watchers' VirtualServices by others. Start-up does not wait for the list, because only changes
+/// matter.
 fn virtual_services(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
     let stores = stores.clone();
     let project = |found: PartialObjectMeta<DynamicObject>| {
@@ -172,7 +173,7 @@ fn certificate_secrets(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> 
     watch::follow(Arc::clone(kcp), options, |secret| Some(LeafSecret::of(secret)), on_change).1
 }
 
-/// The Secret with which runtimes pull the agent's image. Its content is read when it has to be written.
+/// Watches the agent's image pull Secret. Its content is read when it is written to a runtime.
 pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, key: &Key) -> BoxFuture<'static, ()> {
     stores.expect(Table::PullSecret, key.namespace());
     let (stores, place) = (stores.clone(), key.namespace().to_owned());
@@ -188,7 +189,7 @@ pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, key: &Key) -> BoxFuture<
     watch::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
-/// The certificates, of the kind of whoever issues them: that is found out first.
+/// Watches the certificates. Determines the issuer first, because it defines their kind.
 fn certificates(kcp: &Arc<Cluster>, stores: &Stores, certificates: &Arc<Certificates>) -> BoxFuture<'static, ()> {
     let namespace = certificates.rules.namespace.clone();
     stores.expect(Table::Certificates, &namespace);
@@ -214,19 +215,19 @@ fn certificates(kcp: &Arc<Cluster>, stores: &Stores, certificates: &Arc<Certific
     })
 }
 
-/// One Secret.
+/// Selects one Secret.
 fn named_secret(namespace: &str, name: &str) -> Options {
     Options::all(Kind::namespaced::<Secret>()).namespace(namespace).fields(&format!("metadata.name={name}"))
 }
 
-/// What Watchers and agents need of a Gateway: its labels and its servers.
+/// The parts of a Gateway that Watchers and agents need: its labels and servers.
 fn gateway_entry(gateway: DynamicObject) -> GatewayEntry {
     let key = landscape::key(&gateway.metadata);
     let spec = &gateway.data["spec"];
     GatewayEntry { gateway: Gateway::new(key, spec), labels: gateway.metadata.labels.unwrap_or_default() }
 }
 
-/// Drops what nobody reads, and returns the key.
+/// Drops unused metadata and returns the key.
 pub(super) fn slim(metadata: &mut ObjectMeta) -> Key {
     // Written by `kubectl apply`; as large as the object itself.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

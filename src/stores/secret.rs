@@ -1,4 +1,4 @@
-//! The Secrets with certificates, as far as each of them is kept.
+//! The Secrets with certificates, as far as the stores keep them.
 
 use std::{fmt, sync::Arc};
 
@@ -6,48 +6,47 @@ use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Obje
 use kube::core::PartialObjectMeta;
 use tidegate_core::{api::names::annotation, landscape};
 
-/// The Secret that the gateway serves with, whole: its bundle goes to every runtime, and a listener of our own serves
-/// with the rest.
+/// The whole gateway's Secret: its bundle goes to every runtime, and our own listener serves with its certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GatewaySecret {
-    /// Tells this state of it from every other.
+    /// Its resource version.
     pub resource_version: String,
-    /// When the newest authority was added to the bundle, as the Secret says it.
+    /// When the newest CA was added to the bundle, as recorded in the Secret.
     pub bundled_at: Option<String>,
-    /// The authorities that are trusted, in PEM.
+    /// The trusted CAs, in PEM.
     pub bundle: Option<Arc<[u8]>>,
-    /// The certificate that is served, in PEM.
+    /// The served certificate, in PEM.
     pub certificate: Arc<[u8]>,
     /// Its key, in PEM.
     pub key: Arc<[u8]>,
 }
 
-/// The Secret of a runtime's certificate; of what it holds nothing.
+/// The Secret of a runtime's certificate, without its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafSecret {
-    /// Tells it from one of the same name that was there before.
+    /// Its UID.
     pub uid: String,
-    /// Tells this state of it from every other.
+    /// Its resource version.
     pub resource_version: String,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// `<namespace>/<name>` of the Kyma that it says it is for.
+    /// `<namespace>/<name>` of the Kyma in its annotation.
     pub kyma: Option<String>,
-    /// When it was issued, where that was by us.
+    /// When it was issued, if we issued it.
     pub issued_at: Option<String>,
-    /// When it ends, likewise.
+    /// When it expires, if we issued it.
     pub not_after: Option<String>,
-    /// Digest of what it was issued for and by, likewise.
+    /// Digest of what it was issued for and by whom, if we issued it.
     pub issued_for: Option<String>,
 }
 
-/// Keys in a Secret of type `kubernetes.io/tls`, and the one that is added for the authorities.
+/// Data keys of a Secret of type `kubernetes.io/tls`, and the additional one for the CAs.
 pub mod key {
     /// The certificate.
     pub const CERTIFICATE: &str = "tls.crt";
     /// Its key.
     pub const KEY: &str = "tls.key";
-    /// Who is trusted.
+    /// The CA bundle.
     pub const BUNDLE: &str = "ca.crt";
 }
 

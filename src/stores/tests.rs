@@ -12,8 +12,8 @@ fn queue() -> Queue {
     KeyedQueue::new(Subject::lane, limits)
 }
 
-/// A landscape of two runtimes: `one` with Manifest `one-keda` and an access Secret, `two` with neither; a Watcher, a
-/// ModuleTemplate, a ModuleReleaseMeta, a GitSource. Work has started and nothing is waiting.
+/// A landscape of two runtimes: `one` with Manifest `one-keda` and an access Secret, `two` with neither; also a
+/// Watcher, a ModuleTemplate, a ModuleReleaseMeta and a GitSource. Work has started and no subject waits.
 fn started() -> Stores {
     let started = Stores::new(queue());
     let stores = &started;
@@ -99,7 +99,7 @@ fn watcher_spec() -> Value {
     })
 }
 
-/// What is not the source's own may be referred to by it.
+/// A source may refer to objects that are not its own.
 const SOURCE: &str = "source kcp-system/landscape event";
 
 fn digest(digest: &str) -> Value {
@@ -109,7 +109,7 @@ fn digest(digest: &str) -> Value {
     }})
 }
 
-/// Does `edit` in a started landscape and says who was woken, why, in order of urgency.
+/// Applies `edit` to a started landscape, and expects these wakes, most urgent first.
 #[track_caller]
 fn check(edit: impl FnOnce(&Stores), expected: &[&str]) {
     check_after(|_| {}, edit, expected);
@@ -303,7 +303,7 @@ fn whoever_looks_after_the_gateway_is_woken_by_all_that_concerns_it() {
     let stores = looked_after();
     stores.set_gateway_secret(Some(gateway_secret()));
     assert_eq!(woken(&stores), [GATEWAY, RUNTIME, RUNTIME_TWO]);
-    // Another certificate to serve with concerns no runtime, another moment does: certificates are renewed by it.
+    // A new served certificate affects no runtime; a new time does, because it makes certificates due for renewal.
     let secret = secret::GatewaySecret { certificate: Arc::from(*b"new"), ..GatewaySecret::clone(&gateway_secret()) };
     stores.set_gateway_secret(Some(Arc::new(secret.clone())));
     assert_eq!(woken(&stores), [GATEWAY]);
@@ -329,7 +329,7 @@ fn a_certificate_wakes_its_runtime_alone() {
     assert_eq!(woken(&stores), [RUNTIME]);
     stores.set_certificate_secret("one-webhook-tls", secret(Some("kcp-system/one"), "1"));
     assert!(woken(&stores).is_empty());
-    // One that does not say whose it is was made by Lifecycle Manager.
+    // A Secret without the annotation was created by Lifecycle Manager.
     stores.set_certificate_secret("two-webhook-tls", secret(None, "1"));
     assert_eq!(woken(&stores), [RUNTIME_TWO]);
     stores.set_certificate_secret("one-webhook-tls", None);

@@ -139,10 +139,7 @@ async fn a_conflict_names_field_and_manager_and_writes_nothing() {
     let error = cluster.apply(&cause, &kind, &ours.id(), bytes(&ours), OnConflict::Report).await.unwrap_err();
     let Error::Conflict { causes, .. } = &error else { panic!("{error}") };
     assert_eq!((causes[0].field.as_str(), causes[0].manager.as_str()), (".data.key", "testbed"));
-    assert_eq!(
-        error.to_string(),
-        format!("ConfigMap {namespace}/a has fields that others manage: .data.key (testbed)")
-    );
+    assert_eq!(error.to_string(), format!("ConfigMap {namespace}/a has fields of other managers: .data.key (testbed)"));
     let live = cluster.get(&kind, &Key::new(&namespace, "a")).await.unwrap().unwrap();
     assert_eq!(live.value()["data"]["key"], "theirs");
     cluster.apply(&cause, &kind, &ours.id(), bytes(&ours), OnConflict::Force).await.unwrap();
@@ -328,9 +325,9 @@ async fn what_fails_stops_only_what_cannot_be_without_it() {
     };
     assert_eq!(
         text(3),
-        format!("ConfigMap {namespace}/undeclared does not fit its schema: .dada: field not declared in schema")
+        format!("ConfigMap {namespace}/undeclared does not match its schema: .dada: field not declared in schema")
     );
-    assert_eq!(text(4), r#"ConfigMap failures-not-there/a is not there: namespaces "failures-not-there" not found"#);
+    assert_eq!(text(4), r#"ConfigMap failures-not-there/a not found: namespaces "failures-not-there" not found"#);
 }
 
 #[tokio::test]
@@ -715,7 +712,7 @@ async fn an_exec_plugin_never_runs() {
     assert_eq!(
         error.to_string(),
         format!(
-            "Secret {}, key `config`: `exec` is not accepted: no program is run; give a token or a client certificate",
+            "Secret {}, key `config`: `exec` is not accepted: no program is run; use a token or a client certificate",
             secret.0
         )
     );
@@ -770,7 +767,7 @@ async fn an_absent_secret_is_said_so() {
     let (_, pool, (secret, _)) = pool("absent", "apiVersion: v1\n").await;
     let absent = Key::new(secret.namespace(), "not-there");
     let error = pool.cluster(&Key::new("kcp-system", "kyma"), &absent, "1").await.unwrap_err();
-    assert_eq!(error.to_string(), format!("Secret {absent}, key `config`: there is no kubeconfig in it"));
+    assert_eq!(error.to_string(), format!("Secret {absent}, key `config`: no kubeconfig found"));
 }
 
 #[tokio::test]

@@ -313,7 +313,7 @@ async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
     api.patch(LEASE, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&taken)).await.unwrap();
     assert_eq!(daemon.until_ended().await, Some(2));
     let log = std::fs::read_to_string(daemon.process.log()).unwrap();
-    assert!(log.contains("error: leadership is lost to klm-controller-manager-0_3f0e"), "{log}");
+    assert!(log.contains("error: lost leadership to klm-controller-manager-0_3f0e"), "{log}");
     assert_eq!(place.lease_holder().await.as_deref(), Some("klm-controller-manager-0_3f0e"), "it is not given back");
 }
 
@@ -356,7 +356,7 @@ async fn told_to_stop_with_work_under_way_it_gives_the_lease_back_and_ends_well(
     assert_eq!(daemon.until_ended().await, Some(0));
     let log = std::fs::read_to_string(daemon.process.log()).unwrap();
     let said = |message: &str| log.lines().any(|line| line.contains(&format!("\"msg\":\"{message}\"")));
-    assert!(said("told to stop") && said("stopped") && !log.contains("panicked"), "{log}");
+    assert!(said("stopping") && said("stopped") && !log.contains("panicked"), "{log}");
     // The Lease lasts for three minutes; that the next leads at once means that it was given back.
     let next = place.start("second", &[]);
     next.until_ready().await;

@@ -210,12 +210,12 @@ async fn credentials_are_asked_for_checked_and_never_shown() {
     assert_eq!(fetch(Some(basic("s3cret"))).await, Ok(()));
     assert_eq!(fetch(Some(Credentials::Bearer("t0ken".into()))).await, Ok(()));
     let url = server.url("repo");
-    let refused = ("AuthenticationFailed", format!("{url} does not accept the credentials"));
+    let refused = ("AuthenticationFailed", format!("{url} rejected the credentials"));
     assert_eq!(fetch(Some(basic("wrong"))).await, Err(refused.clone()));
     assert_eq!(fetch(Some(Credentials::Bearer("wrong".into()))).await, Err(refused));
-    let asked = ("AuthenticationFailed", format!("{url} asks for credentials, and there are none"));
+    let asked = ("AuthenticationFailed", format!("{url} requires credentials, but none are configured"));
     assert_eq!(fetch(None).await, Err(asked));
-    let broken = ("AuthenticationFailed", format!("the credentials for {url} hold characters that cannot be sent"));
+    let broken = ("AuthenticationFailed", format!("the credentials for {url} contain characters that cannot be sent"));
     assert_eq!(fetch(Some(basic("s3cret\n"))).await, Err(broken));
 
     // In the URL they work as well, and are left out wherever it is printed.
@@ -231,7 +231,7 @@ async fn what_a_server_answers_becomes_a_sentence_of_ours() {
     let server = Server::start(&repository.root());
     let url = server.url("repo");
     let absent = Fixture::new(Remote { url: server.url("absent").parse().unwrap(), ..remote(&server) });
-    let sentence = format!("there is no repository at {}, or these credentials may not see it", server.url("absent"));
+    let sentence = format!("no repository at {}, or these credentials have no access to it", server.url("absent"));
     assert_eq!(absent.error().await, sentence);
 
     let fixture = Fixture::new(remote(&server));
@@ -241,9 +241,9 @@ async fn what_a_server_answers_becomes_a_sentence_of_ours() {
     for (status, headers, body, sentence) in [
         (403, vec![], "s3cret", format!("{url} denies access (403)")),
         (503, vec![], "s3cret", format!("{url} answered with HTTP status 503")),
-        (200, vec![], "<html>s3cret", format!("what answers at {url} is no git server (smart HTTP)")),
-        (200, advertisement.clone(), "s3cret", format!("the answer of {url} is cut off or not understood")),
-        (200, advertisement, &refusal, format!("there is no repository at {url}, or these credentials may not see it")),
+        (200, vec![], "<html>s3cret", format!("the server at {url} is not a git server (smart HTTP)")),
+        (200, advertisement.clone(), "s3cret", format!("the answer of {url} is truncated or invalid")),
+        (200, advertisement, &refusal, format!("no repository at {url}, or these credentials have no access to it")),
     ] {
         let body = body.as_bytes().to_vec();
         server.behave(move |_| Action::Answer(status, headers.clone(), body.clone()));
@@ -262,7 +262,7 @@ async fn a_certificate_of_a_foreign_authority_is_not_trusted() {
     }
     assert!(server.requests().is_empty());
     let fixture = Fixture::new(Remote { ca: Some(b"not PEM".to_vec()), ..remote(&server) });
-    assert_eq!(fixture.error().await, "ca.crt holds no PEM certificate that can be read");
+    assert_eq!(fixture.error().await, "ca.crt contains no valid PEM certificate");
 }
 
 #[tokio::test]
@@ -369,7 +369,7 @@ async fn a_redirect_to_another_origin_carries_no_credentials() {
     assert!(received.iter().all(|request| request.authorization().is_none()), "{received:?}");
     // A target that wants some gets none, and the sentence says why.
     target.behave(|_| Action::Answer(401, vec![], Vec::new()));
-    let why = "to another host, which asks for credentials; they only go to the host that the URL names";
+    let why = "to another host that requires credentials; they are only sent to the host of the URL";
     assert_eq!(fixture.error().await, format!("{} redirects {why}", first.url("repo")));
 }
 
@@ -399,7 +399,7 @@ async fn redirects_that_lead_nowhere_good_are_not_followed() {
     };
     let fixture = Fixture::new(remote(&server));
     redirect("*".into());
-    assert_eq!(fixture.error().await, format!("{url} redirects in circles, or too often"));
+    assert_eq!(fixture.error().await, format!("{url} redirects in circles or too often"));
     redirect(plain.url("repo"));
     assert_eq!(fixture.error().await, format!("{url} redirects from https to plain http, which is refused"));
     assert!(plain.requests().is_empty());
@@ -414,7 +414,7 @@ async fn redirects_that_lead_nowhere_good_are_not_followed() {
         true => Action::Answer(200, vec![("content-type", "text/html".into())], vec![]),
         false => Action::Answer(302, vec![("location", "/other".into())], vec![]),
     });
-    assert_eq!(fixture.error().await, format!("{url} redirects to something that is no repository"));
+    assert_eq!(fixture.error().await, format!("{url} redirects to something that is not a repository"));
     // A pack that is redirected would take the negotiation somewhere else.
     server.behave(move |request| match request.is_for_pack() {
         true => Action::Answer(307, vec![("location", "/repo/git-upload-pack".into())], vec![]),
@@ -458,10 +458,10 @@ async fn a_server_that_is_not_there_is_said_so() {
     let closed = port(&Server::start(&repository.root()));
     let url: Url = format!("https://localhost:{closed}/repo").parse().unwrap();
     let error = Fixture::new(Remote { url: url.clone(), ..remote(&server) }).error().await;
-    assert_eq!(error, format!("cannot reach {url}: the connection is refused"));
+    assert_eq!(error, format!("cannot reach {url}: connection refused"));
     let url: Url = "https://name.invalid/repo".parse().unwrap();
     let error = Fixture::new(Remote { url, ..remote(&server) }).error().await;
-    assert_eq!(error, "cannot reach https://name.invalid/repo: its name cannot be resolved");
+    assert_eq!(error, "cannot reach https://name.invalid/repo: cannot resolve the host name");
 }
 
 #[tokio::test]
@@ -650,7 +650,7 @@ async fn two_processes_do_not_share_a_state_folder() {
     let first = State::open(folder.path()).unwrap();
     let error = State::open(folder.path()).unwrap_err();
     let expected = format!(
-        "the state folder {} is in use by process {}; end it, or give this process a folder of its own",
+        "the state folder {} is in use by process {}: stop that process, or use another folder",
         folder.path().display(),
         std::process::id()
     );

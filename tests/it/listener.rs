@@ -110,7 +110,7 @@ async fn row_61_a_stream_that_is_full_is_503_and_nobody_waits() {
     bench.event().await;
     bench.event().await;
     drop(std::mem::replace(&mut bench.events, Listener::builder("x").events(1).1));
-    assert_eq!(bench.post(BODY).await, 503, "nobody takes events any more");
+    assert_eq!(bench.post(BODY).await, 503, "the receiver is closed");
 }
 
 #[tokio::test]

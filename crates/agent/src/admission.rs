@@ -1,8 +1,8 @@
-//! The admission server: reviews in, answers out, and nothing in between that could wait.
+//! The admission server: answers reviews without waiting for anything.
 //!
-//! What follows from a review is decided in memory and put where it waits to be sent. Only then is the answer given, and
-//! it is always yes. What is no review is answered with a status that the API server takes for a broken webhook, which its
-//! configuration tells it to ignore.
+//! The server decides about a review in memory and puts the event into the outbox. Then it answers, and it always
+//! allows the write. A body that is not a review gets an error status. The API server treats that as a failed webhook,
+//! which the webhook's failure policy ignores.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -26,7 +26,7 @@ use super::{
     serve::{self, Budget, Handler},
 };
 
-/// Answers reviews.
+/// Answers admission reviews.
 #[derive(Debug)]
 pub struct Admission {
     outbox: Arc<Outbox>,
@@ -38,17 +38,17 @@ pub struct Admission {
 // === impl Admission ===
 
 impl Admission {
-    /// A server that puts events into `outbox`.
+    /// Creates a server that puts events into `outbox`.
     pub fn new(outbox: Arc<Outbox>, metrics: Metrics) -> Admission {
         Admission { outbox, metrics, budget: Budget::default(), refused: Mutex::default() }
     }
 
-    /// Decides about a body; `None` if it is no review.
+    /// Decides about a body; `None` if it is not a review.
     fn review(&self, manager: Manager, body: &[u8]) -> Option<Vec<u8>> {
         let review = match Review::parse(body) {
             Ok(review) => review,
             Err(error) => {
-                tracing::debug!(%manager, %error, "review not readable");
+                tracing::debug!(%manager, %error, "cannot read the review");
                 return None;
             }
         };
@@ -56,7 +56,7 @@ impl Admission {
         match wrong {
             Some(Wrong::Subresource) => self.metrics.failed(Failure::InvalidSubresource),
             Some(Wrong::Object) => {
-                tracing::warn!(%manager, operation = review.request.operation, "object of a review not readable");
+                tracing::warn!(%manager, operation = review.request.operation, "cannot read the object of a review");
                 self.metrics.object_malformed();
             }
             None => {}
@@ -77,7 +77,7 @@ impl Handler for Admission {
             None => serve::status(StatusCode::NOT_FOUND),
             Some(manager) => {
                 self.metrics.review();
-                // The time that a client takes to send is not ours, also if it never ends.
+                // The time that a client takes to send does not count as ours, even if it never ends.
                 let body = self.budget.read(request.into_body()).await;
                 let read = Instant::now();
                 let answer = match &body {
@@ -109,8 +109,8 @@ impl Handler for Admission {
             tracing::warn!(
                 ?alert,
                 times,
-                "a caller does not take our certificate: if that is the API server, its webhook configuration names another \
-                 authority, and no change is told"
+                "a client rejected the agent's certificate: if it is the API server, the webhook configuration contains \
+                 another CA, and no events are sent"
             );
         }
     }
@@ -122,7 +122,7 @@ fn json(body: Vec<u8>) -> Response<Full<Bytes>> {
     response
 }
 
-/// The Runtime Watcher's headers, on every answer.
+/// Adds the Runtime Watcher's headers, which every answer has.
 fn secured(response: &mut Response<Full<Bytes>>) {
     let headers = response.headers_mut();
     headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000; includeSubDomains"));

@@ -71,6 +71,10 @@ const DEVELOPMENT_FILTER: &str = "info,tidegate=debug";
 const WORKERS: usize = 2;
 
 /// Runs the command.
+///
+/// # Errors
+///
+/// Fails if the settings are invalid or the agent cannot start.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if arguments.version {
         // The text of the Runtime Watcher, to the letter.

@@ -1,9 +1,9 @@
-//! One connection to the control plane, kept open.
+//! One connection to the control plane, which is kept open.
 //!
-//! HTTP/1.1 over TLS, as the Runtime Watcher speaks it: no ALPN, no proxy from the environment, `Host` with its port, a
-//! length and no chunks. A connection that was made with former credentials is replaced, and so is one that has been idle
-//! for so long that a load balancer may have forgotten it. A request on a connection that turns out to be dead is made
-//! again at once on a new one: an event may arrive twice.
+//! The client speaks HTTP/1.1 over TLS like the Runtime Watcher: no ALPN, no proxy from the environment, `Host` with
+//! its port, a content length and no chunks. It replaces a connection that uses old credentials, and one that has been
+//! idle for so long that a load balancer may have dropped it. If a connection turns out to be dead, the client repeats
+//! the request at once on a new one. So an event may arrive twice.
 
 use std::{
     io,
@@ -27,7 +27,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{credentials::Generation, settings::ControlPlane};
 
-/// What the agent calls itself: the listener knows by this name that an event comes after its settling.
+/// The `User-Agent` of the agent. The listener knows by it that the agent waits until a change is persisted.
 pub const USER_AGENT: &str = concat!("tidegate-agent/", env!("CARGO_PKG_VERSION"));
 
 /// A client of one control plane.
@@ -36,62 +36,62 @@ pub struct Client {
     address: ControlPlane,
     credentials: watch::Receiver<Arc<Generation>>,
     connection: Option<Connection>,
-    /// Connections made so far.
+    /// Connections opened so far.
     connections: u64,
 }
 
-/// What was answered.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// How long the other side asks us to wait.
+    /// How long the server asks us to wait.
     pub retry_after: Option<Duration>,
 }
 
-/// Why nothing was answered.
+/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name has no address.
+    /// The host name cannot be resolved.
     #[error("cannot resolve {host}")]
     Resolve {
-        /// The name.
+        /// The host name.
         host: String,
-        /// Why, if anybody said.
+        /// The cause, if the resolver gave one.
         source: Option<io::Error>,
     },
-    /// Nobody accepts the connection.
+    /// No address accepts the connection.
     #[error("cannot connect to {authority}")]
     Connect {
-        /// Where.
+        /// Host and port.
         authority: String,
-        /// Why, for the last of its addresses.
+        /// The error of the last address.
         source: io::Error,
     },
-    /// The two do not trust each other, or do not speak TLS.
+    /// The TLS handshake failed.
     #[error("TLS with {authority} failed")]
     Tls {
-        /// Who.
+        /// Host and port.
         authority: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The exchange broke off.
-    #[error("the exchange with {authority} broke off")]
+    /// The connection ended during the request.
+    #[error("the connection to {authority} ended during the request")]
     Exchange {
-        /// Who.
+        /// Host and port.
         authority: String,
-        /// Why.
+        /// The cause.
         source: hyper::Error,
     },
-    /// It took too long.
+    /// The request took too long.
     #[error("{authority} took longer than {} s to {what}", limit.as_secs())]
     Slow {
-        /// Who.
+        /// Host and port.
         authority: String,
         /// The limit.
         limit: Duration,
-        /// What it should have done.
+        /// The step that took too long.
         what: &'static str,
     },
 }
@@ -104,28 +104,28 @@ struct Connection {
     used: Instant,
 }
 
-/// Longest time for connecting, TLS included.
+/// Limit for opening a connection, including TLS.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Longest time for one of several addresses, so that one that swallows packets does not use up all.
+/// Limit for one of several addresses, so that one that drops packets does not use up all the time.
 const ADDRESS_MIN: Duration = Duration::from_secs(1);
-/// Longest time for an answer on a connection that was open already: it may be dead without anybody having said so.
+/// Limit for an answer on a reused connection, which may be dead without notice.
 const REUSED_MAX: Duration = Duration::from_secs(5);
-/// Longest time for a whole attempt.
+/// Limit for a whole attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(15);
-/// A connection that has been idle for longer is replaced: more than the pause between two probes, less than load
-/// balancers remember.
+/// Limit for reusing an idle connection. It is longer than the interval of probes and shorter than what load balancers
+/// keep.
 const IDLE_MAX: Duration = Duration::from_secs(180);
-/// The longest answer that is read so that its connection can be used again, in bytes.
+/// Limit, in bytes, of an answer that is read so that its connection can be reused.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// What whoever took the connection should do.
+/// The step after the connection was opened.
 const ANSWER: &str = "answer";
-/// Addresses of a name that are tried.
+/// How many addresses of a name are tried.
 const ADDRESSES_MAX: usize = 4;
 
 // === impl Error ===
 
 impl Error {
-    /// Whether it was about the request: somebody took the connection, and did not answer.
+    /// Whether the server opened the connection but did not answer. Then the request may be the cause.
     pub fn is_unanswered(&self) -> bool {
         matches!(self, Error::Exchange { .. } | Error::Slow { what: ANSWER, .. })
     }
@@ -134,22 +134,31 @@ impl Error {
 // === impl Client ===
 
 impl Client {
-    /// A client without a connection yet.
+    /// Creates a client without a connection.
     pub fn new(address: ControlPlane, credentials: watch::Receiver<Arc<Generation>>) -> Client {
         Client { address, credentials, connection: None, connections: 0 }
     }
 
-    /// Connections made so far.
+    /// Connections opened so far.
     pub fn connections(&self) -> u64 {
         self.connections
     }
 
     /// Sends an event.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the control plane cannot be reached or does not answer in time. Any HTTP status is an answer.
     pub async fn post(&mut self, path: &str, body: String) -> Result<Answer, Error> {
         self.ask(&Method::POST, path, Bytes::from(body)).await
     }
 
-    /// Asks for a path where only events are taken, which the other end says with 405: the whole way is there.
+    /// Probes the event path with GET. Status 405 proves that the whole connection works, because the listener accepts
+    /// only POST.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the control plane cannot be reached or does not answer in time. Any HTTP status is an answer.
     pub async fn probe(&mut self, path: &str) -> Result<Answer, Error> {
         self.ask(&Method::GET, path, Bytes::new()).await
     }
@@ -175,7 +184,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// The open connection, if it can be used.
+    /// The open connection, if it can be reused.
     fn usable(&mut self) -> Option<Connection> {
         let generation = self.credentials.borrow().number;
         self.connection.take().filter(|connection| {
@@ -185,7 +194,7 @@ impl Client {
         })
     }
 
-    /// Headers in the order and spelling of Go's client.
+    /// Builds a request with the headers in the order and spelling of Go's client.
     fn request(&self, method: &Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::builder()
             .method(method)
@@ -197,14 +206,14 @@ impl Client {
                 request.header(header::CONTENT_LENGTH, body.len()).header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.header(header::ACCEPT_ENCODING, "gzip");
-        request.body(Full::new(body)).expect("path and authority were checked when they were taken in")
+        request.body(Full::new(body)).expect("path and authority were checked when they were parsed")
     }
 
     async fn connect(&self) -> Result<Connection, Error> {
         let slow = |_elapsed| Error::Slow {
             authority: self.address.authority.clone(),
             limit: CONNECT_MAX,
-            what: "take a connection",
+            what: "accept a connection",
         };
         timeout(CONNECT_MAX, async {
             let generation = Arc::clone(&self.credentials.borrow());
@@ -216,7 +225,7 @@ impl Client {
                 .handshake(TokioIo::new(stream))
                 .await
                 .map_err(broken)?;
-            // Whoever waits for an answer is told of an error; without a request nobody needs to be.
+            // The request in flight reports the error; without a request the error does not matter.
             let driver = tokio::spawn(async move { drop(connection.await) });
             Ok(Connection { requests, driver, generation: generation.number, used: Instant::now() })
         })
@@ -240,7 +249,7 @@ impl Client {
             let share = if left == 1 { CONNECT_MAX } else { (CONNECT_MAX / (left + 1)).max(ADDRESS_MIN) };
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // Without it the kernel may hold the short request back.
+                    // Without this, the kernel may delay the short request.
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
                 }
@@ -253,7 +262,7 @@ impl Client {
     }
 }
 
-/// One request and its answer; and the connection, if it can be used again.
+/// Sends one request and reads its answer. Also returns the connection if it can be reused.
 async fn exchange(
     mut connection: Connection,
     request: Request<Full<Bytes>>,
@@ -262,13 +271,13 @@ async fn exchange(
     let response = connection.requests.send_request(request).await?;
     let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?));
     let answer = Answer { status: response.status(), retry_after };
-    // What stands in the answer says nothing to us, but has to be out of the way.
+    // The body of the answer is not used, but it must be read before the connection can be reused.
     let read = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     connection.used = Instant::now();
     Ok((answer, read.is_ok().then_some(connection)))
 }
 
-/// How long `Retry-After` asks us to wait: seconds, or a date.
+/// Parses `Retry-After`: seconds or a date.
 fn retry_after(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));

@@ -1,11 +1,11 @@
-//! Certificate, key and CA bundle: read as one, replaced as one, while running.
+//! Certificate, key and CA bundle: loaded together, and replaced together at run time.
 //!
-//! The kubelet swaps the files of a mounted Secret by one link, but a reader who opens three files may have seen the
-//! change in between. So the files are looked at before and after reading, and a pair that does not belong together is
-//! none. What cannot be used never replaces what could: the last good generation stays.
+//! The kubelet replaces the files of a mounted Secret by switching one symlink, but the switch may happen between
+//! opening two of the files. So `load` compares the files' metadata before and after reading, and checks that key and
+//! certificate match. Unusable files never replace usable ones: the last good generation stays.
 //!
-//! The folder is polled: whether a change is told by the file system depends on what is mounted there, and a look is three
-//! calls that cost nothing.
+//! The folder is polled, because file system notifications depend on the kind of mount. A poll is three cheap system
+//! calls.
 
 use std::{
     fs, io,
@@ -28,21 +28,21 @@ use tokio::{sync::watch, time};
 
 use super::{chain, metrics::Metrics, settings::Files, trust::Bundle, validity::Validity};
 
-/// Credentials that were read together.
+/// Credentials that were loaded together.
 #[derive(Debug)]
 pub struct Generation {
-    /// Counts from 1: a connection that was made with another one is replaced.
+    /// Starts at 1. A connection that uses another generation is replaced.
     pub number: u64,
-    /// For the admission server.
+    /// The TLS configuration of the admission server.
     pub server: Arc<ServerConfig>,
-    /// For requests to the control plane.
+    /// The TLS configuration of requests to the control plane.
     pub client: Arc<ClientConfig>,
-    /// Until when the certificate is valid.
+    /// The validity period of the certificate.
     pub validity: Validity,
     seen: Seen,
 }
 
-/// Why files cannot be used.
+/// Why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -50,47 +50,51 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// They change faster than they can be read.
+    /// The files change faster than they can be read.
     #[error("{} changes while it is read", folder.display())]
     Changing {
         /// The folder of the first file.
         folder: PathBuf,
     },
-    /// A file does not hold what it should.
-    #[error("{} holds no {what}", path.display())]
+    /// A file does not contain what it should.
+    #[error("{} contains no {what}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// What the file should contain.
         what: &'static str,
     },
-    /// Certificate and key are not for each other, or of a kind that TLS cannot use.
+    /// The key does not match the certificate, or TLS does not support its kind.
     #[error("the certificate in {} cannot be used with the key in {}", certificate.display(), key.display())]
     Pair {
         /// The file of the certificate.
         certificate: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
 }
 
-/// What the file system says of the three files: device, inode, size, seconds and nanoseconds of the last change.
+/// Metadata of the three files: device, inode, size, and time of the last change in seconds and nanoseconds.
 type Seen = [Option<(u64, u64, u64, i64, i64)>; 3];
 
 /// Attempts to read files that change meanwhile.
 const ATTEMPTS: usize = 3;
-/// Largest file that is read, in bytes: a Secret cannot be larger.
+/// Limit of a file's size, in bytes: that of a Secret.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 // === impl Generation ===
 
 impl Generation {
-    /// Reads the files.
+    /// Loads the files.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read or has the wrong content, or if certificate and key do not match.
     pub fn load(files: &Files, provider: &Arc<CryptoProvider>, number: u64) -> Result<Generation, Error> {
         for _ in 0..ATTEMPTS {
             let before = seen(files);
@@ -103,7 +107,7 @@ impl Generation {
     }
 }
 
-/// Reads the files again whenever they change, until nobody wants them any more.
+/// Reloads the files whenever they change, until every receiver is dropped.
 pub async fn refresh(
     current: watch::Sender<Arc<Generation>>,
     files: Files,
@@ -134,12 +138,12 @@ pub async fn refresh(
                 current.send_replace(Arc::new(generation));
             }
             Ok(Some((now, Err(error)))) => {
-                // Told once for each state of the files.
+                // Report each state of the files once.
                 last = now;
                 metrics.reloaded(None);
-                tracing::error!(error = %chain(&error), "credentials not replaced: the former ones stay");
+                tracing::error!(error = %chain(&error), "cannot reload the credentials; keeping the current ones");
             }
-            // The look panicked or the process ends; the next one may go better.
+            // The task panicked or the process ends; the next poll may succeed.
             Err(_) => {}
         }
     }

@@ -1,11 +1,11 @@
-//! Whether the control plane is told, and what the API server is answered: a function of one review.
+//! Decides about one review: which event to send, and what to answer. A pure function.
 //!
-//! The rules are the Runtime Watcher's. The webhook's rules in the runtime say which field counts: a review of the object
-//! itself is about its `spec`, one of the subresource `status` about its `status`.
+//! The rules are the Runtime Watcher's. The webhook's rules in the runtime select the field: a review of the object
+//! itself compares its `spec`, a review of the subresource `status` compares its `status`.
 //!
-//! Beyond them: a dry run tells nobody, since nothing will change; an object that cannot be read has no event; and where
-//! modules' own objects are watched for drift, what is done to their labels, annotations, finalizers and owners counts too,
-//! as the control plane wrote those as well.
+//! Three rules are ours. A dry run sends no event, because nothing changes. An unreadable object sends no event. And if
+//! the control plane watches modules' objects for drift, changes to their labels, annotations, finalizers and owners
+//! also count, because the control plane wrote these as well.
 
 use serde::Deserialize;
 use serde_json::{Number, Value, value::RawValue};
@@ -13,34 +13,34 @@ use serde_json::{Number, Value, value::RawValue};
 use super::review::{Metadata, Object, Request};
 use tidegate_events::event::{Event, Gvk, Watched};
 
-/// What follows from a review.
+/// The result of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What is sent.
+    /// The event to send.
     pub event: Option<Event>,
-    /// What the answer says.
+    /// The message of the answer.
     pub message: String,
     /// What was wrong with the review, for a counter.
     pub wrong: Option<Wrong>,
 }
 
-/// What can be wrong with a review that is one.
+/// What can be wrong with a valid review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// An update of a subresource that nobody watches.
+    /// It is an update of a subresource that is not watched.
     Subresource,
-    /// No object, or one without a name.
+    /// The object is missing or has no name.
     Object,
 }
 
-/// The message of a review that was told of. It says `succeeded` before anything was sent: the answer waits for nobody,
+/// The message if an event follows. It says `succeeded` although nothing is sent yet, because the answer does not wait
 /// and tools look for this text.
 const TOLD: &str = "kcp request succeeded";
-/// The group of Kymas, for which metadata does not count: KLM and users write labels there all the time.
+/// The group and kind of Kymas. Changes of their metadata do not count: KLM and users write labels all the time.
 const KYMA: (&str, &str) = ("operator.kyma-project.io", "Kyma");
 /// The label of objects that the control plane manages.
 const MANAGED_BY: (&str, &str) = ("operator.kyma-project.io/managed-by", "kyma");
-/// Longest name of anything in an event, in bytes. Kubernetes allows 253.
+/// Limit of a name in an event, in bytes. Kubernetes allows 253.
 const NAME_BYTES_MAX: usize = 256;
 
 /// Decides about a review.
@@ -51,7 +51,7 @@ pub fn decide(request: &Request<'_>) -> Decision {
         other => return Decision::silent(not_supported(request, other)),
     };
     let Some(object) = Object::parse(subject).filter(|object| is_bounded(object)) else {
-        let message = "the object of the review cannot be read: no event is sent".to_owned();
+        let message = "cannot read the object of the review: no event is sent".to_owned();
         return Decision { event: None, message, wrong: Some(Wrong::Object) };
     };
     if request.dry_run == Some(true) {
@@ -60,7 +60,7 @@ pub fn decide(request: &Request<'_>) -> Decision {
     if request.operation != "UPDATE" {
         return Decision::tell(&object);
     }
-    // What cannot be read was different.
+    // An unreadable old object counts as different.
     let old = Object::parse(request.old_object);
     let subresource = request.sub_resource.as_deref().unwrap_or_default();
     let changed = match subresource {
@@ -95,7 +95,7 @@ impl Decision {
 fn not_supported(request: &Request<'_>, operation: &str) -> String {
     let kind = &request.kind;
     let operation: String = operation.chars().take(NAME_BYTES_MAX).collect();
-    // Spelled as Go prints the three: the message is compared with upstream's.
+    // Formatted as in Go, because tools compare the message with upstream's.
     let group_version =
         if kind.group.is_empty() { kind.version.clone() } else { format!("{}/{}", kind.group, kind.version) };
     format!("operation {operation} not supported for {group_version}, Kind={}", kind.kind)
@@ -105,25 +105,24 @@ fn named(object: &Object<'_>) -> String {
     format!("{}/{}", object.namespace(), object.metadata.name)
 }
 
-/// Whether all that goes into an event is as short as Kubernetes has it: what waits is bounded.
+/// Whether all names in an event have a length that Kubernetes allows, so that the outbox is bounded.
 fn is_bounded(object: &Object<'_>) -> bool {
     [object.namespace(), &object.metadata.name, &object.api_version, &object.kind]
         .iter()
         .all(|text| text.len() <= NAME_BYTES_MAX)
 }
 
-/// Whether an update of the object itself counts.
+/// Whether an update of the object itself is relevant.
 fn object_changed(new: &Object<'_>, old: &Object<'_>) -> bool {
     let spec_changed = match (new.spec, old.spec) {
         (Some(new), Some(old)) => !equal(Some(new), Some(old)),
-        // Without a spec on both sides there is nothing to compare: every update counts.
+        // Without a spec on both sides there is nothing to compare, so every update counts.
         _ => true,
     };
     spec_changed || (is_module_object(new, old) && metadata_changed(&new.metadata, &old.metadata))
 }
 
-/// Whether the control plane made the object, so that any change to it is drift. Without the label now or before it is
-/// somebody else's.
+/// Whether the control plane manages the object, now or before, so that any change is drift.
 fn is_module_object(new: &Object<'_>, old: &Object<'_>) -> bool {
     let gvk = Gvk::new(&new.api_version, &new.kind);
     (gvk.group.as_str(), gvk.kind.as_str()) != KYMA && (is_managed(&new.metadata) || is_managed(&old.metadata))
@@ -131,7 +130,7 @@ fn is_module_object(new: &Object<'_>, old: &Object<'_>) -> bool {
 
 fn is_managed(metadata: &Metadata<'_>) -> bool {
     let (label, value) = MANAGED_BY;
-    // Most objects are told apart by a look at the text.
+    // A text search excludes most objects.
     metadata
         .labels
         .filter(|labels| labels.get().contains(label))
@@ -146,13 +145,13 @@ fn metadata_changed(new: &Metadata<'_>, old: &Metadata<'_>) -> bool {
         || new.deletion_timestamp.is_some() != old.deletion_timestamp.is_some()
 }
 
-/// Whether two JSON texts mean the same. What cannot be read into a tree (too deep) differs: an event too many costs
-/// little.
+/// Whether two JSON texts have the same meaning. A text that is nested too deeply to be parsed counts as different: one
+/// event too many is cheap.
 fn equal(one: Option<&RawValue>, other: Option<&RawValue>) -> bool {
     match (one, other) {
         (None, None) => true,
         (Some(one), Some(other)) => {
-            // API servers write both with one encoder, so that what is equal is nearly always equal as text.
+            // API servers write both with one encoder, so equal values nearly always have equal texts.
             one.get() == other.get()
                 || match (tree(one), tree(other)) {
                     (Some(one), Some(other)) => equal_trees(&one, &other),
@@ -181,7 +180,7 @@ fn equal_trees(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether two numbers are one: integers exactly, and `1` is `1.0`.
+/// Whether two numbers are equal. Integers are compared exactly, and `1` equals `1.0`.
 fn equal_numbers(one: &Number, other: &Number) -> bool {
     let integer = |number: &Number| number.as_i128();
     match (integer(one), integer(other)) {
@@ -192,8 +191,8 @@ fn equal_numbers(one: &Number, other: &Number) -> bool {
     }
 }
 
-/// Whether a number with a fraction or an exponent is this integer. Both sides are doubles here: a number written so is
-/// one for whoever reads it.
+/// Whether a number with a fraction or an exponent equals this integer. Both are compared as doubles, because readers
+/// parse such a number as a double.
 fn is_integer(float: &Number, integer: i128) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "compared as the double that it would be read as")]
     let integer = integer as f64;

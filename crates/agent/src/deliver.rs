@@ -1,10 +1,10 @@
-//! The sender: one event at a time, over one connection, until all have arrived.
+//! Sends events: one at a time, over one connection, until all have arrived.
 //!
-//! Beside events it sends two things. A *probe* asks for the event path with GET, which is answered with 405 where the
-//! whole way is there: name, TLS, gateway, route, listener. A *resync* is an event that has the runtime looked at though
-//! nothing is known to have changed: after a start, since nobody listened before; after an outage; after something was
-//! dropped; and twice a day. Both are spread in time, so that thousands of agents that started together do not ask
-//! together.
+//! Besides events it sends probes and resyncs. A *probe* is a GET of the event path. If it is answered with 405,
+//! everything works: name, TLS, gateway, route and listener. A *resync* is an event that makes the control plane check
+//! the runtime although no change is known. The agent sends one after a start, because changes before it were missed;
+//! after an outage; after it dropped events; and twice a day. Both have jitter, so that thousands of agents that start
+//! together do not send together.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use super::{
 use tidegate_events::event::{Event, Gvk, Watched};
 use tidegate_process::tls;
 
-/// Sends what is in the outbox.
+/// Sends the events in the outbox.
 pub struct Courier {
     outbox: Arc<Outbox>,
     client: Client,
@@ -38,25 +38,26 @@ pub struct Courier {
     timing: Timing,
     contract: String,
     probe: Option<Instant>,
-    /// When each manager is told to look at the runtime, and what it is told.
+    /// When to send a resync to each manager, and its scope.
     resyncs: BTreeMap<Manager, (Instant, Scope)>,
-    /// When all are.
+    /// When to send a resync to all managers.
     periodic: Option<Instant>,
 }
 
-/// What a resync is about.
+/// What a resync asks the manager to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
-    /// The Kyma, or what a manager heard of last.
+    /// The Kyma, or the object of the manager's last event.
     Usual,
-    /// Changes may have gone by unseen, of any object: whoever tells objects apart is to look at all.
+    /// Every object, because changes may have been missed.
     All,
 }
 
-/// Where the agent's own objects and the runtime's Kyma stand.
+/// The namespace of the agent's objects and of the runtime's Kyma.
 const NAMESPACE: &str = "kyma-system";
 
-/// Sends until `stop` says so, and then as long as it may to send the rest. Gives back how many changes were not told.
+/// Sends until `stop` is true, and then flushes the outbox for the configured time. Returns the number of undelivered
+/// changes.
 pub async fn deliver(mut courier: Courier, mut stop: watch::Receiver<bool>) -> usize {
     let (outbox, flush) = (Arc::clone(&courier.outbox), courier.timing.flush);
     let end = async {
@@ -74,14 +75,14 @@ pub async fn deliver(mut courier: Courier, mut stop: watch::Receiver<bool>) -> u
 // === impl Courier ===
 
 impl Courier {
-    /// A sender that has everything before it.
+    /// Creates a sender.
     pub fn new(outbox: Arc<Outbox>, client: Client, metrics: Metrics, timing: Timing, contract: String) -> Courier {
         let now = now();
         let spread = |interval: Duration, least: f64| {
             (!interval.is_zero()).then(|| now + interval.mul_f64(least + (1.0 - least) * dice()))
         };
         let mut resyncs = BTreeMap::new();
-        // Not at once: the first seconds belong to the changes that brought us here.
+        // Not at once: the changes that are waiting go first.
         if let Some(at) = spread(timing.resync_within, 1.0 / 3.0) {
             resyncs.insert(Manager::ours(), (at, Scope::All));
         }
@@ -90,7 +91,7 @@ impl Courier {
         Courier { outbox, client, metrics, timing, contract, probe, resyncs, periodic }
     }
 
-    /// Sends until all is drained.
+    /// Sends until the outbox is drained.
     async fn run(&mut self) {
         while !self.outbox.is_drained() {
             self.remind();
@@ -107,7 +108,7 @@ impl Courier {
                 continue;
             }
             let resync = self.resyncs.values().map(|(at, _)| *at).min();
-            // Something is always to be done within a day.
+            // There is always a timer within a day.
             let soonest = [until, self.probe, resync, self.periodic].into_iter().flatten().min();
             let soonest = soonest.unwrap_or_else(|| now() + Duration::from_secs(86_400));
             tokio::select! {
@@ -129,7 +130,7 @@ impl Courier {
         self.metrics.connections(self.client.connections());
         let sent = sent(&result);
         match (&result, sent) {
-            // The way to somebody else may end there; that to our control plane is proven by itself.
+            // Another manager's listener may not answer. Our own is checked by probes.
             (Err(error), Sent::Busy(_)) if key.manager != Manager::ours() => {
                 tracing::warn!(manager = %key.manager, error = chain(error), "event not answered");
             }
@@ -137,15 +138,15 @@ impl Courier {
             (Ok(answer), Sent::Refused) => {
                 self.is_up();
                 self.metrics.refused();
-                tracing::warn!(manager = %key.manager, status = answer.status.as_u16(), "event refused for good");
+                tracing::warn!(manager = %key.manager, status = answer.status.as_u16(), "event refused; not retrying");
             }
-            // Somebody answered, but not whoever the event is for.
+            // A server answered, but perhaps not the listener.
             (Ok(answer), Sent::Busy(_)) if answer.status.is_server_error() => {
-                self.is_down(&format!("it answers with {}", answer.status.as_u16()));
+                self.is_down(&format!("a request was answered with {}", answer.status.as_u16()));
             }
             (Ok(answer), Sent::Busy(_)) => {
                 self.is_up();
-                tracing::debug!(manager = %key.manager, status = answer.status.as_u16(), "event not taken now");
+                tracing::debug!(manager = %key.manager, status = answer.status.as_u16(), "event not accepted yet");
             }
             (Ok(_), Sent::Delivered | Sent::Unreachable) => self.is_up(),
         }
@@ -164,7 +165,7 @@ impl Courier {
         }
     }
 
-    /// Proves the way, unless something that was sent has just done so.
+    /// Probes the connection, unless a recent request has proven it.
     async fn prove(&mut self) {
         let interval = self.timing.probe_interval;
         self.probe = Some(now() + interval.mul_f64(0.9 + 0.2 * dice()));
@@ -180,13 +181,13 @@ impl Courier {
                 self.is_up();
                 self.make_good();
             }
-            Ok(answer) => self.is_down(&format!("it answers a probe with {} instead of 405", answer.status.as_u16())),
+            Ok(answer) => self.is_down(&format!("a probe was answered with {} instead of 405", answer.status.as_u16())),
             Err(error) => self.is_down(&chain(&error)),
         }
     }
 
-    /// Has managers of whom something was dropped told to look at all. One that refuses this as well is told again with the
-    /// next proof.
+    /// Schedules a full resync for each manager that lost events. If a manager refuses it, the next successful probe
+    /// schedules another.
     fn make_good(&mut self) {
         for manager in self.outbox.take_all_lost() {
             self.resync(manager, Scope::All);
@@ -195,7 +196,7 @@ impl Courier {
 
     fn is_up(&mut self) {
         let Some(outage) = self.outbox.path_up() else { return };
-        tracing::info!(seconds = outage.as_secs(), "the control plane can be reached again");
+        tracing::info!(seconds = outage.as_secs(), "the control plane is reachable again");
         if outage < BACKOFF_MAX {
             return;
         }
@@ -207,11 +208,11 @@ impl Courier {
 
     fn is_down(&mut self, why: &str) {
         if self.outbox.path_down(why.to_owned()) {
-            tracing::warn!(error = why, "the control plane cannot be reached: events wait");
+            tracing::warn!(error = why, "the control plane is unreachable; keeping events");
         }
     }
 
-    /// Has a manager told to look at the runtime, some time soon.
+    /// Schedules a resync of the runtime within a random time.
     fn resync(&mut self, manager: Manager, scope: Scope) {
         if self.timing.resync_within.is_zero() {
             return;
@@ -221,7 +222,7 @@ impl Courier {
         entry.1 = entry.1.max(scope);
     }
 
-    /// Puts the resyncs that are due among what waits.
+    /// Puts due resyncs into the outbox.
     fn remind(&mut self) {
         let now = now();
         let managers = self.outbox.managers();
@@ -244,8 +245,8 @@ impl Courier {
     }
 }
 
-/// What our control plane is told when nothing is known to have changed: that something about the runtime's Kyma has; or
-/// about an object that is no Kyma, the agent's own Deployment, for which it looks at all that it installed.
+/// The resync event for our own control plane. It names either the runtime's Kyma or, for a full resync, the agent's
+/// own Deployment: for an object that is not a Kyma, the control plane checks everything that it installed.
 fn ours(scope: Scope) -> Event {
     let event = |name: &str, api_version: &str, kind: &str| Event {
         watched: Watched { namespace: NAMESPACE.to_owned(), name: name.to_owned() },
@@ -257,10 +258,10 @@ fn ours(scope: Scope) -> Event {
     }
 }
 
-/// What an answer means for its event: 200 alone is a yes, and what can pass is tried again.
+/// Interprets the answer to an event: only 200 is success, and temporary failures are retried.
 fn sent(result: &Result<Answer, Error>) -> Sent {
     match result {
-        // A manager that does not answer must not hold up the others.
+        // A manager that does not answer must not delay the others.
         Err(error) if error.is_unanswered() => Sent::Busy(None),
         Err(_) => Sent::Unreachable,
         Ok(Answer { status: StatusCode::OK, .. }) => Sent::Delivered,
@@ -274,7 +275,7 @@ fn sent(result: &Result<Answer, Error>) -> Sent {
     }
 }
 
-/// A number from 0 to 1. Without random bytes the middle: what is spread less is still right.
+/// A random number from 0 to 1. Without random bytes it is 0.5: less jitter is still correct.
 fn dice() -> f64 {
     tls::random::<4>().map_or(0.5, |bytes| f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
 }

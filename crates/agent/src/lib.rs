@@ -1,22 +1,23 @@
 //! The agent: the watcher in a runtime cluster, in place of the Runtime Watcher's `skr-webhook`.
 //!
-//! The API server asks it about every write to a watched object. It answers at once and always yes; what it learned it
-//! tells the control plane, later and until it has been heard.
+//! The API server sends it a review of every write to a watched object. The agent allows the write at once. It then
+//! sends an event to the control plane, and retries until that has been delivered.
 //!
 //! ```text
 //!  API server ── review ─▶ serve ─▶ admission ── decide ─▶ outbox (pending) ─▶ deliver ─▶ client ── event ─▶ control plane
 //!                 answer ◀──────────────┘                                                     mTLS, one connection
 //! ```
 //!
-//! * [`review`], [`decide`], [`manager`], [`pending`] are values and functions of them: what is read, what follows, who is
-//!   told, when.
-//! * [`credentials`] and [`trust`]: the mounted Secret as one generation, replaced while running; whom we take for the
-//!   control plane.
-//! * [`serve`] bounds what others can cost us, [`admission`] and [`plain`] are what is served: reviews over TLS 1.3 on one
-//!   port, metrics and health on the other, and neither on the other's.
-//! * [`deliver`] has a thread of its own: signing a handshake takes milliseconds, in which no review may wait.
+//! * [`review`], [`decide`], [`manager`] and [`pending`] are values and pure functions: what the agent reads, which
+//!   event follows, which manager gets it, and when.
+//! * [`credentials`] loads the mounted Secret as one generation, and reloads it at run time. [`trust`] verifies the
+//!   control plane's certificate.
+//! * [`serve`] limits what clients can use. [`admission`] serves reviews over TLS 1.3 on one port, [`plain`] serves
+//!   metrics and health on the other.
+//! * [`deliver`] runs on a thread of its own, because signing a TLS handshake takes milliseconds and must not delay a
+//!   review.
 //!
-//! Refuses to talk to the Kubernetes API, to deny a write, and to keep one waiting.
+//! The agent never calls the Kubernetes API, never denies a write and never delays one.
 
 pub mod admission;
 pub mod cli;
@@ -66,19 +67,19 @@ use self::{
 };
 use tidegate_process::tls;
 
-/// Objects that wait at most: more than a runtime has watched objects, little enough to keep in some MiB.
+/// Limit of waiting objects: more than a runtime has watched objects, and small enough for a few MiB.
 pub const OBJECTS_MAX: usize = 4096;
 
-/// Where the agent listens, if not everywhere on the ports of its settings. Port 0 takes a free one.
+/// Listen addresses that replace the ports of the settings. Port 0 takes a free port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Of the admission server.
+    /// Address of the admission server.
     pub admission: Option<SocketAddr>,
-    /// Of metrics and health.
+    /// Address of metrics and health.
     pub plain: Option<SocketAddr>,
 }
 
-/// An agent that has all it needs to start.
+/// An agent that is ready to run.
 #[derive(Debug)]
 pub struct Agent {
     settings: Settings,
@@ -89,40 +90,44 @@ pub struct Agent {
     metrics: Metrics,
 }
 
-/// Why the agent cannot start, or had to end.
+/// Why the agent cannot start or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error("cannot listen on {address} for {purpose}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What for.
+        /// What the address is for.
         purpose: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] credentials::Error),
-    /// The thread that sends cannot be started.
+    /// The sending thread cannot be started.
     #[error("cannot start the thread that sends events")]
     Thread {
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A part of the agent broke, which is a mistake in this program.
-    #[error("the agent broke: its log says where")]
+    /// A task of the agent ended unexpectedly, which is a bug.
+    #[error("a task of the agent ended unexpectedly: see its log")]
     Broken,
 }
 
 // === impl Agent ===
 
 impl Agent {
-    /// Reads the credentials and binds the ports: what can fail at the start fails here.
+    /// Loads the credentials and binds the ports.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the credentials cannot be used or a port cannot be bound.
     pub async fn load(settings: Settings, timing: Timing, addresses: Addresses) -> Result<Agent, Error> {
         for remark in &settings.remarks {
-            tracing::warn!(remark, "setting not used");
+            tracing::warn!(remark, "ignoring a setting");
         }
         let provider = tls::provider(settings.fips.algorithms());
         let generation = Generation::load(&settings.files, &provider, 1)?;
@@ -134,18 +139,22 @@ impl Agent {
         Ok(Agent { settings, timing, credentials, admission, plain, metrics })
     }
 
-    /// Where reviews are taken.
+    /// The address that accepts reviews.
     pub fn admission_address(&self) -> Option<SocketAddr> {
         self.admission.local_addr().ok()
     }
 
-    /// Where metrics and health are told.
+    /// The address of metrics and health.
     pub fn plain_address(&self) -> Option<SocketAddr> {
         self.plain.local_addr().ok()
     }
 
-    /// Works until `stop`; then takes reviews for a little longer, while the runtime learns that it is gone, and sends what
-    /// waits. Gives back how many changes could not be told.
+    /// Runs until `stop` completes. Then accepts reviews a little longer, while the runtime learns that the agent is
+    /// gone, and sends the waiting events. Returns the number of undelivered changes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the sending thread cannot be started, or if a task ends unexpectedly.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<usize, Error> {
         let Agent { settings, timing, credentials, admission, plain, metrics } = self;
         let limits = Limits { settle: timing.settle, resend: timing.resend, objects: OBJECTS_MAX };
@@ -161,7 +170,7 @@ impl Agent {
         let mut servers = JoinSet::new();
         let reviews = Admission::new(Arc::clone(&outbox), metrics.clone());
         servers.spawn(serve::serve(admission, Some(credentials.subscribe()), Arc::new(reviews), closed.clone()));
-        // Metrics and health are told to the very end.
+        // Metrics and health are served until the end.
         let state = Arc::new(Plain::new(Arc::clone(&outbox), metrics.clone(), Arc::clone(&stopping)));
         let mut others = JoinSet::new();
         let (_end, ended) = watch::channel(false);
@@ -172,7 +181,7 @@ impl Agent {
         tokio::pin!(stop);
         tokio::select! {
             () = &mut stop => {}
-            // None of them ends by itself.
+            // No server ends by itself.
             _ = servers.join_next() => return Err(Error::Broken),
             _ = others.join_next() => return Err(Error::Broken),
             _ = &mut delivery => return Err(Error::Broken),
@@ -189,14 +198,14 @@ impl Agent {
     }
 }
 
-/// Starts the thread that sends. Gives back how many changes were not told, when it has ended.
+/// Starts the sending thread. When it ends, the receiver gets the number of undelivered changes.
 fn spawn_delivery(courier: Courier, finished: watch::Receiver<bool>) -> Result<oneshot::Receiver<usize>, Error> {
     let failed = |source| Error::Thread { source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (ended, end) = oneshot::channel();
     let run = move || {
         let left = runtime.block_on(deliver::deliver(courier, finished));
-        // A name that is being resolved must not hold the end up.
+        // A pending name resolution must not delay the shutdown.
         runtime.shutdown_background();
         let _ = ended.send(left);
     };
@@ -204,11 +213,11 @@ fn spawn_delivery(courier: Courier, finished: watch::Receiver<bool>) -> Result<o
     Ok(end)
 }
 
-/// Binds an address, or a port of all addresses of both families.
+/// Binds an address, or a port of all IPv4 and IPv6 addresses.
 async fn bind(address: Option<SocketAddr>, port: u16, purpose: &'static str) -> Result<TcpListener, Error> {
     let addresses = match address {
         Some(address) => vec![address],
-        // Where the kernel has no IPv6, the other one is all.
+        // A kernel without IPv6 binds only the IPv4 address.
         None => vec![SocketAddr::from(([0_u16; 8], port)), SocketAddr::from(([0_u8; 4], port))],
     };
     let mut last = None;
@@ -216,7 +225,7 @@ async fn bind(address: Option<SocketAddr>, port: u16, purpose: &'static str) -> 
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 let address = listener.local_addr().unwrap_or(address);
-                // With port 0 this is how anybody learns where we are.
+                // With port 0, this is the only record of the port.
                 tracing::info!(%address, purpose, "listening");
                 return Ok(listener);
             }
@@ -226,7 +235,7 @@ async fn bind(address: Option<SocketAddr>, port: u16, purpose: &'static str) -> 
     Err(last.expect("there is at least one address"))
 }
 
-/// An error and what is behind it, in one line.
+/// An error and its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Arguments in, exit code out: the agent as a program of its own, for the image in runtime clusters.
+//! The agent as a program of its own, for the image in runtime clusters: arguments in, exit code out.
 
 use std::process::ExitCode;
 

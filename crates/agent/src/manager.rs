@@ -1,30 +1,30 @@
-//! Who is told: the manager in the path of a review, `/validate/<manager>`.
+//! The manager that an event is for, from the path of a review: `/validate/<manager>`.
 //!
-//! A manager becomes part of the path on which its events go out, so a path that means another one after some reader has
-//! tidied it is refused here: no empty segment, no `.`, no `..`, no control characters, in any spelling.
+//! The manager becomes part of the path of its events. So a path that another program could normalise to a different
+//! one is refused: no empty segment, no `.`, no `..` and no control characters, in any encoding.
 
 use std::{fmt, str, sync::Arc};
 
 use tidegate_events::event;
 
-/// The name of a manager, slashes included. Clones share it.
+/// The name of a manager, which may contain slashes. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Manager(Arc<str>);
 
-/// Where reviews are received.
+/// The prefix of the paths that accept reviews.
 pub const PREFIX: &str = "/validate/";
-/// Longest name of a manager, in bytes: the API server allows no longer label value or path segment for it in practice.
+/// Limit of a manager's name, in bytes. In practice, the API server allows no longer label value or path segment.
 const BYTES_MAX: usize = 256;
 
 // === impl Manager ===
 
 impl Manager {
-    /// The manager that our control plane is.
+    /// The manager of Tidegate's control plane.
     pub fn ours() -> Manager {
         Manager(event::MANAGER.into())
     }
 
-    /// The manager of a request's path, still encoded and without its query. It ends at the first white space.
+    /// The manager in the path of a request, which is still encoded and has no query. It ends at the first white space.
     pub fn of_path(path: &str) -> Option<Manager> {
         let decoded = decoded(path.strip_prefix(PREFIX)?)?;
         let name = decoded.split(char::is_whitespace).next().unwrap_or_default();
@@ -32,7 +32,7 @@ impl Manager {
         (name.len() <= BYTES_MAX && name.split('/').all(is_plain)).then(|| Manager(name.into()))
     }
 
-    /// The path on which its events are sent, encoded.
+    /// The encoded path for events to this manager.
     pub fn event_path(&self, contract: &str) -> String {
         let mut encoded = String::with_capacity(self.0.len());
         for byte in self.0.bytes() {
@@ -59,7 +59,7 @@ impl fmt::Display for Manager {
     }
 }
 
-/// The text behind `%XX`; `None` if it is no encoding or no text.
+/// Decodes `%XX`; `None` if the encoding or the UTF-8 is invalid.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

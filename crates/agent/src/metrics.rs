@@ -1,7 +1,7 @@
-//! What Prometheus sees of the agent.
+//! The agent's Prometheus metrics.
 //!
-//! The first six names are the Runtime Watcher's, with its types, labels and reasons: dashboards and tests look for them.
-//! What it has no name for begins with `tidegate_agent_`.
+//! The first six are the Runtime Watcher's, with its names, types, labels and reasons, because dashboards and tests
+//! look for them. The others begin with `tidegate_agent_`.
 
 use std::{
     sync::{
@@ -19,16 +19,16 @@ use prometheus_client::{
 
 use super::{pending::Depth, validity::Validity};
 
-/// What is counted. A handle; clones share it.
+/// The counters. A handle: clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Counted>);
 
 /// Why an event did not arrive, in the Runtime Watcher's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// An update of a subresource that nobody watches.
+    /// An update of a subresource that is not watched.
     InvalidSubresource,
-    /// An attempt failed, or was refused.
+    /// An attempt failed or was refused.
     FailedRequest,
 }
 
@@ -66,20 +66,20 @@ struct ResultLabels {
     result: &'static str,
 }
 
-/// Reasons of the Runtime Watcher that do not happen here: what they name is an error at the start.
+/// Reasons of the Runtime Watcher that cannot occur here, because they stop the agent at the start.
 const UNUSED_REASONS: [&str; 2] = ["missing-address-or-contract", "request-setup"];
-/// Reasons for which an event is dropped.
+/// Reasons for dropping an event.
 const OVERFLOW: &str = "overflow";
 const REFUSED: &str = "refused";
-/// Bounds of answers, in seconds: they take microseconds.
+/// Buckets of the answer's duration, in seconds. An answer takes microseconds.
 const ANSWER_BOUNDS: [f64; 10] = [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.1, 1.0];
-/// Bounds of deliveries, in seconds: from a change until it was told, the settling included.
+/// Buckets of the delivery delay, in seconds: from the change to its delivery, including the settle delay.
 const DELIVERY_BOUNDS: [f64; 10] = [0.25, 0.35, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0];
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// Everything at zero. `fips` is the Runtime Watcher's number for the algorithms that are used.
+    /// Creates the counters at zero. `fips` is the Runtime Watcher's number of the FIPS mode.
     pub fn new(fips: i64) -> Metrics {
         let counted = Counted {
             request_duration: Gauge::default(),
@@ -103,7 +103,7 @@ impl Metrics {
             path_up: Gauge::default(),
         };
         counted.fips.set(fips);
-        // A series that is there from the start can be watched for its first increase.
+        // A series that exists from the start shows its first increase.
         for error_reason in [Failure::InvalidSubresource.reason(), Failure::FailedRequest.reason()] {
             drop(counted.failures.get_or_create(&ReasonLabels { error_reason }));
         }
@@ -119,78 +119,78 @@ impl Metrics {
         Metrics(Arc::new(counted))
     }
 
-    /// A review has come.
+    /// Counts a review.
     pub fn review(&self) {
         self.0.requests.inc();
     }
 
-    /// It could not be read.
+    /// Counts a review that cannot be read.
     pub fn review_unreadable(&self) {
         self.0.request_errors.inc();
     }
 
-    /// It was answered.
+    /// Counts an answered review.
     pub fn answered(&self, duration: Duration) {
         self.0.request_duration.set(duration.as_secs_f64());
         self.0.answers.observe(duration.as_secs_f64());
     }
 
-    /// Its object could not be read.
+    /// Counts a review whose object cannot be read.
     pub fn object_malformed(&self) {
         self.0.malformed.inc();
     }
 
-    /// Its object was about to be changed, but only for show.
+    /// Counts a review of a dry run.
     pub fn dry_run(&self) {
         self.0.dry_runs.inc();
     }
 
-    /// A connection was closed for another one.
+    /// Counts a connection that was closed in favour of a new one.
     pub fn connection_evicted(&self) {
         self.0.evicted.inc();
     }
 
-    /// Whoever connected did not take our certificate.
+    /// Counts a handshake that failed because the client rejected our certificate.
     pub fn certificate_refused(&self) {
         self.0.certificates_refused.inc();
     }
 
-    /// An event is sent for the first time.
+    /// Counts an event when it is sent for the first time.
     pub fn event(&self) {
         self.0.sent.inc();
     }
 
-    /// An event is sent once more, in case its object was not stored yet.
+    /// Counts an event that is sent again, in case its object was not persisted before.
     pub fn resend(&self) {
         self.0.resends.inc();
     }
 
-    /// The runtime is to be looked at as a whole.
+    /// Counts a resync of the whole runtime.
     pub fn resync(&self) {
         self.0.resyncs.inc();
     }
 
-    /// An event arrived, so long after the change that it tells of.
+    /// Counts a delivered event and the time since its change.
     pub fn delivered(&self, after: Duration) {
         self.0.deliveries.observe(after.as_secs_f64());
     }
 
-    /// Something about an event failed.
+    /// Counts a failure.
     pub fn failed(&self, failure: Failure) {
         self.0.failures.get_or_create(&ReasonLabels { error_reason: failure.reason() }).inc();
     }
 
-    /// An event was dropped, since it was refused for good.
+    /// Counts an event that was dropped because the control plane refused it permanently.
     pub fn refused(&self) {
         self.0.dropped.get_or_create(&ReasonLabels { error_reason: REFUSED }).inc();
     }
 
-    /// An event was dropped, since too many waited.
+    /// Counts an event that was dropped because the outbox was full.
     pub fn overflowed(&self) {
         self.0.dropped.get_or_create(&ReasonLabels { error_reason: OVERFLOW }).inc();
     }
 
-    /// Credentials were replaced, or could not be.
+    /// Counts a reload of the credentials; `None` if it failed.
     pub fn reloaded(&self, validity: Option<Validity>) {
         let result = if validity.is_some() { "success" } else { "error" };
         self.0.reloads.get_or_create(&ResultLabels { result }).inc();
@@ -199,22 +199,22 @@ impl Metrics {
         }
     }
 
-    /// The certificate in use.
+    /// Records the validity of the current certificate.
     pub fn certificate(&self, validity: Validity) {
         self.0.certificate_expiry.set(i64::try_from(validity.not_after).unwrap_or(i64::MAX));
     }
 
-    /// Connections made to the control plane so far.
+    /// Records the connections to the control plane that were opened so far.
     pub fn connections(&self, count: u64) {
         self.0.connections.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Whether the way to the control plane is there.
+    /// Records whether the connection to the control plane works.
     pub fn path(&self, up: bool) {
         self.0.path_up.set(i64::from(up));
     }
 
-    /// Everything in OpenMetrics text. `depth` is what waits now.
+    /// All metrics in OpenMetrics text. `depth` describes the outbox now.
     pub fn render(&self, depth: Depth) -> String {
         let mut registry = Registry::default();
         self.register_upstream(&mut registry);
@@ -229,24 +229,24 @@ impl Metrics {
         let counted = &self.0;
         registry.register(
             "watcher_request_duration",
-            "Seconds that the last review took",
+            "Duration of the last review, in seconds",
             counted.request_duration.clone(),
         );
         registry.register("watcher_admission_request", "Reviews", counted.requests.clone());
         registry.register(
             "watcher_admission_request_error",
-            "Reviews that could not be read",
+            "Reviews that cannot be read",
             counted.request_errors.clone(),
         );
-        registry.register("watcher_kcp_requests", "Events sent, each counted once", counted.sent.clone());
+        registry.register("watcher_kcp_requests", "Events sent, without repetitions", counted.sent.clone());
         registry.register(
             "watcher_failed_kcp",
-            "Attempts to send an event that failed, and events not sent",
+            "Failed attempts to send an event, and events not sent",
             counted.failures.clone(),
         );
         registry.register(
             "watcher_fips_mode",
-            "Algorithms of TLS: 0 all, 1 and 2 approved ones only, as asked for; the module is not a validated one",
+            "Requested FIPS mode: 0 all TLS algorithms, 1 and 2 approved ones only; the module is not validated",
             counted.fips.clone(),
         );
     }
@@ -254,43 +254,48 @@ impl Metrics {
     fn register_ours(&self, registry: &mut Registry) {
         let ours = registry.sub_registry_with_prefix("tidegate_agent");
         let counted = &self.0;
-        ours.register_with_unit("answer_duration", "Time that answers took", Unit::Seconds, counted.answers.clone());
+        ours.register_with_unit(
+            "answer_duration",
+            "Duration of answers to reviews",
+            Unit::Seconds,
+            counted.answers.clone(),
+        );
         ours.register_with_unit(
             "delivery_delay",
-            "From a change until it was told, settling included",
+            "Time from a change to its delivery, including the settle delay",
             Unit::Seconds,
             counted.deliveries.clone(),
         );
         ours.register(
             "resends",
-            "Events sent once more, in case their object was not stored yet",
+            "Events sent again, in case their object was not persisted before",
             counted.resends.clone(),
         );
-        ours.register("resyncs", "Events that have the runtime looked at as a whole", counted.resyncs.clone());
+        ours.register("resyncs", "Requests for a full resync of the runtime", counted.resyncs.clone());
         ours.register("dropped_events", "Events dropped, by reason", counted.dropped.clone());
-        ours.register("malformed_objects", "Reviews whose object could not be read", counted.malformed.clone());
-        ours.register("dry_runs", "Reviews of dry runs, which nobody is told of", counted.dry_runs.clone());
-        ours.register("evicted_connections", "Connections closed for newer ones", counted.evicted.clone());
+        ours.register("malformed_objects", "Reviews whose object cannot be read", counted.malformed.clone());
+        ours.register("dry_runs", "Reviews of dry runs, which send no event", counted.dry_runs.clone());
+        ours.register("evicted_connections", "Connections closed in favour of new ones", counted.evicted.clone());
         ours.register(
             "refused_certificates",
-            "Handshakes that ended because the caller did not take our certificate",
+            "Handshakes that failed because the client rejected the agent's certificate",
             counted.certificates_refused.clone(),
         );
         ours.register(
             "control_plane_connections",
-            "Connections made to the control plane since the start",
+            "Connections opened to the control plane",
             counted.connections.clone(),
         );
-        ours.register("credential_reloads", "Changes of the mounted Secret, by result", counted.reloads.clone());
+        ours.register("credential_reloads", "Reloads of the mounted Secret, by result", counted.reloads.clone());
         ours.register_with_unit(
             "certificate_expiry",
-            "When the certificate in use ends, since 1970",
+            "Expiry of the current certificate, in seconds since 1970",
             Unit::Seconds,
             counted.certificate_expiry.clone(),
         );
         ours.register(
             "path_up",
-            "Whether the way to the control plane was there when last used",
+            "Whether the connection to the control plane worked when last used",
             counted.path_up.clone(),
         );
     }
@@ -303,11 +308,11 @@ fn register_depth(registry: &mut Registry, depth: Depth) {
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         gauge
     };
-    ours.register("pending_objects", "Objects whose change has not been told yet", number(depth.undelivered));
-    ours.register("trailing_objects", "Objects that will be told of once more", number(depth.trailing));
+    ours.register("pending_objects", "Objects with an undelivered change", number(depth.undelivered));
+    ours.register("trailing_objects", "Objects whose event will be sent again", number(depth.trailing));
     let oldest: Gauge<f64, AtomicU64> = Gauge::default();
     oldest.set(depth.oldest.as_secs_f64());
-    ours.register_with_unit("pending_oldest", "Age of the oldest change that has not been told", Unit::Seconds, oldest);
+    ours.register_with_unit("pending_oldest", "Age of the oldest undelivered change", Unit::Seconds, oldest);
 }
 
 // === impl Failure ===

@@ -1,6 +1,6 @@
-//! Where admission and delivery meet: what waits, who was told before, and how the way to the control plane fares.
+//! The state that admission and delivery share: waiting events, known managers, and the state of the connection.
 //!
-//! A lock around values, held for microseconds; never across an `await`.
+//! A lock around values. It is held for microseconds and never across an `await`.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use super::{
 };
 use tidegate_events::event::Event;
 
-/// What waits to be sent, shared.
+/// The shared outbox.
 #[derive(Debug)]
 pub struct Outbox {
     inner: Mutex<Inner>,
@@ -30,31 +30,31 @@ pub struct Outbox {
 #[derive(Debug)]
 struct Inner {
     pending: Pending,
-    /// Managers that there were events for, and the last object of each.
+    /// The managers that had events, with the last event of each.
     managers: BTreeMap<Manager, Event>,
-    /// Managers of whom something was dropped.
+    /// Managers that lost events.
     lost: Vec<Manager>,
-    /// Drops for want of room: a storm causes thousands in a second.
+    /// Limits the log of dropped events: a storm drops thousands in a second.
     overflow: Seldom,
     path: Path,
     is_draining: bool,
 }
 
-/// How the way to the control plane fares.
+/// The state of the connection to the control plane.
 #[derive(Clone, Debug)]
 enum Path {
-    /// Nobody has gone it.
+    /// Not used yet.
     Unknown,
-    /// It was there.
+    /// It worked at this moment.
     Up(Instant),
-    /// It is not there.
+    /// It has failed since this moment.
     Down { since: Instant, why: String },
 }
 
-/// Managers that are remembered: more than any runtime has Watchers for.
+/// Limit of remembered managers: more than any runtime has Watchers.
 const MANAGERS_MAX: usize = 64;
 
-/// The clock of the loop, which stands still where tests hold it.
+/// The current time of tokio's clock, which tests can pause.
 pub fn now() -> Instant {
     time::Instant::now().into_std()
 }
@@ -62,7 +62,7 @@ pub fn now() -> Instant {
 // === impl Outbox ===
 
 impl Outbox {
-    /// Nothing waits.
+    /// Creates an empty outbox.
     pub fn new(limits: Limits, metrics: Metrics) -> Outbox {
         let inner = Inner {
             pending: Pending::new(limits),
@@ -75,7 +75,7 @@ impl Outbox {
         Outbox { inner: Mutex::new(inner), changed: Notify::new(), metrics }
     }
 
-    /// An object changes.
+    /// Adds a change of an object.
     pub fn changed(&self, key: Key) {
         let mut inner = self.lock();
         if let Some(last) = inner.managers.get_mut(&key.manager) {
@@ -87,7 +87,7 @@ impl Outbox {
         self.dropped(inner, dropped);
     }
 
-    /// Somebody is to be told without a change.
+    /// Adds an event without a change.
     pub fn remind(&self, key: Key) {
         let mut inner = self.lock();
         let dropped = inner.pending.remind(key, now());
@@ -101,7 +101,7 @@ impl Outbox {
             drop(inner);
             self.metrics.overflowed();
             if let Some(dropped) = dropped {
-                tracing::warn!(manager = %key.manager, dropped, "too many events wait: the oldest are dropped");
+                tracing::warn!(manager = %key.manager, dropped, "the outbox is full; dropping the oldest events");
             }
         } else {
             drop(inner);
@@ -109,12 +109,12 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// What to do now.
+    /// What the sender should do now.
     pub fn next(&self) -> Next {
         self.lock().pending.next(now())
     }
 
-    /// How a sending ended. Gives back how long the change waited, if it has been told now.
+    /// Records the result of sending. If the change is delivered now, returns how long it waited.
     pub fn sent(&self, key: &Arc<Key>, sent: Sent, started: Instant, fraction: f64) -> Option<Duration> {
         let mut inner = self.lock();
         if sent == Sent::Refused {
@@ -123,7 +123,7 @@ impl Outbox {
         inner.pending.sent(key, sent, started, now(), fraction)
     }
 
-    /// Managers of whom something was dropped since the last call, if `manager`, who was just told something, is one.
+    /// Whether `manager`, which just accepted an event, has lost events since the last call.
     pub fn take_lost(&self, manager: &Manager) -> bool {
         let mut inner = self.lock();
         let before = inner.lost.len();
@@ -131,22 +131,22 @@ impl Outbox {
         inner.lost.len() < before
     }
 
-    /// Managers of whom something was dropped since the last call.
+    /// The managers that lost events since the last call.
     pub fn take_all_lost(&self) -> Vec<Manager> {
         std::mem::take(&mut self.lock().lost)
     }
 
-    /// Managers that there were events for, and the last object of each.
+    /// The managers that had events, with the last event of each.
     pub fn managers(&self) -> BTreeMap<Manager, Event> {
         self.lock().managers.clone()
     }
 
-    /// Waits until something has changed.
+    /// Waits until something changes.
     pub async fn wait(&self) {
         self.changed.notified().await;
     }
 
-    /// The process is to end.
+    /// Starts the shutdown: the sender flushes the outbox.
     pub fn drain(&self) {
         let mut inner = self.lock();
         inner.is_draining = true;
@@ -155,18 +155,18 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// Whether all is sent and nothing will come.
+    /// Whether the shutdown has started and every event is sent.
     pub fn is_drained(&self) -> bool {
         let inner = self.lock();
         inner.is_draining && inner.pending.is_empty()
     }
 
-    /// What waits.
+    /// The number of waiting objects.
     pub fn depth(&self) -> Depth {
         self.lock().pending.depth(now())
     }
 
-    /// The way to the control plane is there. Gives back how long it was not.
+    /// Records that the connection works. If it did not before, returns the length of the outage.
     pub fn path_up(&self) -> Option<Duration> {
         let now = now();
         let former = std::mem::replace(&mut self.lock().path, Path::Up(now));
@@ -177,7 +177,7 @@ impl Outbox {
         }
     }
 
-    /// The way to the control plane is not there. Says whether that is news.
+    /// Records that the connection fails. Returns whether it worked before.
     pub fn path_down(&self, why: String) -> bool {
         let mut inner = self.lock();
         self.metrics.path(false);
@@ -193,7 +193,7 @@ impl Outbox {
         }
     }
 
-    /// When the way to the control plane was last there, if it is.
+    /// When the connection last worked; `None` if it fails now.
     pub fn path_proven(&self) -> Option<Instant> {
         match self.lock().path {
             Path::Up(moment) => Some(moment),
@@ -201,7 +201,7 @@ impl Outbox {
         }
     }
 
-    /// All this in words, a line each.
+    /// A description for people, one line each.
     pub fn describe(&self) -> String {
         let (depth, path) = {
             let inner = self.lock();
@@ -209,11 +209,11 @@ impl Outbox {
         };
         let ago = |moment: Instant| now().saturating_duration_since(moment).as_secs();
         let mut text = match path {
-            Path::Unknown => "path to the control plane: not used yet\n".to_owned(),
-            Path::Up(moment) => format!("path to the control plane: up, used {} s ago\n", ago(moment)),
-            Path::Down { since, why } => format!("path to the control plane: down for {} s: {why}\n", ago(since)),
+            Path::Unknown => "connection to the control plane: not used yet\n".to_owned(),
+            Path::Up(moment) => format!("connection to the control plane: up, used {} s ago\n", ago(moment)),
+            Path::Down { since, why } => format!("connection to the control plane: down for {} s: {why}\n", ago(since)),
         };
-        let _ = writeln!(text, "changes that wait: {}", depth.undelivered);
+        let _ = writeln!(text, "undelivered changes: {}", depth.undelivered);
         text
     }
 

@@ -1,7 +1,7 @@
-//! What waits to be sent: a bounded map of objects, not a list of events.
+//! The objects with waiting events: a bounded map of objects, not a list of events.
 //!
-//! An event only says that something happened to an object, so what happens to the object while it waits changes nothing:
-//! the newest takes the place of the older one. An object is in one of four states:
+//! An event only says that an object changed, so further changes of a waiting object add nothing: the newest event
+//! replaces the older one. An object is in one of four states:
 //!
 //! ```text
 //!  change ─▶ Fresh ── settle ─▶ Sending ── delivered ─▶ gone, or Trailing if it may have been sent before its commit
@@ -9,15 +9,15 @@
 //!              └──── failed ───────┘                        └──▶ Sending ─▶ gone
 //! ```
 //!
-//! *Settle* is how long a change waits before it is first sent, since admission comes before the write is stored. Where
-//! the write took longer, whoever was told found nothing new; hence what was sent soon after its admission is sent once
-//! more, *resend* after it.
+//! *Settle* is the delay of the first attempt, because admission comes before the write is persisted. If persisting
+//! takes longer, the control plane still reads the old object. So an event that was sent soon after its admission is
+//! sent again after *resend*.
 //!
-//! What cannot be delivered waits. When nobody takes a connection, all wait for one and the same pause, so that an outage
-//! costs one attempt at a time whatever waits; when a manager answers that it cannot, or not at all, those of this manager wait, and the object that
-//! was refused stands behind the others. Beyond [`Limits::objects`] the oldest is dropped.
+//! Undelivered events wait. If the control plane is unreachable, all of them share one pause, so that an outage causes
+//! one attempt at a time. If only one manager fails, the events for this manager wait, and the failed object goes to
+//! the end of their queue. Beyond [`Limits::objects`], the oldest is dropped.
 //!
-//! Reads no clock and throws no dice: both are arguments.
+//! The clock and randomness are arguments.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -29,84 +29,84 @@ use super::manager::Manager;
 use tidegate_events::event::Event;
 use tidegate_process::retry;
 
-/// An object and who is told of it.
+/// An object and the manager that gets its events.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Who is told.
+    /// The manager.
     pub manager: Manager,
-    /// What they are told.
+    /// The event to send.
     pub event: Event,
 }
 
-/// How long things wait, and how much may.
+/// Delays and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From a change until it is sent.
+    /// From a change to its first attempt.
     pub settle: Duration,
-    /// From a change until it is sent once more; zero for never.
+    /// From a change until its event is sent again; zero disables it.
     pub resend: Duration,
-    /// Objects that wait.
+    /// Limit of waiting objects.
     pub objects: usize,
 }
 
-/// Why something is to be sent.
+/// Why an event is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// It changed.
+    /// The object changed.
     Change,
-    /// It changed, and could not be said so far.
+    /// The object changed, and an earlier attempt failed.
     Retry,
-    /// It changed some seconds ago, and this is the second time that it is said.
+    /// The object changed some seconds ago, and its event is repeated.
     Again,
 }
 
-/// How a sending ended.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It was taken.
+    /// The manager accepted it.
     Delivered,
-    /// It was refused for good.
+    /// The manager refused it permanently.
     Refused,
-    /// The manager cannot take it now, and may have said how long; or it does not answer.
+    /// The manager cannot accept it now and may have said for how long, or it does not answer.
     Busy(Option<Duration>),
-    /// Nobody took the connection.
+    /// The control plane accepts no connection.
     Unreachable,
 }
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Send this, and say how it went.
+    /// Send this event and report the result.
     Send(Arc<Key>, Occasion),
-    /// Nothing before this moment, unless something changes.
+    /// Wait until this moment, unless something changes.
     Wait(Instant),
-    /// Nothing, until something changes.
+    /// Wait until something changes.
     Idle,
 }
 
-/// What waits, in one number each.
+/// The number of waiting objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Objects whose change has not been delivered.
+    /// Objects with an undelivered change.
     pub undelivered: usize,
-    /// Objects that are sent once more.
+    /// Objects whose event will be sent again.
     pub trailing: usize,
     /// How long the oldest undelivered change has waited.
     pub oldest: Duration,
 }
 
-/// What waits to be sent.
+/// The objects with waiting events.
 #[derive(Debug)]
 pub struct Pending {
     limits: Limits,
     objects: HashMap<Arc<Key>, Object>,
-    /// Those that are not being sent, by manager and in the order in which they are due.
+    /// Objects that are not being sent, by manager and due time.
     order: BTreeMap<Manager, BTreeSet<(Instant, u64, Arc<Key>)>>,
-    /// Managers that cannot take anything now.
+    /// Managers that cannot accept events now.
     busy: BTreeMap<Manager, Pause>,
-    /// Nobody answers.
+    /// Set while the control plane is unreachable.
     unreachable: Option<Pause>,
-    /// Orders what is due at the same moment.
+    /// Orders objects that are due at the same moment.
     sequence: u64,
     draining: bool,
 }
@@ -118,13 +118,13 @@ struct Object {
     sequence: u64,
     /// The last change.
     changed: Instant,
-    /// The first change that has not been delivered.
+    /// The first undelivered change.
     since: Instant,
-    /// The first change since the sending that is under way began.
+    /// The first change since the current attempt began.
     later: Instant,
-    /// Failures in a row.
+    /// Consecutive failures.
     attempt: u32,
-    /// Whether the write may be stored after it was sent.
+    /// Whether the write may have been persisted after the event was sent.
     may_be_early: bool,
 }
 
@@ -132,7 +132,7 @@ struct Object {
 enum State {
     Fresh,
     Trailing,
-    /// `changed`: something happened to it meanwhile.
+    /// `changed`: whether the object changed during the attempt.
     Sending {
         occasion: Occasion,
         changed: bool,
@@ -147,19 +147,19 @@ struct Pause {
 
 /// First pause after a failure.
 const BACKOFF_MIN: Duration = Duration::from_secs(2);
-/// Longest pause after failures: a control plane that returns is noticed within a minute.
+/// Longest pause after failures: the agent notices a recovered control plane within a minute.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// Shortest pause, whatever the dice say.
+/// Shortest pause, regardless of jitter.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest that a manager may ask us to wait.
+/// The longest `Retry-After` that the agent honours.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-/// Longest pause once the process is to end.
+/// Longest pause during shutdown.
 const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 // === impl Pending ===
 
 impl Pending {
-    /// Nothing waits.
+    /// Creates an empty set.
     pub fn new(limits: Limits) -> Pending {
         Pending {
             limits,
@@ -172,12 +172,12 @@ impl Pending {
         }
     }
 
-    /// Takes in that an object changes, as a review says. Gives back what was dropped to make room.
+    /// Adds a change of an object that a review reported. Returns the event that was dropped to make room.
     pub fn changed(&mut self, key: Key, now: Instant) -> Option<Arc<Key>> {
         self.insert(key, now, true)
     }
 
-    /// Takes in that somebody is to be told, where no write is under way.
+    /// Adds an event without a write in progress. Returns the event that was dropped to make room.
     pub fn remind(&mut self, key: Key, now: Instant) -> Option<Arc<Key>> {
         self.insert(key, now, false)
     }
@@ -190,7 +190,8 @@ impl Pending {
             object.may_be_early |= may_be_early;
             object.changed = now;
             match state {
-                // Not put off: what changes all the time would never be sent. But a failure before it counts no more.
+                // Keep the due time: an object that changes all the time would never be sent. But earlier failures no
+                // longer count.
                 State::Fresh => {
                     (object.attempt, object.due) = (0, object.due.min(settled));
                     let place = (object.due, object.sequence);
@@ -233,7 +234,7 @@ impl Pending {
         dropped
     }
 
-    /// What to do now. What is to be sent counts as being sent until [`Pending::sent`].
+    /// What to do now. A returned event is in flight until [`Pending::sent`].
     pub fn next(&mut self, now: Instant) -> Next {
         let Some((due, manager)) = self.soonest() else { return Next::Idle };
         if now < due {
@@ -254,8 +255,8 @@ impl Pending {
         Next::Send(key, occasion)
     }
 
-    /// Takes in how a sending ended. `started` is when it began, `fraction` from 0 to 1 and from the caller's dice. Gives
-    /// back how long a change waited that has now been told.
+    /// Records the result of an attempt. `started` is when it began; `fraction` is a random number from 0 to 1. If a
+    /// change is delivered now, returns how long it waited.
     pub fn sent(
         &mut self,
         key: &Arc<Key>,
@@ -289,7 +290,8 @@ impl Pending {
                 if occasion == Occasion::Again && changed {
                     object.since = object.later;
                 }
-                // Nobody was there: it keeps its place. Somebody was: those that were not tried go first.
+                // If the control plane was unreachable, the object keeps its position. Otherwise untried objects go
+                // first.
                 if matches!(sent, Sent::Busy(_)) {
                     object.due = now + delay(object.attempt, fraction, self.draining);
                 }
@@ -300,7 +302,7 @@ impl Pending {
         waited
     }
 
-    /// The process is to end: nothing waits longer than it must.
+    /// Starts the shutdown: shortens all delays.
     pub fn drain(&mut self, now: Instant) {
         self.draining = true;
         for pause in self.busy.values_mut().chain(&mut self.unreachable) {
@@ -327,12 +329,12 @@ impl Pending {
         }
     }
 
-    /// Whether nothing waits and nothing is being sent.
+    /// Whether no event waits or is in flight.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// What waits.
+    /// The number of waiting objects.
     pub fn depth(&self, now: Instant) -> Depth {
         let mut depth = Depth::default();
         for object in self.objects.values() {
@@ -347,7 +349,7 @@ impl Pending {
         depth
     }
 
-    /// The soonest moment at which something may be sent, and to whom.
+    /// The earliest moment at which an event may be sent, and its manager.
     fn soonest(&self) -> Option<(Instant, Manager)> {
         let soonest = self.order.iter().filter_map(|(manager, queue)| {
             let (due, sequence, _) = queue.first()?;
@@ -378,13 +380,13 @@ impl Pending {
                 self.busy.remove(manager);
             }
         }
-        // Managers of which nothing waits are forgotten with their pause.
+        // Forget the pauses of managers without waiting objects.
         if self.limits.objects < self.busy.len() {
             self.busy.retain(|_, pause| now < pause.until);
         }
     }
 
-    /// Makes room: what has only to be said again goes first, then what has waited longest.
+    /// Makes room: drops a repeated event first, then the event that has waited longest.
     fn drop_oldest(&mut self) -> Option<Arc<Key>> {
         let waiting = self.objects.iter().filter(|(_, object)| !matches!(object.state, State::Sending { .. }));
         let (key, object) =
@@ -409,8 +411,8 @@ impl Pending {
     }
 }
 
-/// How long to wait after `attempt` failures in a row: from nothing to 2, 4, 8 … 60 s, as the dice say, so that agents
-/// that failed together do not return together.
+/// The pause after `attempt` consecutive failures: a random time up to 2, 4, 8 … 60 s, so that agents that failed
+/// together do not retry together.
 fn delay(attempt: u32, fraction: f64, draining: bool) -> Duration {
     let most = retry::backoff(BACKOFF_MIN, BACKOFF_MAX, attempt);
     let most = if draining { most.min(DRAIN_PAUSE_MAX) } else { most };

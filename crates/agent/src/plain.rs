@@ -1,6 +1,6 @@
-//! The plain port: metrics and health, and nothing else.
+//! The plain port: serves only metrics and health.
 //!
-//! Everybody in the cluster can reach it, so nothing here can be changed, and no review is taken.
+//! Every pod in the cluster can reach it. So it changes nothing and accepts no reviews.
 
 use std::sync::{
     Arc,
@@ -19,7 +19,7 @@ use super::{
     serve::{self, Handler},
 };
 
-/// Answers scrapes and probes.
+/// Answers scrapes and health checks.
 #[derive(Debug)]
 pub struct Plain {
     outbox: Arc<Outbox>,
@@ -33,13 +33,13 @@ const TEXT: &str = "text/plain; charset=utf-8";
 // === impl Plain ===
 
 impl Plain {
-    /// A server of what these say. Once `stopping` is set, it is not ready.
+    /// Creates a handler. Once `stopping` is set, it reports not ready.
     pub fn new(outbox: Arc<Outbox>, metrics: Metrics, stopping: Arc<AtomicBool>) -> Plain {
         Plain { outbox, metrics, stopping }
     }
 
-    /// Ready is an agent that takes reviews. Whether the control plane hears it is told, but no reason to be replaced:
-    /// events wait here until it does.
+    /// The agent is ready if it accepts reviews. The answer reports the connection to the control plane, but a failed
+    /// connection is no reason to restart the agent: events wait here.
     fn ready(&self) -> Response<Full<Bytes>> {
         let detail = self.outbox.describe();
         if self.stopping.load(Ordering::Relaxed) {

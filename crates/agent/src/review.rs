@@ -1,7 +1,7 @@
-//! What the agent reads of an AdmissionReview, and what it answers.
+//! The parts of an AdmissionReview that the agent reads, and its answer.
 //!
-//! Reads no more than it decides about: `spec` and `status` stay the bytes that came, so that a review of megabytes costs
-//! a pass over it and no tree. Neither version nor kind is checked; both are echoed, as the Go agent does.
+//! The agent parses only what it needs: `spec` and `status` stay raw JSON, so that a review of megabytes takes one pass
+//! and no tree. It does not check version and kind but echoes them, as the Go agent does.
 
 use std::{fmt, marker::PhantomData};
 
@@ -11,29 +11,29 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The part of an AdmissionReview that counts.
+/// The relevant part of an AdmissionReview.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Review<'a> {
-    /// Echoed.
+    /// The API version, which the answer echoes.
     #[serde(default)]
     pub api_version: Option<String>,
-    /// Echoed.
+    /// The kind, which the answer echoes.
     #[serde(default)]
     pub kind: Option<String>,
-    /// What the API server asks.
+    /// The request.
     #[serde(borrow, deserialize_with = "object")]
     pub request: Request<'a>,
 }
 
-/// What the API server asks.
+/// The request of a review.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
-    /// Echoed, so that the answer finds its question.
+    /// The UID, which the answer echoes.
     #[serde(default)]
     pub uid: String,
-    /// Kind of the object in the request; named in the answer to what is not supported.
+    /// Kind of the object; part of the answer to an unsupported operation.
     #[serde(default, deserialize_with = "object")]
     pub kind: RequestKind,
     /// CREATE, UPDATE, DELETE, CONNECT.
@@ -42,18 +42,18 @@ pub struct Request<'a> {
     /// `status`, or empty for the object itself.
     #[serde(default)]
     pub sub_resource: Option<String>,
-    /// Whether nothing will come of it.
+    /// Whether this is a dry run.
     #[serde(default)]
     pub dry_run: Option<bool>,
-    /// The object as it will be.
+    /// The new object.
     #[serde(default, borrow)]
     pub object: Option<&'a RawValue>,
-    /// The object as it was.
+    /// The old object.
     #[serde(default, borrow)]
     pub old_object: Option<&'a RawValue>,
 }
 
-/// Group, version and kind as a review spells them.
+/// Group, version and kind, as spelled in a review.
 #[derive(Debug, Default, Deserialize)]
 pub struct RequestKind {
     /// The API group.
@@ -67,7 +67,7 @@ pub struct RequestKind {
     pub kind: String,
 }
 
-/// The part of an object that counts.
+/// The relevant part of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Object<'a> {
@@ -77,53 +77,53 @@ pub struct Object<'a> {
     /// The kind.
     #[serde(default)]
     pub kind: String,
-    /// Who it is.
+    /// The metadata.
     #[serde(default, borrow, deserialize_with = "object")]
     pub metadata: Metadata<'a>,
-    /// What it should be; `null` counts as absent.
+    /// The spec; `null` counts as absent.
     #[serde(default, borrow)]
     pub spec: Option<&'a RawValue>,
-    /// What it is; `null` counts as absent.
+    /// The status; `null` counts as absent.
     #[serde(default, borrow)]
     pub status: Option<&'a RawValue>,
 }
 
-/// The part of an object's metadata that counts.
+/// The relevant part of an object's metadata.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata<'a> {
-    /// Its name.
+    /// The name.
     #[serde(default)]
     pub name: String,
-    /// Its namespace.
+    /// The namespace.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Its labels.
+    /// The labels.
     #[serde(default, borrow)]
     pub labels: Option<&'a RawValue>,
-    /// Its annotations.
+    /// The annotations.
     #[serde(default, borrow)]
     pub annotations: Option<&'a RawValue>,
-    /// What holds its deletion up.
+    /// The finalizers.
     #[serde(default, borrow)]
     pub finalizers: Option<&'a RawValue>,
-    /// What it goes with.
+    /// The owner references.
     #[serde(default, borrow)]
     pub owner_references: Option<&'a RawValue>,
-    /// Since when it is being deleted.
+    /// The deletion timestamp.
     #[serde(default)]
     pub deletion_timestamp: Option<IgnoredAny>,
 }
 
-/// A body that is no AdmissionReview. Says where the reading ended, and nothing of what was read.
+/// The body is not an AdmissionReview. Gives the position of the error but quotes nothing from the body.
 #[derive(Debug, thiserror::Error)]
-#[error("the body is no AdmissionReview: unreadable at line {line}, column {column}")]
+#[error("the body is not an AdmissionReview: invalid at line {line}, column {column}")]
 pub struct ParseReviewError {
     line: usize,
     column: usize,
 }
 
-/// The answer: always that the write may go on.
+/// The answer, which always allows the write.
 #[derive(Serialize)]
 struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,7 +150,7 @@ struct Status<'a> {
 #[derive(Serialize)]
 struct Empty {}
 
-/// Reads an object as an object: serde would take a list for one as well, member by member.
+/// Accepts only a JSON object. serde would also accept a list of the members.
 fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct Members<T>(PhantomData<T>);
 
@@ -172,12 +172,16 @@ fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Re
 // === impl Review ===
 
 impl Review<'_> {
-    /// Reads a body.
+    /// Reads an AdmissionReview from a body.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is not JSON or not an AdmissionReview.
     pub fn parse(body: &[u8]) -> Result<Review<'_>, ParseReviewError> {
         serde_json::from_slice(body).map_err(|error| ParseReviewError { line: error.line(), column: error.column() })
     }
 
-    /// The body of the answer, with a message for whoever looks into audit logs.
+    /// The body of the answer. The message appears in audit logs.
     pub fn answer(&self, message: &str) -> Vec<u8> {
         let some = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
         let answer = Answer {
@@ -196,13 +200,13 @@ impl Review<'_> {
 // === impl Object ===
 
 impl<'a> Object<'a> {
-    /// Reads an object of a review. `None` if it has no name or is no object: nothing can be said about it.
+    /// Reads an object of a review. `None` if it is not an object or has no name.
     pub fn parse(raw: Option<&'a RawValue>) -> Option<Object<'a>> {
         let object: Object<'a> = object(&mut serde_json::Deserializer::from_str(raw?.get())).ok()?;
         (!object.metadata.name.is_empty()).then_some(object)
     }
 
-    /// Its namespace, or nothing.
+    /// The namespace; empty if there is none.
     pub fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }

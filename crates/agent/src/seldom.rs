@@ -1,21 +1,21 @@
-//! What happens often is said seldom, with how often it was.
+//! Limits how often a frequent occurrence is logged, and counts the rest.
 
 use std::time::{Duration, Instant};
 
-/// How often something has happened since that was last said.
+/// Counts occurrences since the last log.
 #[derive(Debug, Default)]
 pub struct Seldom {
     said: Option<Instant>,
     unsaid: u64,
 }
 
-/// It is said at most so often. Metrics count each.
+/// Interval between two logs. Metrics count every occurrence.
 const EVERY: Duration = Duration::from_secs(60);
 
 // === impl Seldom ===
 
 impl Seldom {
-    /// It has happened. Gives back how often it has since that was last said, if it is to be said now.
+    /// Counts an occurrence. If it is time to log, returns how many occurred since the last log.
     pub fn happened(&mut self, now: Instant) -> Option<u64> {
         self.unsaid += 1;
         if self.said.is_some_and(|said| now.saturating_duration_since(said) < EVERY) {

@@ -1,8 +1,8 @@
-//! Connections from outside: accepted, bounded, ended.
+//! Incoming connections: accepts, limits and closes them.
 //!
-//! Nobody can keep others out by holding connections: beyond [`CONNECTIONS_MAX`] the one on which nothing was answered for
-//! longest is closed for the new one. A body is read up to a size, within a time and without long pauses, and beyond
-//! their first part all bodies that are being read share one budget of memory.
+//! No client can lock others out by holding connections: beyond [`CONNECTIONS_MAX`], a new connection replaces the one
+//! with the oldest answer. The server limits the size of a body, the time for it and the pauses in it. Beyond their
+//! first part, all bodies that are being read share one memory budget.
 
 use std::{
     collections::BTreeMap,
@@ -33,23 +33,23 @@ use tokio_rustls::TlsAcceptor;
 
 use super::credentials::Generation;
 
-/// What answers requests.
+/// Answers requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one.
+    /// Answers one request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 
-    /// Takes note that a connection was closed for another one.
+    /// Called when a connection was closed in favour of a new one.
     fn evicted(&self);
 
-    /// Takes note that whoever connected did not take our certificate, and what he said of it.
+    /// Called when a client rejected our certificate, with its TLS alert.
     fn certificate_refused(&self, alert: AlertDescription);
 }
 
-/// Bodies that are being read share this.
+/// The memory budget of all bodies that are being read.
 #[derive(Debug)]
 pub struct Budget(Semaphore);
 
-/// A body, and its part of the budget.
+/// A body and its share of the budget.
 #[derive(Debug)]
 pub struct Body<'a> {
     /// The bytes.
@@ -57,48 +57,49 @@ pub struct Body<'a> {
     _permits: Vec<SemaphorePermit<'a>>,
 }
 
-/// Connections at once. API servers keep a few open, each for a request at a time.
+/// Limit of connections. API servers keep a few open, each for one request at a time.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Largest body, in bytes: a review holds an object twice, and etcd takes no object of more than 1.5 MiB.
+/// Limit of a body, in bytes: a review contains an object twice, and etcd accepts objects up to 1.5 MiB.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
-/// Memory for all bodies that are being read, in bytes.
+/// Memory budget of all bodies that are being read, in bytes.
 const BODIES_BYTES_MAX: usize = 32 << 20;
-/// So much of each body counts for nothing, so that whoever holds the budget holds up large reviews only, in bytes.
+/// How much of each body does not count against the budget, in bytes. So a client that exhausts the budget delays only
+/// large reviews.
 const BODY_BYTES_FREE: usize = 64 << 10;
 /// The budget is counted in blocks of this many bytes.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Longest time for a TLS handshake.
+/// Limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// Longest time for a body.
+/// Limit for reading a body.
 const BODY_MAX: Duration = Duration::from_secs(10);
-/// Longest time in which nothing of a body comes. API servers have it whole before they send.
+/// Limit of a pause in a body. API servers have the whole body before they send.
 const BODY_PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Longest time until a request's head is complete, waiting for it to begin included. Clients of API servers close idle
-/// connections after 90 s: whoever is first must not be us, since a request may be on its way.
+/// Limit until the head of a request is complete, including the idle time before it. Clients of API servers close idle
+/// connections after 90 s. We must not close first, because a request may be on its way.
 const IDLE_MAX: Duration = Duration::from_secs(180);
-/// Longest head of a request, in bytes, and what is read ahead of a body.
+/// Limit of a request's head, and of what is read ahead of a body, in bytes.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// Pause after the system refused another connection, for lack of descriptors.
+/// Pause after a failed accept, which mostly means that no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time for answers under way once no more connections are accepted.
+/// How long to wait for running requests after the last accept.
 const FINISH_MAX: Duration = Duration::from_secs(3);
 
-/// Open connections, by when something was last answered on them.
+/// Open connections, ordered by their last answer.
 #[derive(Debug, Default)]
 struct Open(Mutex<OpenInner>);
 
 #[derive(Debug, Default)]
 struct OpenInner {
     clock: u64,
-    /// Whose turn it is to be closed comes first.
+    /// The first is the next to be closed.
     by_use: BTreeMap<u64, (u64, AbortHandle)>,
     /// When each connection was last used.
     uses: BTreeMap<u64, u64>,
 }
 
-/// Serves until `stop` says so; then ends within seconds.
+/// Serves until `stop` is true; then ends within seconds.
 ///
-/// With `credentials` it serves TLS, each connection with the newest.
+/// With `credentials` it serves TLS, and each new connection uses the newest generation.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     credentials: Option<watch::Receiver<Arc<Generation>>>,
@@ -129,13 +130,13 @@ pub async fn serve<H: Handler>(
         let abort = tasks.spawn(connection.run(stream, generation));
         open.can_be_closed(number, abort);
     }
-    // New connections are refused from here on, not kept waiting.
+    // From now on the system refuses new connections instead of queueing them.
     drop(listener);
     let _ = timeout(FINISH_MAX, async { while tasks.join_next().await.is_some() {} }).await;
     tasks.shutdown().await;
 }
 
-/// An answer without a body that anybody reads.
+/// An answer with an empty body.
 pub fn status(status: StatusCode) -> Response<Full<Bytes>> {
     let text = status.canonical_reason().unwrap_or_default();
     let mut response = Response::new(Full::from(format!("{text}\n")));
@@ -159,7 +160,7 @@ impl<H: Handler> Connection<H> {
             None => self.http(stream).await,
             Some(generation) => {
                 let acceptor = TlsAcceptor::from(Arc::clone(&generation.server));
-                // Whoever fails here is told by TLS itself.
+                // TLS itself reports the failure to the client.
                 match timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => self.http(stream).await,
                     Ok(Err(error)) => {
@@ -186,7 +187,7 @@ impl<H: Handler> Connection<H> {
             .serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let mut stop = self.stop.clone();
-        // How a connection ends is its own affair.
+        // The result does not matter: the client sees how its connection ends.
         tokio::select! {
             _ = connection.as_mut() => return,
             _ = stop.wait_for(|stop| *stop) => {}
@@ -196,7 +197,7 @@ impl<H: Handler> Connection<H> {
     }
 }
 
-/// What the other side says of our certificate, if that is why a handshake failed.
+/// The client's TLS alert, if a handshake failed because the client rejected our certificate.
 fn about_our_certificate(error: &io::Error) -> Option<AlertDescription> {
     let alert = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::AlertReceived(alert) => *alert,
@@ -210,7 +211,7 @@ fn about_our_certificate(error: &io::Error) -> Option<AlertDescription> {
             | AlertDescription::CertificateExpired
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA
-            // An authority of the same name with another key: the signature does not fit.
+            // A CA of the same name with another key: the signature does not match.
             | AlertDescription::DecryptError
     );
     is_about_it.then_some(alert)
@@ -238,7 +239,7 @@ impl Open {
 
     fn can_be_closed(&self, number: u64, abort: AbortHandle) {
         let mut inner = self.lock();
-        // It may be over already.
+        // The connection may have ended already.
         if let Some(&last) = inner.uses.get(&number) {
             inner.by_use.insert(last, (number, abort));
         }
@@ -249,7 +250,7 @@ impl Open {
         inner.clock += 1;
         let clock = inner.clock;
         let OpenInner { by_use, uses, .. } = &mut *inner;
-        // A connection that is being closed is in neither.
+        // A connection that is being closed is in neither map.
         let Some(last) = uses.get_mut(&number) else { return };
         if let Some(entry) = by_use.remove(last) {
             by_use.insert(clock, entry);
@@ -264,7 +265,7 @@ impl Open {
         }
     }
 
-    /// Closes the connection on which nothing was answered for longest.
+    /// Closes the connection with the oldest answer.
     fn close_oldest(&self) -> bool {
         let mut inner = self.lock();
         let Some((_, (number, abort))) = inner.by_use.pop_first() else { return false };
@@ -287,7 +288,11 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Reads a body. What is too large is 413, too slow 408, and while there is no memory 503.
+    /// Reads a body.
+    ///
+    /// # Errors
+    ///
+    /// Fails with 413 if the body is too large, with 408 if it is too slow, and with 503 if the budget is exhausted.
     pub async fn read(&self, mut body: Incoming) -> Result<Body<'_>, StatusCode> {
         let hint = body.size_hint();
         if usize::try_from(hint.lower()).is_ok_and(|length| BODY_BYTES_MAX < length) {
@@ -308,7 +313,7 @@ impl Budget {
             if BODY_BYTES_MAX < length {
                 return Err(StatusCode::PAYLOAD_TOO_LARGE);
             }
-            // Only what has come counts: an announcement takes nothing from others.
+            // Only received bytes count: a `Content-Length` alone reserves nothing.
             while permits.len() * BLOCK_BYTES + BODY_BYTES_FREE < length {
                 match time::timeout_at(deadline, self.0.acquire()).await {
                     Ok(Ok(permit)) => permits.push(permit),

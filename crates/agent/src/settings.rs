@@ -1,124 +1,128 @@
-//! What the agent is told: the Runtime Watcher's environment, and options of our own with defaults.
+//! The agent's settings: the Runtime Watcher's environment variables, and our own options with defaults.
 //!
-//! Names and meaning of the variables are upstream's. What is missing is an error that names the variable; a port that is
-//! none keeps its default, as upstream does, and is told of.
+//! Names and meaning of the variables are upstream's. A missing variable is an error that names it. An invalid port
+//! keeps its default, as upstream does, and causes a warning.
 
 use std::{net::Ipv6Addr, path::PathBuf, str::FromStr, time::Duration};
 
 use rustls::pki_types::ServerName;
 use tidegate_process::tls::Algorithms;
 
-/// Everything the agent is told.
+/// The settings from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Port of the admission server.
     pub webhook_port: u16,
     /// Port of metrics and health.
     pub metrics_port: u16,
-    /// Where certificate, key and CA bundle stand.
+    /// Paths of certificate, key and CA bundle.
     pub files: Files,
-    /// Who is told.
+    /// The control plane that receives the events.
     pub control_plane: ControlPlane,
     /// First segment of the event's path.
     pub contract: String,
-    /// What `GODEBUG` says of FIPS.
+    /// The FIPS mode from `GODEBUG`.
     pub fips: Fips,
-    /// What was given and is not used, in words.
+    /// Warnings about ignored values.
     pub remarks: Vec<String>,
 }
 
 /// Files of the mounted Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The certificate, both as admission server and as client of the control plane.
+    /// The certificate, both of the admission server and of the client of the control plane.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
-    /// The certificates one of which the control plane's must be, or be signed by.
+    /// The CA bundle. The control plane's certificate must be in it or be signed by one of its CAs.
     pub authorities: PathBuf,
 }
 
-/// The control plane's gateway, or its listener.
+/// The control plane's gateway or listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlPlane {
-    /// As it was given: this is the `Host` of requests.
+    /// The address as it was given: the `Host` of requests.
     pub authority: String,
-    /// Its name or address.
+    /// The host name or IP address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// What its certificate must be for.
+    /// The name that the control plane's certificate must contain.
     pub server_name: ServerName<'static>,
 }
 
-/// Which algorithms may be used, in the words of Go's FIPS mode.
+/// Which algorithms are allowed, in the terms of Go's FIPS mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fips {
-    /// All.
+    /// All algorithms.
     Off,
-    /// Approved ones.
+    /// Approved algorithms.
     On,
-    /// Approved ones only.
+    /// Only approved algorithms.
     Only,
 }
 
-/// How long things take.
+/// Delays and intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// From a review until its event is sent: admission comes before the write is stored.
+    /// From a review until its event is sent, because admission comes before the write is persisted.
     pub settle: Duration,
-    /// From a review until its event is sent once more, in case storing took longer; zero for never.
+    /// From a review until its event is sent again, in case persisting took longer; zero disables it.
     pub resend: Duration,
-    /// How often the path to the control plane is proven where nothing else proves it; zero for never.
+    /// Interval of probes while no other request proves the connection; zero disables them.
     pub probe_interval: Duration,
-    /// Within this time of its start, or of the end of an outage, the agent has the runtime looked at; zero for never.
+    /// A start or the end of an outage triggers a full resync within this time; zero disables it.
     pub resync_within: Duration,
-    /// How often it does so anyway; zero for never.
+    /// Interval of full resyncs; zero disables them.
     pub resync_interval: Duration,
-    /// After SIGTERM, how long reviews are still accepted while the runtime's Service learns of it.
+    /// How long reviews are accepted after SIGTERM, until the runtime's Service stops sending them.
     pub shutdown_delay: Duration,
-    /// After that, how long events are still sent.
+    /// How long events are sent after that.
     pub flush: Duration,
-    /// How often the mounted Secret is looked at.
+    /// Interval of checking the mounted Secret for changes.
     pub reload_interval: Duration,
 }
 
-/// Why settings cannot be used.
+/// Why the settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A variable is missing.
     #[error("the environment variable {name} is not set; it is {what}")]
     Missing {
-        /// The variable.
+        /// The name of the variable.
         name: &'static str,
-        /// What it says.
+        /// What the variable contains.
         what: &'static str,
     },
-    /// The address is none.
-    #[error("KCP_ADDR is `{found}`, which is no address; write HOST:PORT")]
+    /// The address is invalid.
+    #[error("invalid KCP_ADDR `{found}`: use HOST:PORT")]
     Address {
-        /// What was given.
+        /// The value.
         found: String,
     },
-    /// The contract is none.
-    #[error("KCP_CONTRACT is `{found}`; write a version such as `v2`")]
+    /// The contract is invalid.
+    #[error("invalid KCP_CONTRACT `{found}`: use a version, for example `v2`")]
     Contract {
-        /// What was given.
+        /// The value.
         found: String,
     },
 }
 
-/// Port of the admission server where none is given.
+/// Default port of the admission server.
 pub const WEBHOOK_PORT: u16 = 8443;
-/// Port of metrics and health where none is given.
+/// Default port of metrics and health.
 pub const METRICS_PORT: u16 = 2112;
-/// Port of the control plane where none is given.
+/// Default port of the control plane.
 const HTTPS_PORT: u16 = 443;
 
 // === impl Settings ===
 
 impl Settings {
-    /// Reads the environment through `variable`, which knows no empty values.
+    /// Reads the environment through `variable`, which returns no empty values.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a required variable is missing or invalid.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, Error> {
         let required = |name: &'static str, what: &'static str| {
             variable(name).filter(|value| !value.is_empty()).ok_or(Error::Missing { name, what })
@@ -127,7 +131,8 @@ impl Settings {
         let mut port = |name: &str, default: u16| match variable(name).filter(|text| !text.is_empty()) {
             None => default,
             Some(text) => text.trim().parse().ok().filter(|port| *port != 0).unwrap_or_else(|| {
-                remarks.push(format!("{name} is `{text}`, which is no port from 1 to 65535; it is {default} now"));
+                remarks
+                    .push(format!("invalid {name} `{text}`: use a port from 1 to 65535; using the default {default}"));
                 default
             }),
         };
@@ -160,7 +165,7 @@ impl FromStr for ControlPlane {
             return Err(error());
         }
         let (host, port) = match text.rsplit_once(':') {
-            // An IPv6 address has colons of its own, and stands in brackets.
+            // An IPv6 address contains colons and is written in brackets.
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| error())?),
             _ => (text, HTTPS_PORT),
         };
@@ -184,8 +189,8 @@ impl FromStr for ControlPlane {
 // === impl Fips ===
 
 impl Fips {
-    /// What `GODEBUG` says: the last `fips140=` counts, and what Go does not know is off. Where it says nothing, approved
-    /// algorithms only are used: every control plane and every API server has them.
+    /// Reads `GODEBUG`: the last `fips140=` wins, and a value that Go does not know means off. Without one, only
+    /// approved algorithms are used: every control plane and every API server supports them.
     pub fn of_godebug(text: Option<&str>) -> Fips {
         let mut settings = text.unwrap_or_default().split(',').filter_map(|setting| setting.split_once('='));
         let last = settings.rfind(|(name, _)| name.trim() == "fips140");
@@ -196,7 +201,7 @@ impl Fips {
         }
     }
 
-    /// The algorithms that TLS gets.
+    /// The algorithms for TLS.
     pub fn algorithms(self) -> Algorithms {
         match self {
             Fips::Off => Algorithms::All,
@@ -204,7 +209,7 @@ impl Fips {
         }
     }
 
-    /// The number that the Runtime Watcher's metric has for it.
+    /// The value of the Runtime Watcher's metric.
     pub fn number(self) -> i64 {
         match self {
             Fips::Off => 0,
@@ -221,7 +226,7 @@ impl Default for Timing {
         Timing {
             settle: Duration::from_millis(300),
             resend: Duration::from_secs(5),
-            // Five thousand runtimes are forty requests a second, and no load balancer forgets a connection so soon.
+            // With 5,000 runtimes, this causes 40 requests a second, and no load balancer drops a connection earlier.
             probe_interval: Duration::from_secs(120),
             resync_within: Duration::from_secs(60),
             resync_interval: Duration::from_secs(12 * 3600),

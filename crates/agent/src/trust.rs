@@ -1,14 +1,13 @@
-//! Whom the agent takes for the control plane.
+//! Verifies the control plane's certificate.
 //!
-//! Landscapes serve their gateway with the certificate of the authority itself: one that says of itself that it signs
-//! others. Go and OpenSSL take it, since it is in the bundle; the usual verifier of rustls does not, since it is no end
-//! entity. So here:
+//! In landscapes, the gateway serves the CA certificate itself. Go and OpenSSL accept it because it is in the bundle.
+//! The default verifier of rustls rejects it because it is not an end entity. So this verifier has two rules:
 //!
-//! * a certificate that is, byte for byte, one of the bundle is trusted within its validity and for the names in it;
-//! * any other must be signed by one of the bundle, as usual. Several of the bundle may have one subject and different
-//!   keys, after a rotation: all are tried. As Go does, an authority counts only within its own validity.
+//! * A certificate that is byte for byte in the bundle is trusted, within its validity period and for the names in it.
+//! * Any other certificate must be signed by a CA of the bundle. After a rotation, several CAs may have one subject and
+//!   different keys; all are tried. As in Go, a CA is used only within its own validity period.
 //!
-//! The signature of the handshake is always verified. Refuses to trust anything but the bundle.
+//! The signature of the handshake is always verified. Nothing outside of the bundle is trusted.
 
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ use rustls::{
 
 use super::validity::Validity;
 
-/// Trusts the certificates of a bundle, and what they signed.
+/// Trusts the certificates of a bundle, and certificates that they signed.
 #[derive(Debug)]
 pub struct Bundle {
     authorities: Vec<Authority>,
@@ -41,7 +40,7 @@ struct Authority {
 // === impl Bundle ===
 
 impl Bundle {
-    /// Takes in the certificates of a bundle. `None` if one of them is none, or there is none.
+    /// Reads the certificates of a bundle. `None` if the bundle is empty or one of them is invalid.
     pub fn new(certificates: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Option<Bundle> {
         let authority = |certificate: CertificateDer<'static>| {
             let validity = Validity::of(&certificate)?;

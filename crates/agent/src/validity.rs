@@ -1,31 +1,31 @@
-//! From when until when a certificate is valid.
+//! Reads the validity period of a certificate.
 //!
-//! rustls checks it and does not tell it. The certificates that are read here come from the mounted Secret, never from the
-//! network; what is no certificate has no validity, and nothing more is read of it than the way to the two moments.
+//! rustls checks it but does not expose it. The certificates here come from the mounted Secret, never from the network.
+//! The code parses only what comes before the two times; an invalid certificate has no validity.
 
 use std::time::Duration;
 
 use rustls::{CertificateError, pki_types::UnixTime};
 
-/// The two moments, in seconds since 1970.
+/// The period, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// From this second on.
+    /// The first valid second.
     pub not_before: u64,
-    /// Until this second, which is the last.
+    /// The last valid second.
     pub not_after: u64,
 }
 
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-/// The version, which may be left out.
+/// The version, which is optional.
 const VERSION: u8 = 0xA0;
 
 // === impl Validity ===
 
 impl Validity {
-    /// Reads the validity of a certificate in DER.
+    /// Reads the validity period of a certificate in DER.
     pub fn of(der: &[u8]) -> Option<Validity> {
         let (certificate, _) = element(der, SEQUENCE)?;
         let (mut body, _) = element(certificate, SEQUENCE)?;
@@ -42,7 +42,7 @@ impl Validity {
         Some(Validity { not_before, not_after })
     }
 
-    /// Whether `now` is within.
+    /// Fails unless `now` is within the period.
     pub fn check(&self, now: UnixTime) -> Result<(), CertificateError> {
         let moment = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         if now.as_secs() < self.not_before {
@@ -55,18 +55,18 @@ impl Validity {
     }
 }
 
-/// The content of an element with this tag, and what comes after it.
+/// The content of an element with this tag, and the rest.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     if der.first() == Some(&tag) { any(der) } else { None }
 }
 
-/// The content of the first element, and what comes after it.
+/// The content of the first element, and the rest.
 fn any(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&first, rest) = der.get(1..)?.split_first()?;
     let (length, rest) = if first < 0x80 {
         (usize::from(first), rest)
     } else {
-        // Up to four bytes of length: more than any file here has.
+        // Up to four bytes of length: enough for any file here.
         let count = usize::from(first & 0x7F);
         if !(1..=4).contains(&count) {
             return None;
@@ -77,7 +77,7 @@ fn any(der: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// The first element as a moment, and what comes after it.
+/// Parses the first element as a time, and returns the rest.
 fn time(der: &[u8]) -> Option<(u64, &[u8])> {
     let (text, rest) = any(der)?;
     let digits = text.strip_suffix(b"Z")?;
@@ -88,7 +88,7 @@ fn time(der: &[u8]) -> Option<(u64, &[u8])> {
         Some(digits.get(range)?.iter().fold(0_i32, |number, digit| number * 10 + i32::from(digit - b'0')))
     };
     let (year, at) = match (*der.first()?, digits.len()) {
-        // Two digits of a year: 1950 to 2049.
+        // Two-digit years mean 1950 to 2049.
         (UTC_TIME, 12) => (number(0..2).map(|year| if year < 50 { 2000 + year } else { 1900 + year })?, 2),
         (GENERALIZED_TIME, 14) => (number(0..4)?, 4),
         _ => return None,
@@ -97,7 +97,7 @@ fn time(der: &[u8]) -> Option<(u64, &[u8])> {
     let (month, day, hour, minute, second) = (field(0)?, field(1)?, field(2)?, field(3)?, field(4)?);
     let moment = jiff::civil::DateTime::new(i16::try_from(year).ok()?, month, day, hour, minute, second, 0).ok()?;
     let seconds = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second();
-    // What begins before 1970 has begun.
+    // A time before 1970 counts as 1970.
     Some((u64::try_from(seconds).unwrap_or_default(), rest))
 }
 

@@ -1,8 +1,8 @@
-//! How to reach a runtime: the kubeconfig of an access Secret, of which only inline data is accepted.
+//! How to connect to a runtime: the kubeconfig of an access Secret. Only inline data is accepted.
 //!
-//! A kubeconfig can name programs to run, files to read and proxies to go through. We act with the daemon's rights on
-//! what someone else wrote, so all of that is refused by name, before anything is done with it. Messages name the field,
-//! never its content.
+//! A kubeconfig can name programs to run, files to read and proxies. Tidegate has many permissions, and other people
+//! write these Secrets. So every such field is refused before anything is used. Messages name the field, never its
+//! content.
 
 use std::fmt;
 
@@ -10,75 +10,79 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tidegate_core::yaml;
 
-/// How to reach a runtime.
+/// How to connect to a runtime.
 #[derive(Clone)]
 pub struct Access {
     server: http::Uri,
     server_name: Option<String>,
     authorities: Vec<Vec<u8>>,
-    /// As a kubeconfig's `user` holds it: `token`, or certificate and key.
+    /// The `user` of the kubeconfig: `token`, or certificate and key.
     user: Value,
 }
 
 /// Why a kubeconfig is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The Secret is not there, or lacks the key.
-    #[error("there is no kubeconfig in it")]
+    /// The Secret does not exist or lacks the key.
+    #[error("no kubeconfig found")]
     Missing,
-    /// Not UTF-8, not YAML, or not the form of a kubeconfig.
+    /// It is not UTF-8, not YAML, or does not have the structure of a kubeconfig.
     #[error("it is not a kubeconfig")]
     NotAKubeconfig,
-    /// Larger than any kubeconfig with inline data.
+    /// It is larger than any kubeconfig with inline data.
     #[error("it is larger than {LEN_MAX} bytes")]
     TooLarge,
-    /// A field is absent that must be there.
-    #[error("`{0}` is absent")]
+    /// A required field is missing.
+    #[error("`{0}` is missing")]
     Absent(&'static str),
-    /// A field names something that is not there.
-    #[error("`{0}` names nothing in this kubeconfig")]
+    /// A field refers to an entry that does not exist.
+    #[error("`{0}` refers to an entry that does not exist")]
     Dangling(&'static str),
-    /// A field that is not accepted.
+    /// The kubeconfig uses a field that is not accepted.
     #[error("`{field}` is not accepted: {why}")]
     Field {
         /// The field.
         field: &'static str,
-        /// Why not, and what to do instead.
+        /// Why it is not accepted, and what to use instead.
         why: &'static str,
     },
-    /// A field does not hold what it must.
+    /// A field has an invalid value.
     #[error("`{field}` is not {expected}")]
     Malformed {
         /// The field.
         field: &'static str,
-        /// What it must hold.
+        /// What the field must contain.
         expected: &'static str,
     },
 }
 
-/// A kubeconfig with inline data takes some ten kilobytes.
+/// Limit of the size. A kubeconfig with inline data takes some ten kilobytes.
 const LEN_MAX: usize = 256 << 10;
 
 /// Fields of `cluster` and `user` that are not accepted, with the reason.
 const REFUSED: [(&str, &str); 15] = [
-    ("insecure-skip-tls-verify", "the server's certificate is always verified; give `certificate-authority-data`"),
-    ("proxy-url", "a runtime is reached directly"),
-    ("certificate-authority", "files are not read; give `certificate-authority-data`"),
-    ("exec", "no program is run; give a token or a client certificate"),
-    ("auth-provider", "authentication plug-ins are not run; give a token or a client certificate"),
-    ("tokenFile", "files are not read; give `token`"),
-    ("token-file", "files are not read; give `token`"),
-    ("client-certificate", "files are not read; give `client-certificate-data`"),
-    ("client-key", "files are not read; give `client-key-data`"),
-    ("username", "passwords are not accepted; give a token or a client certificate"),
-    ("password", "passwords are not accepted; give a token or a client certificate"),
-    ("as", "we act as ourselves"),
-    ("as-uid", "we act as ourselves"),
-    ("as-groups", "we act as ourselves"),
-    ("as-user-extra", "we act as ourselves"),
+    ("insecure-skip-tls-verify", "the server's certificate is always verified; use `certificate-authority-data`"),
+    ("proxy-url", "Tidegate connects to runtimes directly"),
+    ("certificate-authority", "files are not read; use `certificate-authority-data`"),
+    ("exec", "no program is run; use a token or a client certificate"),
+    ("auth-provider", "authentication plug-ins are not run; use a token or a client certificate"),
+    ("tokenFile", "files are not read; use `token`"),
+    ("token-file", "files are not read; use `token`"),
+    ("client-certificate", "files are not read; use `client-certificate-data`"),
+    ("client-key", "files are not read; use `client-key-data`"),
+    ("username", "passwords are not accepted; use a token or a client certificate"),
+    ("password", "passwords are not accepted; use a token or a client certificate"),
+    ("as", "impersonation is not supported"),
+    ("as-uid", "impersonation is not supported"),
+    ("as-groups", "impersonation is not supported"),
+    ("as-user-extra", "impersonation is not supported"),
 ];
 
 /// Reads a kubeconfig.
+///
+/// # Errors
+///
+/// Fails if it is invalid or uses a field that is not accepted.
 pub fn parse(kubeconfig: &[u8]) -> Result<Access, Refused> {
     if kubeconfig.len() > LEN_MAX {
         return Err(Refused::TooLarge);
@@ -99,7 +103,7 @@ pub fn parse(kubeconfig: &[u8]) -> Result<Access, Refused> {
     };
     let cluster = part("clusters", "cluster", "context.cluster")?;
     let user = part("users", "user", "context.user")?;
-    // Also what the current context does not use is refused: nobody shall think that it is accepted.
+    // Refuse the fields of unused contexts as well, so that users do not believe that they are accepted.
     for (list, field) in [("clusters", "cluster"), ("users", "user")] {
         for entry in config[list].as_array().into_iter().flatten() {
             refuse(&entry[field])?;
@@ -114,7 +118,7 @@ pub fn parse(kubeconfig: &[u8]) -> Result<Access, Refused> {
 }
 
 fn read(text: &str) -> Result<Value, Refused> {
-    // The error's words may quote the text, so they go no further.
+    // The parser's message may quote the text, so it is dropped.
     let documents = yaml::parse(text, &yaml::Limits::default()).map_err(|_| Refused::NotAKubeconfig)?;
     match documents.as_slice() {
         [document] if matches!(document.value, yaml::NodeValue::Map(_)) => Ok(document.to_json()),
@@ -153,7 +157,7 @@ fn server(cluster: &Value) -> Result<http::Uri, Refused> {
 
 fn authorities(cluster: &Value) -> Result<Vec<Vec<u8>>, Refused> {
     const FIELD: &str = "certificate-authority-data";
-    let malformed = Refused::Malformed { field: FIELD, expected: "certificates in PEM, in base64" };
+    let malformed = Refused::Malformed { field: FIELD, expected: "base64-encoded PEM certificates" };
     let data = cluster[FIELD].as_str().filter(|data| !data.is_empty()).ok_or(Refused::Absent(FIELD))?;
     let pem = decode(data).ok_or(malformed)?;
     let certificates = certificates(&pem).ok_or(malformed)?;
@@ -174,8 +178,8 @@ fn credentials(user: &Value) -> Result<Value, Refused> {
     if let Some(token) = text("token") {
         return Ok(json!({ "token": token.trim() }));
     }
-    let certificate = data("client-certificate-data", "a certificate in PEM, in base64")?;
-    let key = data("client-key-data", "a key in PEM, in base64")?;
+    let certificate = data("client-certificate-data", "a base64-encoded PEM certificate")?;
+    let key = data("client-key-data", "a base64-encoded PEM key")?;
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok(json!({ "client-certificate-data": certificate, "client-key-data": key })),
         (Some(_), None) => Err(Refused::Absent("client-key-data")),
@@ -192,12 +196,16 @@ fn decode(data: &str) -> Option<Vec<u8>> {
 // === impl Access ===
 
 impl Access {
-    /// Where the API server is; it holds no secret.
+    /// The URL of the API server. It contains no secret.
     pub fn server(&self) -> &http::Uri {
         &self.server
     }
 
     /// The configuration of a client.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration is not valid for kube.
     pub fn config(&self) -> Result<kube::Config, Refused> {
         let mut config = kube::Config::new(self.server.clone());
         config.root_cert = Some(self.authorities.clone());

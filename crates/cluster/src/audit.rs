@@ -7,40 +7,40 @@ use http::StatusCode;
 use super::{ClusterName, Error, Verb};
 use tidegate_core::{diagnostic::Place, object::ObjectId};
 
-/// Why something is written: what the audit record says besides cluster, verb and object. Cheap to clone.
+/// Why something is written. The audit record contains it besides cluster, verb and object. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
-    /// The revision of git behind it.
+    /// The git revision that caused the write.
     pub revision: Option<Arc<str>>,
-    /// The file and line behind it.
+    /// The file and line that caused the write.
     pub place: Option<Place>,
-    /// What made us look: `event`, `requested`, `git`, `drift`, `resync`, `retry`, in priority order, joined by `+`;
-    /// `report` for a Kubernetes Event, which says what a pass had to tell.
+    /// The triggers of the pass: `event`, `requested`, `git`, `drift`, `resync`, `retry`, in priority order, joined by
+    /// `+`. For a Kubernetes Event that a pass emits: `report`.
     pub trigger: Option<Arc<str>>,
 }
 
 // === impl Cause ===
 
 impl Cause {
-    /// Because of a trigger.
+    /// A cause with this trigger.
     pub fn trigger(trigger: &str) -> Cause {
         Cause { trigger: Some(trigger.into()), ..Cause::default() }
     }
 
-    /// The same, of a revision.
+    /// The same cause with a revision.
     #[must_use]
     pub fn revision(&self, revision: impl Into<Arc<str>>) -> Cause {
         Cause { revision: Some(revision.into()), ..self.clone() }
     }
 
-    /// The same, of a file and line.
+    /// The same cause with a file and line.
     #[must_use]
     pub fn place(&self, place: Option<Place>) -> Cause {
         Cause { place: place.or_else(|| self.place.clone()), ..self.clone() }
     }
 }
 
-/// Records a write that was answered, or that failed.
+/// Records a write that was answered or that failed.
 pub(super) fn record(
     cluster: &ClusterName,
     verb: Verb,

@@ -1,26 +1,26 @@
-//! A circuit breaker: a cluster that cannot be reached is left alone, and looked at again with growing pauses.
+//! A circuit breaker: an unreachable cluster gets no requests except probes, at growing intervals.
 //!
-//! Only failures to talk to the cluster count; whatever it answers, also an error, closes the circuit.
+//! Only failures to connect count. Any answer closes the circuit, even an error.
 
 use std::{sync::Mutex, time::Duration};
 
 use tidegate_process::retry;
 use tokio::time::Instant;
 
-/// Failures in a row after which the circuit opens. Requests run in parallel, so a single lost connection may fail several.
+/// Consecutive failures that open the circuit. Requests run in parallel, so one lost connection may fail several.
 const FAILURES_MAX: u32 = 5;
 /// First pause before a probe.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
-/// Longest pause before a probe: a cluster that returns is served again within half a minute.
+/// Longest pause before a probe: a recovered cluster is used again within half a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// State of the circuit to one cluster.
+/// The state of the circuit to one cluster.
 #[derive(Debug, Default)]
 pub(super) struct Breaker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Failures in a row while the circuit is closed.
+    /// Consecutive failures while the circuit is closed.
     failures: u32,
     /// Set while the circuit is open.
     open: Option<Open>,
@@ -28,25 +28,25 @@ struct State {
 
 #[derive(Debug)]
 struct Open {
-    /// When the next probe may be made.
+    /// When the next probe may be sent.
     probe_at: Instant,
-    /// Whether a probe is under way.
+    /// Whether a probe is in flight.
     probing: bool,
-    /// Probes that failed.
+    /// Number of failed probes.
     probes: u32,
 }
 
 // === impl Breaker ===
 
 impl Breaker {
-    /// Whether a request may be made. While the circuit is open, one caller is let through after each pause.
+    /// Whether a request may be sent. While the circuit is open, one caller may send a probe after each pause.
     pub(super) fn admits(&self, now: Instant) -> bool {
         let mut state = self.lock();
         match &mut state.open {
             None => true,
             Some(open) if now < open.probe_at => false,
             Some(open) => {
-                // The probe is this caller's; everybody else waits for its outcome, or for one more pause.
+                // This caller sends the probe. The others wait for its result or for another pause.
                 open.probe_at = now + pause(open.probes);
                 open.probing = true;
                 true
@@ -54,7 +54,7 @@ impl Breaker {
         }
     }
 
-    /// The cluster answered.
+    /// Records that the cluster answered.
     pub(super) fn succeeded(&self) {
         let mut state = self.lock();
         if state.failures != 0 || state.open.is_some() {
@@ -62,7 +62,7 @@ impl Breaker {
         }
     }
 
-    /// The cluster could not be reached.
+    /// Records that the cluster could not be reached.
     pub(super) fn failed(&self, now: Instant) {
         let mut state = self.lock();
         match &mut state.open {
@@ -71,7 +71,7 @@ impl Breaker {
                 open.probe_at = now + pause(open.probes);
                 open.probing = false;
             }
-            // Requests that were under way when the circuit opened say nothing new.
+            // Requests that were in flight when the circuit opened add no information.
             Some(_) => {}
             None => {
                 state.failures += 1;
@@ -82,7 +82,7 @@ impl Breaker {
         }
     }
 
-    /// Whether requests are refused at present.
+    /// Whether requests are refused now.
     pub(super) fn is_open(&self) -> bool {
         self.lock().open.is_some()
     }

@@ -1,43 +1,43 @@
-//! How many requests one runtime may have under way, while others have some as well.
+//! Limits the concurrent requests of one runtime while other runtimes have requests as well.
 //!
-//! Alone, a runtime gets all that its limits allow: with a round trip of tens of milliseconds, that is what its rollout
-//! takes. Beside many others more at a time makes nothing faster, but every connection costs a handshake of some tenths
-//! of a millisecond on both sides, and the memory of its buffers until it is closed: of two hundred runtimes that are
-//! rolled out, sixteen connections each were an eighth of the processor time and most of the memory.
+//! A runtime alone gets its full limit: with a round trip of tens of milliseconds, its rollout needs that. Among many,
+//! more concurrency speeds nothing up, but every connection costs a handshake of some tenths of a millisecond on both
+//! sides, and memory for its buffers. In a rollout to 200 runtimes, sixteen connections each took an eighth of the
+//! processor time and most of the memory.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Requests of all runtimes together, while these are few.
+/// Concurrent requests of all runtimes together, while the runtimes are few.
 const TOGETHER: usize = 32;
-/// A runtime always gets so many.
+/// The minimum for each runtime.
 const EACH_MIN: usize = 4;
 
-/// How many clusters have requests under way. Clones are the same crowd.
+/// Counts the clusters with requests in flight. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Crowd(Arc<AtomicUsize>);
 
-/// One cluster of a crowd.
+/// One cluster of the crowd.
 #[derive(Debug, Default)]
 pub(super) struct Member {
     crowd: Crowd,
     requests: AtomicUsize,
 }
 
-/// A request of a member, from when it waits for its place until its answer is read.
+/// A request of a member, from waiting for its permit until its answer is read.
 pub(super) struct Request<'a>(&'a Member);
 
 // === impl Member ===
 
 impl Member {
-    /// A member that has no requests.
+    /// Creates a member without requests.
     pub(super) fn of(crowd: Crowd) -> Member {
         Member { crowd, requests: AtomicUsize::new(0) }
     }
 
-    /// One more request.
+    /// Counts one more request.
     pub(super) fn begin(&self) -> Request<'_> {
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
             self.crowd.0.fetch_add(1, Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Member {
         Request(self)
     }
 
-    /// How many of `limit` places a request takes at present: one if the member is alone, and more in a crowd.
+    /// How many of `limit` permits a request takes now: one if the member is alone, more in a crowd.
     pub(super) fn weight(&self, limit: usize) -> usize {
         let members = self.crowd.0.load(Ordering::Relaxed).max(1);
         let share = (TOGETHER / members).max(EACH_MIN).min(limit);
@@ -75,7 +75,7 @@ mod tests {
         let few: Vec<Member> = (0..3).map(|_| Member::of(crowd.clone())).collect();
         let theirs: Vec<Request<'_>> = few.iter().map(Member::begin).collect();
         assert_eq!(first.weight(16), 2, "eight of sixteen at a time");
-        assert_eq!(first.weight(4), 1, "what is few is not divided");
+        assert_eq!(first.weight(4), 1, "a low limit is not divided");
 
         let many: Vec<Member> = (0..1000).map(|_| Member::of(crowd.clone())).collect();
         let others: Vec<Request<'_>> = many.iter().map(Member::begin).collect();
@@ -84,6 +84,6 @@ mod tests {
 
         drop((others, theirs, requests));
         assert_eq!(first.weight(16), 1);
-        assert_eq!(crowd.0.load(Ordering::Relaxed), 0, "whoever asks nothing is in nobody's way");
+        assert_eq!(crowd.0.load(Ordering::Relaxed), 0, "a member without requests does not count");
     }
 }

@@ -1,8 +1,8 @@
 //! Which kinds an API server serves.
 //!
-//! Asked in this order: the table of built-in kinds, what definitions that we applied said, what discovery answered
-//! before, and only then the API server, with one aggregated request, at most once in [`PAUSE`]. Equal answers of
-//! many clusters are kept once.
+//! The sources, in this order: the table of built-in kinds, CustomResourceDefinitions that we applied, earlier
+//! discovery, and then the API server, with one aggregated request at most once every [`PAUSE`]. Equal answers of many
+//! clusters are stored once.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,37 +17,37 @@ use tokio::time::Instant;
 use super::{Cluster, Error, Kind, Target, Verb, position, transport::Ask};
 use tidegate_core::object::{Digest, Gvk};
 
-/// Shortest time between two discoveries of one cluster: a pass asks for many kinds, the cluster is asked once.
+/// Minimum interval between two discoveries of a cluster. A pass asks for many kinds and causes one discovery.
 const PAUSE: Duration = Duration::from_secs(5);
 
 type Kinds = BTreeMap<Gvk, Kind>;
 
-/// What is known of one cluster.
+/// The known kinds of one cluster.
 #[derive(Default)]
 pub(super) struct Known(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// From definitions that we applied.
+    /// From CustomResourceDefinitions that we applied.
     applied: Kinds,
-    /// The definitions that we applied and whose kinds are served, by uid and generation: one that is made anew, or that
-    /// gets another version, is waited for again.
+    /// The CustomResourceDefinitions that we applied and whose kinds are served, by UID and generation. If one is
+    /// recreated or gets another version, its kinds are waited for again.
     served: BTreeSet<String>,
-    /// From discovery, with the time of it.
+    /// From discovery, with its time.
     discovered: Option<(Instant, Arc<Kinds>)>,
 }
 
-/// Answers of discovery by the digest of their bytes: clusters with the same definitions share one.
+/// Discovery answers by their digest: clusters with the same definitions share one.
 static INTERNED: LazyLock<Mutex<HashMap<Digest, Weak<Kinds>>>> = LazyLock::new(Mutex::default);
 
-/// The older version is what Kubernetes before 1.30 answers.
+/// Kubernetes before 1.30 answers with the older version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
 // === impl Known ===
 
 impl Known {
-    /// What the API server does not have to be asked for: `Some(None)` if it was asked a moment ago and has no such kind.
+    /// Looks a kind up without a request. `Some(None)` if a recent discovery did not contain it.
     fn find(&self, gvk: &Gvk, now: Instant) -> Option<Option<Kind>> {
         let state = self.lock();
         if let Some(kind) = state.applied.get(gvk) {
@@ -61,22 +61,22 @@ impl Known {
         }
     }
 
-    /// Learns what a definition brings, which may not be served yet.
+    /// Adds the kinds of a CustomResourceDefinition, which may not be served yet.
     pub(super) fn learn(&self, kinds: &[Kind]) {
         self.lock().applied.extend(kinds.iter().map(|kind| (kind.gvk.clone(), kind.clone())));
     }
 
-    /// Whether the kinds of a definition, in this state of it, are known to be served.
+    /// Whether the kinds of a CustomResourceDefinition, in this state, are known to be served.
     pub(super) fn is_served(&self, definition: &str) -> bool {
         self.lock().served.contains(definition)
     }
 
-    /// Remembers that the kinds of a definition, in this state of it, are served.
+    /// Records that the kinds of a CustomResourceDefinition, in this state, are served.
     pub(super) fn note_served(&self, definition: String) {
         self.lock().served.insert(definition);
     }
 
-    /// Forgets a kind that turned out not to be served.
+    /// Forgets a kind that is not served after all.
     pub(super) fn forget(&self, gvk: &Gvk) {
         let mut state = self.lock();
         state.applied.remove(gvk);
@@ -93,7 +93,11 @@ impl Known {
 // === impl Cluster ===
 
 impl Cluster {
-    /// A kind as this API server serves it; `None` if it does not.
+    /// A kind as this API server serves it; `None` if it is not served.
+    ///
+    /// # Errors
+    ///
+    /// Fails if discovery fails.
     pub async fn kind(&self, gvk: &Gvk) -> Result<Option<Kind>, Error> {
         if let Some(kind) = Kind::built_in(gvk) {
             return Ok(Some(kind));
@@ -107,9 +111,13 @@ impl Cluster {
         Ok(found)
     }
 
-    /// A kind in the given version or, if the API server no longer serves that, in another one; `None` if it serves none.
+    /// A kind in the given version or, if that is no longer served, in another; `None` if no version is served.
     ///
-    /// For objects that were applied some time ago: they outlive the version under which they were applied.
+    /// Use it for objects that were applied some time ago: they outlive the version under which they were applied.
+    ///
+    /// # Errors
+    ///
+    /// Fails if discovery fails.
     pub async fn kind_in_any_version(&self, gvk: &Gvk) -> Result<Option<Kind>, Error> {
         if let Some(kind) = self.kind(gvk).await? {
             return Ok(Some(kind));
@@ -120,8 +128,8 @@ impl Cluster {
         Ok(state.applied.values().chain(discovered).find(same).cloned())
     }
 
-    /// Whether the API server says of itself that it serves a kind; asked anew unless it has denied it a moment ago.
-    /// Built-in kinds always are. What definitions that we applied said stays known: their kinds may be served any moment.
+    /// Whether the API server itself reports a kind. Asks again unless a recent discovery lacked it. Built-in kinds are
+    /// always served. Kinds of definitions that we applied stay known, because they may be served any moment.
     pub(super) async fn serves(&self, gvk: &Gvk) -> Result<bool, Error> {
         if Kind::built_in(gvk).is_some() {
             return Ok(true);
@@ -149,8 +157,8 @@ impl Cluster {
         let not_understood = |message| Error::Answer { cluster: self.transport.name(), target, message };
         let wire: Groups = match serde_json::from_slice(&answer.body) {
             Ok(Groups { kind, .. }) if kind != "APIGroupDiscoveryList" => {
-                // Something else in JSON would read as an API server without a single kind.
-                return Err(not_understood("it is no APIGroupDiscoveryList".to_owned()));
+                // Other JSON would look like an API server without kinds.
+                return Err(not_understood("it is not an APIGroupDiscoveryList".to_owned()));
             }
             Ok(wire) => wire,
             Err(error) => return Err(not_understood(position(&error))),
@@ -163,7 +171,7 @@ impl Cluster {
     }
 }
 
-/// `APIGroupDiscoveryList`, as far as we read it.
+/// The part of `APIGroupDiscoveryList` that we read.
 #[derive(Deserialize)]
 struct Groups {
     #[serde(default)]

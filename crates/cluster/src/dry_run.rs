@@ -1,11 +1,10 @@
-//! What an apply would come to, without doing it: the API server's own answer, defaults and admission included.
+//! The result of an apply without doing it: the API server's own answer, including defaults and admission.
 //!
-//! A dry run is a read: it is counted as [`Verb::DryRun`], and neither audited nor refused while we do not lead. It asks
-//! for the right to patch all the same, and for that to create where the object is not there; who lacks the second
-//! should not ask about what is to be created. An admission webhook that has side effects and does not know dry runs
-//! makes it an error.
+//! A dry run is a read: it counts as [`Verb::DryRun`], writes no audit record, and is allowed without leadership.
+//! Still, it needs the permission to patch, and to create if the object does not exist. Without the latter, do not
+//! dry-run new objects. An admission webhook with side effects and without support for dry runs makes it fail.
 //!
-//! Secrets are never sent: their values would pass webhooks and audit logs for nothing.
+//! Secrets are never sent, because their values would appear in webhooks and audit logs.
 
 use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE};
@@ -18,23 +17,27 @@ use tidegate_core::{
     object::{Object, ObjectId},
 };
 
-/// What an apply would come to.
+/// The result of a dry run.
 #[derive(Clone, Debug)]
 pub enum DryRun {
-    /// The object as it would be.
+    /// The object after the apply.
     Applied(Box<Object>),
-    /// Nothing would be written: others own these fields. Only with [`OnConflict::Report`].
+    /// Nothing would be written, because other managers own these fields. Only with [`OnConflict::Report`].
     Conflict(Vec<FieldConflict>),
-    /// It cannot be tried: its kind is not served yet, or its namespace is not there yet. It would be created.
+    /// The dry run is impossible, because the kind or the namespace does not exist yet. The object would be created.
     Absent,
-    /// It is a Secret: nothing was sent.
+    /// The object is a Secret, so nothing was sent.
     Withheld,
 }
 
 // === impl Cluster ===
 
 impl Cluster {
-    /// What [`Cluster::apply`] would come to. Nothing is written.
+    /// Predicts the result of [`Cluster::apply`]. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the object or cannot be reached.
     pub async fn dry_run(
         &self,
         kind: &Kind,

@@ -1,7 +1,7 @@
-//! Applying many objects: in waves, in parallel within one, each with its own outcome.
+//! Applies many objects: in waves, in parallel within a wave, each with its own outcome.
 //!
-//! A failed object does not stop others, save those that cannot be without it: the objects in a namespace, the custom
-//! resources of a definition. Nothing is retried.
+//! A failed object stops only the objects that need it: those in its namespace, and the custom resources of its
+//! definition. Nothing is retried.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,40 +26,40 @@ use tidegate_core::{
 pub struct Task {
     /// The kind and version under which it is applied.
     pub gvk: Gvk,
-    /// Which object.
+    /// The object's identity.
     pub id: ObjectId,
     /// Its JSON.
     pub body: Bytes,
-    /// What to do about fields that others manage.
+    /// What to do about fields of other managers.
     pub on_conflict: OnConflict,
-    /// Its resource version, if it is known: tells whether the apply changed anything.
+    /// Its current resource version, if known. It shows whether the apply changed anything.
     pub known: Option<String>,
-    /// The file and line behind it, for the audit.
+    /// The file and line, for the audit record.
     pub place: Option<Place>,
 }
 
-/// What became of one object.
+/// The outcome of one object.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Which object.
+    /// The object's identity.
     pub id: ObjectId,
-    /// What became of it.
+    /// The outcome.
     pub effect: Effect,
 }
 
-/// What an apply came to.
+/// The result of an apply.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// It stands as desired.
+    /// The object is as desired.
     Applied {
         /// Its metadata after the apply.
         metadata: Box<Metadata>,
-        /// Whether that changed anything; unknown without a former resource version.
+        /// Whether the apply changed it; unknown without an earlier resource version.
         changed: Option<bool>,
     },
-    /// It was not applied.
+    /// The apply failed.
     Failed(Error),
-    /// It was not tried, since what it needs failed.
+    /// The object was not applied, because an object that it needs failed.
     Skipped {
         /// The namespace or definition that failed.
         needs: ObjectId,
@@ -69,7 +69,7 @@ pub enum Effect {
 // === impl Task ===
 
 impl Task {
-    /// Applies an object of ours, taking over fields that others manage.
+    /// Applies an object that carries our ownership label, and takes over fields of other managers.
     pub fn forced(gvk: Gvk, id: ObjectId, body: Bytes) -> Task {
         Task { gvk, id, body, on_conflict: OnConflict::Force, known: None, place: None }
     }
@@ -78,20 +78,20 @@ impl Task {
 // === impl Effect ===
 
 impl Effect {
-    /// Whether the object stands as desired.
+    /// Whether the object is as desired.
     pub fn is_applied(&self) -> bool {
         matches!(self, Effect::Applied { .. })
     }
 }
 
-/// Pauses between looks at whether a new kind is served: some ten milliseconds are usual.
+/// First interval of checking whether a new kind is served. That usually takes some ten milliseconds.
 const ESTABLISHED_POLL_MIN: Duration = Duration::from_millis(8);
 const ESTABLISHED_POLL_MAX: Duration = Duration::from_millis(500);
-/// From when on we ask the definition itself why its kind is not served yet.
+/// When to read the definition itself, to find out why its kind is not served yet.
 const ESTABLISHED_DOUBT: Duration = Duration::from_secs(1);
 
-/// Which objects may be applied at the same time. Neither definitions and namespaces nor RBAC and configuration need
-/// each other, so two stages share a wave where that loses nothing.
+/// The objects that may be applied at the same time. Definitions and namespaces do not need each other, nor do RBAC and
+/// configuration, so these stages share waves.
 fn wave(stage: Stage) -> u8 {
     match stage {
         Stage::Crd | Stage::Namespace => 0,
@@ -104,7 +104,7 @@ fn wave(stage: Stage) -> u8 {
 
 const WAVE_LAST: u8 = 4;
 
-/// What later waves must know of earlier ones.
+/// What later waves must know about earlier ones.
 #[derive(Default)]
 struct Broken {
     namespaces: BTreeMap<Arc<str>, ObjectId>,
@@ -114,9 +114,10 @@ struct Broken {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Applies objects in waves: definitions and namespaces, RBAC and configuration, workloads, webhooks, custom resources.
+    /// Applies objects in waves: definitions and namespaces, RBAC and configuration, workloads, webhooks, custom
+    /// resources.
     ///
-    /// Guarantees one outcome for each task, in the order of the tasks. Custom resources wait until the kinds of the
+    /// Returns one outcome for each task, in the order of the tasks. Custom resources wait until the kinds of the
     /// definitions among the tasks are served.
     pub async fn enact(&self, cause: &Cause, tasks: Vec<Task>) -> Vec<Outcome> {
         let mut waves: [Vec<(usize, Task)>; WAVE_LAST as usize + 1] = Default::default();
@@ -128,7 +129,7 @@ impl Cluster {
         let mut outcomes = self.wave(cause, first, &broken).await;
         let definitions: Vec<Definition> = broken.note(&outcomes);
         definitions.iter().for_each(|definition| self.kinds.learn(&definition.kinds));
-        // Kinds become served while the waves in between are applied.
+        // Wait for the kinds while the waves in between are applied.
         let unserved = definitions.into_iter().filter(|definition| !self.kinds.is_served(&definition.state));
         let established = stream::iter(unserved)
             .map(async |definition| {
@@ -196,8 +197,12 @@ impl Cluster {
         result
     }
 
-    /// Waits until the kinds of a definition are served: polls until each answers a list, since only that says that
-    /// objects of it can be applied.
+    /// Waits until the kinds of a definition are served. It polls with list requests, because only their success proves
+    /// that objects can be applied.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the definition can never be established, if that takes too long, or if the cluster cannot be reached.
     pub async fn wait_established(&self, definition: &ObjectId, kinds: &[Kind]) -> Result<(), Error> {
         let start = Instant::now();
         for kind in kinds {
@@ -220,7 +225,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks a definition why its kinds are not served yet: an error if it never will be, or if this takes too long.
+    /// Reads why the kinds of a definition are not served yet. Fails if they never will be, or if this takes too long.
     async fn doubt(&self, definition: &ObjectId, start: Instant) -> Result<(), Error> {
         let gvk = Gvk::new(&definition.group, "v1", &definition.kind);
         let Some(kind) = Kind::built_in(&gvk) else { return Ok(()) };
@@ -258,7 +263,7 @@ impl Cluster {
             .map(async |((gvk, namespace), ids)| {
                 let Some(kind) = self.kind(&gvk).await? else { return Ok(Vec::new()) };
                 let all = match ids.first() {
-                    // A list of one is a read of one, and spares the objects beside it.
+                    // A read of one object instead of a list spares the objects beside it.
                     Some(id) if ids.len() == 1 => {
                         self.get_metadata(&kind, &Key::new(&id.namespace, &id.name)).await?.into_iter().collect()
                     }
@@ -283,7 +288,7 @@ type Done = (usize, Option<Bytes>, Outcome);
 /// A definition that was applied.
 struct Definition {
     id: ObjectId,
-    /// Uid and generation.
+    /// UID and generation.
     state: String,
     kinds: Vec<Kind>,
 }
@@ -297,7 +302,7 @@ fn fail(outcomes: &mut [Done], definition: &ObjectId, error: Error) {
 // === impl Broken ===
 
 impl Broken {
-    /// Remembers what failed in the first wave; returns the definitions that were applied.
+    /// Records what failed in the first wave; returns the definitions that were applied.
     fn note(&mut self, outcomes: &[Done]) -> Vec<Definition> {
         let mut applied = Vec::new();
         for (_, body, Outcome { id, effect }) in outcomes {
@@ -322,7 +327,7 @@ impl Broken {
         }
     }
 
-    /// What an object cannot be without and that failed.
+    /// The failed object that `id` needs.
     fn needed_by(&self, id: &ObjectId) -> Option<&ObjectId> {
         let by_kind = || self.kinds.get(&(Arc::clone(&id.group), Arc::clone(&id.kind)));
         self.namespaces.get(&id.namespace).or_else(by_kind)

@@ -1,7 +1,7 @@
-//! What can go wrong with an API server, as values that say what to do about them.
+//! The errors of requests to an API server, with what resolves them.
 //!
-//! No message carries the content of a Secret: what the API server says about a Secret is reduced to its reason and to
-//! the fields that it names. Answers that are no `Status` (of proxies, or of something that is no API server) are never quoted.
+//! No message contains data of a Secret: of an API server's message about a Secret, only the reason and the field names
+//! are kept. An answer that is not a `Status`, for example from a proxy, is never quoted.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tidegate_core::object::{Gvk, ObjectId};
 use tidegate_process::retry::Class;
 
-/// One field that another field manager owns.
+/// A field that another field manager owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldConflict {
     /// The field, as the API server writes it: `.spec.replicas`.
@@ -19,68 +19,68 @@ pub struct FieldConflict {
     pub manager: String,
 }
 
-/// Why an API server could not be reached.
+/// Why an API server cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unreachable {
-    /// Its host name does not resolve.
+    /// The host name does not resolve.
     Dns,
-    /// The connection was refused, reset or could not be made.
+    /// The connection was refused, reset or could not be opened.
     Connect,
-    /// Its certificate, or ours, is not accepted.
+    /// The server's certificate or ours is not accepted.
     Tls,
     /// No answer in time.
     Timeout,
-    /// The connection broke while a request was under way.
+    /// The connection was lost during a request.
     Broken,
-    /// Too many failures in a row: no request is made until the next probe.
+    /// Too many consecutive failures: no request is sent until the next probe.
     CircuitOpen,
 }
 
-/// A request that did not end as it should.
+/// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// Another field manager owns fields that we want to set.
-    #[error("{target} has fields that others manage: {}", list(.causes))]
+    #[error("{target} has fields of other managers: {}", list(.causes))]
     Conflict {
-        /// What was written.
+        /// The object.
         target: Target,
         /// Each field with its manager.
         causes: Vec<FieldConflict>,
     },
-    /// The object changed in the meantime, or a precondition does not hold.
+    /// The object changed in the meantime, or a precondition failed.
     #[error("{target} has changed in the meantime")]
     Changed {
-        /// What was written.
+        /// The object.
         target: Target,
     },
-    /// It exists already.
-    #[error("{target} exists already")]
+    /// The object exists already.
+    #[error("{target} already exists")]
     Exists {
-        /// What was created.
+        /// The object.
         target: Target,
     },
-    /// The API server, its schema or a webhook refuses the object.
-    #[error("{target} is refused: {message}")]
+    /// The API server, its schema or a webhook rejected the object.
+    #[error("{target} was rejected: {message}")]
     Invalid {
-        /// What was written.
+        /// The object.
         target: Target,
-        /// The API server's words; for a Secret only reason and fields.
+        /// The API server's message; for a Secret only the reason and the fields.
         message: String,
     },
-    /// The object sets a field that its schema does not declare, or a value of another type.
-    #[error("{target} does not fit its schema: {message}")]
+    /// The object has a field that its schema does not declare, or a value of the wrong type.
+    #[error("{target} does not match its schema: {message}")]
     UndeclaredField {
-        /// What was written.
+        /// The object.
         target: Target,
-        /// The API server's words; for a Secret only reason and fields.
+        /// The API server's message; for a Secret only the reason and the fields.
         message: String,
     },
-    /// The object, or the namespace it would be in, does not exist.
-    #[error("{target} is not there: {message}")]
+    /// The object or its namespace does not exist.
+    #[error("{target} not found: {message}")]
     NotFound {
-        /// What was asked for.
+        /// The object.
         target: Target,
-        /// The API server's words.
+        /// The API server's message.
         message: String,
     },
     /// The API server does not serve this kind.
@@ -92,25 +92,25 @@ pub enum Error {
     /// The namespace is being deleted.
     #[error("{target} cannot be created: its namespace is being deleted")]
     NamespaceTerminating {
-        /// What was written.
+        /// The object.
         target: Target,
     },
-    /// The object is being deleted, and what shall replace it has to wait.
+    /// The object is being deleted, and its replacement has to wait.
     #[error("{target} is being deleted")]
     Terminating {
-        /// What was written.
+        /// The object.
         target: Target,
     },
-    /// Our identity lacks a permission.
+    /// We lack a permission.
     #[error("{target} is forbidden: {message}")]
     Forbidden {
-        /// What was asked for.
+        /// The object or kind.
         target: Target,
-        /// The API server's words; for a Secret only reason and fields.
+        /// The API server's message; for a Secret only the reason and the fields.
         message: String,
     },
-    /// Our identity is not accepted.
-    #[error("cluster {cluster} does not accept our credentials")]
+    /// The cluster does not accept our credentials.
+    #[error("cluster {cluster} rejected our credentials")]
     Unauthorized {
         /// The cluster.
         cluster: Arc<str>,
@@ -120,19 +120,20 @@ pub enum Error {
     TooManyRequests {
         /// The cluster.
         cluster: Arc<str>,
-        /// How long it asks us to wait.
+        /// The `Retry-After` of the answer.
         retry_after: Option<Duration>,
     },
-    /// The API server, or something in front of it, failed.
+    /// The API server, or a proxy in front of it, failed.
     #[error("cluster {cluster} failed with HTTP status {status} on {target}: {message}")]
     Server {
         /// The cluster.
         cluster: Arc<str>,
-        /// What was asked for.
+        /// The object or kind.
         target: Target,
         /// The HTTP status.
         status: StatusCode,
-        /// The API server's words; for a Secret only reason and fields; empty if the answer was no `Status`.
+        /// The API server's message; for a Secret only the reason and the fields; empty if the answer was not a
+        /// `Status`.
         message: String,
     },
     /// The API server cannot be reached.
@@ -140,26 +141,26 @@ pub enum Error {
     Unreachable {
         /// The cluster.
         cluster: Arc<str>,
-        /// Why.
+        /// The cause.
         cause: Unreachable,
     },
-    /// The answer is not what an API server answers.
-    #[error("cluster {cluster} gave an answer about {target} that is not understood: {message}")]
+    /// The answer is not a valid answer of an API server.
+    #[error("cluster {cluster} sent an invalid answer about {target}: {message}")]
     Answer {
         /// The cluster.
         cluster: Arc<str>,
-        /// What was asked for.
+        /// The object or kind.
         target: Target,
         /// What is wrong with it; never the answer itself.
         message: String,
     },
-    /// A list continues at a place that the API server no longer knows.
+    /// The list's continue token has expired.
     #[error("the list of {target} has expired")]
     Expired {
-        /// What was listed.
+        /// The kind.
         target: Target,
     },
-    /// A definition was applied and is not established.
+    /// A CustomResourceDefinition was applied but is not established.
     #[error("CustomResourceDefinition {name} is not established: {message}")]
     NotEstablished {
         /// Its name.
@@ -167,11 +168,11 @@ pub enum Error {
         /// What its conditions say.
         message: String,
     },
-    /// We are not the leader, or the lease could not be renewed in time: nothing may be written. A write that was under
-    /// way at that moment may have happened or not.
-    #[error("nothing is written while another process leads")]
+    /// We are not the leader, or the Lease was not renewed in time, so writes are refused. A write that was in flight
+    /// at that moment may or may not have happened.
+    #[error("this process does not lead, so it writes nothing")]
     NotLeading,
-    /// How to reach a runtime is not said, or not in a way that we accept.
+    /// The Secret has no acceptable kubeconfig.
     #[error("Secret {secret}, key `{key}`: {refused}")]
     Access {
         /// Namespace and name of the Secret.
@@ -181,8 +182,8 @@ pub enum Error {
         /// What is wrong.
         refused: super::access::Refused,
     },
-    /// The configuration of a client does not work: its certificates or its URL.
-    #[error("no client for cluster {cluster} can be made: {message}")]
+    /// The configuration of a client is invalid: its certificates or its URL.
+    #[error("cannot create a client for cluster {cluster}: {message}")]
     Client {
         /// The cluster.
         cluster: Arc<str>,
@@ -191,21 +192,21 @@ pub enum Error {
     },
 }
 
-/// What a request was about: an object, or a kind in a namespace.
+/// The subject of a request: an object, or a kind in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One object.
     Object(ObjectId),
-    /// A list.
+    /// A list of a kind.
     List(Gvk),
-    /// Something that is no object, such as discovery.
+    /// A path without an object, such as discovery.
     Path(&'static str),
 }
 
 // === impl Error ===
 
 impl Error {
-    /// What can help.
+    /// What resolves the failure.
     pub fn class(&self) -> Class {
         match self {
             Error::Conflict { .. }
@@ -263,12 +264,12 @@ impl Error {
         }
     }
 
-    /// Whether the cluster could not be talked to at all, as opposed to a request that it answered.
+    /// Whether the cluster could not be reached, as opposed to an error that it answered.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Error::Unreachable { .. })
     }
 
-    /// How long the API server asked us to wait.
+    /// The `Retry-After` of the answer.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::TooManyRequests { retry_after, .. } => *retry_after,
@@ -280,12 +281,12 @@ impl Error {
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unreachable::Dns => "its host name does not resolve",
-            Unreachable::Connect => "the connection cannot be made",
-            Unreachable::Tls => "TLS fails, since its certificate or ours is not accepted",
+            Unreachable::Dns => "the host name does not resolve",
+            Unreachable::Connect => "the connection failed",
+            Unreachable::Tls => "the TLS handshake failed because its certificate or ours is not accepted",
             Unreachable::Timeout => "it does not answer in time",
-            Unreachable::Broken => "the connection broke",
-            Unreachable::CircuitOpen => "it failed several times in a row and is left alone until the next probe",
+            Unreachable::Broken => "the connection was lost",
+            Unreachable::CircuitOpen => "several consecutive failures; waiting for the next probe",
         })
     }
 }
@@ -306,7 +307,7 @@ impl fmt::Display for FieldConflict {
     }
 }
 
-/// `Kind.group`, with the version where it is known.
+/// `Kind.group`, with the version if it is known.
 fn kind_name(gvk: &Gvk) -> String {
     if gvk.version.is_empty() {
         return if gvk.group.is_empty() { gvk.kind.to_string() } else { format!("{}.{}", gvk.kind, gvk.group) };
@@ -315,7 +316,7 @@ fn kind_name(gvk: &Gvk) -> String {
 }
 
 fn list(causes: &[FieldConflict]) -> String {
-    const SHOWN_MAX: usize = 8; // Status messages stay readable; the rest is counted.
+    const SHOWN_MAX: usize = 8; // The rest is only counted, so that status messages stay readable.
     let mut text = causes.iter().take(SHOWN_MAX).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if causes.len() > SHOWN_MAX {
         text.push_str(&format!(" and {} more", causes.len() - SHOWN_MAX));
@@ -357,10 +358,10 @@ struct Cause {
     message: String,
 }
 
-/// Longest message of an API server that we pass on, in characters. Schema errors of large objects run to kilobytes.
+/// Limit of an API server's message, in characters. Schema errors of large objects have kilobytes.
 const MESSAGE_LEN_MAX: usize = 1024;
 
-/// The error that an answer other than 2xx is.
+/// The error for an answer other than 2xx.
 pub(super) fn of_answer(
     cluster: &Arc<str>,
     target: &Target,
@@ -395,7 +396,7 @@ pub(super) fn of_answer(
         | StatusCode::PAYLOAD_TOO_LARGE
         | StatusCode::UNSUPPORTED_MEDIA_TYPE
         | StatusCode::METHOD_NOT_ALLOWED => Error::Invalid { target: target_(), message },
-        // A kind that is not served is answered in plain text, an object that is not there with a `Status` that has details.
+        // An unknown kind is answered in plain text, an unknown object with a `Status` that has details.
         StatusCode::NOT_FOUND => match gvk() {
             Some(gvk) if !answered || answer.message.contains("could not find the requested resource") => {
                 Error::NotServed { gvk }
@@ -416,19 +417,19 @@ pub(super) fn of_answer(
     }
 }
 
-/// Server-side apply of a field that the schema does not declare is an HTTP 500 without a reason, whatever
-/// `fieldValidation` says; only its text tells it from a failure of the server.
+/// Server-side apply of an undeclared field fails with HTTP 500 without a reason, whatever `fieldValidation` says. Only
+/// the text distinguishes it from a failure of the server.
 fn is_undeclared(message: &str) -> bool {
     message.contains("field not declared in schema") || message.contains("failed to create typed patch object")
 }
 
-/// `.spec.foo: field not declared in schema`, without the words around it.
+/// `.spec.foo: field not declared in schema`, without the text around it.
 fn undeclared(target: &Target, message: &str) -> String {
     let tail = message.rsplit_once("): ").map_or(message, |(_, tail)| tail);
     match target {
-        // What follows the field may be a value.
+        // The text after the field may be a value.
         Target::Object(id) if is_secret(id) => tail.split(':').next().unwrap_or_default().trim().to_owned(),
-        // A list of errors comes with a line for each.
+        // A list of errors has a line for each.
         _ => cut(&tail.split_whitespace().collect::<Vec<_>>().join(" ")),
     }
 }
@@ -462,7 +463,7 @@ fn message(target: &Target, reason: &str, message: &str, causes: &[Cause]) -> St
     cut(message)
 }
 
-/// Whether an object's content must not be shown.
+/// Whether the object's content must not be shown.
 pub(super) fn is_secret(id: &ObjectId) -> bool {
     id.group.is_empty() && &*id.kind == "Secret"
 }
@@ -480,12 +481,12 @@ pub(super) fn of_transport(error: &(dyn std::error::Error + 'static)) -> Unreach
     if error.is::<rustls::Error>() {
         return Unreachable::Tls;
     }
-    // The connector's error for a failed look-up is private; its text is the only sign.
+    // The connector's error for a failed lookup is private; its text is the only sign.
     if error.to_string().starts_with("dns error") {
         return Unreachable::Dns;
     }
     let io = error.downcast_ref::<std::io::Error>();
-    // An error that is wrapped in one of `std::io` is no source of it: that would be the source of the wrapped one.
+    // An error inside an `io::Error` is not its `source()`, so look inside.
     let inner = match io.and_then(std::io::Error::get_ref) {
         Some(wrapped) => Some(of_transport(wrapped)),
         None => error.source().map(of_transport),

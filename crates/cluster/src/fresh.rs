@@ -1,10 +1,11 @@
 //! Namespaces and definitions that we created a moment ago.
 //!
-//! What is not ours cannot be in such a namespace yet, so nobody has to look. A first installation looks up each object before it is applied. In a namespace that did not exist before we made it,
-//! such a look finds nothing but our own objects and the few that every namespace gets; these are still looked up.
+//! A fresh namespace cannot contain foreign objects, so no lookup is needed. A first installation looks up each object
+//! before it applies it. In a namespace that we have just created, the lookup finds only our own objects and the few
+//! that every namespace gets; these are still looked up.
 //!
-//! Of such a definition's kinds, an API server holds every POST for two seconds, so that its peers may hear of the kind
-//! first; it lets an apply pass.
+//! For two seconds after a kind is established, an API server delays every POST of it, so that its peers learn the kind
+//! first. It does not delay an apply.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,14 +18,14 @@ use tokio::time::Instant;
 use super::Kind;
 use tidegate_core::object::ObjectId;
 
-/// How long a namespace counts as fresh: long enough for a first installation, too short for anybody else to make use of it.
+/// How long a namespace is fresh: long enough for a first installation, too short for others to use it.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// How long a definition counts as fresh: the two seconds of the API server count from when the kind was established, by
-/// a clock that it reads in whole seconds.
+/// How long a definition is fresh. The API server counts two seconds from when the kind was established, with a clock
+/// of whole seconds.
 const FRESH_DEFINITION: Duration = Duration::from_secs(5);
 
-/// Objects that controllers put into every namespace.
+/// Objects that controllers create in every namespace.
 const EVERYWHERE: [(&str, &str); 3] =
     [("ConfigMap", "kube-root-ca.crt"), ("ConfigMap", "openshift-service-ca.crt"), ("ServiceAccount", "default")];
 
@@ -41,14 +42,14 @@ struct Known {
 
 struct Namespace {
     since: Instant,
-    /// What we have put into it.
+    /// What we have applied to it.
     applied: BTreeSet<ObjectId>,
 }
 
 // === impl Fresh ===
 
 impl Fresh {
-    /// Notes that an object was applied, and whether that created it.
+    /// Records that an object was applied, and whether that created it.
     pub(super) fn note(&self, kind: &Kind, id: &ObjectId, created: bool, now: Instant) {
         let mut known = self.lock();
         let Known { namespaces, definitions } = &mut *known;
@@ -69,7 +70,7 @@ impl Fresh {
         }
     }
 
-    /// Whether an object cannot be there: its namespace is fresh, and neither we nor a controller has put it there.
+    /// Whether an object cannot exist: its namespace is fresh, and neither we nor a controller has created it.
     pub(super) fn lacks(&self, id: &ObjectId, now: Instant) -> bool {
         let known = self.lock();
         let fresh = known.namespaces.get(&id.namespace).filter(|namespace| now.duration_since(namespace.since) < FRESH);
@@ -123,7 +124,7 @@ mod tests {
         let thing = Kind::new(Gvk::new("example.com", "v1", "Thing"), "things", true);
         let definition = definitions.id(&tidegate_core::name::Key::new("", "things.example.com"));
         fresh.note(&definitions, &definition, false, now);
-        assert!(!fresh.defines(&thing, now), "it was there before");
+        assert!(!fresh.defines(&thing, now), "it existed before");
         fresh.note(&definitions, &definition, true, now);
         assert!(fresh.defines(&thing, now));
         assert!(!fresh.defines(&Kind::new(Gvk::new("example.org", "v1", "Thing"), "things", true), now));

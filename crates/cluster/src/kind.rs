@@ -1,4 +1,4 @@
-//! Kinds as an API server serves them: their name in URLs, and whether they live in namespaces.
+//! Kinds as an API server serves them: their names in URLs, and whether they are namespaced.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ pub struct Kind {
     pub gvk: Gvk,
     /// Its name in URLs.
     pub plural: Arc<str>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
 }
 
-/// A CustomResourceDefinition, as far as it says which kinds it brings.
+/// The part of a CustomResourceDefinition that names its kinds.
 #[derive(Deserialize)]
 struct Definition {
     spec: DefinitionSpec,
@@ -43,7 +43,7 @@ struct DefinitionNames {
 #[derive(Deserialize)]
 struct DefinitionVersion {
     name: String,
-    /// Required by the API server, so nothing is guessed where it is absent.
+    /// The API server requires it, so a missing value has no default.
     #[serde(default)]
     served: bool,
 }
@@ -51,17 +51,17 @@ struct DefinitionVersion {
 // === impl Kind ===
 
 impl Kind {
-    /// From its parts.
+    /// Creates a kind from its parts.
     pub fn new(gvk: Gvk, plural: &str, namespaced: bool) -> Kind {
         Kind { gvk, plural: plural.into(), namespaced }
     }
 
-    /// Of a type whose objects live in namespaces.
+    /// The kind of a namespaced type.
     pub fn namespaced<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>() -> Kind {
         Kind::new(Gvk::new(&K::group(&()), &K::version(&()), &K::kind(&())), &K::plural(&()), true)
     }
 
-    /// A kind that every API server serves, if it is one that we know.
+    /// A kind of the table of built-in kinds.
     pub fn built_in(gvk: &Gvk) -> Option<Kind> {
         let (_, _, kind, plural, namespaced) = BUILT_IN.iter().find(|(group, version, kind, ..)| {
             *group == &*gvk.group && *version == &*gvk.version && *kind == &*gvk.kind
@@ -69,8 +69,8 @@ impl Kind {
         Some(Kind::new(Gvk { kind: (*kind).into(), ..gvk.clone() }, plural, *namespaced))
     }
 
-    /// The kinds that a CustomResourceDefinition brings and that are served, from its JSON; everything else in it, such as
-    /// its schemas, is passed over. None if it is no definition.
+    /// The served kinds of a CustomResourceDefinition, from its JSON. Everything else in it, such as schemas, is
+    /// ignored. Empty if the JSON is not a definition.
     pub fn of_definition(body: &[u8]) -> Vec<Kind> {
         let Ok(Definition { spec }) = serde_json::from_slice(body) else { return Vec::new() };
         let served = spec.versions.iter().filter(|version| version.served);
@@ -92,7 +92,7 @@ impl Kind {
         }
     }
 
-    /// Path of all objects, of those of a namespace, or of one object.
+    /// The path of all objects, of those in a namespace, or of one object.
     pub(super) fn path(&self, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
         let mut path = String::with_capacity(96);
         if self.gvk.group.is_empty() {
@@ -105,7 +105,7 @@ impl Kind {
         path.push_str(&self.gvk.version);
         if let Some(namespace) = namespace.filter(|_| self.namespaced) {
             path.push_str("/namespaces/");
-            // An object without a namespace goes where kubectl puts it.
+            // As in kubectl, the default namespace.
             path.push_str(if namespace.is_empty() { "default" } else { namespace });
         }
         path.push('/');
@@ -118,7 +118,8 @@ impl Kind {
     }
 }
 
-/// Names of RBAC objects may hold `:` and worse; everything outside RFC 3986's unreserved characters is encoded.
+/// Encodes a path segment. Names of RBAC objects may contain `:` and other characters, so everything except RFC 3986's
+/// unreserved characters is encoded.
 pub(super) fn push_encoded(path: &mut String, text: &str) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -129,10 +130,10 @@ pub(super) fn push_encoded(path: &mut String, text: &str) {
     }
 }
 
-/// Group, version, kind, name in URLs, whether namespaced.
+/// Group, version, kind, name in URLs, and whether it is namespaced.
 type Row = (&'static str, &'static str, &'static str, &'static str, bool);
 
-/// The kinds that modules are made of, served under these versions by every Kubernetes in support. They need no discovery.
+/// The kinds that modules consist of. Every supported Kubernetes serves these versions, so they need no discovery.
 const BUILT_IN: &[Row] = &[
     ("", "v1", "ConfigMap", "configmaps", true),
     ("", "v1", "Endpoints", "endpoints", true),

@@ -1,8 +1,8 @@
-//! Who may write: leader election on one Lease.
+//! Leader election with a Lease: which process may write.
 //!
-//! A Lease is held by replacing it on condition that nobody else did. Clocks of different machines are never compared:
-//! a holder counts as alive until we have seen its Lease unchanged for the whole lease duration by our own clock. We stop
-//! writing at the renew deadline, which lies before the moment at which anybody else may take over.
+//! A process takes the Lease by replacing it under the condition that no other process did. Clocks of different
+//! machines are never compared: a holder is considered alive until we have seen its Lease unchanged for the whole lease
+//! duration on our own clock. We stop writing at the renew deadline, before any other process may take over.
 
 use std::{
     fmt,
@@ -21,36 +21,36 @@ use super::{Cluster, Error, Kind, Target, Verb, transport::Ask};
 use tidegate_core::{api::names, name::Key, object::Gvk};
 use tidegate_process::ambient;
 
-/// How long a Lease holds and how often it is renewed.
+/// How long a Lease is valid and how often it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Others may take over when they have seen the Lease unchanged for this long.
+    /// Others may take over after they have seen the Lease unchanged for this long.
     pub duration: Duration,
-    /// We stop writing when the Lease could not be renewed for this long. Less than `duration`.
+    /// We stop writing after the Lease could not be renewed for this long. Shorter than `duration`.
     pub renew_deadline: Duration,
-    /// Pause between two looks at the Lease.
+    /// Interval between two reads of the Lease.
     pub retry_period: Duration,
 }
 
-/// Which Lease, and who we are.
+/// Which Lease, and our identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Namespace and name of the Lease.
     pub lease: Key,
-    /// Our name in it.
+    /// Our identity in it.
     pub identity: String,
-    /// How long it holds.
+    /// Its timing.
     pub timing: Timing,
 }
 
-/// Whether we lead. Cheap to clone; every clone sees the same.
+/// Whether we lead. Cheap to clone; all clones share the state.
 #[derive(Clone)]
 pub struct Leadership {
     state: Arc<RwLock<State>>,
     changes: watch::Receiver<bool>,
 }
 
-/// The running part of leader election.
+/// The running part of the leader election.
 pub struct Elector {
     cluster: Arc<Cluster>,
     options: Options,
@@ -61,13 +61,13 @@ pub struct Elector {
 
 #[derive(Debug, Default)]
 struct State {
-    /// No write may leave after this.
+    /// No write may start after this.
     until: Option<Instant>,
-    /// Who holds the Lease, if it is somebody else.
+    /// The holder of the Lease, if it is another process.
     other: Option<String>,
 }
 
-/// The Lease as we saw it last, and when we first saw it so.
+/// The last state of the Lease, and when we first saw it.
 struct Observed {
     resource_version: String,
     since: Instant,
@@ -93,23 +93,23 @@ struct Spec {
     lease_transitions: Option<i64>,
 }
 
-/// What a look at the Lease tells us to do.
+/// What to do after reading the Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
-    /// It does not exist.
+    /// The Lease does not exist.
     Create,
-    /// It is ours, or free, or its holder has not renewed it in time.
+    /// The Lease is ours or free, or its holder has not renewed it in time.
     Take,
-    /// It is ours.
+    /// The Lease is ours.
     Renew,
-    /// Somebody else holds it.
+    /// Another process holds the Lease.
     Wait,
 }
 
 // === impl Timing ===
 
 impl Default for Timing {
-    /// Those of Lifecycle Manager, with whom we share the Lease.
+    /// The timing of Lifecycle Manager, with which we share the Lease.
     fn default() -> Timing {
         Timing {
             duration: Duration::from_secs(180),
@@ -126,22 +126,22 @@ impl Leadership {
     pub fn unconditional() -> Leadership {
         let (sender, changes) = watch::channel(true);
         drop(sender);
-        // A year is longer than any process of that sort lives.
+        // A year is longer than any such process lives.
         let until = Some(Instant::now() + Duration::from_secs(365 * 24 * 3600));
         Leadership { state: Arc::new(RwLock::new(State { until, other: None })), changes }
     }
 
-    /// Whether a write may leave now.
+    /// Whether a write may start now.
     pub fn is_leading(&self) -> bool {
         read(&self.state).until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Who holds the Lease, if it is somebody else.
+    /// The holder of the Lease, if it is another process.
     pub fn other_holder(&self) -> Option<String> {
         read(&self.state).other.clone()
     }
 
-    /// Returns as soon as we lead; never if the elector ended without.
+    /// Waits until we lead. Never returns if the elector ends before.
     pub async fn acquired(&self) {
         let mut changes = self.changes.clone();
         if changes.wait_for(|leading| *leading).await.is_err() {
@@ -149,7 +149,7 @@ impl Leadership {
         }
     }
 
-    /// Returns as soon as we no longer lead; never if that cannot happen.
+    /// Waits until we no longer lead. Never returns if that cannot happen.
     pub async fn lost(&self) {
         let mut changes = self.changes.clone();
         if changes.wait_for(|leading| !*leading).await.is_err() {
@@ -167,10 +167,10 @@ impl fmt::Debug for Leadership {
 // === impl Elector ===
 
 impl Elector {
-    /// An elector that has not begun yet, and what tells everybody else whether we lead.
+    /// Creates an elector that has not started, and the handle that tells whether we lead.
     ///
-    /// `cluster` must not be guarded by the leadership that is made here, and should serve nothing else: a renewal that
-    /// queues behind a thousand writes comes late.
+    /// `cluster` must not depend on the resulting leadership, and should serve nothing else: a renewal that queues
+    /// behind a thousand writes is late.
     pub fn new(cluster: Arc<Cluster>, options: Options) -> (Elector, Leadership) {
         let (changes, receiver) = watch::channel(false);
         let state = Arc::default();
@@ -178,7 +178,7 @@ impl Elector {
         (Elector { cluster, options, state, changes, observed: None }, leadership)
     }
 
-    /// Takes part until `stop` is done, then gives the Lease back if we hold it.
+    /// Takes part in the election until `stop` completes, then releases the Lease if we hold it.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
@@ -194,15 +194,15 @@ impl Elector {
         self.release().await;
     }
 
-    /// One look at the Lease, and what follows from it.
+    /// Reads the Lease once and acts on it.
     async fn step(&mut self) {
         let began = Instant::now();
         match tokio::time::timeout(self.options.timing.renew_deadline / 4, self.look(began)).await {
             Ok(Ok(())) => {}
-            // What is somebody else's success is no failure: the next look shows it.
+            // Another process was faster, which is not a failure: the next read shows it.
             Ok(Err(Error::Changed { .. } | Error::Exists { .. })) => {}
-            Ok(Err(error)) => tracing::warn!(reason = error.reason(), "lease not renewed"),
-            Err(_elapsed) => tracing::warn!(reason = "Timeout", "lease not renewed"),
+            Ok(Err(error)) => tracing::warn!(reason = error.reason(), "cannot renew the lease"),
+            Err(_elapsed) => tracing::warn!(reason = "Timeout", "cannot renew the lease"),
         }
         self.announce();
     }
@@ -231,7 +231,7 @@ impl Elector {
         let resource_version = self.put(found.is_some(), body).await?;
         self.observed = Some(Observed { resource_version, since: Instant::now() });
         let mut state = write(&self.state);
-        // Counted from before the request: nobody else can have seen our renewal any earlier.
+        // Counted from before the request, because others cannot have seen our renewal earlier.
         state.until = Some(began + self.options.timing.renew_deadline);
         state.other = None;
         Ok(())
@@ -243,7 +243,7 @@ impl Elector {
             None | Some("") => Move::Take,
             Some(holder) if holder == self.options.identity => Move::Renew,
             Some(_) => {
-                // The holder's own duration counts: it may be configured otherwise than we are.
+                // Use the holder's own duration, because it may differ from ours.
                 let duration =
                     lease.spec.lease_duration_seconds.map_or(self.options.timing.duration, Duration::from_secs);
                 let since = self.observed.as_ref().map_or(now, |observed| observed.since);
@@ -295,7 +295,7 @@ impl Elector {
         self.cluster.metadata(&kind(), &id, &answer.body).map(|metadata| metadata.resource_version)
     }
 
-    /// Gives the Lease back, so that the next holder need not wait for it to run out.
+    /// Releases the Lease, so that the next holder need not wait until it expires.
     async fn release(&mut self) {
         let led = write(&self.state).until.take().is_some();
         self.announce();
@@ -308,18 +308,18 @@ impl Elector {
             let Some(lease) = found.as_ref().filter(ours) else { return Ok(()) };
             let mut body = self.body(Some(lease), &Move::Renew);
             body["spec"]["holderIdentity"] = "".into();
-            // As client-go does: whoever knows no empty holder waits a second.
+            // As client-go does: a process that does not know empty holders waits a second.
             body["spec"]["leaseDurationSeconds"] = 1.into();
             self.put(true, body).await.map(drop)
         };
         match tokio::time::timeout(RELEASE_MAX, released).await {
             Ok(Ok(())) => tracing::info!("lease released"),
-            Ok(Err(error)) => tracing::warn!(reason = Error::reason(&error), "lease not released"),
-            Err(_elapsed) => tracing::warn!(reason = "Timeout", "lease not released"),
+            Ok(Err(error)) => tracing::warn!(reason = Error::reason(&error), "cannot release the lease"),
+            Err(_elapsed) => tracing::warn!(reason = "Timeout", "cannot release the lease"),
         }
     }
 
-    /// Tells everybody who waits.
+    /// Notifies all waiting tasks.
     fn announce(&self) {
         let leading = read(&self.state).until.is_some_and(|until| Instant::now() < until);
         let changed = self.changes.send_if_modified(|former| std::mem::replace(former, leading) != leading);
@@ -328,7 +328,7 @@ impl Elector {
         }
     }
 
-    /// Until the next look: the retry period, but not past the moment at which leadership ends.
+    /// How long until the next read: the retry period, but not past the end of our leadership.
     fn pause(&self) -> Duration {
         let rest = read(&self.state).until.map(|until| until.saturating_duration_since(Instant::now()));
         let period = self.options.timing.retry_period;
@@ -336,14 +336,14 @@ impl Elector {
     }
 }
 
-/// Time for giving the Lease back at shutdown; without it the next holder waits for it to run out.
+/// Limit for releasing the Lease at shutdown. Without a release, the next holder waits until it expires.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
 fn kind() -> Kind {
     Kind::new(Gvk::new("coordination.k8s.io", "v1", "Lease"), "leases", true)
 }
 
-/// A replace must name what it replaces, and must not drop labels and annotations of others.
+/// A replace must name the resource version, and must not drop labels and annotations of others.
 fn keep(body: &mut Value, lease: &Lease) {
     let metadata = &mut body["metadata"];
     metadata["resourceVersion"] = lease.metadata.resource_version.as_str().into();
@@ -356,7 +356,7 @@ fn keep(body: &mut Value, lease: &Lease) {
     }
 }
 
-/// `MicroTime` as the API server wants it: exactly six decimals.
+/// `MicroTime` in the API server's format: exactly six decimals.
 fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }

@@ -1,11 +1,11 @@
-//! One API server, seen as a place where objects are read, applied and deleted.
+//! A client for one API server: reads, applies and deletes objects.
 //!
-//! Requests are made by hand from bytes that are serialised already, answers are read into as little as is needed, and
-//! nothing is retried here: a request either did what it says or is an [`Error`] that tells what can help. Every write
-//! leaves one audit record and is refused while we do not lead. What it does not do: decide what to write.
+//! Requests are built from serialised bytes, answers are parsed into as little as possible, and nothing is retried: a
+//! request either succeeds or is an [`Error`] that says what resolves it. Every write emits one audit record and is
+//! refused while we do not lead. This crate does not decide what to write.
 //!
-//! Assumes a tokio runtime. Dropping any of its futures cancels the request; a write may then have happened or not,
-//! and all of them may be repeated.
+//! It needs a tokio runtime. Dropping a future cancels its request. A cancelled write may or may not have happened;
+//! every write may be repeated.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ pub use transport::{Limits, Network, Requests, Verb};
 use metadata::{Wire, WireObject};
 use transport::{Answer, Ask, Transport};
 
-/// Which cluster. Displays as `kcp` or `skr/NAMESPACE/NAME`, as rendered targets do.
+/// The name of a cluster. Displays as `kcp` or `skr/NAMESPACE/NAME`, as rendered targets do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterName {
     /// The control plane.
@@ -65,13 +65,13 @@ pub enum ClusterName {
 /// What to do about fields that another field manager owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Take them over: for objects that bear our mark.
+    /// Takes them over; for objects that carry our ownership label.
     Force,
-    /// Write nothing and report them: for objects that we meet for the first time.
+    /// Writes nothing and reports them; for objects that we see for the first time.
     Report,
 }
 
-/// What becomes of the objects that the deleted one owns.
+/// What happens to the objects that the deleted object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted after it.
@@ -82,14 +82,14 @@ pub enum Propagation {
     Orphan,
 }
 
-/// What a delete came to.
+/// The result of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone, or was not there.
+    /// The object is gone, or did not exist.
     Gone,
-    /// It is being deleted: finalizers, or a grace period, keep it for a while.
+    /// The object is being deleted: finalizers or a grace period keep it for a while.
     Terminating,
-    /// It is not the object, or not the state of it, that the precondition names: nothing was deleted.
+    /// The object is not the one, or not in the state, that the precondition names. Nothing was deleted.
     Changed,
 }
 
@@ -99,9 +99,9 @@ pub struct Cluster {
     transport: Transport,
     kinds: discovery::Known,
     fresh: fresh::Fresh,
-    /// As whom we act, once it was asked.
+    /// Our user name, once it is known.
     user: OnceCell<Option<Arc<str>>>,
-    /// How it is reached, and what it leads to.
+    /// How to connect to this cluster, and to the clusters that its Secrets describe.
     network: Network,
 }
 
@@ -118,44 +118,56 @@ impl fmt::Display for ClusterName {
 
 // === impl Cluster ===
 
-/// Objects that a list asks for at once: a page of custom resources is then some hundred kilobytes.
+/// Page size of lists: a page of custom resources has some hundred kilobytes.
 const PAGE: usize = 500;
 
 impl Cluster {
-    /// A cluster as a configuration describes it. Makes no request.
+    /// A cluster from a configuration. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration is invalid.
     pub fn new(name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
         Cluster::on(&Network::real(), name, config, limits)
     }
 
-    /// The same, on some network. So are the runtimes of a [`Pool`] that reads their access from it.
+    /// The same, on a given network. A [`Pool`] that reads its Secrets from this cluster uses the same network.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration is invalid.
     pub fn on(network: &Network, name: ClusterName, config: &kube::Config, limits: Limits) -> Result<Cluster, Error> {
         let transport = Transport::new(name.to_string().into(), config, limits, network)?;
         let (kinds, fresh) = (discovery::Known::default(), fresh::Fresh::default());
         Ok(Cluster { name, transport, kinds, fresh, user: OnceCell::new(), network: network.clone() })
     }
 
-    /// The same, but writes are refused while `leadership` does not hold.
+    /// The same cluster, but writes are refused without `leadership`.
     #[must_use]
     pub fn guarded(self, leadership: Leadership) -> Cluster {
         Cluster { transport: self.transport.led(leadership), ..self }
     }
 
-    /// Which cluster it is.
+    /// The name of the cluster.
     pub fn name(&self) -> &ClusterName {
         &self.name
     }
 
-    /// Requests made so far, by verb.
+    /// Requests so far, by verb.
     pub fn requests(&self) -> Requests {
         self.transport.requests()
     }
 
-    /// Whether the credentials or certificates were not accepted lately: the client should be made anew.
+    /// Whether the cluster rejected our credentials lately. Then create a new client.
     pub fn is_worn(&self) -> bool {
         self.transport.is_worn()
     }
 
     /// The version of the API server, such as `v1.36.1`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
     pub async fn version(&self) -> Result<String, Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -174,7 +186,11 @@ impl Cluster {
 
     // --- reads ---
 
-    /// An object; `None` if it is not there, or if its kind is not served.
+    /// An object; `None` if it does not exist or its kind is not served.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
     pub async fn get(&self, kind: &Kind, key: &Key) -> Result<Option<Object>, Error> {
         match self.get_as::<Value>(kind, key).await? {
             None => Ok(None),
@@ -184,7 +200,11 @@ impl Cluster {
         }
     }
 
-    /// An object as a type; `None` if it is not there, or if its kind is not served.
+    /// An object as a type; `None` if it does not exist or its kind is not served.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer does not match the type.
     pub async fn get_as<K: DeserializeOwned>(&self, kind: &Kind, key: &Key) -> Result<Option<K>, Error> {
         let path = kind.path(Some(key.namespace()), Some(key.name()), None);
         let ask = Ask::get(path, Verb::Get, Target::Object(kind.id(key)));
@@ -196,7 +216,11 @@ impl Cluster {
         }
     }
 
-    /// The metadata of an object; `None` if it is not there, or if its kind is not served.
+    /// The metadata of an object; `None` if it does not exist or its kind is not served.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
     pub async fn get_metadata(&self, kind: &Kind, key: &Key) -> Result<Option<Metadata>, Error> {
         let path = kind.path(Some(key.namespace()), Some(key.name()), None);
         let ask = Ask::get(path, Verb::Get, Target::Object(kind.id(key))).metadata_only();
@@ -206,8 +230,12 @@ impl Cluster {
         }
     }
 
-    /// All objects of a kind, in one namespace or in all, with the labels that `selector` asks for; none if the kind is
-    /// not served.
+    /// All objects of a kind, in one namespace or in all, with the labels of `selector`; empty if the kind is not
+    /// served.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
     pub async fn list(
         &self,
         kind: &Kind,
@@ -216,7 +244,7 @@ impl Cluster {
     ) -> Result<Vec<Object>, Error> {
         let items: Vec<Value> = self.list_as(kind, namespace, selector).await?;
         let complete = |mut value: Value| {
-            // The API server leaves `apiVersion` and `kind` out of the items of a list of built-in kinds.
+            // For built-in kinds, the API server omits `apiVersion` and `kind` of items.
             if let Some(map) = value.as_object_mut() {
                 map.entry("apiVersion").or_insert_with(|| kind.gvk.api_version().into());
                 map.entry("kind").or_insert_with(|| (&*kind.gvk.kind).into());
@@ -227,6 +255,10 @@ impl Cluster {
     }
 
     /// As [`Cluster::list`], as a type.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer does not match the type.
     pub async fn list_as<K: DeserializeOwned>(
         &self,
         kind: &Kind,
@@ -236,7 +268,11 @@ impl Cluster {
         self.pages(kind, namespace, selector, false).await
     }
 
-    /// The metadata of all objects of a kind, as [`Cluster::list`].
+    /// As [`Cluster::list`], but only the metadata.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
     pub async fn list_metadata(
         &self,
         kind: &Kind,
@@ -251,10 +287,14 @@ impl Cluster {
         Ok(items.into_iter().map(|item| Metadata::of(&kind.gvk, item.metadata)).collect())
     }
 
-    /// What exists of `objects`: one metadata list for each kind and namespace that occurs among them.
+    /// The metadata of those of `objects` that exist: one metadata list for each kind and namespace among them.
     ///
-    /// Objects that share a kind and namespace with them are left out, kinds that are not served have none. What would be
-    /// in a namespace that we have only just created is not asked for: it cannot be there.
+    /// Kinds that are not served have no objects. Objects in a namespace that we have just created are not looked up,
+    /// because they cannot exist.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a request fails or an answer is invalid.
     pub async fn survey<'a>(
         &self,
         objects: impl IntoIterator<Item = (&'a Gvk, &'a ObjectId)>,
@@ -266,8 +306,13 @@ impl Cluster {
 
     /// Applies an object: `body` is its JSON.
     ///
-    /// Guarantees that the answer's resource version equals the former one if nothing changed. An object that Lifecycle
-    /// Manager applied is taken over from it, so that fields which only it declared disappear: once, with two more writes.
+    /// If nothing changes, the resource version stays the same. If Lifecycle Manager applied the object, we take over
+    /// its claims once, with two more writes, so that fields which only it declared disappear.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the object, if fields conflict with [`OnConflict::Report`], or if we do not
+    /// lead.
     pub async fn apply(
         &self,
         cause: &Cause,
@@ -279,7 +324,11 @@ impl Cluster {
         self.apply_telling(cause, kind, id, body, on_conflict).await.map(|(metadata, _)| metadata)
     }
 
-    /// As [`Cluster::apply`], and says whether the object was created.
+    /// As [`Cluster::apply`], and also returns whether the object was created.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Cluster::apply`].
     pub async fn apply_telling(
         &self,
         cause: &Cause,
@@ -300,7 +349,12 @@ impl Cluster {
         Ok((metadata, answer.status == StatusCode::CREATED))
     }
 
-    /// Applies an object's status, taking its fields over: `body` is JSON with `apiVersion`, `kind`, `metadata.name` and `status`.
+    /// Applies an object's status and takes over its fields: `body` is JSON with `apiVersion`, `kind`, `metadata.name`
+    /// and `status`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the status, or if we do not lead.
     pub async fn apply_status(
         &self,
         cause: &Cause,
@@ -311,7 +365,11 @@ impl Cluster {
         self.patch(cause, kind, id, Some("status"), Patch::Apply(OnConflict::Force), body).await
     }
 
-    /// Merges JSON into an object, or into its subresource.
+    /// Merges JSON into an object or its subresource.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object does not exist, if the API server refuses the patch, or if we do not lead.
     pub async fn merge_patch(
         &self,
         cause: &Cause,
@@ -325,8 +383,12 @@ impl Cluster {
 
     /// Creates an object, which must not exist.
     ///
-    /// Of a kind that we have only just defined, it is applied instead, without force and after a look that it is absent:
-    /// an API server would hold its creation for two seconds.
+    /// If we have just defined its kind, the object is looked up and then applied without force, because the API server
+    /// would delay its creation for two seconds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object exists, if the API server refuses it, or if we do not lead.
     pub async fn create(&self, cause: &Cause, kind: &Kind, id: &ObjectId, body: Bytes) -> Result<Metadata, Error> {
         if self.fresh.defines(kind, Instant::now()) {
             return self.create_first(cause, kind, id, body).await;
@@ -349,13 +411,17 @@ impl Cluster {
         }
         match self.patch_raw(cause, kind, id, None, Patch::Apply(OnConflict::Report), body).await {
             Ok(answer) if answer.status == StatusCode::CREATED => self.metadata(kind, id, &answer.body),
-            // Somebody was faster, by milliseconds.
+            // Another client created it milliseconds before.
             Ok(_) | Err(Error::Conflict { .. }) => Err(exists()),
             Err(error) => Err(error),
         }
     }
 
-    /// Deletes an object on condition that it is the one, and in the state, that `metadata` was read from.
+    /// Deletes an object if it is still the one, and in the state, that `metadata` describes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the request, or if we do not lead.
     pub async fn delete(
         &self,
         cause: &Cause,
@@ -366,8 +432,12 @@ impl Cluster {
         self.delete_if(cause, kind, &metadata.id, &metadata.uid, Some(&metadata.resource_version), propagation).await
     }
 
-    /// Deletes an object on condition that it is the one that `uid` names, in whatever state it is now if there is no
-    /// `resource_version`. That it is not there, or not the same, is an answer and no error.
+    /// Deletes an object if its UID is `uid` and, if given, its resource version is `resource_version`. A missing or
+    /// different object is a result, not an error.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server refuses the request, or if we do not lead.
     pub async fn delete_if(
         &self,
         cause: &Cause,
@@ -394,7 +464,7 @@ impl Cluster {
         match self.write(cause, id, ask).await {
             Ok(answer) => {
                 let kind = serde_json::from_slice::<WireObject>(&answer.body).map(|object| object.kind);
-                // What is gone at once is answered with a `Status`, what lingers with itself.
+                // The answer is a `Status` if the object is gone, and the object if it remains.
                 Ok(if kind.is_ok_and(|kind| kind == "Status") { Deleted::Gone } else { Deleted::Terminating })
             }
             Err(Error::NotFound { .. } | Error::NotServed { .. }) => Ok(Deleted::Gone),
@@ -437,7 +507,7 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Makes a request that writes: refused while we do not lead, and recorded once it is answered.
+    /// Sends a write: refused while we do not lead, and recorded once it is answered.
     async fn write(&self, cause: &Cause, id: &ObjectId, ask: Ask) -> Result<Answer, Error> {
         let verb = ask.verb;
         let result = self.transport.ask(ask).await;
@@ -457,7 +527,7 @@ impl Cluster {
         let mut is_anew = false;
         loop {
             let page = match self.page(kind, namespace, selector, None, from.as_deref(), metadata_only).await {
-                // Pages are kept for five minutes; whoever is slower begins again, and says so by the error if that fails too.
+                // Pages are kept for five minutes. A slower reader starts again once, and fails if that expires too.
                 Err(Error::Expired { .. }) if from.is_some() && !is_anew => {
                     is_anew = true;
                     items.clear();
@@ -551,7 +621,7 @@ fn nullable_items<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deseria
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// `None` for what is not there.
+/// `None` if the object does not exist.
 fn absent(result: Result<Answer, Error>) -> Result<Option<Answer>, Error> {
     match result {
         Ok(answer) => Ok(Some(answer)),
@@ -560,13 +630,13 @@ fn absent(result: Result<Answer, Error>) -> Result<Option<Answer>, Error> {
     }
 }
 
-/// Where an answer cannot be read, without quoting it: serde's own words may hold a value of a Secret.
+/// Where an answer is invalid, without quoting it: serde's message may contain a value of a Secret.
 fn position(error: &serde_json::Error) -> String {
     let kind = match error.classify() {
         serde_json::error::Category::Io => "it cannot be read",
         serde_json::error::Category::Syntax => "it is not JSON",
-        serde_json::error::Category::Data => "a field has another type than expected",
-        serde_json::error::Category::Eof => "it ends too early",
+        serde_json::error::Category::Data => "a field has the wrong type",
+        serde_json::error::Category::Eof => "it is incomplete",
     };
     format!("{kind} (line {}, column {})", error.line(), error.column())
 }
@@ -618,7 +688,7 @@ impl Propagation {
     }
 }
 
-/// Longest wait for a CustomResourceDefinition to be established; the API server needs some ten milliseconds.
+/// Limit of waiting for a CustomResourceDefinition to be established; the API server needs some ten milliseconds.
 const ESTABLISHED_WAIT_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What we read of an object when its content does not matter: small, and without managedFields.
+//! The metadata of an object, without managedFields, for when its content does not matter.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,25 +11,25 @@ use tidegate_core::{
 /// The metadata of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Which object.
+    /// The object's identity.
     pub id: ObjectId,
     /// The version under which it was read.
     pub version: Arc<str>,
-    /// Tells it from an object of the same name that was there before.
+    /// The UID, which distinguishes it from an earlier object of the same name.
     pub uid: String,
-    /// Tells this state of it from every other.
+    /// The resource version, which changes with every write.
     pub resource_version: String,
-    /// Counts changes of its specification; 0 where the kind has none.
+    /// Counts changes of the spec; 0 if the kind has no generation.
     pub generation: i64,
-    /// Labels.
+    /// The labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// The annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Finalizers.
+    /// The finalizers.
     pub finalizers: Vec<String>,
-    /// Names of the field managers, sorted, each once.
+    /// Names of the field managers, sorted and unique.
     pub managers: Vec<String>,
-    /// Whether its deletion is under way.
+    /// Whether it is being deleted.
     pub deleting: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Manager {
     manager: String,
 }
 
-/// An object of which only the metadata is read; `kind` tells an object from a `Status`.
+/// An object of which only the metadata is read; `kind` distinguishes it from a `Status`.
 #[derive(Debug, Deserialize)]
 pub(super) struct WireObject {
     #[serde(default)]
@@ -75,7 +75,7 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(des
 // === impl Metadata ===
 
 impl Metadata {
-    /// Of an object of a kind.
+    /// The metadata of an object of this kind.
     pub(super) fn of(gvk: &Gvk, wire: Wire) -> Metadata {
         let mut managers: Vec<String> = wire.managed_fields.into_iter().map(|entry| entry.manager).collect();
         managers.sort_unstable();
@@ -104,17 +104,17 @@ impl Metadata {
         Key::new(&self.id.namespace, &self.id.name)
     }
 
-    /// One of its labels.
+    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str)
     }
 
-    /// One of its annotations.
+    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.get(key).map(String::as_str)
     }
 
-    /// Whether a field manager has fields of it.
+    /// Whether a field manager owns fields of it.
     pub fn has_manager(&self, manager: &str) -> bool {
         self.managers.iter().any(|name| name == manager)
     }

@@ -1,8 +1,8 @@
-//! Clients of runtimes: made when one is needed, from the access Secret, and dropped when nobody has needed it for a while.
+//! Clients of runtimes: created on demand from the access Secret, and dropped when they are idle.
 //!
-//! A client belongs to one resource version of its Secret, so that a rotated Secret takes effect at the next use. The
-//! circuit breaker and the counters of a runtime outlive its clients. Nothing here knows which runtimes there are: the
-//! caller forgets those that are gone.
+//! A client belongs to one resource version of its Secret, so a rotated Secret takes effect at the next use. The
+//! circuit breaker and the counters of a runtime outlive its clients. The pool does not know which runtimes exist: the
+//! caller forgets deleted ones.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use super::{
 };
 use tidegate_core::{api::names::ACCESS_SECRET_KEY, name::Key, object::Gvk};
 
-/// A client that nobody has needed for this long is dropped, with its connections.
+/// An idle client is dropped after this, with its connections.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// Shortest life of a client whose credentials were refused: a Secret that is simply wrong costs one client a minute,
-/// and a permission that is missing for good does not make every request a new connection.
+/// Minimum life of a client whose credentials were rejected. So a wrong Secret costs one client a minute, and a missing
+/// permission does not open a connection for every request.
 const WORN_MIN: Duration = Duration::from_secs(60);
 
 /// Clients of runtimes.
@@ -35,7 +35,7 @@ pub struct Pool {
     leadership: Option<Leadership>,
     crowd: Crowd,
     entries: Mutex<BTreeMap<Key, Entry>>,
-    /// Requests of clients that are held no more.
+    /// Requests of dropped clients.
     retired: Mutex<Requests>,
 }
 
@@ -44,7 +44,7 @@ struct Entry {
     /// Namespace, name and resource version of the Secret.
     secret: (Key, String),
     cluster: Arc<OnceCell<Arc<Cluster>>>,
-    /// The client before this one: its breaker and counters go on.
+    /// The previous client, whose breaker and counters are kept.
     former: Option<Arc<Cluster>>,
     made: Instant,
     used: Instant,
@@ -64,14 +64,18 @@ impl Pool {
         Pool { kcp, limits, leadership, crowd: Crowd::default(), entries: Mutex::default(), retired: Mutex::default() }
     }
 
-    /// The runtime of a Kyma, as its Secret of this resource version says how to reach it.
+    /// The client of a Kyma's runtime, for this resource version of its access Secret.
     ///
-    /// Reads the Secret if there is no client for it yet; makes no request to the runtime.
+    /// Reads the Secret if there is no client for it yet. Sends no request to the runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the Secret cannot be read or its kubeconfig is not accepted.
     pub async fn cluster(&self, runtime: &Key, secret: &Key, resource_version: &str) -> Result<Arc<Cluster>, Error> {
         let (cell, former) = self.entry(runtime, secret, resource_version);
         let cluster = cell.get_or_try_init(async || self.connect(runtime, secret, former.as_deref()).await).await?;
         if former.is_some() {
-            // Its breaker and counters are handed over; its connections need not wait for it.
+            // The new client has taken over its breaker and counters, so drop the old one with its connections.
             if let Some(entry) = self.entries().get_mut(runtime).filter(|entry| Arc::ptr_eq(&entry.cluster, &cell)) {
                 entry.former = None;
             }
@@ -79,24 +83,23 @@ impl Pool {
         Ok(Arc::clone(cluster))
     }
 
-    /// The client of a runtime that was used last, if it is still held; makes none.
+    /// The last used client of a runtime, if it still exists. Creates none.
     pub fn existing(&self, runtime: &Key) -> Option<Arc<Cluster>> {
         self.entries().get(runtime).and_then(|entry| entry.held().cloned())
     }
 
-    /// Whether requests to a runtime are refused at present, since it could not be reached.
+    /// Whether requests to a runtime are refused now, because it could not be reached.
     pub fn is_open(&self, runtime: &Key) -> bool {
         self.existing(runtime).is_some_and(|cluster| cluster.transport.is_open())
     }
 
-    /// Drops what is known of a runtime that is gone.
+    /// Drops everything about a deleted runtime.
     pub fn forget(&self, runtime: &Key) {
         let entry = self.entries().remove(runtime);
         self.retire(entry);
     }
 
-    /// Drops clients that nobody has needed for a while; to be called now and then. Breakers of clusters that cannot be
-    /// reached are kept.
+    /// Drops idle clients; call it periodically. Keeps the breakers of unreachable clusters.
     pub fn sweep(&self) {
         let now = Instant::now();
         let idle: Vec<Entry> = {
@@ -112,23 +115,23 @@ impl Pool {
         self.retire(idle);
     }
 
-    /// Clients that are held at present.
+    /// The number of clients.
     pub fn len(&self) -> usize {
         self.entries().len()
     }
 
-    /// Whether no client is held.
+    /// Whether there is no client.
     pub fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
 
-    /// Requests made through the clients that are held, by runtime.
+    /// Requests of the current clients, by runtime.
     pub fn requests(&self) -> BTreeMap<Key, Requests> {
         let requests = |(key, entry): (&Key, &Entry)| Some((key.clone(), entry.held()?.requests()));
         self.entries().iter().filter_map(requests).collect()
     }
 
-    /// Requests made to all runtimes since the start, also through clients that are held no more.
+    /// Requests to all runtimes since the start, including those of dropped clients.
     pub fn requests_total(&self) -> Requests {
         let retired = *self.retired.lock().expect("nothing panics while it holds this lock");
         self.requests().values().fold(retired, |sum, requests| sum.plus(requests))
@@ -141,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// The place of a runtime's client: a new one if the Secret is another, or if the credentials were refused.
+    /// The entry of a runtime's client: a new one if the Secret changed or the credentials were rejected.
     fn entry(
         &self,
         runtime: &Key,
@@ -192,7 +195,7 @@ impl Pool {
 // === impl Entry ===
 
 impl Entry {
-    /// The client, or the one before it while it is not made yet.
+    /// The client, or the previous one while it is not created yet.
     fn held(&self) -> Option<&Arc<Cluster>> {
         self.cluster.get().or(self.former.as_ref())
     }
@@ -201,12 +204,12 @@ impl Entry {
 // === impl Cluster ===
 
 impl Cluster {
-    /// The same, with the breaker and counters of the client that it replaces.
+    /// The same client with the breaker and counters of the previous one.
     fn replacing(self, former: Option<&Cluster>) -> Cluster {
         Cluster { transport: self.transport.replacing(former.map(|former| &former.transport)), ..self }
     }
 
-    /// The same, as one of a crowd.
+    /// The same client as a member of a crowd.
     fn among(self, crowd: Crowd) -> Cluster {
         Cluster { transport: self.transport.among(crowd), ..self }
     }

@@ -1,4 +1,4 @@
-//! Taking objects away: each looked at first, and deleted only as the very object that was looked at.
+//! Prunes objects: reads each first, and deletes it only in exactly the state that was read.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use tidegate_core::{
     object::{ObjectId, Stage},
 };
 
-/// What became of one object that shall go.
+/// The outcome of pruning one object.
 #[derive(Clone, Debug)]
 pub struct Pruned {
-    /// Which object.
+    /// The object's identity.
     pub id: ObjectId,
-    /// What became of it: [`Verdict::Gone`] and [`Verdict::Foreign`] leave the inventory, everything else stays in it.
+    /// The outcome. [`Verdict::Gone`] and [`Verdict::Foreign`] leave the inventory, everything else stays in it.
     pub result: Result<Verdict, Error>,
 }
 
@@ -33,10 +33,10 @@ impl Pruned {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Prunes objects, stage by stage in reverse order; `marked` says whether an object bears our mark.
+    /// Prunes objects, stage by stage in reverse order. `marked` says whether an object carries our ownership label.
     ///
-    /// While a custom resource is still there, the stages after it wait: it may need its operator to be finalized.
-    /// Guarantees one result for each object, in their order.
+    /// While a custom resource exists, later stages wait, because it may need its operator for its finalizers. Returns
+    /// one result for each object, in their order.
     pub async fn prune(
         &self,
         cause: &Cause,
@@ -49,7 +49,7 @@ impl Cluster {
             &[Stage::Webhook, Stage::Workload, Stage::Configuration, Stage::Rbac],
             &[Stage::Namespace, Stage::Crd],
         ] {
-            // Boxed, since the compiler cannot see that a stream of closures over borrowed objects is `Send`.
+            // Boxed, because the compiler cannot prove that a stream of closures over borrowed objects is `Send`.
             let members: Vec<BoxFuture<'_, (&ObjectId, Result<Verdict, Error>)>> = prune
                 .iter()
                 .filter(|prune| stages.contains(&prune.id.stage()))
@@ -90,7 +90,7 @@ impl Cluster {
         match prune.verdict(Some(&live)) {
             Verdict::Delete => match self.delete(cause, &kind, &metadata, Propagation::Background).await? {
                 Deleted::Gone => Ok(Verdict::Gone),
-                // Someone changed it after we looked: the next pass looks again.
+                // The object changed after we read it: the next pass reads it again.
                 Deleted::Terminating | Deleted::Changed => Ok(Verdict::Wait),
             },
             verdict => Ok(verdict),

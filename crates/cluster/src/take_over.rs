@@ -1,10 +1,9 @@
-//! Taking objects over from Lifecycle Manager, so that what only it declared goes: all of its objects in runtimes, and
-//! certificates in the control plane.
+//! Takes objects over from Lifecycle Manager, so that fields which only it declared disappear: all of its objects in
+//! runtimes, and certificates in the control plane.
 //!
-//! Server-side apply removes a field only if nobody else claims it. An object that Lifecycle Manager applied before us
-//! would keep every field that a later version of its module drops, since the old manager goes on claiming it. So the
-//! old manager's claims become ours, once for each object, and the next apply lets go of what is no longer declared.
-//! Claims of anybody else, and those on a status, are left alone.
+//! Server-side apply removes a field only if no other manager claims it. Lifecycle Manager's old claims would keep
+//! every field that a later version of its module drops. So its claims become ours, once for each object, and the next
+//! apply removes what is no longer declared. Claims of other managers, and those on a status, stay.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -12,14 +11,14 @@ use serde_json::{Map, Value, json};
 use super::{Cause, Cluster, ClusterName, Error, Kind, Metadata, OnConflict, Patch, position};
 use tidegate_core::{api::names::FIELD_MANAGER, object::ObjectId};
 
-/// Names under which Lifecycle Manager applies objects in runtimes.
+/// The field managers of Lifecycle Manager in runtimes.
 const FORMER: [&str; 4] =
     ["declarative.kyma-project.io/applier", "lifecycle-manager", "catalog-sync", "kyma-sync-context"];
 
-/// The name under which it applies certificates in the control plane.
+/// The field manager of Lifecycle Manager for certificates in the control plane.
 const FORMER_OF_CERTIFICATES: &str = "operator.kyma-project.io/lifecycle-manager";
 
-/// Whether an object of a cluster may have claims to take over.
+/// Whether an object may have claims to take over.
 pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
     let is_former = |manager: &String| match cluster {
         ClusterName::Runtime(_) => FORMER.contains(&manager.as_str()),
@@ -28,8 +27,8 @@ pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
     metadata.managers.iter().any(is_former)
 }
 
-/// `managedFields` with the claims of Lifecycle Manager made ours, and whether it claimed more than we do; `None` if it
-/// claims nothing.
+/// `managedFields` with Lifecycle Manager's claims merged into ours, and whether it claimed more than we do; `None` if
+/// it claims nothing.
 fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
     let applied = |entry: &Value| entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|s| s == "");
     let is_former = |name: &str| FORMER.contains(&name) || name == FORMER_OF_CERTIFICATES;
@@ -57,7 +56,7 @@ fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
     Some((rest.collect(), more))
 }
 
-/// Adds claims to others. Returns whether there were any new ones.
+/// Adds claims to others. Returns whether any was new.
 fn unite(all: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
     let mut grown = false;
     for (field, claims) in more {
@@ -76,7 +75,7 @@ fn unite(all: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Takes over what the answer to an apply shows, and applies again if there is something to let go of.
+    /// Takes over the claims in the answer to an apply, and applies again if fields must be removed.
     pub(super) async fn take_over(
         &self,
         cause: &Cause,
@@ -92,7 +91,7 @@ impl Cluster {
         let Some((entries, more)) = entries.and_then(|entries| merged(entries)) else {
             return self.metadata(kind, id, answer);
         };
-        // The resource version makes this a compare-and-swap: somebody else's newer claims are never overwritten.
+        // The resource version makes this a compare-and-swap: newer claims of others are never overwritten.
         let patch = json!([
             { "op": "replace", "path": "/metadata/managedFields", "value": entries },
             { "op": "replace", "path": "/metadata/resourceVersion", "value": object["metadata"]["resourceVersion"] },

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Controllers run in tasks, so what they await must be `Send`.
+/// Controllers run in tasks, so their futures must be `Send`.
 #[test]
 fn futures_can_be_spawned() {
     fn spawnable<T: Send>(_: impl FnOnce(&'static Cluster, &'static Pool) -> T) {}

@@ -1,12 +1,12 @@
-//! HTTP to one API server: bounded, counted, timed, never retried.
+//! HTTP to one API server: with limits, counters and time-outs, without retries.
 //!
-//! A write that waits for its place is asked again whether we lead when it has one, and is given up if we cease to while
-//! it is under way: what leaves after another process took over could undo what that did.
+//! A write that waited for its permit checks leadership again, and is cancelled if we lose it during the request: a
+//! late write could undo what the next leader did.
 //!
-//! HTTP/1.1 over keep-alive connections, as many as requests may be under way. Measured with 2,000 small applies, 16 at
-//! a time, on loopback against kube-apiserver 1.36: HTTP/2 takes as long, a fifth more of our processor time, and lets one
-//! stalled connection stall every request to that cluster. The default stack of `kube` takes a fifth more as well (its
-//! trace layer and timers), and answers with metadata only take a tenth less than whole objects.
+//! HTTP/1.1 over keep-alive connections, one for each concurrent request. Measured with 2,000 small applies, 16 at a
+//! time, on loopback against kube-apiserver 1.36: HTTP/2 takes as long, uses a fifth more of our processor time, and
+//! lets one stalled connection stall every request to that cluster. The default stack of `kube` also takes a fifth more
+//! (its trace layer and timers). Answers with only metadata take a tenth less than whole objects.
 
 use std::{
     fmt,
@@ -35,14 +35,14 @@ use super::{
     lease::Leadership,
 };
 
-/// What a cluster may cost.
+/// Limits of the requests to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests under way at a time, watches aside. The default is what a bare client of the budgets uses.
+    /// Concurrent requests, without watches. The default is that of the bare client in our budgets.
     pub concurrency: usize,
-    /// Longest time for one request, from sending it to the end of the answer.
+    /// Limit of one request, from sending it to the end of the answer.
     pub request_timeout: Duration,
-    /// Longest time for a TCP connection to be made.
+    /// Limit for opening a TCP connection.
     pub connect_timeout: Duration,
 }
 
@@ -50,19 +50,19 @@ pub struct Limits {
 #[derive(Clone, Default)]
 pub struct Network(Option<Arc<InProcess>>);
 
-/// The client for what a configuration leads to, if that is in this process.
+/// The client for a configuration, if its API server is in this process.
 type InProcess = dyn Fn(&kube::Config) -> Option<kube::Client> + Send + Sync;
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// Reads an object, or discovery.
     Get,
     /// Reads a page of a list.
     List,
-    /// Follows changes.
+    /// Watches changes.
     Watch,
-    /// Applies without effect.
+    /// Applies as a dry run.
     DryRun,
     /// Applies an object or a status.
     Apply,
@@ -76,7 +76,7 @@ pub enum Verb {
     Delete,
 }
 
-/// Requests made, by verb.
+/// The number of requests by verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests([u64; Verb::ALL.len()]);
 
@@ -90,7 +90,7 @@ pub(super) struct Transport {
     breaker: Arc<Breaker>,
     worn: AtomicBool,
     crowd: Member,
-    /// Without it, writes always leave.
+    /// Without it, writes are always allowed.
     leadership: Option<Leadership>,
 }
 
@@ -104,15 +104,15 @@ pub(super) struct Ask {
     pub(super) body: Bytes,
 }
 
-/// An answer that is a success.
+/// A successful answer.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
 }
 
-/// Longest answer that is read. A page of 500 custom resources may be large; more than this is no API server's answer.
+/// Limit of an answer. A page of 500 custom resources may be large; no API server sends more than this.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// Idle connections are closed after this: API servers and load balancers in front of them drop them later than that.
+/// Idle connections are closed after this. API servers and load balancers drop them later.
 const IDLE: Duration = Duration::from_secs(45);
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -134,8 +134,8 @@ impl Network {
         Network::default()
     }
 
-    /// Without sockets: `client` has the API servers of this process, by their URL and by who asks. What it does not know
-    /// is reached over TCP.
+    /// Without sockets: `client` returns the in-process API server for a configuration. Other API servers are reached
+    /// over TCP.
     pub fn in_process(client: impl Fn(&kube::Config) -> Option<kube::Client> + Send + Sync + 'static) -> Network {
         Network(Some(Arc::new(client)))
     }
@@ -171,7 +171,7 @@ impl Verb {
         Verb::Delete,
     ];
 
-    /// As metrics and audit records spell it.
+    /// The name in metrics and audit records.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -198,28 +198,28 @@ impl Verb {
 // === impl Requests ===
 
 impl Requests {
-    /// Of one verb.
+    /// The number for one verb.
     pub fn of(&self, verb: Verb) -> u64 {
         self.0[verb as usize]
     }
 
-    /// Of all verbs.
+    /// The number for all verbs.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Of the verbs that change something.
+    /// The number for the verbs that change something.
     pub fn writes(&self) -> u64 {
         Verb::ALL.into_iter().filter(|verb| verb.is_write()).map(|verb| self.of(verb)).sum()
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(&self, other: &Requests) -> Requests {
         Requests(std::array::from_fn(|index| self.0[index] + other.0[index]))
     }
 
-    /// What came on top of `earlier`.
+    /// The difference to `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Requests) -> Requests {
         Requests(std::array::from_fn(|index| self.0[index] - earlier.0[index]))
@@ -251,12 +251,12 @@ impl Transport {
         })
     }
 
-    /// The same, but no write leaves while `leadership` does not hold.
+    /// The same, but writes are refused without `leadership`.
     pub(super) fn led(self, leadership: Leadership) -> Transport {
         Transport { leadership: Some(leadership), ..self }
     }
 
-    /// The same, with the breaker and counters of a client that it replaces.
+    /// The same, with the breaker and counters of the client that it replaces.
     pub(super) fn replacing(self, other: Option<&Transport>) -> Transport {
         match other {
             Some(other) => {
@@ -266,7 +266,7 @@ impl Transport {
         }
     }
 
-    /// The same, as one of a crowd.
+    /// The same, as a member of a crowd.
     pub(super) fn among(self, crowd: Crowd) -> Transport {
         Transport { crowd: Member::of(crowd), ..self }
     }
@@ -291,18 +291,18 @@ impl Transport {
         self.breaker.is_open()
     }
 
-    /// Makes a request and reads its whole answer.
+    /// Sends a request and reads its whole answer.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Answer, Error> {
         let _request = self.crowd.begin();
         let weight = u32::try_from(self.crowd.weight(self.limits.concurrency)).unwrap_or(1);
         let _places = self.places.acquire_many(weight).await.expect("this semaphore is never closed");
-        // Asked only now: a place may have been long in coming.
+        // Check only now, because waiting for the permit may have taken long.
         match self.leadership.as_ref().filter(|_| ask.verb.is_write()) {
             None => self.exchange(ask).await,
             Some(leadership) if !leadership.is_leading() => Err(Error::NotLeading),
             Some(leadership) => tokio::select! {
                 answer = self.exchange(ask) => answer,
-                // Its connection may have been long in coming, too.
+                // Opening the connection may take long, too.
                 () = leadership.lost() => Err(Error::NotLeading),
             },
         }
@@ -328,7 +328,7 @@ impl Transport {
         Err(self.refusal(&target, status, &headers, &body))
     }
 
-    /// Makes a request whose answer goes on for longer than a time-out: the caller reads the body, and limits its time.
+    /// Sends a request with an endless answer: the caller reads the body and limits its time.
     pub(super) async fn open(&self, ask: Ask) -> Result<Body, Error> {
         let target = ask.target.clone();
         let response = self.guarded(self.send(ask)).await?;
@@ -346,7 +346,7 @@ impl Transport {
         Err(self.refusal(&target, status, &headers, &body.to_bytes()))
     }
 
-    /// Runs what talks to the server: within the time-out, behind the breaker.
+    /// Runs an exchange with the server: within the time-out, behind the breaker.
     async fn guarded<T>(&self, exchange: impl Future<Output = Result<T, Unreachable>>) -> Result<T, Error> {
         let unreachable = |cause| Error::Unreachable { cluster: self.name(), cause };
         if !self.breaker.admits(Instant::now()) {
@@ -372,7 +372,7 @@ impl Transport {
         self.counters[ask.verb as usize].fetch_add(1, Ordering::Relaxed);
         let mut request = Request::new(Body::from(ask.body));
         *request.method_mut() = ask.method;
-        // Paths are made of checked names and encoded values.
+        // Paths consist of checked names and encoded values.
         *request.uri_mut() = ask.path.parse().map_err(|_| Unreachable::Broken)?;
         for (name, value) in ask.headers.into_iter().flatten() {
             request.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -399,13 +399,13 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// A client over the connection pool that fits our requests.
+/// A client over a connection pool that suits our requests.
 fn client(config: &kube::Config, limits: &Limits) -> Result<kube::Client, kube::Error> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(limits.connect_timeout));
-    // A peer that vanished without a word is noticed on an idle connection, too.
+    // This also detects a vanished peer on an idle connection.
     connector.set_keepalive(Some(Duration::from_secs(30)));
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
@@ -422,7 +422,7 @@ fn client(config: &kube::Config, limits: &Limits) -> Result<kube::Client, kube::
     Ok(kube::Client::new(service, config.default_namespace.clone()))
 }
 
-/// What is wrong with a configuration. The errors below name no content of keys or certificates.
+/// What is wrong with a configuration. The errors below contain no content of keys or certificates.
 fn client_problem(error: &kube::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -447,24 +447,24 @@ impl Ask {
         Ask { method, path, verb, target, headers: [None, None], body }
     }
 
-    /// With the header that says what the body is.
+    /// Adds a header that describes the body.
     pub(super) fn header(mut self, name: HeaderName, value: &'static str) -> Ask {
         self.headers[0] = Some((name, value));
         self
     }
 
-    /// With the header that says what the answer shall be.
+    /// Adds the `Accept` header.
     pub(super) fn accept(mut self, value: &'static str) -> Ask {
         self.headers[1] = Some((ACCEPT, value));
         self
     }
 
-    /// The answer shall be the object's metadata only: it is a tenth of the object, or less.
+    /// Requests only the object's metadata, which has a tenth of the object's size or less.
     pub(super) fn metadata_only(self) -> Ask {
         self.accept(METADATA)
     }
 
-    /// The answer shall be a list of metadata only.
+    /// Requests a list of only metadata.
     pub(super) fn metadata_list(self) -> Ask {
         self.accept(METADATA_LIST)
     }

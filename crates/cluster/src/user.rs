@@ -1,7 +1,6 @@
-//! As whom we act in a cluster: what its API server calls the user of our credentials.
+//! Our user name in a cluster, as its API server sees it.
 //!
-//! A certificate or a token says that to the server only, which may prefix or map it. So the server is asked, once a
-//! client.
+//! Only the API server knows the name, because it may add a prefix or map it. So we ask it, once per client.
 
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ struct UserInfo {
     username: String,
 }
 
-/// Where every user may ask who he is, since Kubernetes 1.28.
+/// Every user may ask for its own name here, since Kubernetes 1.28.
 const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 // === impl Cluster ===
@@ -42,7 +41,11 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 impl Cluster {
     /// Our user name, as the API server's admission sees it; `None` if the server does not say.
     ///
-    /// Asks at most once; what cannot be reached is asked again.
+    /// Asks at most once successfully: after a failure, the next call asks again.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the cluster cannot be reached.
     pub async fn user(&self) -> Result<Option<Arc<str>>, Error> {
         self.user.get_or_try_init(async || self.ask_for_user().await).await.cloned()
     }
@@ -50,12 +53,12 @@ impl Cluster {
     async fn ask_for_user(&self) -> Result<Option<Arc<str>>, Error> {
         let target = Target::Path("selfsubjectreviews");
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        // It is sent as a creation, and nothing is created.
+        // The request is a POST but creates nothing.
         let ask = Ask::write(Method::POST, PATH.to_owned(), Verb::Get, target.clone(), Bytes::from(body.to_string()))
             .header(CONTENT_TYPE, "application/json");
         let answer = match self.transport.ask(ask).await {
             Ok(answer) => answer,
-            // An older server, or one that forbids it.
+            // The server is older or forbids the request.
             Err(Error::NotFound { .. } | Error::NotServed { .. } | Error::Forbidden { .. } | Error::Invalid { .. }) => {
                 return Ok(None);
             }

@@ -1,11 +1,10 @@
-//! Following the objects of one kind: a list in pages, then a watch from where the list stood, for as long as it takes.
+//! Follows the objects of one kind: a paged list, then a watch from that list's resource version, without end.
 //!
-//! What is kept of each object is a projection that the caller chooses, never managedFields; a change that does not
-//! change the projection is no change. A kind that is not served is asked for again at a slow pace, and no error; that it is
-//! not served is believed only if discovery says so as well, since what stands in front of an API server answers 404, too,
-//! and everything of that kind would seem to be gone.
-//! Connections that break are resumed where they were; a place that the API server no longer knows means a new list,
-//! whose difference to what is known is told like any other change.
+//! For each object, the store keeps a projection that the caller chooses, never managedFields. A change that does not
+//! change the projection is not reported. A kind that is not served is not an error: the follower asks again at a slow
+//! pace. It believes a 404 only if discovery confirms it, because a proxy in front of an API server may answer 404,
+//! too, and all objects would seem to be gone. Broken connections resume where they were. An expired resource version
+//! leads to a new list, and its differences are reported like any other change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +23,7 @@ use super::{Cluster, Error, Kind, Target, Verb, kind::push_encoded, transport::A
 use tidegate_core::name::Key;
 use tidegate_process::{ambient, retry};
 
-/// What is followed.
+/// What to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The kind.
@@ -35,50 +34,50 @@ pub struct Options {
     pub labels: Option<String>,
     /// A field selector.
     pub fields: Option<String>,
-    /// Whether only metadata is asked for; the type that is read is then [`kube::core::PartialObjectMeta`].
+    /// Whether to request only metadata; the type is then [`kube::core::PartialObjectMeta`].
     pub metadata_only: bool,
-    /// How often a kind that is not served is asked for again.
+    /// How often to ask again for a kind that is not served.
     pub absent_pause: Duration,
 }
 
-/// What happened.
+/// A change.
 #[derive(Debug)]
 pub enum Change<P> {
-    /// An object appeared, or its projection is another.
+    /// An object appeared, or its projection changed.
     Set {
-        /// Which object.
+        /// The object.
         key: Key,
-        /// What it is now.
+        /// The new projection.
         new: Arc<P>,
-        /// What it was.
+        /// The old projection.
         old: Option<Arc<P>>,
     },
-    /// An object is gone, or the projection no longer wants it.
+    /// An object is gone, or its projection is now `None`.
     Gone {
-        /// Which object.
+        /// The object.
         key: Key,
-        /// What it was.
+        /// The last projection.
         old: Arc<P>,
     },
-    /// The first list is complete: from now on the store can be relied on. Also said of a kind that is not served.
+    /// The first list is complete: from now on the store is reliable. Also reported for a kind that is not served.
     Synced,
 }
 
-/// What is known of the objects of one kind. Cheap to clone; every clone sees the same.
+/// The known objects of one kind. Cheap to clone; all clones share the objects.
 pub struct Store<P> {
     objects: Arc<RwLock<BTreeMap<Key, Arc<P>>>>,
     synced: watch::Receiver<bool>,
 }
 
-/// How long the API server keeps one watch open; longer than its own minimum, shorter than what load balancers cut.
+/// How long the API server keeps a watch open: longer than its own minimum, shorter than load balancers allow.
 const WATCH: Duration = Duration::from_secs(290);
-/// A watch that ends sooner than this is asked for again only after a pause.
+/// After a watch that ends sooner than this, the next one is delayed.
 const WATCH_MIN: Duration = Duration::from_secs(1);
-/// A watch without a word for this long is dead: the API server sends bookmarks every minute, and ends it by itself.
+/// A watch without data for this long is dead: the API server sends bookmarks every minute and ends it by itself.
 const SILENCE_MAX: Duration = Duration::from_secs(330);
-/// Longest line of a watch: an object of etcd's limit, in JSON, with room.
+/// Limit of a line: an object of etcd's maximum size, in JSON, with a margin.
 const LINE_LEN_MAX: usize = 16 << 20;
-/// How often a kind that is not served is asked for again, if nobody says otherwise.
+/// Default interval of asking again for a kind that is not served.
 const ABSENT: Duration = Duration::from_secs(30);
 
 // === impl Options ===
@@ -89,31 +88,31 @@ impl Options {
         Options { kind, namespace: None, labels: None, fields: None, metadata_only: false, absent_pause: ABSENT }
     }
 
-    /// In one namespace.
+    /// Only in one namespace.
     #[must_use]
     pub fn namespace(self, namespace: &str) -> Options {
         Options { namespace: Some(namespace.to_owned()), ..self }
     }
 
-    /// With labels.
+    /// Only with labels.
     #[must_use]
     pub fn labels(self, selector: &str) -> Options {
         Options { labels: Some(selector.to_owned()), ..self }
     }
 
-    /// With fields.
+    /// Only with fields.
     #[must_use]
     pub fn fields(self, selector: &str) -> Options {
         Options { fields: Some(selector.to_owned()), ..self }
     }
 
-    /// With another pace for a kind that is not served.
+    /// Sets the interval of asking again for a kind that is not served.
     #[must_use]
     pub fn absent_pause(self, absent_pause: Duration) -> Options {
         Options { absent_pause, ..self }
     }
 
-    /// Metadata only.
+    /// Only metadata.
     #[must_use]
     pub fn metadata_only(self) -> Options {
         Options { metadata_only: true, ..self }
@@ -123,7 +122,7 @@ impl Options {
 // === impl Store ===
 
 impl<P> Store<P> {
-    /// A store that holds these objects and follows nothing: for tests and offline use.
+    /// A store with these objects that follows nothing: for tests and offline use.
     pub fn of(objects: impl IntoIterator<Item = (Key, P)>) -> Store<P> {
         let (_, synced) = watch::channel(true);
         let objects = objects.into_iter().map(|(key, object)| (key, Arc::new(object))).collect();
@@ -140,12 +139,12 @@ impl<P> Store<P> {
         self.read().iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.read().len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.read().is_empty()
     }
@@ -155,7 +154,7 @@ impl<P> Store<P> {
         *self.synced.borrow()
     }
 
-    /// Returns as soon as the first list is complete; never if the watch ended before.
+    /// Waits until the first list is complete. Never returns if the watch ended before.
     pub async fn synced(&self) {
         if self.synced.clone().wait_for(|synced| *synced).await.is_err() {
             std::future::pending::<()>().await;
@@ -179,10 +178,10 @@ impl<P> fmt::Debug for Store<P> {
     }
 }
 
-/// A store, and the future that keeps it: it never ends and does nothing until it is polled.
+/// A store, and the future that fills it. The future never ends and does nothing until it is polled.
 ///
-/// `project` takes what is worth keeping of an object, or `None` if nothing is; managedFields are gone before it sees
-/// it. `on_change` is called after the store has changed, in the order of changes, and must not block.
+/// `project` selects what to keep of an object, or returns `None` to keep nothing; it never sees managedFields.
+/// `on_change` is called after each change of the store, in order, and must not block.
 pub fn follow<K, P>(
     cluster: Arc<Cluster>,
     options: Options,
@@ -206,7 +205,7 @@ where
     (store, Box::pin(follower.run()))
 }
 
-/// What keeps a store.
+/// Fills a store.
 struct Follower<K, P> {
     cluster: Arc<Cluster>,
     options: Options,
@@ -253,7 +252,7 @@ where
             let error = match result {
                 Ok(version) => {
                     failures = 0;
-                    // A server that ends every watch at once must not be asked as fast as it answers.
+                    // Do not ask at full speed if the server ends every watch at once.
                     if watched && began.elapsed() < WATCH_MIN {
                         tokio::time::sleep(retry::jittered(WATCH_MIN, ambient::fraction())).await;
                     }
@@ -265,7 +264,7 @@ where
                     error
                 }
             };
-            // A watch that ran for a while and broke is no failure in a row.
+            // A watch that ran for a while before it broke is not a consecutive failure.
             failures = if began.elapsed() > WATCH / 10 { 1 } else { failures + 1 };
             let pause = match *error {
                 Error::NotServed { .. } if self.is_absent().await => self.absent(),
@@ -275,19 +274,19 @@ where
         }
     }
 
-    /// Whether a kind that is answered as not served is not served indeed. Whoever cannot tell keeps what is known.
+    /// Whether a kind that was answered with 404 is really not served. If discovery fails, the store keeps its objects.
     async fn is_absent(&mut self) -> bool {
         matches!(self.cluster.serves(&self.options.kind.gvk).await, Ok(false))
     }
 
-    /// Takes note that the kind is not served; returns how long to wait.
+    /// Records that the kind is not served; returns how long to wait.
     fn absent(&mut self) -> Duration {
         self.replace(BTreeMap::new());
         self.say_synced();
         retry::jittered(self.options.absent_pause, ambient::fraction())
     }
 
-    /// How long to wait after an error, and what to say about it.
+    /// Logs an error and returns how long to wait.
     fn pause(&self, error: &Error, failures: u32) -> Duration {
         let kind = &self.options.kind.gvk;
         if matches!(error, Error::Expired { .. }) && failures <= 1 {
@@ -300,7 +299,7 @@ where
         error.retry_after().map_or(pause, |asked| asked.max(pause))
     }
 
-    /// Reads everything; returns the resource version from which to watch.
+    /// Lists everything; returns the resource version from which to watch.
     async fn list(&mut self) -> Result<String, Interrupted> {
         let mut objects = BTreeMap::new();
         let mut from: Option<String> = None;
@@ -327,7 +326,7 @@ where
         Ok(version)
     }
 
-    /// Follows changes until the API server ends the watch; returns the resource version from which to go on.
+    /// Watches until the API server ends the watch; returns the resource version from which to continue.
     async fn watch(&mut self, mut version: String) -> Result<String, Interrupted> {
         let options = &self.options;
         let mut path = options.kind.path(options.namespace.as_deref(), None, None);
@@ -352,7 +351,7 @@ where
         loop {
             let line = match tokio::time::timeout(SILENCE_MAX, lines.next()).await {
                 Ok(Ok(Some(line))) => line,
-                // The end of a watch, also a rude one, is nothing but the moment to ask again from where we are.
+                // However a watch ends, the next one continues from here.
                 Ok(Ok(None)) => return Ok(version),
                 Ok(Err(())) | Err(_) => {
                     let cause = super::Unreachable::Broken;
@@ -366,11 +365,11 @@ where
         }
     }
 
-    /// Takes one line of a watch; returns the resource version after it.
+    /// Handles one line of a watch; returns the resource version after it.
     fn take(&mut self, line: &[u8], version: String) -> Result<String, Interrupted> {
         let kind = self.options.kind.clone();
         let misunderstood = |this: &Follower<K, P>, error: serde_json::Error| {
-            // A line that cannot be read is skipped by listing anew; staying here would hide it for ever.
+            // A new list skips the unreadable line; resuming here would never get past it.
             Interrupted::from(this.cluster.misunderstood_list(&kind, &super::position(&error)))
         };
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| misunderstood(self, error))?;
@@ -427,7 +426,7 @@ where
         }
     }
 
-    /// Takes a whole list: what is not in it is gone.
+    /// Replaces all objects by a list: an object that is not in it is gone.
     fn replace(&mut self, objects: BTreeMap<Key, P>) {
         let gone: BTreeSet<Key> = self.store.read().keys().filter(|key| !objects.contains_key(key)).cloned().collect();
         for key in &gone {
@@ -445,14 +444,14 @@ where
     }
 }
 
-/// Why following stopped, and from where it can go on; from a new list if there is no place.
+/// Why the watch stopped, and the resource version to resume from; `None` for a new list.
 struct Interrupted {
     error: Box<Error>,
     resume: Option<String>,
 }
 
 impl Interrupted {
-    /// Resumable, unless the API server says that it no longer knows the place.
+    /// Resumable, unless the API server says that the resource version has expired.
     fn at(error: Error, version: &str) -> Interrupted {
         let resume = match &error {
             Error::Expired { .. } | Error::NotServed { .. } | Error::Invalid { .. } => None,
@@ -468,18 +467,18 @@ impl From<Error> for Interrupted {
     }
 }
 
-/// The lines of an answer that goes on.
+/// The lines of a streamed answer.
 struct Lines {
     body: Body,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are known to hold no line break.
+    /// Bytes of the buffer that contain no line break.
     done: usize,
 }
 
 // === impl Lines ===
 
 impl Lines {
-    /// The next line; `None` at the end of the answer, an error if it broke or if a line is longer than any object.
+    /// The next line; `None` at the end of the answer. Fails if the answer breaks off or a line is too long.
     async fn next(&mut self) -> Result<Option<Vec<u8>>, ()> {
         loop {
             if let Some(end) = self.buffer[self.done..].iter().position(|&byte| byte == b'\n') {

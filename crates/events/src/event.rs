@@ -1,10 +1,11 @@
 //! The event of contract `v2`: which object changed.
 //!
-//! Written as the Go agents write it, byte for byte: no white space, all six values always there, `Namespace` and `Name`
-//! capitalised (they stem from a Go type without JSON names), the others in lower case. Read as the Go listeners read it:
-//! names of members in any case, unknown ones ignored, duplicates merged, `null` for nothing.
+//! Writes an event byte for byte as the Go agents write it: no white space and always all six values. `Namespace` and
+//! `Name` are capitalised because they come from a Go type without JSON names; the other members are in lower case.
+//! Reads an event as the Go listeners read it: member names in any case, unknown members ignored, duplicates merged,
+//! `null` ignored.
 //!
-//! Refuses to judge: an event with empty strings is an event.
+//! Does not validate the content: an event with empty strings is an event.
 
 use std::fmt;
 
@@ -13,17 +14,17 @@ use serde::{
     de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
 };
 
-/// The contract that we speak: the first segment of the path.
+/// The version of the contract: the first segment of the path.
 pub const CONTRACT: &str = "v2";
-/// The manager whose path the control plane serves, and whose events bring a runtime to reconcile.
+/// The manager that Tidegate's control plane serves. An event for it triggers a reconciliation of the runtime.
 pub const MANAGER: &str = "lifecycle-manager";
 
-/// Something happened to an object.
+/// An object changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Event {
-    /// Where the object stands.
+    /// Namespace and name of the object.
     pub watched: Watched,
-    /// What it is.
+    /// Group, version and kind of the object.
     #[serde(rename = "watchedGvk")]
     pub gvk: Gvk,
 }
@@ -31,10 +32,10 @@ pub struct Event {
 /// Namespace and name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Watched {
-    /// Its namespace; empty for what is in none.
+    /// The namespace; empty for a cluster-scoped object.
     #[serde(rename = "Namespace")]
     pub namespace: String,
-    /// Its name.
+    /// The name.
     #[serde(rename = "Name")]
     pub name: String,
 }
@@ -42,7 +43,7 @@ pub struct Watched {
 /// Group, version and kind of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Gvk {
-    /// The API group; empty for the core.
+    /// The API group; empty for the core group.
     pub group: String,
     /// The version.
     pub version: String,
@@ -50,17 +51,17 @@ pub struct Gvk {
     pub kind: String,
 }
 
-/// Bytes that are no event. Says where the reading ended, and nothing of what was read.
+/// The body is not an event. Gives the position of the error but quotes nothing from the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the body is no event: {what} at line {line}, column {column}")]
+#[error("the body is not an event: {what} at line {line}, column {column}")]
 pub struct ParseEventError {
     what: &'static str,
     line: usize,
     column: usize,
 }
 
-/// The path on which events for a manager are sent. The manager is put in as it is: whoever takes it from outside encodes
-/// it first.
+/// The path to which agents send events for a manager. The manager is inserted as it is: encode it first if it comes
+/// from outside.
 pub fn path(contract: &str, manager: &str) -> String {
     format!("/{contract}/{manager}/event")
 }
@@ -68,10 +69,11 @@ pub fn path(contract: &str, manager: &str) -> String {
 // === impl Event ===
 
 impl Event {
-    /// The body of the request, as Go's encoder writes it.
+    /// The body of the request, in the form that Go's encoder writes.
     pub fn to_body(&self) -> String {
         let text = serde_json::to_string(self).expect("strings are always JSON");
-        // Go escapes what HTML would read. These characters stand in strings only, so they can be replaced in the text.
+        // Go escapes characters that have a meaning in HTML. They occur only in strings, so the text can be replaced
+        // directly.
         if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
             return text;
         }
@@ -89,9 +91,13 @@ impl Event {
         escaped
     }
 
-    /// Reads a body.
+    /// Reads an event from the body of a request.
     ///
-    /// Costs no more than a pass over the bytes, whatever they are: unknown members are skipped without recursion.
+    /// Takes one pass over the bytes, whatever they contain: unknown members are skipped without recursion.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is not valid JSON, or if a known member has the wrong type.
     pub fn parse(body: &[u8]) -> Result<Event, ParseEventError> {
         let text = replaced(body);
         let mut event = Event::default();
@@ -99,9 +105,9 @@ impl Event {
         Object(&mut event).deserialize(&mut reader).and_then(|()| reader.end()).map_err(|error| {
             use serde_json::error::Category;
             let what = match error.classify() {
-                Category::Data => "a value of another type than expected",
-                Category::Eof => "an unexpected end",
-                Category::Syntax | Category::Io => "no valid JSON",
+                Category::Data => "a value of the wrong type",
+                Category::Eof => "unexpected end of input",
+                Category::Syntax | Category::Io => "invalid JSON",
             };
             ParseEventError { what, line: error.line(), column: error.column() }
         })?;
@@ -112,8 +118,8 @@ impl Event {
 // === impl Gvk ===
 
 impl Gvk {
-    /// Group and version of an `apiVersion` as Kubernetes reads it: one slash parts them, without a slash it is the
-    /// version alone, and with more it is neither.
+    /// Splits an `apiVersion` as Kubernetes does: one slash separates group and version, no slash means the core group,
+    /// and more than one slash gives an empty group and version.
     pub fn new(api_version: &str, kind: &str) -> Gvk {
         let (group, version) = match api_version.split_once('/') {
             None => ("", api_version),
@@ -124,8 +130,8 @@ impl Gvk {
     }
 }
 
-/// The bytes as text, with U+FFFD for every byte that belongs to no character, as Go decodes strings. Outside of strings
-/// the character is as wrong as the byte was.
+/// The bytes as text. As in Go, every byte that is not part of a valid character becomes U+FFFD. Outside of strings,
+/// this character is as invalid as the byte was.
 fn replaced(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -135,9 +141,9 @@ fn replaced(bytes: &[u8]) -> String {
     text
 }
 
-/// Fields that members of a JSON object fill in.
+/// A struct that the members of a JSON object fill.
 trait Fields {
-    /// Reads the value of a member whose name is `name` in lower case.
+    /// Reads the value of the member `name`, which is in lower case.
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
 }
 
@@ -172,7 +178,7 @@ impl Fields for Gvk {
     }
 }
 
-/// Reads an object into fields that may have been filled before; `null` leaves them as they are.
+/// Reads an object into fields that may already have values; `null` keeps them.
 struct Object<'a, T>(&'a mut T);
 
 impl<'de, T: Fields> DeserializeSeed<'de> for Object<'_, T> {
@@ -209,17 +215,17 @@ impl<'de, T: Fields> Visitor<'de> for Object<'_, T> {
     }
 }
 
-/// A character as Go compares the names of members: without regard to case, and with the two characters beyond ASCII
-/// that fold into it.
+/// Folds a character as Go does when it compares member names: ASCII case, and the two characters beyond ASCII that
+/// fold into ASCII letters.
 fn folded(c: char) -> char {
     match c {
         '\u{17F}' => 's',  // the long s
-        '\u{212A}' => 'k', // the sign of Kelvin
+        '\u{212A}' => 'k', // the Kelvin sign
         other => other.to_ascii_lowercase(),
     }
 }
 
-/// Reads a string over what was there; `null` leaves that as it is. Half of a surrogate pair becomes U+FFFD.
+/// Reads a string and replaces the current one; `null` keeps it. An unpaired surrogate becomes U+FFFD.
 struct Text<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Text<'_> {
@@ -242,7 +248,7 @@ impl<'de> Visitor<'de> for Text<'_> {
     }
 
     fn visit_some<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // As bytes, since only so does the reader pass on what is no Unicode scalar value.
+        // Reads bytes, because serde_json passes on unpaired surrogates only in this mode.
         deserializer.deserialize_bytes(self)
     }
 
@@ -255,7 +261,8 @@ impl<'de> Visitor<'de> for Text<'_> {
         self.0.clear();
         for chunk in bytes.utf8_chunks() {
             self.0.push_str(chunk.valid());
-            // All other bytes were replaced before: what is left are surrogates, three bytes each, reported one by one.
+            // `replaced` has already removed all other invalid bytes. Only surrogates are left: three bytes each,
+            // reported one by one.
             if chunk.invalid().first() == Some(&0xED) {
                 self.0.push(char::REPLACEMENT_CHARACTER);
             }

@@ -1,12 +1,12 @@
-//! Who sends an event: the runtime that a certificate names, and whether the certificate is to be believed.
+//! Identifies the sender of an event: which runtime the certificate names, and whether the certificate is trusted.
 //!
-//! A certificate comes in one of two ways, and the port decides which: by the TLS handshake, or in the header
-//! `X-Forwarded-Client-Cert` of a gateway that ended the handshake in front of us ([`Xfcc`] says whose header counts).
-//! Either way it must be valid now and lead to one of the [`Authorities`]; what it then says is an [`Identity`]: the common
-//! name is the id of a runtime. Names beside it are looked at by whoever knows which domain that runtime has
-//! ([`Identity::is_named`]).
+//! The port decides how a certificate arrives: in the TLS handshake, or in the header `X-Forwarded-Client-Cert` of a
+//! gateway that terminated TLS in front of us ([`Xfcc`] says which peers may send this header). In both cases the
+//! certificate must be valid now and chain to one of the [`Authorities`]. The result is an [`Identity`]; its common
+//! name is the id of a runtime. [`Identity::is_named`] compares the alternative names; the caller does this if it knows
+//! the domain of the runtime.
 //!
-//! Pure: the time is an argument. Refuses to guess: what is malformed, doubled or from nobody we trust names nobody.
+//! Pure: the time is an argument. Does not guess: a malformed, ambiguous or untrusted certificate gives no identity.
 
 mod authorities;
 mod known;
@@ -23,7 +23,7 @@ use x509_parser::{
 pub use self::{authorities::Authorities, known::Known, xfcc::Xfcc};
 pub use crate::{ParseNetworkError, Peers};
 
-/// What a certificate says of whoever presents it.
+/// The contents of a certificate that identify its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     common_name: String,
@@ -32,76 +32,80 @@ pub struct Identity {
     valid: Validity,
 }
 
-/// Why a request names nobody that we believe.
+/// Why a request has no trusted identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Error {
-    /// There is no certificate at all.
+    /// The client presented no certificate.
     #[error("no certificate was presented")]
     Missing,
-    /// The header is not there.
+    /// The request has no such header.
     #[error("X-Forwarded-Client-Cert header is missing")]
     NoHeader,
-    /// The header is longer than anything that a gateway sends.
+    /// The header is longer than any gateway sends.
     #[error("X-Forwarded-Client-Cert header is longer than 32768 bytes")]
     HeaderTooLong,
-    /// Whoever connected may not speak for others.
+    /// The peer that opened the connection may not forward certificates.
     #[error("this peer is not trusted to forward certificates")]
     PeerNotTrusted,
-    /// The header was not last written on behalf of the gateway.
+    /// The last element of the header was not written on behalf of the gateway.
     #[error("X-Forwarded-Client-Cert header does not come from the gateway")]
     NotFromGateway,
-    /// More than one client is spoken of.
+    /// The header describes more than one client.
     #[error("X-Forwarded-Client-Cert header names more than one client")]
     SeveralElements,
-    /// There is more than one certificate.
+    /// An element contains more than one certificate.
     #[error("X-Forwarded-Client-Cert header holds more than one certificate")]
     SeveralCertificates,
-    /// The certificate is left out.
+    /// The header contains no certificate.
     #[error("empty certificate")]
     Empty,
-    /// The certificate is not encoded as in a URL.
+    /// The certificate is not URL-encoded.
     #[error("certificate is not URL-encoded")]
     Encoding,
-    /// What was encoded is no PEM.
-    #[error("certificate is no PEM")]
+    /// The decoded text is not PEM.
+    #[error("not a PEM certificate")]
     Pem,
-    /// What stands in the PEM is no certificate.
-    #[error("certificate is no X.509")]
+    /// The PEM block does not contain an X.509 certificate.
+    #[error("not an X.509 certificate")]
     X509,
-    /// It holds from later on.
+    /// The validity period begins in the future.
     #[error("certificate is not valid yet")]
     NotValidYet,
-    /// It held until a while ago.
+    /// The validity period is over.
     #[error("certificate has expired")]
     Expired,
-    /// None of our authorities stands behind it.
-    #[error("certificate is not from one of the authorities that count here")]
+    /// The certificate does not chain to one of the trusted CAs.
+    #[error("certificate is not issued by a trusted CA")]
     Foreign,
-    /// Nobody has told us yet whom to believe: that is not the sender's fault.
-    #[error("no authority is known yet")]
+    /// No trusted CAs are configured yet. This is not the sender's fault.
+    #[error("no trusted CA is configured yet")]
     NoAuthorities,
 }
 
-/// From when until when a certificate holds, in seconds since 1970.
+/// The validity period of a certificate, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Validity {
     not_before: i64,
     not_after: i64,
 }
 
-/// Names beyond this are not compared: no certificate of a runtime has so many.
+/// Limit of alternative names that are compared. No runtime's certificate has more.
 const NAMES_MAX: usize = 100;
 
 // === impl Identity ===
 
 impl Identity {
-    /// Reads a certificate. Says nothing about whether to believe it.
+    /// Reads a certificate. Does not check whether it is trusted.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are not exactly one X.509 certificate.
     pub fn parse(der: &[u8]) -> Result<Identity, Error> {
         let (rest, certificate) = x509_parser::parse_x509_certificate(der).map_err(|_| Error::X509)?;
         if !rest.is_empty() {
             return Err(Error::X509);
         }
-        // Of several common names the last one counts, as in Go.
+        // The last of several common names wins, as in Go.
         let common_name = certificate.subject().iter_common_name().last();
         let alternative = certificate.subject_alternative_name().map_err(|_| Error::X509)?;
         let (mut names, mut dns_names) = (Vec::new(), Vec::new());
@@ -122,20 +126,20 @@ impl Identity {
         })
     }
 
-    /// The common name: the id of the runtime. Empty if the certificate has none.
+    /// The common name, which is the id of the runtime. Empty if the certificate has none.
     pub fn common_name(&self) -> &str {
         &self.common_name
     }
 
-    /// Whether one of the alternative names is just `name`: a DNS name in any case, an IP address or a URI to the letter.
-    /// No wildcard is honoured. A certificate with more than a hundred names is named nothing.
+    /// Whether one of the alternative names equals `name`. DNS names are compared without regard to case, IP addresses
+    /// and URIs exactly. Wildcards never match. A certificate with more than 100 names matches nothing.
     pub fn is_named(&self, name: &str) -> bool {
         self.names.len() + self.dns_names.len() <= NAMES_MAX
             && (self.names.iter().any(|own| own == name)
                 || self.dns_names.iter().any(|own| own.eq_ignore_ascii_case(name)))
     }
 
-    /// Fails if the certificate does not hold at that moment.
+    /// Fails if the certificate is not valid at that time.
     fn check_validity(&self, now: UnixTime) -> Result<(), Error> {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         if now < self.valid.not_before {
@@ -148,12 +152,12 @@ impl Identity {
     }
 }
 
-/// A moment as the checks take it.
+/// Converts a duration since 1970 to the type that the checks take.
 pub fn moment(since_1970: Duration) -> UnixTime {
     UnixTime::since_unix_epoch(since_1970)
 }
 
-/// An address as Go writes it: IPv4 also where it is wrapped in IPv6.
+/// The address in Go's notation: an IPv4 address in IPv6 form is written as IPv4.
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
     if let Ok(four) = <[u8; 4]>::try_from(bytes) {
         return Some(IpAddr::from(four));
@@ -161,7 +165,7 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(bytes).ok().map(|sixteen| IpAddr::from(sixteen).to_canonical())
 }
 
-/// The text of an attribute, whichever of its many encodings it has.
+/// The text of an attribute, in any of the encodings that X.509 allows.
 fn text(value: &Any<'_>) -> String {
     let bytes = value.data;
     if value.tag() == Tag::BmpString {

@@ -1,19 +1,23 @@
-//! The watch path: a change in a runtime becomes work in the control plane within a second.
+//! The watch path: a change in a runtime triggers work in the control plane within a second.
 //!
 //! ```text
 //!  runtime: API server ── AdmissionReview ─▶ agent ── POST /v2/<manager>/event, mTLS ─▶ control plane: listener ─▶ queue
 //! ```
 //!
-//! The wire is the Runtime Watcher's contract `v2`, both ways: our agent speaks to Lifecycle Manager's listener, our
-//! listener hears the Go agents. What is said on it is a hint, never a state: *something happened to this object*. Whoever
-//! hears it looks for himself, so an event may be sent twice, late or merged with others, and nothing is wrong; only that
-//! none comes at all must not happen.
+//! The protocol is contract `v2` of the Runtime Watcher, in both directions: our agent can send to Lifecycle Manager's
+//! listener, and our listener accepts the Go agents. An event is a hint, not a state: *this object changed*. The
+//! receiver reads the object itself. So an event may arrive twice, late or merged with others; only losing an event is
+//! an error.
 //!
-//! * [`event`] is the message: exact bytes out, tolerant of all that ever was sent in. Pure.
-//! * [`identity`] says who sends: from a certificate, or from the header of a gateway that we trust. Pure.
-//! * [`listener`] takes events, for the daemon and for any other operator; [`metrics`] is what it counts.
+//! * [`event`] is the message. It writes exact bytes and reads everything that agents ever sent. Pure.
+//! * [`identity`] identifies the sender by its certificate or by the header of a trusted gateway. Pure.
+//! * [`listener`] accepts events, for the daemon and for any other operator; [`metrics`] counts them.
 //!
-//! Refuses to carry objects: neither spec nor status nor any value of a Secret leaves the runtime.
+//! An event carries no objects: no spec, no status and no value of a Secret leaves the runtime.
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod event;
 pub mod identity;

@@ -1,6 +1,7 @@
-//! The listener: takes events of runtimes over HTTP, and says 200 only when each is in good hands.
+//! The listener: accepts events from runtimes over HTTP, and answers 200 only after the receiver has accepted the
+//! event.
 //!
-//! A library for operators; the daemon is one of its users:
+//! Any operator can embed it; the daemon does so, too:
 //!
 //! ```no_run
 //! # async fn example(bundle: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
@@ -17,27 +18,28 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What is checked, in this order, and what the answer is:
+//! The listener checks a request in this order:
 //!
-//! | | answer |
+//! | check | answer |
 //! | --- | --- |
 //! | another path than `/v2/<component>/event` | 404 |
 //! | a `Content-Length` beyond 16,384 | 413 |
-//! | another method than POST; whoever asks by GET learns that the way is open | 405 |
-//! | more requests under way than we take | 503 |
-//! | no certificate, or none that counts here (see [`identity`]) | 401 |
+//! | another method than POST; agents probe the connection with GET | 405 |
+//! | more concurrent requests than [`Limits::requests`] | 503 |
+//! | no certificate, or an untrusted one (see [`identity`]) | 401 |
 //! | a certificate without a common name | 400 |
 //! | a body beyond 16,384 bytes, also in chunks | 413 |
-//! | a body that is no event | 400 |
-//! | a sender that is not allowed: what the verify function, or the receiver, says | 403 |
-//! | a receiver that cannot take it now | 503 |
-//! | else | 200 |
+//! | a body that is not an event | 400 |
+//! | a sender that the verify function or the receiver refuses | 403 |
+//! | a receiver that cannot accept the event now | 503 |
+//! | otherwise | 200 |
 //!
-//! Every 503 says `Retry-After`. Agents of the Runtime Watcher try again after a 5xx and never after a 4xx, so what can
-//! never succeed is a 4xx. Nothing here waits for anybody: a receiver that is full is a 503. Memory and time are bounded by
-//! [`Limits`], and where one runtime sends much more than the others, its answers come later, so that theirs do not.
+//! Every 503 has a `Retry-After`. Agents of the Runtime Watcher retry after a 5xx and never after a 4xx, so a request
+//! that can never succeed gets a 4xx. The listener never blocks on a full receiver: it answers 503. [`Limits`] bound
+//! memory and time. If one runtime sends many more events than the others, its answers are delayed, so that the answers
+//! to the others are not.
 //!
-//! Refuses to know what an event means, and to quote what was sent.
+//! The listener does not interpret events and never quotes what a sender sent.
 
 mod check;
 mod connection;
@@ -78,11 +80,11 @@ pub use self::{
     tls::{Tls, TlsError},
 };
 
-/// Takes events for one component. A handle; clones share everything.
+/// Accepts events for one component. A handle: clones share everything.
 #[derive(Clone)]
 pub struct Listener(Arc<Shared>);
 
-/// What a [`Listener`] is made from.
+/// Configures a [`Listener`].
 pub struct Builder {
     component: String,
     xfcc: Option<Xfcc>,
@@ -92,68 +94,69 @@ pub struct Builder {
     probed: Option<Probed>,
 }
 
-/// An event, and who sent it.
+/// An event and its sender.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// What changed.
+    /// Which object changed.
     pub event: Event,
-    /// What the sender's certificate says.
+    /// The contents of the sender's certificate.
     pub identity: Arc<Identity>,
-    /// Whether the sender waits until the change is stored before it sends. The agents of the Runtime Watcher do not: they
-    /// send while the change is still being admitted.
+    /// Whether the sender waited until the change was persisted. The agents of the Runtime Watcher do not wait: they
+    /// send during admission.
     pub settled: bool,
 }
 
-/// What becomes of an event.
+/// The receiver's decision about an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is in good hands.
+    /// The receiver has accepted the event.
     Taken,
-    /// Its sender is not allowed to send it, and need not try again.
+    /// The sender may not send this event and should not retry.
     Refused(Refusal),
-    /// Not now; the sender should try again.
+    /// The receiver cannot accept the event now; the sender should retry.
     Unavailable(Refusal),
-    /// Not here; another replica takes events. The connection ends with the answer, so that the next attempt may lead there.
+    /// Another replica accepts events. The listener closes the connection after the answer, so that a retry may reach
+    /// that replica.
     Elsewhere(Refusal),
 }
 
-/// Why an event is not taken.
+/// Why an event is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// One word for metrics.
     pub reason: &'static str,
-    /// A sentence for the sender. It must not tell of others.
+    /// A sentence for the sender. It must not reveal anything about other runtimes.
     pub message: &'static str,
 }
 
-/// What a listener takes at most.
+/// Limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once. Where there are as many, those that idle are closed, and others hear 503.
+    /// Open connections. At this limit, idle connections are closed and new ones get 503.
     pub connections: usize,
-    /// Requests handled at once.
+    /// Concurrent requests.
     pub requests: usize,
-    /// Until a new connection sends its first byte.
+    /// How long a new connection may take to send its first byte.
     pub first_byte: Duration,
-    /// For the TLS handshake.
+    /// How long the TLS handshake may take.
     pub handshake: Duration,
-    /// For the head of a request, and between two requests.
+    /// How long the head of a request may take, and how long a connection may idle between two requests.
     pub head: Duration,
-    /// For the body of a request.
+    /// How long the body of a request may take.
     pub body: Duration,
-    /// For a receiver to take an event.
+    /// How long a receiver may take to accept an event.
     pub receiver: Duration,
-    /// How long the other side may refuse to read an answer.
+    /// How long a peer may leave an answer unread.
     pub write: Duration,
-    /// At the end, for requests under way.
+    /// At shutdown, how long to wait for running requests.
     pub drain: Duration,
 }
 
-/// How a request came to us.
+/// How a request reached the listener.
 pub(crate) enum Peer<'a> {
-    /// Through a gateway, which says in a header who sent it.
+    /// Through a gateway, which names the sender in a header.
     Forwarded(IpAddr),
-    /// From the sender, with this certificate and the chain behind it.
+    /// From the sender itself, with this certificate chain.
     Direct(&'a [CertificateDer<'static>]),
 }
 
@@ -165,9 +168,9 @@ struct Shared {
     verify: Option<Verify>,
     probed: Option<Probed>,
     receive: Receive,
-    /// Senders behind a gateway.
+    /// The senders behind a gateway.
     forwarded: Known,
-    /// Senders of our own handshakes.
+    /// The senders that connect directly over TLS.
     direct: Known,
     fairness: Mutex<Fairness>,
     requests: AtomicUsize,
@@ -178,13 +181,13 @@ type Verify = Box<dyn Fn(&Received) -> Result<(), Refusal> + Send + Sync>;
 type Probed = Box<dyn Fn(&Identity) + Send + Sync>;
 type Receive = Box<dyn Fn(Received) -> BoxFuture<'static, Answer> + Send + Sync>;
 
-/// A place among the requests that are handled at once.
+/// A permit for one of the concurrent requests.
 struct Place<'a>(&'a AtomicUsize);
 
-/// How our own agents name themselves: they send when a change is stored.
+/// The prefix of our agents' `User-Agent`. They send after the change is persisted.
 const OWN_AGENT: &[u8] = b"tidegate-agent/";
 
-/// The moment of now, as [`Authorities::parse`] takes it.
+/// The current time, as [`Authorities::parse`] takes it.
 pub fn now() -> UnixTime {
     identity::moment(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
@@ -198,7 +201,7 @@ impl Default for Limits {
             requests: 2_048,
             first_byte: Duration::from_secs(20),
             handshake: Duration::from_secs(10),
-            // Upstream's: gateways keep connections for as long.
+            // As upstream: gateways keep connections open for this long.
             head: Duration::from_secs(60),
             body: Duration::from_secs(10),
             receiver: Duration::from_secs(10),
@@ -211,43 +214,43 @@ impl Default for Limits {
 // === impl Builder ===
 
 impl Builder {
-    /// Takes senders from the header of a gateway. Without this only [`Listener::serve_tls`] can tell who sends.
+    /// Identifies senders by the header of a gateway. Without it, only [`Listener::serve_tls`] can identify senders.
     #[must_use]
     pub fn forwarded(mut self, xfcc: Xfcc) -> Builder {
         self.xfcc = Some(xfcc);
         self
     }
 
-    /// Bounds what is taken.
+    /// Replaces the default limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Builder {
         self.limits = limits;
         self
     }
 
-    /// Counts there.
+    /// Counts into these metrics.
     #[must_use]
     pub fn metrics(mut self, metrics: ListenerMetrics) -> Builder {
         self.metrics = metrics;
         self
     }
 
-    /// Asks before an event is handed on, and answers 403 where that fails. [`Identity::is_named`] is of use here.
+    /// Runs `verify` before the receiver, and answers 403 if it fails. See [`Identity::is_named`].
     #[must_use]
     pub fn verify(mut self, verify: impl Fn(&Received) -> Result<(), Refusal> + Send + Sync + 'static) -> Builder {
         self.verify = Some(Box::new(verify));
         self
     }
 
-    /// Tells of senders who only asked whether the way is open.
+    /// Calls `probed` for every sender that only probed the connection.
     #[must_use]
     pub fn probed(mut self, probed: impl Fn(&Identity) + Send + Sync + 'static) -> Builder {
         self.probed = Some(Box::new(probed));
         self
     }
 
-    /// A listener whose events come out of a stream. At most `capacity` of them wait there; then it is full, and senders
-    /// hear 503.
+    /// Builds a listener that puts its events into a stream. The stream holds at most `capacity` events; while it is
+    /// full, senders get 503.
     pub fn events(self, capacity: usize) -> (Listener, Events) {
         let (sender, events) = stream::channel(capacity);
         let listener = self.receiver(move |received| {
@@ -257,7 +260,7 @@ impl Builder {
         (listener, events)
     }
 
-    /// A listener that hands each event to a function, and answers what that says.
+    /// Builds a listener that passes each event to a function, which decides the answer.
     pub fn receiver(
         self,
         receive: impl Fn(Received) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
@@ -284,7 +287,7 @@ impl Builder {
 // === impl Listener ===
 
 impl Listener {
-    /// A listener for the events of one component, as the manager of a Watcher names it.
+    /// Starts to configure a listener for one component: the manager that a Watcher names.
     pub fn builder(component: &str) -> Builder {
         Builder {
             component: component.to_owned(),
@@ -296,19 +299,19 @@ impl Listener {
         }
     }
 
-    /// The path on which events come in.
+    /// The path that accepts events.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// From now on these authorities stand behind forwarded certificates; without any, nobody is believed.
+    /// Replaces the CAs that forwarded certificates must chain to. With `None`, every sender gets 503.
     pub fn set_authorities(&self, authorities: Option<Authorities>) {
         self.0.forwarded.set_authorities(authorities);
     }
 
-    /// A router with the one path, for a server of one's own that is made with
-    /// `into_make_service_with_connect_info::<SocketAddr>()`. Only senders behind a gateway can be told from each other
-    /// there, and the bounds on connections are that server's.
+    /// A router with the one path, for your own server. Create that with
+    /// `into_make_service_with_connect_info::<SocketAddr>()`. The router identifies only senders behind a gateway, and
+    /// your server must limit connections itself.
     pub fn router(&self) -> axum::Router {
         use axum::extract::{ConnectInfo, Request};
         let listener = self.clone();
@@ -318,7 +321,6 @@ impl Listener {
         })
     }
 
-    /// Answers a request.
     pub(crate) async fn handle<B>(&self, peer: &Peer<'_>, request: Request<B>) -> Response<Full<Bytes>>
     where
         B: hyper::body::Body<Data = Bytes> + Send,
@@ -329,7 +331,7 @@ impl Listener {
         let reply = match check::head(&head, &shared.path) {
             Err(reply) => {
                 self.note_probe(peer, &head.method, &head.headers, &reply);
-                // A sender that is cut off while it writes does not read the answer.
+                // Read the body first: a sender that is cut off while it writes does not read the answer.
                 check::discard(Box::pin(body), shared.limits.body.min(Duration::from_secs(1))).await;
                 reply
             }
@@ -347,7 +349,7 @@ impl Listener {
         reply.into_response()
     }
 
-    /// What the answer to a request with the right head is, and how long it is held back.
+    /// Decides the answer to a request with a valid head, and how long to delay it.
     async fn decide<B>(&self, peer: &Peer<'_>, headers: &HeaderMap, body: B) -> (Reply, Duration)
     where
         B: hyper::body::Body<Data = Bytes> + Send,
@@ -369,7 +371,7 @@ impl Listener {
             Ok(Ok(bytes)) => Event::parse(&bytes),
             Ok(Err(BodyError::TooLarge)) => return (Reply::too_large(), pause),
             Ok(Err(BodyError::Broken)) => return (Reply::unreadable(), pause),
-            // Slow is not wrong: another try may be faster.
+            // A retry may be faster, so this is a 503.
             Err(_) => return (Reply::unavailable("body-too-slow", "could not read request body"), pause),
         };
         let reply = match event {
@@ -382,7 +384,7 @@ impl Listener {
         (reply, pause)
     }
 
-    /// Who sends, as far as we believe it.
+    /// The trusted identity of the sender.
     fn identity(&self, peer: &Peer<'_>, headers: &HeaderMap) -> Result<Arc<Identity>, Reply> {
         let identity = self.presented(peer, headers).map_err(Reply::unknown)?;
         if identity.common_name().is_empty() { Err(Reply::nameless()) } else { Ok(identity) }
@@ -411,7 +413,7 @@ impl Listener {
             Ok(Answer::Refused(refusal)) => Reply::refused(&refusal),
             Ok(Answer::Unavailable(refusal)) => Reply::unavailable(refusal.reason, refusal.message),
             Ok(Answer::Elsewhere(refusal)) => Reply::unavailable(refusal.reason, refusal.message).ending(),
-            Err(_) => Reply::unavailable("receiver-too-slow", "the event could not be taken in time"),
+            Err(_) => Reply::unavailable("receiver-too-slow", "the event could not be accepted in time"),
         }
     }
 
@@ -420,7 +422,7 @@ impl Listener {
         fairness.pause(runtime, Instant::now())
     }
 
-    /// Tells of a sender of ours that looked whether the way is open.
+    /// Reports a sender that only probed the connection.
     fn note_probe(&self, peer: &Peer<'_>, method: &Method, headers: &HeaderMap, reply: &Reply) {
         if !reply.is_wrong_method() || *method != Method::GET {
             return;
@@ -436,7 +438,7 @@ impl Listener {
     fn count(&self, reply: &Reply, method: &Method, duration: Duration) {
         let metrics = &self.0.metrics;
         match reply.reason() {
-            // As upstream: what is asked of another path concerns nobody here.
+            // As upstream, requests to other paths are not counted.
             Some(check::WRONG_PATH) => return,
             Some(check::TOO_LARGE) => {
                 metrics.oversized();
@@ -462,7 +464,7 @@ impl fmt::Debug for Listener {
 // === impl Received ===
 
 impl Received {
-    /// The id of the runtime that sent it.
+    /// The id of the runtime that sent the event.
     pub fn runtime_id(&self) -> &str {
         self.identity.common_name()
     }
@@ -473,7 +475,7 @@ impl Received {
 impl<'a> Place<'a> {
     fn take(taken: &'a AtomicUsize, places: usize) -> Option<Place<'a>> {
         let place = Place(taken);
-        // The place is given back by the drop, also where there was none.
+        // Dropping the permit decrements the counter, also if the limit was exceeded.
         (taken.fetch_add(1, Ordering::Relaxed) < places).then_some(place)
     }
 }

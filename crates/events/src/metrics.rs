@@ -1,7 +1,7 @@
-//! What is counted where events of runtimes come in.
+//! The metrics of a listener.
 //!
-//! The six names that begin with `watcher_listener_` are upstream's, and here they move. Labels have a fixed set of
-//! values: nothing that a sender writes becomes one.
+//! The six names that begin with `watcher_listener_` are upstream's. Every label has a fixed set of values: no text of
+//! a sender becomes a label.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
@@ -14,7 +14,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// The counters of one listener. A handle; clones share them.
+/// The counters of one listener. A handle: clones share them.
 #[derive(Clone, Default)]
 pub struct ListenerMetrics(Arc<Counted>);
 
@@ -50,38 +50,38 @@ struct PortLabels {
     port: &'static str,
 }
 
-/// A request under way: counted as such until it is dropped.
+/// A running request; dropping it decrements the gauge.
 pub struct InFlight(ListenerMetrics);
 
-/// An open connection: counted as such until it is dropped.
+/// An open connection; dropping it decrements the gauge.
 pub struct Connection(ListenerMetrics, &'static str);
 
-/// The one value of upstream's label `server_name`.
+/// The only value of upstream's label `server_name`.
 const SERVER: &str = "listener";
 
 // === impl ListenerMetrics ===
 
 impl ListenerMetrics {
-    /// Takes note that a request is being handled.
+    /// Counts a running request until the result is dropped.
     pub fn in_flight(&self) -> InFlight {
         self.0.in_flight.inc();
         InFlight(self.clone())
     }
 
-    /// Takes note that a connection is open on a port.
+    /// Counts an open connection on a port until the result is dropped.
     pub fn connected(&self, port: &'static str) -> Connection {
         self.0.connections.get_or_create(&PortLabels { port }).inc();
         self.0.accepted.get_or_create(&PortLabels { port }).inc();
         Connection(self.clone(), port)
     }
 
-    /// Counts a request that was handled.
+    /// Counts a handled request.
     pub fn handled(&self, duration: Duration) {
         self.0.requests.inc();
         self.0.duration.set(duration.as_secs_f64());
     }
 
-    /// Counts a request that was not answered with success; a probe is none.
+    /// Counts a request that failed. Probes do not fail.
     pub fn failed(&self, reason: &'static str) {
         self.0.errors.inc();
         self.0.refused.get_or_create(&ReasonLabels { reason }).inc();
@@ -92,32 +92,33 @@ impl ListenerMetrics {
         self.0.oversized.inc();
     }
 
-    /// Counts a request whose sender was known and not allowed. `path` is ours, not what was asked for.
+    /// Counts a request from an identified sender that is not allowed. `path` is the listener's path, not the requested
+    /// one.
     pub fn failed_verification(&self, path: &str) {
         self.0.failed_verifications.get_or_create(&PathLabels { request_uri_label: path.to_owned() }).inc();
     }
 
-    /// Counts an event that was taken although its certificate does not name the domain of its runtime.
+    /// Counts an accepted event whose certificate does not name the domain of its runtime.
     pub fn unverified(&self) {
         self.0.unverified.inc();
     }
 
-    /// Counts an answer that was held back, since its runtime sends much more than the others.
+    /// Counts an answer that was delayed because its runtime sends many more events than the others.
     pub fn slowed(&self) {
         self.0.slowed.inc();
     }
 
-    /// Counts a connection that never became a request.
+    /// Counts a connection that ended before a request.
     pub fn lost(&self, reason: &'static str) {
         self.0.lost.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// Counts a request that only asked whether the way is open.
+    /// Counts a request that only probed the connection.
     pub fn probed(&self) {
         self.0.probes.inc();
     }
 
-    /// The counters in OpenMetrics text, for whoever has no other metrics.
+    /// The counters in OpenMetrics text, for a program without other metrics.
     pub fn render(&self) -> String {
         let mut registry = Registry::default();
         self.register(&mut registry);
@@ -126,12 +127,12 @@ impl ListenerMetrics {
         text
     }
 
-    /// From now on the path has a series, so that it can be seen to be zero.
+    /// Creates the series of a path, so that its value is visible while it is zero.
     pub fn serves(&self, path: &str) {
         drop(self.0.failed_verifications.get_or_create(&PathLabels { request_uri_label: path.to_owned() }));
     }
 
-    /// Puts the counters among others.
+    /// Registers the counters.
     pub fn register(&self, registry: &mut Registry) {
         let counted = &*self.0;
         let upstream = registry.sub_registry_with_label(("server_name".into(), SERVER.into()));
@@ -161,27 +162,27 @@ impl ListenerMetrics {
             "Requests whose sender is known and not allowed",
             counted.failed_verifications.clone(),
         );
-        registry.register("tidegate_listener_refused", "Requests by why they were refused", counted.refused.clone());
+        registry.register("tidegate_listener_refused", "Refused requests by reason", counted.refused.clone());
         registry.register(
             "tidegate_listener_unverified_events",
-            "Events that were taken although their certificate does not name the domain of the runtime",
+            "Accepted events whose certificate does not name the domain of the runtime",
             counted.unverified.clone(),
         );
         registry.register(
             "tidegate_listener_slowed_answers",
-            "Answers that were held back, since one runtime sends much more than the others",
+            "Answers delayed because their runtime sends many more events than the others",
             counted.slowed.clone(),
         );
         registry.register("tidegate_listener_connections", "Open connections", counted.connections.clone());
-        registry.register("tidegate_listener_accepted", "Connections so far", counted.accepted.clone());
+        registry.register("tidegate_listener_accepted", "Accepted connections", counted.accepted.clone());
         registry.register(
             "tidegate_listener_lost_connections",
-            "Connections that ended before a request, by why",
+            "Connections that ended before a request, by reason",
             counted.lost.clone(),
         );
         registry.register(
             "tidegate_listener_probes",
-            "Requests that only asked whether the way is open",
+            "Requests that only probed the connection",
             counted.probes.clone(),
         );
     }

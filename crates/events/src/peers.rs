@@ -1,8 +1,8 @@
-//! Addresses of machines, as networks.
+//! Networks of trusted peers.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// Addresses of peers, as networks.
+/// A set of networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers(Vec<Network>);
 
@@ -12,20 +12,24 @@ struct Network {
     bits: u8,
 }
 
-/// A text is no network.
+/// The text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no network; write for example `127.0.0.0/8` or `10.1.2.3`")]
+#[error("invalid network `{0}`: use an address or ADDRESS/BITS, for example `10.1.2.3` or `127.0.0.0/8`")]
 pub struct ParseNetworkError(String);
 
 // === impl Peers ===
 
 impl Peers {
-    /// Networks, each as an address or as `ADDRESS/BITS`.
+    /// Parses networks, each as an address or as `ADDRESS/BITS`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them is not a network.
     pub fn parse<'a>(networks: impl IntoIterator<Item = &'a str>) -> Result<Peers, ParseNetworkError> {
         networks.into_iter().map(str::parse).collect::<Result<_, _>>().map(Peers)
     }
 
-    /// This machine only: the proxy beside us.
+    /// The loopback networks: only peers on this machine, for example a sidecar.
     pub fn loopback() -> Peers {
         Peers(vec![
             Network { address: IpAddr::from([127, 0, 0, 0]), bits: 8 },
@@ -33,12 +37,12 @@ impl Peers {
         ])
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a peer is among them. An IPv4 address counts as such also where it comes wrapped in IPv6.
+    /// Whether a network contains the peer. An IPv4 address in IPv6 form is compared as IPv4.
     pub fn contain(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.0.iter().any(|network| network.contains(peer))

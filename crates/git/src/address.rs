@@ -1,8 +1,9 @@
-//! Addresses that we never connect to: link-local ones, where clouds keep the metadata and credentials of machines.
+//! Addresses that Tidegate never connects to: link-local ones, where clouds serve the metadata and credentials of
+//! machines.
 //!
-//! A URL in a custom resource is a request that the daemon makes with its own place in the network. The check stands
-//! between name resolution and the connection, so a name that resolves to such an address, a number in an unusual
-//! notation and a redirect are all caught by it.
+//! A URL in a custom resource makes the daemon send a request from inside the network. The check runs between name
+//! resolution and the connection. So it covers names that resolve to such an address, numbers in an unusual notation,
+//! and redirects.
 
 use std::{
     io,
@@ -18,11 +19,11 @@ use ureq::{
     },
 };
 
-/// Resolves names as the system does, and refuses those that stand for a forbidden address.
+/// Resolves names with the system's resolver, and refuses a name with a forbidden address.
 #[derive(Debug, Default)]
 pub(super) struct GuardedResolver(DefaultResolver);
 
-/// A host stands for an address that we never connect to.
+/// A host has an address that Tidegate never connects to.
 #[derive(Debug, thiserror::Error)]
 #[error("{host} is a link-local or metadata address")]
 pub(super) struct Refused {
@@ -32,11 +33,11 @@ pub(super) struct Refused {
 impl Resolver for GuardedResolver {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let addresses = self.0.resolve(uri, config, timeout).map_err(|error| match error {
-            // The system's resolver reports an unknown name as an error of no particular kind.
+            // The system's resolver reports an unknown name as an error without a specific kind.
             ureq::Error::Io(error) if error.kind() != io::ErrorKind::TimedOut => ureq::Error::HostNotFound,
             other => other,
         })?;
-        // One forbidden address among good ones is no accident.
+        // One forbidden address among valid ones is suspicious, so refuse the name.
         if addresses.iter().any(|address| is_forbidden(address.ip())) {
             let host = uri.host().unwrap_or_default().to_owned();
             return Err(ureq::Error::Other(Box::new(Refused { host })));
@@ -45,7 +46,7 @@ impl Resolver for GuardedResolver {
     }
 }
 
-/// Whether we never connect to an address.
+/// Whether Tidegate never connects to an address.
 pub(super) fn is_forbidden(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_forbidden_v4(address),
@@ -54,17 +55,17 @@ pub(super) fn is_forbidden(address: IpAddr) -> bool {
 }
 
 fn is_forbidden_v4(address: Ipv4Addr) -> bool {
-    // Alibaba Cloud's metadata service is the one that lives outside of the link-local range.
+    // Alibaba Cloud's metadata service is the only one outside of the link-local range.
     address.is_link_local() || address == Ipv4Addr::new(100, 100, 100, 200)
 }
 
 fn is_forbidden_v6(address: Ipv6Addr) -> bool {
-    // AWS has its metadata service at a unique local address.
+    // AWS's metadata service has a unique local address.
     const AWS: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
     address.is_unicast_link_local() || address == AWS || embedded_v4(address).is_some_and(is_forbidden_v4)
 }
 
-/// The IPv4 address within an IPv6 address: mapped, compatible, NAT64 or 6to4.
+/// The IPv4 address inside an IPv6 address: mapped, compatible, NAT64 or 6to4.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, high, low] = address.segments();
     let of = |high: u16, low: u16| {

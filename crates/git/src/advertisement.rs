@@ -1,23 +1,22 @@
-//! The first answer of a git server, looked at before libgit2 parses it.
+//! Checks the first answer of a git server before libgit2 parses it.
 //!
-//! It is small enough to be held as a whole. Looking first gives errors that can be acted upon, and keeps libgit2
-//! away from what is no advertisement at all.
+//! The answer is small enough for memory. The check gives useful errors, and keeps invalid data away from libgit2.
 
 /// What is wrong with an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// It ends early, or its framing is broken.
+    /// It is truncated, or its framing is invalid.
     Broken,
-    /// The server says, in a line made for it, that it does not want to.
+    /// The server refuses the request in an `ERR` line.
     Refused,
-    /// The repository has SHA-256 ids.
+    /// The repository uses SHA-256 ids.
     Sha256,
 }
 
-/// Checks the framing and the capabilities of a `git-upload-pack` advertisement, and returns it without the lines
-/// that are no UTF-8: a reference with such a name cannot be asked for, and the bindings do not expect one.
+/// Checks the framing and the capabilities of a `git-upload-pack` advertisement. Returns it without lines that are not
+/// UTF-8: nothing can request such a reference, and the bindings do not expect one.
 pub(super) fn checked(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
-    // After the line with the service and its flush come the references and theirs.
+    // The line with the service and its flush come first, then the references and their flush.
     let mut rest = bytes;
     let mut flushes = 0;
     let mut lines = 0;
@@ -50,7 +49,7 @@ pub(super) fn checked(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
     Ok(kept)
 }
 
-/// The first packet (`None` for a flush) and what follows it.
+/// The first packet (`None` for a flush) and the rest.
 fn packet(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let length = std::str::from_utf8(bytes.get(..4)?).ok()?;
     if !length.bytes().all(|digit| digit.is_ascii_hexdigit()) {

@@ -1,4 +1,4 @@
-//! What can go wrong with git. Nothing in here comes from a remote's answer.
+//! The errors of git. None of them contains text from a remote's answer.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
@@ -6,199 +6,199 @@ use super::{remote::Reference, url::Url};
 use tidegate_core::revision::Oid;
 use tidegate_process::retry::Class;
 
-/// An operation that failed, and what it failed on.
+/// The operation that failed, and what it failed on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another process works on the state folder.
+    /// Another process uses the state folder.
     #[error(
-        "the state folder {} is in use by {holder}; end it, or give this process a folder of its own",
+        "the state folder {} is in use by {holder}: stop that process, or use another folder",
         .folder.display()
     )]
     StateInUse {
         /// The folder.
         folder: PathBuf,
-        /// The other process, as far as it is known.
+        /// The other process, if it is known.
         holder: String,
     },
     /// The state folder cannot be read or written.
     #[error("cannot {operation} {}", .path.display())]
     State {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The mirror's objects cannot be read; the next fetch builds it anew.
-    #[error("the mirror of {url} is damaged ({what}); the next fetch builds it anew")]
+    /// The mirror's objects cannot be read. The next fetch rebuilds the mirror.
+    #[error("the mirror of {url} is damaged ({what}); the next fetch rebuilds it")]
     Damaged {
-        /// Of what it is the mirror.
+        /// The URL of the mirror.
         url: Box<Url>,
-        /// Which object.
+        /// The object.
         what: String,
     },
-    /// The fetch before this one has not come back.
-    #[error("the fetch of {url} before this one hangs in the operating system")]
+    /// The previous fetch has not returned.
+    #[error("the previous fetch of {url} hangs in the operating system")]
     Busy {
-        /// From where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// A thread could not be started, or ended without an answer.
-    #[error("a thread for git could not be started or did not finish")]
+    /// A thread could not be started, or ended without a result.
+    #[error("cannot start a thread for git, or it did not finish")]
     Thread,
-    /// The time is up.
+    /// The fetch exceeded its time-out.
     #[error("{url} took longer than {}", Seconds(*.timeout))]
     Deadline {
-        /// From where.
+        /// The URL.
         url: Box<Url>,
-        /// The time that it had.
+        /// The time-out.
         timeout: Duration,
     },
-    /// No connection.
+    /// The connection failed.
     #[error("cannot reach {url}: {why}")]
     Connect {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
-        /// In our words.
+        /// The cause, in our words.
         why: &'static str,
     },
     /// The server's certificate is not trusted.
-    #[error("the certificate of {url} is not trusted; if its authority is private, put it under ca.crt")]
+    #[error("the certificate of {url} is not trusted: if its CA is private, add the CA certificate as ca.crt")]
     Certificate {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// What is given as authorities cannot be read.
-    #[error("ca.crt holds no PEM certificate that can be read")]
+    /// The given CAs cannot be read.
+    #[error("ca.crt contains no valid PEM certificate")]
     Authorities,
-    /// What is given as credentials cannot be sent.
-    #[error("the credentials for {url} hold characters that cannot be sent")]
+    /// The given credentials cannot be sent.
+    #[error("the credentials for {url} contain characters that cannot be sent")]
     Credentials {
-        /// For where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// Credentials would be readable on the way.
+    /// The credentials would be sent unencrypted.
     #[error("credentials are never sent over plain http: use an https:// URL instead of {url}")]
     CredentialsOverHttp {
-        /// To where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// The name stands for an address that we never connect to.
+    /// The host has an address that Tidegate never connects to.
     #[error("{host} is a link-local or metadata address; connections to those are refused")]
     Address {
         /// The host.
         host: String,
     },
-    /// Wrong credentials, or none where some are needed.
+    /// The credentials are wrong, or missing although the server requires some.
     #[error(
         "{url} {}",
-        if *.sent { "does not accept the credentials" } else { "asks for credentials, and there are none" }
+        if *.sent { "rejected the credentials" } else { "requires credentials, but none are configured" }
     )]
     Authentication {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
-        /// Whether we sent any.
+        /// Whether credentials were sent.
         sent: bool,
     },
-    /// Known, and not allowed.
-    #[error("{url} denies access (403)")]
+    /// The credentials are valid but have no permission.
+    #[error("{url} denied access (403)")]
     Forbidden {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// No such repository, or none that these credentials may see.
-    #[error("there is no repository at {url}, or these credentials may not see it")]
+    /// The repository does not exist, or these credentials have no access to it.
+    #[error("no repository at {url}, or these credentials have no access to it")]
     NoRepository {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// No such branch, tag or commit.
+    /// The branch, tag or commit does not exist.
     #[error("{url} has no {reference}")]
     NoReference {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
-        /// Which.
+        /// The reference.
         reference: Reference,
     },
-    /// What the name stands for is no commit.
-    #[error("{reference} of {url} is no commit")]
+    /// The reference does not lead to a commit.
+    #[error("{reference} of {url} is not a commit")]
     NoCommit {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
-        /// Which.
+        /// The reference.
         reference: Reference,
     },
-    /// A redirect that is not followed.
+    /// The server sent a redirect that is not followed.
     #[error("{url} redirects {why}")]
     Redirect {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
-        /// In our words.
+        /// The cause, in our words.
         why: &'static str,
     },
-    /// An HTTP status without a meaning of its own here.
+    /// An HTTP status without a more specific error.
     #[error("{url} answered with HTTP status {status}")]
     Status {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
-        /// The number.
+        /// The status.
         status: u16,
     },
-    /// Something else answers there.
-    #[error("what answers at {url} is no git server (smart HTTP)")]
+    /// The server does not speak git's smart HTTP protocol.
+    #[error("the server at {url} is not a git server (smart HTTP)")]
     NotGit {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// The answer ends early or makes no sense.
-    #[error("the answer of {url} is cut off or not understood")]
+    /// The answer is truncated or invalid.
+    #[error("the answer of {url} is truncated or invalid")]
     Answer {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// The answer is larger than we take.
+    /// The answer exceeds a limit.
     #[error("{url} sends more than {limit} {what}")]
     TooMuch {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
-        /// Of what.
+        /// What is limited.
         what: &'static str,
         /// The limit.
         limit: u64,
     },
-    /// A repository with SHA-256 object ids.
+    /// The repository uses SHA-256 object ids.
     #[error("{url} uses SHA-256 object ids, which are not supported; use a repository with SHA-1 ids")]
     Sha256 {
-        /// Where.
+        /// The URL.
         url: Box<Url>,
     },
-    /// More files than the limit.
-    #[error("the revision holds more than {limit} {what}")]
+    /// The revision has more files than the limit.
+    #[error("the revision contains more than {limit} {what}")]
     TooManyFiles {
-        /// Of what.
+        /// What is limited.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// A folder deeper than the limit.
-    #[error("{path} lies more than {limit} folders deep")]
+    /// A folder is deeper than the limit.
+    #[error("{path} is more than {limit} folders deep")]
     TooDeep {
         /// The folder.
         path: String,
         /// The limit.
         limit: usize,
     },
-    /// An object that is not there.
+    /// An object is missing.
     #[error("object {id} is not in the mirror of {url}")]
     Missing {
         /// Its id.
         id: Oid,
-        /// Of what it is the mirror.
+        /// The URL of the mirror.
         url: Box<Url>,
     },
-    /// A module's object that cannot be read within the limits.
+    /// An object of a module cannot be read within the limits.
     #[error("{path} is {what}, which cannot be read as a module's object")]
     Unreadable {
         /// Its path.
@@ -206,61 +206,61 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
-    /// A local path that cannot be read.
+    /// A local path cannot be read.
     #[error("cannot read {}", .path.display())]
     Path {
         /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A symbolic link where a folder or file must be.
-    #[error("{} is a symbolic link; name what it points to", .path.display())]
+    /// A symbolic link, where a folder or file is required.
+    #[error("{} is a symbolic link: use its target", .path.display())]
     PathIsLink {
         /// The path.
         path: PathBuf,
     },
-    /// A revision is asked for where there is no repository.
-    #[error("{} is not in a git repository that can be read", .path.display())]
+    /// A revision was requested outside of a repository.
+    #[error("{} is not in a readable git repository", .path.display())]
     NotARepository {
         /// The path.
         path: PathBuf,
     },
-    /// A local repository with a broken object or index.
-    #[error("the repository at {} cannot be read: {what}", .path.display())]
+    /// A local repository has a broken object or index.
+    #[error("cannot read the repository at {}: {what}", .path.display())]
     Repository {
         /// The path.
         path: PathBuf,
         /// What is broken.
         what: String,
     },
-    /// A revision that the local repository does not have.
-    #[error("`{revision}` is no commit in the repository at {}", .path.display())]
+    /// The local repository does not have the revision.
+    #[error("`{revision}` is not a commit in the repository at {}", .path.display())]
     NoRevision {
         /// The path.
         path: PathBuf,
-        /// As written.
+        /// The revision, as the user wrote it.
         revision: String,
     },
-    /// File events cannot be had.
+    /// File events are not available.
     #[error("cannot watch {}", .path.display())]
     Watch {
         /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: notify::Error,
     },
 }
 
-/// A duration as a person writes it.
+/// Displays a duration for people.
 struct Seconds(Duration);
 
 // === impl Error ===
 
 impl Error {
-    /// What can help.
+    /// What resolves the failure.
     pub fn class(&self) -> Class {
         match self {
             Error::StateInUse { .. }

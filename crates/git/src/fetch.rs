@@ -12,19 +12,19 @@ use super::{
     remote::{Reference, Remote},
 };
 
-/// Reference of what the last fetch found.
+/// The reference to the result of the last fetch.
 pub(super) const FETCHED: &str = "refs/tidegate/fetched";
 
-/// What a fetch found.
+/// The result of a fetch.
 #[derive(Debug)]
 pub(super) struct Tip {
-    /// Branch, tag, or the commit itself.
+    /// The branch, the tag, or the commit id.
     pub(super) name: String,
     pub(super) commit: git2::Oid,
     pub(super) received_bytes: u64,
 }
 
-/// What the remote has under the reference.
+/// The remote's object under the reference.
 struct Found {
     name: String,
     id: git2::Oid,
@@ -33,24 +33,24 @@ struct Found {
 /// Why a step of a fetch failed.
 enum Fault {
     Ours(Error),
-    /// Its message may hold what the remote said.
+    /// The message may contain text from the remote.
     Git(git2::Error),
 }
 
-/// Ends a download that lasts too long or grows too large. Whatever moves bytes asks it.
+/// Stops a download that takes too long or becomes too large. Every transfer checks it.
 struct Guard<'a> {
     remote: &'a Remote,
     deadline: Instant,
     failure: Cell<Option<Error>>,
 }
 
-/// Fetches what `remote` has under its reference, and points [`FETCHED`] to it.
+/// Fetches the remote's reference, and points [`FETCHED`] to it.
 pub(super) fn fetch(repository: &Repository, remote: &Remote, deadline: Instant) -> Result<Tip, Error> {
     let guard = Guard { remote, deadline, failure: Cell::new(None) };
     if let Reference::Commit(id) = remote.reference
         && repository.find_commit(to_git(id)).is_ok()
     {
-        // A commit never changes, so there is nothing to ask the remote for.
+        // A commit never changes, so no request is necessary.
         return finish(repository, remote, Found { name: id.to_string(), id: to_git(id) }, 0);
     }
     match remote.url.path() {
@@ -62,7 +62,7 @@ pub(super) fn fetch(repository: &Repository, remote: &Remote, deadline: Instant)
         None => {
             let session = Session::new(remote, deadline)?;
             let found = session.scope(|| from_network(repository, &guard)).map_err(|fault| {
-                // What the transport knows comes first: libgit2 only knows that reading failed.
+                // The transport's error comes first, because libgit2 only knows that reading failed.
                 session.take_failure().unwrap_or_else(|| guard.error(repository, fault))
             })?;
             finish(repository, remote, found, session.received_bytes())
@@ -78,7 +78,7 @@ fn no_reference(remote: &Remote) -> Error {
     Error::NoReference { url: Box::new(remote.url.clone()), reference: remote.reference.clone() }
 }
 
-/// From a repository on this machine, through libgit2's local transport.
+/// Fetches from a repository on this machine, through libgit2's local transport.
 fn from_local(repository: &Repository, path: &str, guard: &Guard<'_>) -> Result<Found, Fault> {
     let remote = guard.remote;
     let source = Repository::open(path).map_err(|error| match is_sha256_error(&error) {
@@ -108,12 +108,12 @@ fn from_local(repository: &Repository, path: &str, guard: &Guard<'_>) -> Result<
     Ok(found)
 }
 
-/// From a server.
+/// Fetches from a server.
 fn from_network(repository: &Repository, guard: &Guard<'_>) -> Result<Found, Fault> {
     let remote = guard.remote;
     let mut anonymous = repository.remote_anonymous(&remote.url.to_string())?;
     let mut connection = anonymous.connect_auth(Direction::Fetch, None, None)?;
-    // Names of references are text here: the transport leaves out lines that are not.
+    // Names of references are text here: `advertisement` drops lines that are not UTF-8.
     let listed: Vec<(String, git2::Oid, Option<String>)> = connection
         .list()?
         .iter()
@@ -141,7 +141,7 @@ fn from_network(repository: &Repository, guard: &Guard<'_>) -> Result<Found, Fau
     Ok(Found { name, id: *id })
 }
 
-/// A commit by its id: under a reference that has it, by itself, or with all branches and tags.
+/// Fetches a commit by its id: from a reference that points to it, directly, or with all branches and tags.
 fn commit_from_network(
     repository: &Repository,
     connection: &mut git2::Remote<'_>,
@@ -149,12 +149,12 @@ fn commit_from_network(
     id: git2::Oid,
     guard: &Guard<'_>,
 ) -> Result<(), Fault> {
-    // `tag^{}` stands for what a tag points to, and cannot be asked for.
+    // `tag^{}` is the object behind a tag and cannot be requested.
     let is_reference = |name: &str| !name.ends_with("^{}");
     if let Some((reference, _, _)) = listed.iter().find(|(name, listed, _)| *listed == id && is_reference(name)) {
         return download(connection, &[format!("+{reference}:{FETCHED}")], guard);
     }
-    // Many servers give any commit to who knows its id. Those that do not say so beforehand, and nothing is lost.
+    // Many servers serve any commit by its id. The others refuse early, which costs nothing.
     if download(connection, &[format!("+{id}:{FETCHED}")], guard).is_ok() && has(repository, id) {
         return Ok(());
     }
@@ -166,7 +166,7 @@ fn commit_from_network(
     if has(repository, id) { Ok(()) } else { Err(Fault::Ours(no_reference(guard.remote))) }
 }
 
-/// Whether an object is there; nothing arrives without all that it refers to.
+/// Whether an object exists. An object never arrives without everything that it refers to.
 fn has(repository: &Repository, id: git2::Oid) -> bool {
     repository.odb().is_ok_and(|odb| odb.exists(id))
 }
@@ -180,7 +180,7 @@ fn download(connection: &mut git2::Remote<'_>, refspecs: &[String], guard: &Guar
     Ok(connection.download(refspecs, Some(&mut options))?)
 }
 
-/// Peels what was found to a commit and keeps it.
+/// Peels the result to a commit and keeps it.
 fn finish(repository: &Repository, remote: &Remote, found: Found, received_bytes: u64) -> Result<Tip, Error> {
     let object = repository.find_object(found.id, None);
     let object = object.map_err(|_| Error::Answer { url: Box::new(remote.url.clone()) })?;
@@ -195,13 +195,13 @@ fn no_commit(remote: &Remote) -> Error {
     Error::NoCommit { url: Box::new(remote.url.clone()), reference: remote.reference.clone() }
 }
 
-/// An error of this machine's storage; libgit2's message speaks of nothing else.
+/// An error of this machine's storage; libgit2's message contains nothing else.
 fn state(operation: &'static str, repository: &Repository, error: &git2::Error) -> Error {
     let source = io::Error::other(error.message().to_owned());
     Error::State { operation, path: repository.path().to_owned(), source }
 }
 
-/// libgit2 refuses what it does not know of a repository's format by naming it.
+/// libgit2 names an unknown repository format in its message.
 pub(super) fn is_sha256_error(error: &git2::Error) -> bool {
     error.class() == ErrorClass::Repository && error.message().to_ascii_lowercase().contains("object format")
 }

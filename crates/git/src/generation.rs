@@ -1,4 +1,4 @@
-//! Generations of a mirror: bare repositories side by side, of which the one with the highest number is in use.
+//! Generations of a mirror: bare repositories side by side. The one with the highest number is in use.
 
 use std::{
     collections::BTreeSet,
@@ -16,12 +16,12 @@ use super::{
 };
 use tidegate_core::revision::Oid;
 
-/// Reference of the last good commit.
+/// The reference to the last good commit.
 const GOOD: &str = "refs/tidegate/good";
-/// Below it, a reference for each tree or blob that is in use.
+/// The prefix of the references to trees and blobs in use.
 const KEEP: &str = "refs/tidegate/keep/";
 
-/// A generation that is being built. Dropped before it is finished, it leaves nothing behind.
+/// A generation under construction. Dropping it before `finish` removes it.
 pub(super) struct Build {
     folder: PathBuf,
     number: u32,
@@ -30,14 +30,14 @@ pub(super) struct Build {
     is_finished: bool,
 }
 
-/// Where a generation is.
+/// The path of a generation.
 pub(super) fn path(folder: &Path, number: u32) -> PathBuf {
     folder.join(format!("{number}.git"))
 }
 
-/// Removes what an earlier process left unfinished, and finds the generation in use; the first is made if need be.
+/// Removes unfinished work of an earlier process, and returns the generation in use. Creates the first if necessary.
 ///
-/// The state folder's lock is held, so nothing in here belongs to anybody else.
+/// This process holds the lock of the state folder, so everything in the folder belongs to it.
 pub(super) fn clean(folder: &Path) -> Result<u32, Error> {
     let mut numbers = BTreeSet::new();
     for name in names(folder)? {
@@ -56,7 +56,7 @@ pub(super) fn clean(folder: &Path) -> Result<u32, Error> {
     numbers.into_iter().for_each(|number| remove(folder, number));
     let path = path(folder, in_use);
     remove_locks(&path);
-    // What a fetch that was killed had received so far.
+    // The partial pack of a fetch that was killed.
     let packs = path.join("objects/pack");
     for name in names(&packs).unwrap_or_default().iter().filter(|name| name.starts_with("pack_")) {
         let _ = fs::remove_file(packs.join(name));
@@ -64,18 +64,18 @@ pub(super) fn clean(folder: &Path) -> Result<u32, Error> {
     Ok(in_use)
 }
 
-/// Removes a generation that nobody uses.
+/// Removes an unused generation.
 pub(super) fn remove(folder: &Path, number: u32) {
     remove_folder(&path(folder, number));
 }
 
-/// How many packs a repository has.
+/// The number of packs in a repository.
 pub(super) fn packs(repository: &Repository) -> usize {
     let names = names(&repository.path().join("objects/pack")).unwrap_or_default();
     names.iter().filter(|name| name.ends_with(".pack")).count()
 }
 
-/// Points references to `ids` and to nothing else; objects that are not there are passed over.
+/// Makes the references point exactly to `ids`; skips missing objects.
 pub(super) fn keep(repository: &Repository, ids: &BTreeSet<Oid>) -> Result<(), git2::Error> {
     let odb = repository.odb()?;
     let mut wanted: BTreeSet<String> =
@@ -95,8 +95,8 @@ pub(super) fn keep(repository: &Repository, ids: &BTreeSet<Oid>) -> Result<(), g
 
 /// Keeps a tree or a blob.
 ///
-/// The reference points to a commit that holds it: libgit2's local transport gives up on references to anything else.
-/// The commit is as old as can be, so that it comes last when a fetch tells the remote what is there already.
+/// The reference points to a commit that contains it, because libgit2's local transport fails on references to anything
+/// else. The commit's date is as old as possible, so that it comes last when a fetch tells the remote what it has.
 fn keep_one(repository: &Repository, id: git2::Oid) -> Result<(), git2::Error> {
     let object = repository.find_object(id, None)?;
     let tree = match object.kind() {
@@ -113,12 +113,12 @@ fn keep_one(repository: &Repository, id: git2::Oid) -> Result<(), git2::Error> {
     repository.reference(&format!("{KEEP}{id}"), commit, true, "keep").map(drop)
 }
 
-/// Points the reference of the last good commit.
+/// Sets the reference to the last good commit.
 pub(super) fn set_good(repository: &Repository, commit: Oid) -> Result<(), git2::Error> {
     repository.reference(GOOD, to_git(commit), true, "good").map(drop)
 }
 
-/// Whether the tree of a commit is there with all that it holds.
+/// Whether the tree of a commit exists with everything in it.
 pub(super) fn is_complete(repository: &Repository, commit: git2::Oid) -> bool {
     let walk = || -> Result<bool, git2::Error> {
         let odb = repository.odb()?;
@@ -137,26 +137,26 @@ pub(super) fn is_complete(repository: &Repository, commit: git2::Oid) -> bool {
     walk().unwrap_or(false)
 }
 
-/// Copies what is in use from a damaged generation to the next one, as far as it can be read.
+/// Copies everything in use from a damaged generation to the next one, if it is readable.
 pub(super) fn save(old: &Repository, new: &Repository, good: Option<Oid>) {
     let (Ok(from), Ok(to)) = (old.odb(), new.odb()) else { return };
     if let Some(good) = good.map(to_git) {
         if !to.exists(good) && copy_commit(old, &from, &to, good).is_err() {
-            tracing::warn!(commit = %good, "last good commit could not be saved from a damaged mirror");
+            tracing::warn!(commit = %good, "cannot save the last good commit from a damaged mirror");
         }
-        // Without its ancestors the commit is kept as an object, under no reference: walks would miss them.
+        // Without its ancestors, the commit is kept as an object without a reference, because walks would fail.
         if has_history(new, good) && new.reference(GOOD, good, true, "good").is_err() {
-            tracing::warn!(commit = %good, "last good commit could not be referred to");
+            tracing::warn!(commit = %good, "cannot set the reference to the last good commit");
         }
     }
     for id in kept(old) {
         if copy(&from, &to, id).is_err() || keep_one(new, id).is_err() {
-            tracing::warn!(object = %id, "object in use could not be saved from a damaged mirror");
+            tracing::warn!(object = %id, "cannot save an object in use from a damaged mirror");
         }
     }
 }
 
-/// Writes everything that is in use into one pack of the new generation.
+/// Writes everything in use into one pack of the new generation.
 pub(super) fn pack(old: &Repository, new: &Repository, good: Option<Oid>) -> Result<(), git2::Error> {
     let mut builder = old.packbuilder()?;
     let mut walk: Revwalk<'_> = old.revwalk()?;
@@ -186,7 +186,7 @@ pub(super) fn pack(old: &Repository, new: &Repository, good: Option<Oid>) -> Res
     Ok(())
 }
 
-/// Whether a commit is there with all its ancestors.
+/// Whether a commit exists with all its ancestors.
 fn has_history(repository: &Repository, commit: git2::Oid) -> bool {
     let walk = || -> Result<(), git2::Error> {
         let mut walk = repository.revwalk()?;
@@ -208,7 +208,7 @@ fn copy_commit(old: &Repository, from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) ->
     copy_one(from, to, id).map(drop)
 }
 
-/// Copies a tree with all that it holds, or a blob.
+/// Copies a tree with everything in it, or a blob.
 fn copy(from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<(), git2::Error> {
     let mut waiting = vec![id];
     let mut seen = BTreeSet::new();
@@ -216,7 +216,7 @@ fn copy(from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<(), git2::Error> 
         if !seen.insert(id) {
             continue;
         }
-        // A tree may be there without what it holds, so only blobs are passed over.
+        // A tree may exist without its contents, so only existing blobs are skipped.
         let (_, kind) = from.read_header(id)?;
         if kind == ObjectType::Tree {
             let data = copy_one(from, to, id)?;
@@ -234,7 +234,7 @@ fn copy_one(from: &Odb<'_>, to: &Odb<'_>, id: git2::Oid) -> Result<Vec<u8>, git2
     Ok(object.data().to_vec())
 }
 
-/// Ids in a tree object, without those of submodules. An entry is `<mode> <name>\0<20 bytes>`.
+/// The ids in a tree object, without submodules. An entry is `<mode> <name>\0<20 bytes>`.
 fn children(tree: &[u8]) -> Vec<git2::Oid> {
     let mut ids = Vec::new();
     let mut rest = tree;
@@ -248,7 +248,7 @@ fn children(tree: &[u8]) -> Vec<git2::Oid> {
     ids
 }
 
-/// Locks of a process that was killed would stop every later one.
+/// Lock files of a killed process would block every later one.
 fn remove_locks(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -266,12 +266,12 @@ fn remove_locks(folder: &Path) {
 
 pub(super) fn remove_folder(path: &Path) {
     if let Err(error) = fs::remove_dir_all(path) {
-        // It costs space, and the next start tries again.
-        tracing::debug!(path = %path.display(), %error, "an old folder could not be removed");
+        // The folder costs space, and the next start tries again.
+        tracing::debug!(path = %path.display(), %error, "cannot remove an old folder");
     }
 }
 
-/// Names of what is in a folder.
+/// The names of a folder's entries.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
     let entries = fs::read_dir(folder).map_err(state_error("read", folder))?;
     Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
@@ -280,7 +280,7 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
 // === impl Build ===
 
 impl Build {
-    /// Makes an empty repository beside the generation in use.
+    /// Creates an empty repository beside the generation in use.
     pub(super) fn begin(folder: &Path, number: u32) -> Result<Build, Error> {
         let path = folder.join(format!("{number}.git.new"));
         if path.exists() {
@@ -291,13 +291,13 @@ impl Build {
         options.bare(true).external_template(false).initial_head("tidegate");
         let repository =
             Repository::init_opts(&path, &options).map_err(|error| state_error("create", &path)(git_error(error)))?;
-        // The last good revision is recorded durably, and what it names must be as durable.
+        // The record of the last good revision is durable, so the objects that it names must be durable as well.
         repository
             .config()
             .and_then(|mut config| config.set_bool("core.fsyncObjectFiles", true))
             .map_err(|error| state_error("configure", &path)(git_error(error)))?;
         drop(repository);
-        // Opened anew, so that the setting counts.
+        // Open it again, so that the setting takes effect.
         let repository = Repository::open_bare(&path).map_err(|error| state_error("open", &path)(git_error(error)))?;
         Ok(Build { folder: folder.to_owned(), number, path, repository, is_finished: false })
     }
@@ -306,7 +306,7 @@ impl Build {
         &self.repository
     }
 
-    /// Gives it its number; from now on it is the generation in use.
+    /// Gives it its number, which makes it the generation in use.
     pub(super) fn finish(mut self) -> Result<u32, Error> {
         let path = path(&self.folder, self.number);
         fs::rename(&self.path, &path).map_err(state_error("rename to", &path))?;

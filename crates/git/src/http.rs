@@ -1,7 +1,7 @@
-//! Git's smart protocol over http and https: a transport of our own under libgit2, on ureq and rustls.
+//! Git's smart protocol over HTTP and HTTPS: our own transport under libgit2, with ureq and rustls.
 //!
-//! libgit2 makes transports without saying for which fetch, so a fetch leaves its [`Session`] in a thread-local, and
-//! a failure comes back through the session: libgit2's own messages may hold what the remote said, and are dropped.
+//! libgit2 does not tell a transport which fetch it belongs to, so a fetch puts its [`Session`] into a thread-local.
+//! The session also returns the error, because libgit2's own message may contain text from the remote and is dropped.
 
 use std::{
     cell::RefCell,
@@ -34,20 +34,20 @@ use super::{
 use tidegate_process::tls;
 
 thread_local! {
-    /// The fetch that this thread works on.
+    /// The fetch of this thread.
     static SESSION: RefCell<Option<Arc<Session>>> = const { RefCell::new(None) };
 }
 
 const ADVERTISEMENT: &str = "/info/refs?service=git-upload-pack";
 
-/// One fetch: to whom, as whom, until when; and what became of it.
+/// One fetch: its remote, its deadline and its result.
 pub(super) struct Session {
     url: Url,
     agent: Agent,
     authorization: Option<String>,
     deadline: Instant,
     timeout: Duration,
-    /// Where requests go; redirects of the first one move it.
+    /// The base of all requests; a redirect of the first request changes it.
     base: Mutex<Base>,
     failure: Mutex<Option<Error>>,
     received_bytes: AtomicU64,
@@ -60,7 +60,7 @@ struct Base {
     is_same_origin: bool,
 }
 
-/// What libgit2 asks for connections.
+/// Opens connections for libgit2.
 struct Connections(Arc<Session>);
 
 /// One request and its answer. libgit2 writes the request, then reads.
@@ -77,7 +77,7 @@ enum ExchangeKind {
     Pack,
 }
 
-/// A body that must end before the limit and before the deadline.
+/// A body with a size limit and a deadline.
 struct Limited<R> {
     session: Arc<Session>,
     body: R,
@@ -91,21 +91,25 @@ pub(super) fn register() {
     for scheme in ["https", "http"] {
         let factory = |remote: &git2::Remote<'_>| {
             let session = SESSION.with_borrow(Clone::clone);
-            // Nobody else fetches in this process; a transport without a session would have no limits.
+            // Only our fetches use the transport; one without a session would have no limits.
             let session = session.ok_or_else(|| git2::Error::from_str("no session"))?;
             Transport::smart(remote, true, Connections(session))
         };
         #[expect(unsafe_code, reason = "the only way to give libgit2 a transport")]
         // SAFETY: called within `Once`, before this process makes its first transport.
         let registered = unsafe { git2::transport::register(scheme, factory) };
-        debug_assert!(registered.is_ok(), "nobody else registers a transport");
+        debug_assert!(registered.is_ok(), "only this module registers a transport");
     }
 }
 
 // === impl Session ===
 
 impl Session {
-    /// Checks what must hold before the first connection.
+    /// Creates a session.
+    ///
+    /// # Errors
+    ///
+    /// Fails if credentials would be sent unencrypted, or if credentials or CAs are invalid.
     pub(super) fn new(remote: &Remote, deadline: Instant) -> Result<Arc<Session>, Error> {
         let url = remote.url.clone();
         let authorization = match remote.credentials() {
@@ -126,7 +130,7 @@ impl Session {
         }))
     }
 
-    /// Runs `work` with this session in force on this thread.
+    /// Runs `work` with this session on this thread.
     pub(super) fn scope<T>(self: &Arc<Session>, work: impl FnOnce() -> T) -> T {
         struct Reset;
         impl Drop for Reset {
@@ -139,7 +143,7 @@ impl Session {
         work()
     }
 
-    /// Why the fetch failed, as far as the transport knows.
+    /// The first error of the transport.
     pub(super) fn take_failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -149,7 +153,7 @@ impl Session {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
-    /// Keeps the first failure; what follows is its consequence.
+    /// Keeps the first error; later ones are its consequences.
     fn fail(&self, error: Error) -> io::Error {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         io::Error::other("the fetch failed")
@@ -185,7 +189,7 @@ impl Session {
         sent.map_err(|error| self.connection_error(error, Moment::Connecting))
     }
 
-    /// Asks for the references, and follows redirects.
+    /// Requests the references and follows redirects.
     fn advertisement(&self) -> Result<Response<Body>, Error> {
         let origin: Uri = self.uri(&format!("{}{ADVERTISEMENT}", self.url))?;
         let mut hop = redirect::Hop { uri: origin.clone(), is_same_origin: true };
@@ -200,10 +204,10 @@ impl Session {
             hop = redirect::follow(&origin, &hop.uri, location)
                 .map_err(|why| Error::Redirect { url: self.url(), why })?;
         }
-        Err(Error::Redirect { url: self.url(), why: "in circles, or too often" })
+        Err(Error::Redirect { url: self.url(), why: "in circles or too often" })
     }
 
-    /// Asks for a pack. What was redirected once is not redirected again in the middle of a fetch.
+    /// Requests a pack. A redirect in the middle of a fetch is refused.
     fn pack(&self, negotiation: Vec<u8>) -> Result<Response<Body>, Error> {
         let base = self.base();
         let builder = Request::post(self.uri(&format!("{}/git-upload-pack", base.uri))?)
@@ -218,8 +222,8 @@ impl Session {
     }
 
     fn uri(&self, text: &str) -> Result<Uri, Error> {
-        // Both parts were checked before; only together they may be too long for a URI.
-        text.parse().map_err(|_| Error::Redirect { url: self.url(), why: "to something that is no URL" })
+        // Both parts are valid; only their combination may be too long for a URI.
+        text.parse().map_err(|_| Error::Redirect { url: self.url(), why: "to an invalid URL" })
     }
 
     fn request(&self, builder: ureq::http::request::Builder, body: Vec<u8>) -> Result<Request<Vec<u8>>, Error> {
@@ -230,7 +234,7 @@ impl Session {
         let text = hop.uri.to_string();
         let uri = text
             .strip_suffix(ADVERTISEMENT)
-            .ok_or_else(|| Error::Redirect { url: self.url(), why: "to something that is no repository" })?;
+            .ok_or_else(|| Error::Redirect { url: self.url(), why: "to something that is not a repository" })?;
         let base = Base { uri: uri.to_owned(), is_same_origin: hop.is_same_origin };
         *self.base.lock().unwrap_or_else(PoisonError::into_inner) = base;
         Ok(())
@@ -241,7 +245,7 @@ impl Session {
         match status {
             StatusCode::OK => Ok(()),
             StatusCode::UNAUTHORIZED if self.authorization.is_some() && !is_same_origin => {
-                let why = "to another host, which asks for credentials; they only go to the host that the URL names";
+                let why = "to another host that requires credentials; they are only sent to the host of the URL";
                 Err(Error::Redirect { url, why })
             }
             StatusCode::UNAUTHORIZED => Err(Error::Authentication { url, sent: self.authorization.is_some() }),
@@ -257,25 +261,25 @@ impl Session {
         if media_type.eq_ignore_ascii_case(expected) { Ok(()) } else { Err(Error::NotGit { url: self.url() }) }
     }
 
-    /// The body of an answer, within its limit and the deadline.
+    /// The body of an answer, with its limit and the deadline.
     fn limited(
         self: &Arc<Session>,
         response: Response<Body>,
         limit: u64,
         what: &'static str,
     ) -> Limited<impl Read + use<>> {
-        // The body's own limit is ours plus one, so that ours speaks first.
+        // The body's own limit is one more than ours, so that ours is reported.
         let body = response.into_body().into_with_config().limit(limit.saturating_add(1)).reader();
         Limited { session: Arc::clone(self), body, remaining: limit, limit, what }
     }
 
-    /// Our error for ureq's.
+    /// Converts an error of ureq.
     fn connection_error(&self, error: ureq::Error, moment: Moment) -> Error {
         let url = self.url();
         let connect = |why| Error::Connect { url: self.url(), why };
         match error {
             ureq::Error::Timeout(_) => Error::Deadline { url, timeout: self.timeout },
-            ureq::Error::HostNotFound => connect("its name cannot be resolved"),
+            ureq::Error::HostNotFound => connect("cannot resolve the host name"),
             ureq::Error::ConnectionFailed => connect("no connection"),
             ureq::Error::Rustls(error) => self.tls_error(&error),
             ureq::Error::Io(error) => self.io_error(&error, moment),
@@ -300,9 +304,9 @@ impl Session {
             (io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock, _) => {
                 Error::Deadline { url: self.url(), timeout: self.timeout }
             }
-            (io::ErrorKind::ConnectionRefused, _) => connect("the connection is refused"),
-            (io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable, _) => connect("there is no route"),
-            (_, Moment::Connecting) => connect("the connection breaks off before an answer"),
+            (io::ErrorKind::ConnectionRefused, _) => connect("connection refused"),
+            (io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable, _) => connect("no route to the host"),
+            (_, Moment::Connecting) => connect("the connection was closed before an answer"),
             (_, Moment::Reading) => Error::Answer { url: self.url() },
         }
     }
@@ -312,19 +316,19 @@ impl Session {
             rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
                 Error::Certificate { url: self.url() }
             }
-            _ => Error::Connect { url: self.url(), why: "the TLS handshake fails" },
+            _ => Error::Connect { url: self.url(), why: "the TLS handshake failed" },
         }
     }
 }
 
-/// When a connection broke.
+/// When a connection failed.
 #[derive(Clone, Copy)]
 enum Moment {
     Connecting,
     Reading,
 }
 
-/// Where a redirect leads; `None` if the answer is none.
+/// The target of a redirect; `None` if the answer is not a redirect.
 fn location(response: &Response<Body>) -> Option<&[u8]> {
     match response.status().as_u16() {
         301 | 302 | 303 | 307 | 308 => {
@@ -343,7 +347,7 @@ fn authorization(url: &Url, credentials: &Credentials) -> Result<String, Error> 
         }
         Credentials::Bearer(token) => (token.clone(), format!("Bearer {token}")),
     };
-    // A line break at the end of a Secret's value is the usual cause of a 401 that nobody understands.
+    // Most often, a Secret's value ends with a line break, and the server answers an unexplained 401.
     if text.chars().any(char::is_control) || header::HeaderValue::from_str(&value).is_err() {
         return Err(Error::Credentials { url: Box::new(url.clone()) });
     }
@@ -362,11 +366,11 @@ fn agent(ca: Option<&[u8]>) -> Result<Agent, Error> {
     let config = Agent::config_builder()
         .tls_config(tls)
         .http_status_as_error(false)
-        // We follow them ourselves: each hop decides anew about credentials.
+        // `advertisement` follows redirects itself, because each hop decides again about credentials.
         .max_redirects(0)
-        // A proxy would resolve names behind our back, where no address is checked.
+        // A proxy would resolve names itself, so that no address could be checked.
         .proxy(None)
-        // Servers answer some agents with web pages, unless they look like git.
+        // Some servers send web pages to clients that do not look like git.
         .user_agent(concat!("git/2.0 (tidegate ", env!("CARGO_PKG_VERSION"), ")"))
         .build();
     Ok(Agent::with_parts(config, DefaultConnector::default(), GuardedResolver::default()))
@@ -375,7 +379,7 @@ fn agent(ca: Option<&[u8]>) -> Result<Agent, Error> {
 fn authorities(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {
     let mut certificates = Vec::new();
     for item in parse_pem(pem) {
-        // A key beside the certificate is none of ours.
+        // Ignore a key beside the certificate.
         if let PemItem::Certificate(certificate) = item.map_err(|_| Error::Authorities)? {
             certificates.push(certificate);
         }
@@ -417,7 +421,7 @@ impl Exchange {
                 let mut body = session.limited(response, ADVERTISEMENT_BYTES_MAX, "bytes of references");
                 let mut bytes = Vec::new();
                 let url = session.url();
-                // `Limited` has kept the reason, which is the first failure and therefore the one that counts.
+                // `Limited` has recorded the first error, and only that is reported.
                 body.read_to_end(&mut bytes).map_err(|_| Error::Answer { url: url.clone() })?;
                 let checked = advertisement::checked(&bytes).map_err(|problem| match problem {
                     Problem::Broken => Error::Answer { url },
@@ -466,7 +470,7 @@ impl<R: Read> Read for Limited<R> {
         let session = &self.session;
         session.remaining().map_err(|error| session.fail(error))?;
         let count = self.body.read(buffer).map_err(|error| {
-            // ureq wraps its own errors into those of io.
+            // ureq wraps its own errors in `io::Error`.
             let error = match error.downcast::<ureq::Error>() {
                 Ok(error) => session.connection_error(error, Moment::Reading),
                 Err(error) => session.io_error(&error, Moment::Reading),

@@ -1,17 +1,17 @@
-//! Git: fetching what users push, and reading the files of a revision.
+//! Git: fetches repositories and reads the files of a revision.
 //!
-//! * [`Mirror`] is a bare repository per source and URL below a [`State`] folder. A fetch is incremental, has a
-//!   deadline in total and a thread of its own, so a server that stalls holds nobody else up. What was read before
-//!   stays readable whatever becomes of the server.
-//! * [`Mirror::snapshot`] and [`resolve`] read files from git objects; nothing is ever checked out, so no symbolic
-//!   link and no `..` can lead out of the repository.
+//! * [`Mirror`] is a bare repository per source and URL in a [`State`] folder. A fetch is incremental, has one total
+//!   deadline and runs on its own thread, so a stalled server delays nothing else. Fetched objects stay readable even
+//!   if the server disappears.
+//! * [`Mirror::snapshot`] and [`resolve`] read files from git objects. Nothing is checked out, so no symbolic link and
+//!   no `..` can lead out of the repository.
 //! * [`read_work_tree`] reads what `git add -A` would see, for the command line.
-//! * [`LocalWatch`] says that something happened to a local repository.
+//! * [`LocalWatch`] reports that a local repository changed.
 //!
-//! What it refuses: credentials over plain http, and after a redirect to another origin; addresses that are
-//! link-local (metadata services live there), checked after the name is resolved, for every connection; repositories
-//! with SHA-256 ids; answers beyond the limits in [`limits`]. No program is run, no configuration of the user or the
-//! system is read, no proxy is taken from the environment, and no error quotes what a remote said.
+//! It refuses: credentials over plain HTTP or after a redirect to another origin; link-local addresses (metadata
+//! services), checked after name resolution for every connection; repositories with SHA-256 ids; answers beyond the
+//! limits in [`limits`]. It runs no program, reads no configuration of the user or the system, takes no proxy from the
+//! environment, and quotes no text from a remote in errors.
 
 use std::sync::Once;
 
@@ -44,12 +44,12 @@ mod url;
 mod watch;
 mod work_tree;
 
-/// Sets libgit2 up, once per process; every entrance of this module calls it.
+/// Configures libgit2 once per process; every entry point of this crate calls it.
 fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // `url.insteadOf`, `http.proxy`, `core.excludesFile` and their like would make what we read depend on the
-        // machine. An empty search path leaves only the configuration of the repository itself.
+        // Settings such as `url.insteadOf`, `http.proxy` and `core.excludesFile` would make the result depend on the
+        // machine. With an empty search path, only the configuration of the repository itself is read.
         for level in [
             git2::ConfigLevel::System,
             git2::ConfigLevel::Global,
@@ -62,8 +62,8 @@ fn prepare() {
             debug_assert!(set.is_ok(), "an empty search path is valid");
         }
         #[expect(unsafe_code, reason = "as above")]
-        // SAFETY: as above. Git asks who owns a repository since it runs hooks and programs named in its
-        // configuration; we run none, and checkouts in pipelines often belong to somebody else.
+        // SAFETY: as above. Git checks who owns a repository because it runs hooks and programs from its configuration.
+        // We run none, and another user often owns the checkout in a pipeline.
         let set = unsafe { git2::opts::set_verify_owner_validation(false) };
         debug_assert!(set.is_ok(), "the setting exists in this libgit2");
         http::register();

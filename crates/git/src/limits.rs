@@ -1,21 +1,21 @@
-//! Limits on what a remote may make us do. Limits on files are [`tidegate_core::snapshot::Limits`].
+//! Limits on what a remote can make us do. For limits on files, see [`tidegate_core::snapshot::Limits`].
 
 use std::time::Duration;
 
-/// Longest list of references that is read. A repository with 100,000 branches and tags needs 8 MiB.
+/// Limit of the list of references. A repository with 100,000 branches and tags needs 8 MiB.
 pub const ADVERTISEMENT_BYTES_MAX: u64 = 64 << 20;
-/// Largest pack that is taken. Definitions and module objects are text; a gigabyte of it, compressed, is not ours.
+/// Limit of a pack. Definitions and module objects are text; a compressed gigabyte is not plausible.
 pub const PACK_BYTES_MAX: u64 = 1 << 30;
-/// Most objects in a pack; it bounds the memory for the index, some 100 bytes an object.
+/// Limit of objects in a pack. It bounds the memory for the index, some 100 bytes per object.
 pub const PACK_OBJECTS_MAX: usize = 10_000_000;
-/// Most redirects that are followed, one after another.
+/// Limit of consecutive redirects.
 pub const REDIRECTS_MAX: usize = 5;
-/// Deepest folder that is read. Git itself has no limit; our walk is recursive.
+/// Limit of the depth of folders. Git has none, but our walk is recursive.
 pub const DEPTH_MAX: usize = 64;
-/// Most entries in all folders together that are looked at, whether they matter or not.
+/// Limit of entries in all folders together, relevant or not.
 pub const ENTRIES_MAX: usize = 2_000_000;
-/// How long we wait beyond a deadline for a fetch to notice it, before it is left to itself: name resolution and
-/// file systems cannot be interrupted.
+/// How long we wait after the deadline until a fetch stops. Then it is abandoned, because name resolution and file
+/// systems cannot be interrupted.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(2);
-/// Packs after which a mirror is packed anew; every fetch adds one, and every read looks into all of them.
+/// Number of packs that triggers repacking. Every fetch adds one, and every read searches all of them.
 pub const PACKS_MAX: usize = 50;

@@ -1,4 +1,4 @@
-//! Repositories and folders of the user, read in place.
+//! The user's repositories and folders, read in place.
 
 use std::{
     fs, io,
@@ -13,41 +13,49 @@ use tidegate_core::{
     snapshot::{Filter, Limits, Snapshot},
 };
 
-/// A commit from which two lines of work grew.
+/// The commit from which two branches diverged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeBase {
     /// The commit.
     pub commit: Oid,
-    /// The other branch, as the user would write it; `HEAD` where there is none.
+    /// The other branch, as the user would write it; `HEAD` if there is none.
     pub branch: String,
 }
 
-/// What to do about a commit that a shallow clone does not have.
+/// The advice for a commit that a shallow clone lacks.
 const DEEPEN: &str = "run `git fetch --unshallow`, or let the pipeline clone with full history (`fetch-depth: 0`)";
 
-/// What to do about a file that a partial clone does not have.
+/// The advice for a file that a partial clone lacks.
 const REFILL: &str = "clone it without `--filter`, or run `git fetch --refetch --no-filter`";
 
-/// Where a path lies.
+/// The location of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The repository's root; outside of a repository the folder itself, or the folder of the file.
+    /// The repository's root. Outside of a repository: the folder itself, or the folder of the file.
     pub root: PathBuf,
     /// The path relative to the root, with `/`; empty for the root.
     pub below: String,
-    /// Whether there is a repository.
+    /// Whether the path is in a repository.
     pub is_repository: bool,
 }
 
-/// The files of a revision of the repository that `path` lies in, which may be bare.
+/// Reads the files of a revision of the repository around `path`, which may be bare.
 ///
-/// `path` may be the repository's root, a folder or a file in it; the snapshot holds the whole repository and its
-/// paths are relative to the root (see [`locate`] for where `path` lies in it).
+/// `path` may be the repository's root, or a folder or file in it. The snapshot contains the whole repository, with
+/// paths relative to the root ([`locate`] says where `path` is in it).
+///
+/// # Errors
+///
+/// Fails if there is no readable repository, if it lacks the revision, or if a limit is exceeded.
 pub fn resolve(path: &Path, revision: &str, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
     resolve_after(path, revision, None, filter, limits)
 }
 
-/// As [`resolve`]; what `previous` holds as well is not read again.
+/// As [`resolve`], but does not read files again that `previous` contains.
+///
+/// # Errors
+///
+/// Fails like [`resolve`].
 pub fn resolve_after(
     path: &Path,
     revision: &str,
@@ -72,14 +80,18 @@ pub fn resolve_after(
     objects::snapshot(&repository, objects::from_git(commit.id()), revision, previous, filter, limits, &broken)
 }
 
-/// Where the work that is checked out began: the merge base of HEAD and the default branch. That is the branch behind
-/// `origin/HEAD`, else `origin/main`, `origin/master`, `main` or `master`, whichever is first; without any of them, an error.
+/// The merge base of HEAD and the default branch. The default branch is the target of `origin/HEAD`, or the first of
+/// `origin/main`, `origin/master`, `main` and `master` that exists.
+///
+/// # Errors
+///
+/// Fails if there is no readable repository, no default branch or no common commit.
 pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
     super::prepare();
     let repository = open(path)?;
     let broken = |what: String| Error::Repository { path: path.to_owned(), what };
     let head = repository.head().and_then(|head| head.peel_to_commit());
-    let head = head.map_err(|_| broken("it has no commit yet; there is nothing to compare with".to_owned()))?.id();
+    let head = head.map_err(|_| broken("it has no commit yet, so there is nothing to compare with".to_owned()))?.id();
     let names = ["refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/master"];
     let names = names.into_iter().chain(["refs/heads/main", "refs/heads/master"]);
     let default = names.filter_map(|name| {
@@ -88,26 +100,24 @@ pub fn merge_base(path: &Path) -> Result<MergeBase, Error> {
         Some((short, reference.peel_to_commit().ok()?.id()))
     });
     let Some((branch, tip)) = default.into_iter().next() else {
-        let branches = "there is neither origin/HEAD, origin/main, origin/master, main nor master";
-        return Err(broken(format!("no default branch is known ({branches}); name the old revision with `--from`")));
+        let branches = "origin/HEAD, origin/main, origin/master, main and master do not exist";
+        return Err(broken(format!("it has no default branch ({branches}); set the old revision with `--from`")));
     };
     match repository.merge_base(head, tip) {
         Ok(base) => Ok(MergeBase { commit: objects::from_git(base), branch }),
         Err(_) if repository.is_shallow() => {
             Err(broken(format!("it is a shallow clone without the merge base of HEAD and {branch}; {DEEPEN}")))
         }
-        Err(_) => {
-            Err(broken(format!("HEAD and {branch} have no commit in common; name the old revision with `--from`")))
-        }
+        Err(_) => Err(broken(format!("HEAD and {branch} have no common commit; set the old revision with `--from`"))),
     }
 }
 
-/// Whether git was told to leave objects with the remote until somebody needs them.
+/// Whether this is a partial clone, which fetches objects on demand.
 fn is_partial(repository: &Repository) -> bool {
     let Ok(config) = repository.config().and_then(|mut config| config.snapshot()) else { return false };
     let promises = |entries: git2::ConfigEntries<'_>| {
         let mut any = false;
-        // Entries that cannot be read promise nothing.
+        // An unreadable entry counts as false.
         let _ = entries.for_each(|entry| any |= entry.value().is_ok_and(|value| value == "true"));
         any
     };
@@ -122,21 +132,29 @@ fn open(path: &Path) -> Result<Repository, Error> {
     Ok(found.1)
 }
 
-/// The files as they lie on disk, as `git add -A` would see them: what `.gitignore` and `.git/info/exclude` name is left
-/// out unless it is tracked, a repository within is a submodule, and folders have the tree ids that a commit would give
-/// them. The user's own list of ignored files does not count, so that everybody sees the same.
+/// Reads the files on disk as `git add -A` would see them. It omits what `.gitignore` and `.git/info/exclude` ignore,
+/// unless it is tracked. A nested repository is a submodule, and folders have the tree ids that a commit would have.
+/// The user's global list of ignored files has no effect, so that every user gets the same result.
 ///
-/// `path` may be the repository's root, a folder or a file in it; the snapshot holds the whole repository and its
-/// paths are relative to the root (see [`locate`] for where `path` lies in it). Outside of a repository, and where the
-/// repository ignores `path`, a folder is read as it is, with paths relative to it, and of a file only that file.
+/// `path` may be the repository's root, or a folder or file in it. The snapshot contains the whole repository, with
+/// paths relative to the root ([`locate`] says where `path` is in it). Outside of a repository, or if the repository
+/// ignores `path`, it contains only that folder, with paths relative to it, or only that file.
 ///
-/// No symbolic link is followed: one that lies in the tree is [`tidegate_core::snapshot::Content::Symlink`], and a `path` that
-/// leads through one within the repository is refused.
+/// No symbolic link is followed. A link in the tree is [`tidegate_core::snapshot::Content::Symlink`], and a `path`
+/// through a link within the repository is refused.
+///
+/// # Errors
+///
+/// Fails if a file or the repository cannot be read, if `path` goes through a link, or if a limit is exceeded.
 pub fn read_work_tree(path: &Path, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
     read_work_tree_after(path, None, filter, limits)
 }
 
-/// As [`read_work_tree`]; what has not changed since git looked at it and is in `previous` as well is not read again.
+/// As [`read_work_tree`], but does not read files again that are in `previous` and unchanged according to git's index.
+///
+/// # Errors
+///
+/// Fails like [`read_work_tree`].
 pub fn read_work_tree_after(
     path: &Path,
     previous: Option<&Snapshot>,
@@ -149,14 +167,20 @@ pub fn read_work_tree_after(
         return work_tree::read_folder(&place, filter, limits);
     }
     let broken = |what: &str| Error::Repository { path: place.root.clone(), what: what.to_owned() };
-    let repository = Repository::open(&place.root).map_err(|_| broken("it was there a moment ago"))?;
+    let repository = Repository::open(&place.root).map_err(|_| broken("it disappeared during the read"))?;
     if repository.is_bare() {
-        return Err(broken("it is bare and has no work tree; name a revision: `--rev`, or `--to` of `tidegate diff`"));
+        return Err(broken(
+            "it is bare and has no work tree; set a revision with `--rev`, or `--to` of `tidegate diff`",
+        ));
     }
     work_tree::read_repository(&repository, &place.root, previous, filter, limits)
 }
 
-/// Finds the repository, or the plain folder, that a path of the command line lies in.
+/// Finds the repository or plain folder that contains a path of the command line.
+///
+/// # Errors
+///
+/// Fails if the path cannot be read or is not UTF-8, or if the repository cannot be read.
 pub fn locate(path: &Path) -> Result<Place, Error> {
     super::prepare();
     check_links(path)?;
@@ -165,7 +189,7 @@ pub fn locate(path: &Path) -> Result<Place, Error> {
         let below = canonical.strip_prefix(&root).unwrap_or(Path::new(""));
         let text = below.to_str().ok_or_else(|| Error::Path {
             path: path.to_owned(),
-            source: io::Error::new(io::ErrorKind::InvalidFilename, "the name is no UTF-8"),
+            source: io::Error::new(io::ErrorKind::InvalidFilename, "the name is not UTF-8"),
         })?;
         if !is_left_out(&repository, below) {
             return Ok(Place { below: text.to_owned(), root, is_repository: true });
@@ -192,27 +216,27 @@ fn discover(canonical: &Path) -> Result<Option<(PathBuf, Repository)>, Error> {
             continue;
         }
         match Repository::open(folder) {
-            // Within `.git`, the repository around it is not meant.
+            // A path within `.git` is not in the work tree around it.
             Ok(repository) if folder.file_name().is_some_and(|name| name == ".git") && !repository.is_bare() => {}
             Ok(repository) => return Ok(Some((folder.to_owned(), repository))),
             Err(error) if is_sha256_error(&error) => {
                 let what = "it uses SHA-256 object ids, which are not supported".to_owned();
                 return Err(Error::Repository { path: folder.to_owned(), what });
             }
-            // An empty `.git` is no repository; git looks further up as well.
+            // An empty `.git` is not a repository; git also searches further up.
             Err(_) => {}
         }
     }
     Ok(None)
 }
 
-/// Whether `git add -A` would find nothing at a path: it is ignored, and nothing below it is tracked.
+/// Whether `git add -A` would find nothing at a path: it is ignored and contains no tracked file.
 fn is_left_out(repository: &Repository, below: &Path) -> bool {
     if below.as_os_str().is_empty() || repository.is_bare() {
         return false;
     }
     let ignored = below.ancestors().filter(|part| !part.as_os_str().is_empty()).any(|part| {
-        // A pattern that ends with a slash only matches a path that does.
+        // A pattern with a final slash only matches a path with one.
         let folder = part.join("");
         repository.is_path_ignored(part).unwrap_or(false) || repository.is_path_ignored(folder).unwrap_or(false)
     });
@@ -226,13 +250,13 @@ fn is_left_out(repository: &Repository, below: &Path) -> bool {
     ignored && !is_tracked()
 }
 
-/// Refuses a path that leads through a symbolic link within a repository.
+/// Refuses a path through a symbolic link within a repository.
 ///
-/// Links outside of it, such as a home folder that is one, are the user's own affair.
+/// Links outside of it, such as a linked home folder, are allowed.
 fn check_links(path: &Path) -> Result<(), Error> {
     let absolute = std::path::absolute(path).map_err(|source| Error::Path { path: path.to_owned(), source })?;
     if absolute.components().any(|component| component == Component::ParentDir) {
-        // Without resolving links nobody knows what `..` means; the canonical path holds none.
+        // The meaning of `..` depends on links; the canonical path contains neither.
         return Ok(());
     }
     let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());

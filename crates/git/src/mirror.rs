@@ -7,10 +7,10 @@
 //!     1.git      the mirror's first generation
 //! ```
 //!
-//! A generation is a bare repository with these references: `refs/tidegate/fetched` (what the last fetch found),
-//! `refs/tidegate/good` (the last good commit) and `refs/tidegate/keep/<id>` (trees and blobs that are in use). A generation is
-//! never repaired in place: one that is damaged, or holds too many packs, is replaced by the next one, which is built
-//! beside it and gets its number by renaming. Whoever reads holds the gate open meanwhile.
+//! A generation is a bare repository with these references: `refs/tidegate/fetched` (result of the last fetch),
+//! `refs/tidegate/good` (last good commit) and `refs/tidegate/keep/<id>` (trees and blobs in use). A generation is
+//! never repaired in place. If it is damaged or has too many packs, the next generation is built beside it and gets its
+//! number by renaming. Readers hold the gate open meanwhile.
 
 use std::{
     collections::BTreeSet,
@@ -43,22 +43,22 @@ use tidegate_core::{
     snapshot::{Filter, Limits, Snapshot},
 };
 
-/// What a fetch found.
+/// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The commit, under the name that was asked for.
+    /// The commit, with the requested name.
     pub revision: Revision,
-    /// Whether the last good revision of the same name is among its ancestors; true where there is none.
+    /// Whether the last good revision of the same name is among its ancestors; true if there is none.
     ///
-    /// It stays false, fetch after fetch and across restarts, until a revision is recorded as good.
+    /// It stays false, even across fetches and restarts, until a revision is recorded as good.
     pub fast_forward: bool,
-    /// Bytes that came over the network; 0 from a local repository.
+    /// Bytes received over the network; 0 from a local repository.
     pub received_bytes: u64,
 }
 
 /// A bare repository per source and URL. Cheap to clone.
 ///
-/// Fetches of one mirror follow each other; reads go on beside them. Every method may be dropped at its `await`.
+/// Fetches of one mirror run one after another; reads run in parallel. Every method may be dropped at its `await`.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     shared: Arc<Shared>,
@@ -66,17 +66,17 @@ pub struct Mirror {
 
 #[derive(Debug)]
 struct Shared {
-    /// Holds the lock on the state folder.
+    /// Holds the lock of the state folder.
     _state: State,
     folder: PathBuf,
     url: Url,
     /// Number of the generation in use; 0 before the first.
     generation: AtomicU32,
-    /// An object could not be read: the next fetch builds a new generation.
+    /// Set if an object could not be read: the next fetch builds a new generation.
     is_damaged: AtomicBool,
     good: Mutex<Option<Revision>>,
     fetching: Arc<AsyncMutex<()>>,
-    /// Read by whoever reads a generation, written by whoever removes one.
+    /// Readers of a generation hold it shared, and its removal holds it exclusively.
     gate: Arc<RwLock<()>>,
 }
 
@@ -106,18 +106,22 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Where it mirrors from.
+    /// The URL of the remote.
     pub fn url(&self) -> &Url {
         &self.shared.url
     }
 
-    /// Fetches what the remote has under the reference, within the remote's time-out.
+    /// Fetches the remote's reference, within the remote's time-out.
     ///
-    /// A failure leaves everything that was there before as it was.
+    /// A failed fetch changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the remote cannot be reached, refuses the request, lacks the reference or exceeds a limit.
     pub async fn fetch(&self, remote: &Remote) -> Result<Fetched, Error> {
         let url = || Box::new(remote.url.clone());
         let deadline = Instant::now() + remote.timeout;
-        // Another fetch holds this only while it is within its own deadline, or hangs where nothing can end it.
+        // Another fetch holds the lock only until its own deadline, unless it hangs in the operating system.
         let lock = tokio::time::timeout(remote.timeout, Arc::clone(&self.shared.fetching).lock_owned());
         let Ok(fetching) = lock.await else { return Err(Error::Busy { url: url() }) };
         let (shared, remote_of_thread) = (Arc::clone(&self.shared), remote.clone());
@@ -132,7 +136,11 @@ impl Mirror {
         }
     }
 
-    /// Reads the files of a commit that was fetched. What `previous` holds as well is shared with it.
+    /// Reads the files of a fetched commit. Content that `previous` contains is shared with it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an object is missing or damaged, or if a limit is exceeded.
     pub async fn snapshot(
         &self,
         revision: &Revision,
@@ -153,9 +161,13 @@ impl Mirror {
         .await
     }
 
-    /// Reads the YAML and JSON files of a tree, or the one file that a blob is; named below `path`.
+    /// Reads the YAML and JSON files of a tree, or the one file of a blob, with names below `path`.
     ///
-    /// [`Error::Missing`] means that this mirror never had the object, or does not have it any more.
+    /// [`Error::Missing`] means that this mirror never had the object or no longer has it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object is missing or damaged, if a file is not allowed there, or if a limit is exceeded.
     pub async fn read_object(&self, id: Oid, path: &str, limits: Limits) -> Result<Files, Error> {
         let path = path.to_owned();
         self.read(move |shared, repository| {
@@ -165,9 +177,13 @@ impl Mirror {
         .await
     }
 
-    /// Keeps these trees and blobs whatever becomes of the branch, and no others that were kept before.
+    /// Keeps exactly these trees and blobs, even if the branch no longer contains them.
     ///
-    /// What the mirror does not have is passed over: it cannot be kept, and reading it says so.
+    /// Skips objects that the mirror does not have; reading them fails later.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the repository cannot be written.
     pub async fn keep(&self, ids: BTreeSet<Oid>) -> Result<(), Error> {
         self.read(move |shared, repository| {
             generation::keep(repository, &ids).map_err(|_| shared.damaged("its references".to_owned()))
@@ -175,13 +191,17 @@ impl Mirror {
         .await
     }
 
-    /// The revision last recorded as good, if its commit is still there.
+    /// The revision last recorded as good, if its commit still exists.
     pub fn last_good(&self) -> Option<Revision> {
         self.shared.last_good()
     }
 
-    /// Records a revision as good: it is kept, and found again after a restart. Mirrors of URLs that the source had before
-    /// are removed: until then a URL that was a mistake can be taken back.
+    /// Records a revision as good: it is kept, and found again after a restart. Also removes the mirrors of the
+    /// source's earlier URLs; until then, a wrong URL can be reverted.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the commit is missing or the state folder cannot be written.
     pub async fn record_good(&self, revision: &Revision) -> Result<(), Error> {
         let Some(commit) = revision.commit() else { return Ok(()) };
         if self.last_good().as_ref() == Some(revision) {
@@ -190,7 +210,7 @@ impl Mirror {
         let revision = revision.clone();
         self.read(move |shared, repository| {
             shared.require(repository, commit)?;
-            // The reference first: what the file names must be kept already.
+            // Set the reference first: the file may only name a commit that is kept.
             generation::set_good(repository, commit).map_err(|_| shared.damaged("its references".to_owned()))?;
             good::store(&shared.folder, &revision)?;
             *shared.good.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
@@ -200,7 +220,7 @@ impl Mirror {
         .await
     }
 
-    /// Runs `work` on the generation in use, which stays in place meanwhile.
+    /// Runs `work` on the generation in use, which is not removed meanwhile.
     async fn read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -243,18 +263,18 @@ impl Shared {
         match self.last_good() {
             Some(Revision::Commit { name: good_name, commit: good }) if good_name == name => {
                 let good = to_git(good);
-                // A good commit whose history is gone is no ancestor of what was fetched in full.
+                // A good commit without its history is not an ancestor of a complete fetch.
                 good == commit || repository.graph_descendant_of(commit, good).unwrap_or(false)
             }
             Some(_) | None => true,
         }
     }
 
-    /// Builds the next generation from the remote, and saves from this one what is in use.
+    /// Builds the next generation from the remote, and copies everything in use from this one.
     fn rebuild(&self, remote: &Remote, deadline: Instant) -> Result<(fetch::Tip, Repository), Error> {
         let build = generation::Build::begin(&self.folder, self.number() + 1)?;
         let tip = fetch::fetch(build.repository(), remote, deadline)?;
-        // A server that leaves objects out must not take the place of what can still be read.
+        // An incomplete fetch must not replace readable objects.
         if !generation::is_complete(build.repository(), tip.commit) {
             return Err(Error::Answer { url: Box::new(self.url.clone()) });
         }
@@ -263,19 +283,18 @@ impl Shared {
         Ok((tip, self.repository()?))
     }
 
-    /// Builds the next generation from this one, in a single pack and without what nothing refers to.
+    /// Builds the next generation from this one, in a single pack and without unreferenced objects.
     fn repack(&self, old: &Repository) -> Result<(), Error> {
         let build = generation::Build::begin(&self.folder, self.number() + 1)?;
         let good = self.last_good().and_then(|good| good.commit());
-        generation::pack(old, build.repository(), good)
-            .map_err(|_| self.damaged("while packing it anew".to_owned()))?;
+        generation::pack(old, build.repository(), good).map_err(|_| self.damaged("while repacking it".to_owned()))?;
         self.replace(build)
     }
 
-    /// Puts the next generation in the place of this one.
+    /// Replaces this generation by the next one.
     fn replace(&self, build: generation::Build) -> Result<(), Error> {
-        // Whoever still reads the old generation finishes first; this is a thread of its own and may wait. What was
-        // recorded or kept while the next one was built comes along.
+        // Readers of the old generation finish first; this thread may block. Copy what was recorded or kept during the
+        // build.
         let _gate = self.gate.blocking_write();
         if let Ok(old) = self.repository() {
             generation::save(&old, build.repository(), self.last_good().and_then(|good| good.commit()));
@@ -291,20 +310,20 @@ impl Shared {
         self.good.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A revision that cannot be read is no last good one.
+    /// Forgets the last good revision if it cannot be read.
     fn forget_unreadable_good(&self) {
         let Some(commit) = self.last_good().and_then(|good| good.commit()) else { return };
         let readable = self
             .repository()
             .is_ok_and(|repository| repository.find_commit(to_git(commit)).and_then(|commit| commit.tree()).is_ok());
         if !readable {
-            tracing::warn!(url = %self.url, %commit, "last good revision cannot be read any more");
+            tracing::warn!(url = %self.url, %commit, "cannot read the last good revision any more");
             self.is_damaged.store(true, Ordering::Release);
             *self.good.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
-    /// Removes the mirrors beside this one, which are of other URLs.
+    /// Removes the other mirrors of this source, which have other URLs.
     fn remove_former(&self) {
         let (Some(parent), Some(own)) = (self.folder.parent(), self.folder.file_name()) else { return };
         let names = generation::names(parent).unwrap_or_default();
@@ -320,7 +339,7 @@ impl Shared {
         Repository::open_bare(&path).map_err(|_| self.damaged(display_name(&path)))
     }
 
-    /// An object that is asked for must be there; that it is not is no damage.
+    /// Fails if a requested object does not exist. A missing object is not damage.
     fn require(&self, repository: &Repository, id: Oid) -> Result<(), Error> {
         let odb = repository.odb().map_err(|_| self.damaged("its objects".to_owned()))?;
         if odb.exists(to_git(id)) { Ok(()) } else { Err(self.missing(id)) }

@@ -1,4 +1,4 @@
-//! Reading the files of a commit from git objects.
+//! Reads the files of a commit from git objects.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +13,7 @@ use tidegate_core::{
     snapshot::{Content, File, Filter, Limits, Snapshot},
 };
 
-/// How an object that cannot be read becomes an error: a mirror says something else than a repository of the user.
+/// Creates the error for an unreadable object: a mirror and a user's repository have different ones.
 pub(super) type Broken<'a> = &'a dyn Fn(String) -> Error;
 
 /// Paths and their bytes, in path order.
@@ -21,11 +21,11 @@ pub type Files = Vec<(Arc<str>, Arc<[u8]>)>;
 
 /// Collects the files of a snapshot within its limits.
 ///
-/// Files come in path order, so that the same files are read or left out wherever they come from.
+/// Files arrive in path order, so that the limits omit the same files whatever the source.
 pub(super) struct Collector<'a> {
     filter: &'a Filter,
     limits: Limits,
-    /// Bytes that somebody holds already, by blob id.
+    /// Bytes in memory, by blob id.
     known: HashMap<Oid, Arc<[u8]>>,
     files: BTreeMap<Arc<str>, File>,
     trees: BTreeMap<Arc<str>, Oid>,
@@ -34,7 +34,7 @@ pub(super) struct Collector<'a> {
     is_over_budget: bool,
 }
 
-/// Walks a tree and hands its files to a collector.
+/// Walks a tree and passes its files to a collector.
 struct Walk<'a> {
     repository: &'a Repository,
     odb: Odb<'a>,
@@ -42,7 +42,7 @@ struct Walk<'a> {
     broken: Broken<'a>,
 }
 
-/// What an entry of a tree is.
+/// The kind of a tree entry.
 enum Mode {
     Folder,
     File,
@@ -50,7 +50,7 @@ enum Mode {
     Submodule,
 }
 
-/// The files of a commit. Blobs that `previous` holds as well are not read again, and share its bytes.
+/// The files of a commit. Blobs that `previous` contains are not read again, and share its bytes.
 pub(super) fn snapshot(
     repository: &Repository,
     commit: Oid,
@@ -67,7 +67,7 @@ pub(super) fn snapshot(
     Ok(walk.collector.finish(Revision::Commit { name: name.to_owned(), commit }))
 }
 
-/// The YAML and JSON files of a tree, or the one file that a blob is, in path order and named below `path`.
+/// The YAML and JSON files of a tree, or the one file of a blob, in path order and named below `path`.
 pub(super) fn files(
     repository: &Repository,
     id: Oid,
@@ -91,7 +91,7 @@ pub(super) fn files(
         Content::LfsPointer => Err(unreadable(&path, "a pointer of Git LFS")),
         Content::Symlink => Err(unreadable(&path, "a symbolic link")),
         Content::Submodule => Err(unreadable(&path, "a submodule")),
-        Content::NameNotUtf8 => Err(unreadable(&path, "a file whose name is no UTF-8")),
+        Content::NameNotUtf8 => Err(unreadable(&path, "a file whose name is not UTF-8")),
     };
     walk.collector.files.into_iter().map(readable).collect()
 }
@@ -100,15 +100,15 @@ fn unreadable(path: &str, what: &'static str) -> Error {
     Error::Unreadable { path: path.to_owned(), what }
 }
 
-/// Our id from libgit2's.
+/// Converts an id from libgit2's type.
 pub(super) fn from_git(id: git2::Oid) -> Oid {
     let mut bytes = [0; 20];
-    // Ids have 20 bytes: SHA-256 repositories are refused where they are opened.
+    // Ids have 20 bytes: SHA-256 repositories are refused when they are opened.
     bytes.iter_mut().zip(id.as_bytes()).for_each(|(to, from)| *to = *from);
     Oid::new(bytes)
 }
 
-/// libgit2's id from ours.
+/// Converts an id to libgit2's type.
 pub(super) fn to_git(id: Oid) -> git2::Oid {
     git2::Oid::from_bytes(id.as_bytes()).expect("20 bytes are an object id")
 }
@@ -118,7 +118,7 @@ pub(super) fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The name as text, or what is shown in its place if it is none.
+/// The name as text, or a replacement for display if it is not UTF-8.
 pub(super) fn name_text(name: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(name).map_err(|_| {
         let chunks = name.utf8_chunks();
@@ -130,7 +130,7 @@ pub(super) fn name_text(name: &[u8]) -> Result<&str, String> {
     })
 }
 
-/// Whether bytes are a pointer of Git LFS in place of a file's content.
+/// Whether the bytes are a pointer of Git LFS instead of a file's content.
 fn is_lfs_pointer(bytes: &[u8]) -> bool {
     const LEN_MAX: usize = 1024; // The specification's limit for a pointer.
     bytes.len() < LEN_MAX && bytes.starts_with(b"version https://git-lfs.github.com/spec/")
@@ -154,7 +154,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Counts one entry of a folder, whether it matters or not.
+    /// Counts one entry of a folder, relevant or not.
     pub(super) fn entry(&mut self) -> Result<(), Error> {
         self.entries += 1;
         if limits::ENTRIES_MAX < self.entries {
@@ -163,22 +163,22 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Whether a file matters.
+    /// Whether a file is relevant.
     pub(super) fn takes(&self, path: &str) -> bool {
         self.filter.takes(path)
     }
 
-    /// The bytes of a blob that somebody holds already.
+    /// The bytes of a blob that is already in memory.
     pub(super) fn known(&self, id: Oid) -> Option<Arc<[u8]>> {
         self.known.get(&id).cloned()
     }
 
-    /// Whether a file of this size is not read.
+    /// Whether a file of this size is too large to be read.
     pub(super) fn is_too_large(&self, bytes: u64) -> bool {
         self.limits.file_bytes_max < bytes
     }
 
-    /// Largest file that is read.
+    /// Limit of a file's size.
     pub(super) fn file_bytes_max(&self) -> u64 {
         self.limits.file_bytes_max
     }
@@ -187,7 +187,7 @@ impl<'a> Collector<'a> {
         self.trees.insert(path.into(), id);
     }
 
-    /// Takes a file that has no bytes to read.
+    /// Adds a file without bytes.
     pub(super) fn special(&mut self, path: &str, id: Oid, content: Content) -> Result<(), Error> {
         if self.limits.files_max <= self.files.len() {
             return Err(Error::TooManyFiles { what: "files", limit: self.limits.files_max });
@@ -196,7 +196,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Takes a file that matters, `bytes` long, and reads it if it is not known and the limits allow.
+    /// Adds a relevant file of `bytes` length. Reads it if it is not in memory and the limits allow it.
     pub(super) fn file<B: AsRef<[u8]>>(
         &mut self,
         path: &str,
@@ -261,7 +261,7 @@ impl Walk<'_> {
     fn entry(&mut self, id: git2::Oid, mode: &Mode, path: &str, depth: usize) -> Result<(), Error> {
         match mode {
             Mode::Folder => self.folder(id, path, depth + 1),
-            // Whatever their names: either may stand for a folder of definitions.
+            // Regardless of their names: either may replace a folder of definitions.
             Mode::Symlink => self.collector.special(path, from_git(id), Content::Symlink),
             Mode::Submodule => self.collector.special(path, from_git(id), Content::Submodule),
             Mode::File if self.collector.takes(path) => self.blob(id, path),
@@ -274,7 +274,7 @@ impl Walk<'_> {
         if let Some(known) = self.collector.known(from_git(id)) {
             return self.collector.file(path, from_git(id), known.len() as u64, || Ok(known));
         }
-        // The header says how large the blob is before any of it is unpacked.
+        // The header contains the size, so a large blob is not unpacked.
         let (bytes, kind) = self.odb.read_header(id).map_err(|_| broken())?;
         if kind != ObjectType::Blob {
             return Err(broken());

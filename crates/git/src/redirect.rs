@@ -1,27 +1,27 @@
-//! Where a redirect leads, and whether it may carry credentials: a decision, apart from the network.
+//! Decides whether to follow a redirect, and whether credentials may be sent there. Pure.
 
 use ureq::http::Uri;
 
-/// What to ask next.
+/// The next request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) uri: Uri,
-    /// Whether credentials may go there: only to the very origin that they were given for.
+    /// Whether credentials may be sent: only to the origin that they were given for.
     pub(super) is_same_origin: bool,
 }
 
-/// Why a redirect is not followed, in words that continue "… redirects".
+/// Why a redirect is not followed, as the end of the sentence "… redirects".
 pub(super) type Why = &'static str;
 
-/// Resolves `location`, found in the answer of `current`, for a fetch that was asked of `origin`.
+/// Resolves `location` from the answer of `current`, for a fetch that began at `origin`.
 pub(super) fn follow(origin: &Uri, current: &Uri, location: &[u8]) -> Result<Hop, Why> {
-    let location = std::str::from_utf8(location).map_err(|_| "to something that is no URL")?;
-    let uri = resolve(current, location).ok_or("to something that is no URL")?;
+    let location = std::str::from_utf8(location).map_err(|_| "to an invalid URL")?;
+    let uri = resolve(current, location).ok_or("to an invalid URL")?;
     match uri.scheme_str() {
         Some("https") => {}
         Some("http") if current.scheme_str() == Some("http") => {}
         Some("http") => return Err("from https to plain http, which is refused"),
-        _ => return Err("to something else than http"),
+        _ => return Err("to a scheme other than http"),
     }
     if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
         return Err("to a URL with credentials, which is refused");

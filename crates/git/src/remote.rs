@@ -1,14 +1,14 @@
-//! What to fetch: where, what, as whom, for how long.
+//! What to fetch: URL, reference, credentials and time-out.
 
 use std::{fmt, time::Duration};
 
 use super::url::Url;
 use tidegate_core::revision::Oid;
 
-/// What to follow.
+/// The reference to follow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reference {
-    /// Whatever the repository calls its head.
+    /// The repository's HEAD.
     Default,
     /// A branch.
     Branch(String),
@@ -18,32 +18,32 @@ pub enum Reference {
     Commit(Oid),
 }
 
-/// Who asks. `Debug` shows no secret.
+/// The credentials. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Credentials {
-    /// User name and password, or token in place of the password.
+    /// User name and password; a token may replace the password.
     Basic {
-        /// User name.
+        /// The user name.
         username: String,
-        /// Password.
+        /// The password.
         password: String,
     },
-    /// A token of its own.
+    /// A bearer token.
     Bearer(String),
 }
 
 /// What to fetch.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    /// Where.
+    /// The URL.
     pub url: Url,
-    /// What.
+    /// The reference.
     pub reference: Reference,
-    /// As whom; without them, as the user name and password in the URL say.
+    /// The credentials; without them, user name and password of the URL.
     pub credentials: Option<Credentials>,
-    /// Authorities in PEM, in place of those of the system.
+    /// CAs in PEM that replace the system's.
     pub ca: Option<Vec<u8>>,
-    /// How long it may take in total, from name resolution to the last byte.
+    /// Limit for the whole fetch, from name resolution to the last byte.
     pub timeout: Duration,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Credentials {
 // === impl Remote ===
 
 impl Remote {
-    /// Credentials in force.
+    /// The credentials to use.
     pub(super) fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref().or_else(|| self.url.credentials())
     }

@@ -1,4 +1,4 @@
-//! The folder in which mirrors live, and the lock that keeps other processes out of it.
+//! The folder of all mirrors, and the lock that excludes other processes.
 
 use std::{
     collections::BTreeSet,
@@ -13,18 +13,22 @@ use tidegate_core::name::Key;
 
 /// A state folder that belongs to this process until the value and all its mirrors are dropped.
 ///
-/// The lock goes with the process: one that was killed leaves none behind.
+/// The lock ends with the process, even if that is killed.
 #[derive(Clone, Debug)]
 pub struct State {
     folder: Arc<Path>,
-    /// Held open for the lock.
+    /// Holds the lock.
     _lock: Arc<File>,
 }
 
 // === impl State ===
 
 impl State {
-    /// Opens the folder, which is made if it is absent, and locks it.
+    /// Opens the folder, which is created if it is missing, and locks it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another process uses the folder, or if it cannot be created or read.
     pub fn open(folder: &Path) -> Result<State, Error> {
         super::prepare();
         fs::create_dir_all(folder).map_err(state_error("create", folder))?;
@@ -43,29 +47,41 @@ impl State {
             }
             Err(TryLockError::Error(source)) => return Err(state_error("lock", &path)(source)),
         }
-        // Who holds it is for people only, so a failure to write it is none of ours.
+        // The file's content is only for people, so a failed write does not matter.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         Ok(State { folder: folder.into(), _lock: Arc::new(lock) })
     }
 
-    /// The mirror of a source's repository, which is made if it is absent.
+    /// The mirror of a source's repository, which is created if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be read or written.
     pub fn mirror(&self, source: &Key, url: &Url) -> Result<Mirror, Error> {
         Mirror::open(self.clone(), source, url)
     }
 
     /// The sources that have mirrors here.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be read.
     pub async fn sources(&self) -> Result<BTreeSet<Key>, Error> {
         let folder = self.mirrors();
         thread::run(move || {
             let names = if folder.exists() { generation::names(&folder)? } else { Vec::new() };
-            // No namespace has a dot in its name.
+            // A namespace contains no dot.
             let key = |name: String| name.split_once('.').map(|(namespace, name)| Key::new(namespace, name));
             Ok(names.into_iter().filter_map(key).collect())
         })
         .await
     }
 
-    /// Removes all mirrors of a source. Whoever still reads one of them finds nothing more in it.
+    /// Removes all mirrors of a source. Readers find no more objects in them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a folder cannot be removed.
     pub async fn remove(&self, source: &Key) -> Result<(), Error> {
         let folder = self.mirrors().join(folder_of(source));
         thread::run(move || match fs::remove_dir_all(&folder) {
@@ -81,7 +97,7 @@ impl State {
     }
 }
 
-/// The folder of a source's mirrors, in that of all.
+/// The name of the folder of a source's mirrors.
 pub(super) fn folder_of(source: &Key) -> String {
     format!("{}.{}", source.namespace(), source.name())
 }
@@ -96,7 +112,7 @@ fn holder(lock: &mut File) -> String {
     }
 }
 
-/// An error with what was tried on which path.
+/// Adds the operation and the path to an error.
 pub(super) fn state_error(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path: PathBuf = path.to_owned();
     move |source| Error::State { operation, path, source }
@@ -107,7 +123,7 @@ pub(super) fn sync_folder(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(state_error("sync", folder))
 }
 
-/// The file that says which revision was good last.
+/// The file with the last good revision.
 pub(super) mod good {
     use std::{
         fs::{self, File},
@@ -127,20 +143,20 @@ pub(super) mod good {
         commit: Oid,
     }
 
-    /// What was recorded, if it can be read.
+    /// The recorded revision, if it is readable.
     pub(in super::super) fn load(folder: &Path) -> Option<Revision> {
         let path = folder.join("good");
         let bytes = fs::read(&path).ok()?;
         match serde_json::from_slice::<Record>(&bytes) {
             Ok(Record { name, commit }) => Some(Revision::Commit { name, commit }),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "record of the last good revision cannot be read");
+                tracing::warn!(path = %path.display(), %error, "cannot read the record of the last good revision");
                 None
             }
         }
     }
 
-    /// Records a commit so that either the old or the new record is there whatever happens.
+    /// Records a commit atomically: after a crash, the file has either the old or the new record.
     pub(in super::super) fn store(folder: &Path, revision: &Revision) -> Result<(), Error> {
         let Revision::Commit { name, commit } = revision else { return Ok(()) };
         let path = folder.join("good");

@@ -1,15 +1,15 @@
-//! Blocking work on threads of its own.
+//! Runs blocking work on its own threads.
 //!
-//! Not on the runtime's pool of blocking threads: the runtime waits for those when it shuts down, and a server that
-//! stalls would hold up the end of the process.
+//! The runtime's blocking pool is not suitable: the runtime waits for it at shutdown, so a stalled server would delay
+//! the end of the process.
 
 use tokio::sync::oneshot;
 
 use super::error::Error;
 use tidegate_process::ambient;
 
-/// Runs `work` on a new thread. If the future is dropped, the work goes on and its result is lost. In a simulation it is
-/// done at once: its clock must not go on meanwhile.
+/// Runs `work` on a new thread. If the future is dropped, the work continues and its result is lost. In a simulation it
+/// runs at once, because the clock must not advance meanwhile.
 pub(super) async fn run<T, F>(work: F) -> Result<T, Error>
 where
     T: Send + 'static,
@@ -22,7 +22,7 @@ where
     std::thread::Builder::new()
         .name("git".to_owned())
         .spawn(move || {
-            // Nobody listens any more if the caller's time was up.
+            // If the caller has timed out, the receiver no longer exists.
             let _ = answer.send(work());
         })
         .map_err(|_| Error::Thread)?;

@@ -1,4 +1,4 @@
-//! Where a repository is: parsed once, printed without secrets.
+//! The URL of a repository: parsed once, printed without secrets.
 
 use std::{
     fmt,
@@ -10,35 +10,35 @@ use ureq::http::Uri;
 
 use super::remote::Credentials;
 
-/// Why a text is not the URL of a repository. No message repeats the text: it may hold a password.
+/// Why a text is not the URL of a repository. No message repeats the text, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUrlError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("a URL must not be empty")]
     Empty,
-    /// A scheme that we do not speak.
+    /// The scheme is not supported.
     #[error("`{0}` URLs are not supported; use https://")]
     Scheme(String),
     /// `user@host:path`.
     #[error("ssh is not supported; use an https:// URL")]
     Ssh,
-    /// `?` or `#`.
-    #[error("a repository's URL has neither `?` nor `#`")]
+    /// The URL contains `?` or `#`.
+    #[error("a repository URL must not contain `?` or `#`")]
     Query,
-    /// No host, or a host that cannot be.
+    /// The host is missing or invalid.
     #[error("the URL has no valid host")]
     Host,
-    /// Something else is wrong.
-    #[error("the URL is not valid: it holds characters that must be percent-encoded, or a broken port")]
+    /// Another part is invalid.
+    #[error("invalid URL: it contains characters that must be percent-encoded, or an invalid port")]
     Invalid,
     /// `file://host/…`.
-    #[error("a file:// URL names an absolute path on this machine: file:///path")]
+    #[error("a file:// URL must have an absolute path on this machine: file:///path")]
     FileHost,
 }
 
-/// Where a repository is.
+/// The URL of a repository.
 ///
-/// Displays without user name and password, and so does `Debug`.
+/// `Display` and `Debug` show neither user name nor password.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Url(Kind);
 
@@ -56,7 +56,7 @@ impl Url {
         Url(Kind::Local { path: path.to_owned() })
     }
 
-    /// The path, if the repository is on this machine. Whoever takes URLs from a custom resource must refuse these.
+    /// The path, if the repository is on this machine. Refuse it in URLs from custom resources.
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
             Kind::Local { path } => Some(path),
@@ -64,7 +64,7 @@ impl Url {
         }
     }
 
-    /// Whether nobody on the way can read along.
+    /// Whether the connection is encrypted or local.
     pub fn is_encrypted(&self) -> bool {
         match &self.0 {
             Kind::Http { encrypted, .. } => *encrypted,
@@ -72,7 +72,7 @@ impl Url {
         }
     }
 
-    /// User name and password that stood in the URL.
+    /// User name and password of the URL.
     pub(super) fn credentials(&self) -> Option<&Credentials> {
         match &self.0 {
             Kind::Http { credentials, .. } => credentials.as_ref(),
@@ -95,7 +95,7 @@ impl FromStr for Url {
             "https" => parse_http(rest, true),
             "http" => parse_http(rest, false),
             "file" => parse_file(rest),
-            // A scheme is short and no secret; anything else is not repeated.
+            // A scheme is short and not secret; any other text is not repeated.
             other if other.len() <= 16 && other.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'+') => {
                 Err(ParseUrlError::Scheme(format!("{other}://")))
             }
@@ -120,7 +120,7 @@ impl fmt::Debug for Url {
 }
 
 fn parse_path(text: &str) -> Result<Url, ParseUrlError> {
-    // Git reads `host:path` as ssh unless a slash comes before the colon.
+    // As in git, `host:path` means ssh unless a slash precedes the colon.
     let before_slash = text.split('/').next().unwrap_or_default();
     if before_slash.contains(':') {
         return Err(ParseUrlError::Ssh);
@@ -170,7 +170,7 @@ fn parse_http(rest: &str, encrypted: bool) -> Result<Url, ParseUrlError> {
     Ok(Url(Kind::Http { text, encrypted, credentials }))
 }
 
-/// `%41` becomes `A`; `None` if what results is no text or holds a zero byte.
+/// `%41` becomes `A`; `None` if the result is not UTF-8 or contains a zero byte.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

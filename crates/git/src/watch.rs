@@ -1,4 +1,4 @@
-//! Says that something happened to a local repository: a commit, a tag, another branch checked out.
+//! Reports that a local repository changed: a commit, a tag, or a checkout of another branch.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,32 +14,36 @@ use tokio::{
 
 use super::error::Error;
 
-/// How long it must be quiet before a change counts: git replaces several files for one commit.
+/// How long the repository must be quiet: git replaces several files for one commit.
 const QUIET: Duration = Duration::from_millis(30);
-/// How long a repository that is never quiet is waited for.
+/// Limit of waiting for a repository that is never quiet.
 const QUIET_MAX: Duration = Duration::from_millis(500);
 
-/// Watches a local repository's references, as long as it lives.
+/// Watches a local repository's references until it is dropped.
 ///
-/// It is a trigger and says why to look, never what to find. It may speak when nothing changed, and file events may get
-/// lost, so the interval stays in force beside it.
+/// It is only a trigger, without content. It may report when nothing changed, and file events may get lost, so the
+/// interval is still necessary.
 #[derive(Debug)]
 pub struct LocalWatch {
     changes: Receiver<()>,
-    /// Something changed, and nobody was told.
+    /// Whether a change is not yet reported.
     is_pending: bool,
-    /// Ends when dropped.
+    /// Stops the watch when it is dropped.
     _watcher: RecommendedWatcher,
 }
 
 impl LocalWatch {
-    /// Begins to watch the repository at `path`, bare or not.
+    /// Starts to watch the repository at `path`, bare or not.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no readable repository, or if file events are not available.
     pub fn new(path: &Path) -> Result<LocalWatch, Error> {
         super::prepare();
         let repository = Repository::open(path).map_err(|_| Error::NotARepository { path: path.to_owned() })?;
         let (notice, changes) = channel(1);
-        // A linked work tree has its head in one folder and the references in another. Folders are watched, not
-        // files: git replaces files by renaming, and the watch would stay with the old ones.
+        // A linked work tree has HEAD in one folder and the references in another. Watch folders, not files: git
+        // replaces files by renaming, and the watch would stay with the old ones.
         let heads = [repository.path().to_owned(), repository.commondir().to_owned()].map(canonical);
         let references = canonical(repository.commondir().join("refs"));
         let is_relevant = {
@@ -58,11 +62,11 @@ impl LocalWatch {
             let is_news = match event {
                 Ok(event) if matches!(event.kind, EventKind::Access(_)) => false,
                 Ok(event) => event.need_rescan() || event.paths.iter().any(|path| is_relevant(path)),
-                // Events were lost: somebody should look.
+                // Events were lost, so report a change.
                 Err(_) => true,
             };
             if is_news {
-                // One notice that nobody has taken yet is enough.
+                // One pending notice is enough.
                 let _ = notice.try_send(());
             }
         };
@@ -75,10 +79,10 @@ impl LocalWatch {
         Ok(LocalWatch { changes, is_pending: false, _watcher: watcher })
     }
 
-    /// Waits until something changed and it has been quiet since. May be dropped at its `await` and called again.
+    /// Waits until the repository changed and is quiet again. May be dropped at its `await` and called again.
     pub async fn changed(&mut self) {
         if !self.is_pending && self.changes.recv().await.is_none() {
-            // The watcher lives as long as we do and holds the other end.
+            // `_watcher` lives as long as `self` and holds the sender.
             std::future::pending::<()>().await;
         }
         self.is_pending = true;
@@ -88,7 +92,7 @@ impl LocalWatch {
     }
 }
 
-/// Events name paths without links.
+/// Events contain paths without links.
 fn canonical(path: PathBuf) -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }

@@ -1,7 +1,7 @@
 //! The files of a work tree, as `git add -A` would see them.
 //!
-//! Every folder is opened relative to the one above it and no link is followed, so whatever is swapped for a link
-//! while we read, nothing outside of the tree is read.
+//! Every folder is opened relative to its parent and no link is followed. So nothing outside of the tree is read, even
+//! if an entry is replaced by a link meanwhile.
 
 use std::{
     collections::BTreeMap,
@@ -38,10 +38,10 @@ const MODE_PROGRAM: u32 = 0o100_755;
 const MODE_LINK: u32 = 0o120_000;
 const MODE_SUBMODULE: u32 = 0o160_000;
 
-/// Files that are not wanted are hashed in memory up to this size, and through a file descriptor beyond it.
+/// Files that are not needed are hashed in memory up to this size, and through a file descriptor beyond it.
 const HASHED_IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 
-/// Reads a folder that is no repository, or one file.
+/// Reads a folder that is not a repository, or one file.
 pub(super) fn read_folder(place: &Place, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
     let mut walk = Walk::new(&place.root, None, filter, limits);
     let root = open_root(&place.root)?;
@@ -50,7 +50,7 @@ pub(super) fn read_folder(place: &Place, filter: &Filter, limits: Limits) -> Res
     } else {
         let name = place.below.as_bytes();
         let stat = statat(&root, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| walk.error(name, error))?;
-        // A file that is named is read whatever it is called.
+        // A file on the command line is read whatever its name.
         walk.takes_all = true;
         walk.file(&root, name, &Position::root().child(name), &stat)?;
     }
@@ -80,29 +80,29 @@ fn open_root(root: &Path) -> Result<OwnedFd, Error> {
         .map_err(|error| Error::Path { path: root.to_owned(), source: error.into() })
 }
 
-/// What git has of the work tree.
+/// What git's index says about the work tree.
 struct Index<'r> {
     repository: &'r Repository,
     entries: BTreeMap<Vec<u8>, git2::IndexEntry>,
-    /// When the index was written; entries as young as it may have changed since without a trace.
+    /// When the index was written. Entries of the same age may have changed since without a trace.
     written: (i64, i64),
-    /// Whether the file system says which files are programs.
+    /// `core.fileMode`: whether the file system stores the executable bit.
     file_mode: bool,
     /// `core.autocrlf`.
     converts_line_ends: bool,
 }
 
-/// Where the walk is.
+/// The position of the walk.
 #[derive(Clone)]
 struct Position {
     path: Vec<u8>,
-    /// The path as text, or what is shown in its place.
+    /// The path as text, or a replacement for display.
     text: Result<String, String>,
-    /// Whether no part of the path begins with `.`, and all of it is text.
+    /// Whether no part of the path begins with `.`, and all of it is UTF-8.
     is_visible: bool,
-    /// Whether only what is tracked counts, since the folder is ignored.
+    /// Whether the folder is ignored, so that only tracked files count.
     only_tracked: bool,
-    /// Whether attributes may be given to what lies here; asking for them is slow.
+    /// Whether attributes may apply here; looking them up is slow.
     has_attributes: bool,
     depth: usize,
 }
@@ -130,7 +130,9 @@ impl<'r> Index<'r> {
         for entry in index.iter() {
             let flags = git2::IndexEntryExtendedFlag::from_bits_truncate(entry.flags_extended);
             if flags.is_skip_worktree() {
-                return Err(broken("its checkout is sparse; name a revision: `--rev`, or `--to` of `tidegate diff`"));
+                return Err(broken(
+                    "its checkout is sparse; set a revision with `--rev`, or `--to` of `tidegate diff`",
+                ));
             }
             entries.insert(entry.path.clone(), entry);
         }
@@ -155,7 +157,7 @@ impl<'r> Index<'r> {
         self.entries.contains_key(path) || next.is_some_and(|(next, _)| next.starts_with(&below))
     }
 
-    /// The blob id of a file that has not changed since git looked at it.
+    /// The blob id of a file that is unchanged according to the index.
     fn unchanged(&self, path: &[u8], stat: &Stat) -> Option<Oid> {
         let entry = self.entries.get(path)?;
         let modified = (stat.st_mtime, stat.st_mtime_nsec as i64);
@@ -171,7 +173,7 @@ impl<'r> Index<'r> {
         is_unchanged.then_some(entry.id)
     }
 
-    /// Mode that a commit would give to a file.
+    /// The mode that a commit would give a file.
     fn mode(&self, path: &[u8], on_disk: u32) -> u32 {
         match self.entries.get(path) {
             Some(entry) if !self.file_mode && entry.mode & 0o170_000 == 0o100_000 => entry.mode,
@@ -180,13 +182,13 @@ impl<'r> Index<'r> {
         }
     }
 
-    /// An attribute of a path; the three values that are no text are found by identity, so nothing is copied.
+    /// An attribute of a path. The three special values are compared by identity, so nothing is copied.
     fn attribute(&self, path: &str, name: &str) -> AttrValue<'_> {
         let value = self.repository.get_attr(Path::new(path), name, AttrCheckFlags::FILE_THEN_INDEX);
         AttrValue::from_string(value.ok().flatten())
     }
 
-    /// Whether a commit would hold LF where the file holds CRLF.
+    /// Whether a commit would store LF for the file's CRLF.
     fn converts_line_ends(&self, path: &str, has_attributes: bool, bytes: &[u8]) -> bool {
         let may_convert = has_attributes || self.converts_line_ends;
         if !may_convert || !bytes.windows(2).any(|pair| pair == b"\r\n") {
@@ -201,7 +203,7 @@ impl<'r> Index<'r> {
         }
     }
 
-    /// Without being told for sure, git leaves alone what looks binary, and what holds CRLF already.
+    /// Without an explicit attribute, git does not convert binary files and files that already contain CRLF.
     fn converts_unasked(&self, path: &str, bytes: &[u8]) -> bool {
         let committed = self.entries.get(path.as_bytes()).and_then(|entry| self.repository.find_blob(entry.id).ok());
         let has_crlf = |blob: &git2::Blob<'_>| blob.content().windows(2).any(|pair| pair == b"\r\n");
@@ -240,7 +242,7 @@ impl Position {
         }
     }
 
-    /// The path as text, if what lies there may matter.
+    /// The path as text, if the entry may be relevant.
     fn visible(&self) -> Option<Result<&str, &str>> {
         self.is_visible.then(|| self.text.as_deref().map_err(String::as_str))
     }
@@ -262,7 +264,7 @@ impl<'a> Walk<'a> {
         self.root.join(std::ffi::OsStr::from_bytes(path))
     }
 
-    /// Reads a folder; `None` if it holds nothing that a commit would hold.
+    /// Reads a folder; `None` if a commit would not contain it.
     fn folder(&mut self, folder: &OwnedFd, at: &Position, ignored: &Ignored) -> Result<Option<Oid>, Error> {
         if limits::DEPTH_MAX < at.depth {
             let path = at.text.clone().unwrap_or_else(|shown| shown);
@@ -296,7 +298,7 @@ impl<'a> Walk<'a> {
         Ok(Some(id))
     }
 
-    /// The entries of a folder in git's order, in which the name of a folder ends with `/`.
+    /// The entries of a folder in git's order, which compares folder names with a final `/`.
     fn entries(&mut self, folder: &OwnedFd, at: &Position) -> Result<Vec<Entry>, Error> {
         let mut entries = Vec::new();
         for entry in Dir::read_from(folder).map_err(|errno| self.error(&at.path, errno))? {
@@ -320,7 +322,7 @@ impl<'a> Walk<'a> {
         Ok(entries)
     }
 
-    /// Whether git would look at an entry; within an ignored folder only what is tracked counts.
+    /// Whether git would include an entry; in an ignored folder only if it is tracked.
     fn counts(&self, entry: &Entry, below: &mut Position, ignored: &Ignored) -> bool {
         let Some(index) = &self.index else { return true };
         let is_folder = kind(&entry.stat) == FileType::Directory;
@@ -328,7 +330,7 @@ impl<'a> Walk<'a> {
         !below.only_tracked || index.tracks(&below.path)
     }
 
-    /// Mode and id of an entry; `None` if a commit would not hold it.
+    /// Mode and id of an entry; `None` if a commit would not contain it.
     fn entry(
         &mut self,
         folder: &OwnedFd,
@@ -341,7 +343,7 @@ impl<'a> Walk<'a> {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let opened = match openat(folder, &entry.name[..], flags, Mode::empty()) {
                     Ok(opened) => opened,
-                    // Swapped for something else since we looked: as if it were gone.
+                    // It was replaced since the listing: treat it as gone.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
                     Err(errno) => return Err(self.error(&at.path, errno)),
                 };
@@ -366,12 +368,12 @@ impl<'a> Walk<'a> {
                 Ok(Some((MODE_LINK, id)))
             }
             FileType::RegularFile => self.file(folder, &entry.name, at, &entry.stat),
-            // Git does not see pipes, sockets and devices.
+            // Git ignores pipes, sockets and devices.
             _ => Ok(None),
         }
     }
 
-    /// Takes what has no bytes to read, if it may matter.
+    /// Adds an entry without bytes, if it may be relevant.
     fn special(&mut self, at: &Position, id: Oid, content: Content) -> Result<(), Error> {
         match at.visible() {
             Some(Ok(path)) => self.collector.special(path, from_git(id), content),
@@ -380,7 +382,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The commit of a repository within this one, or of a submodule that is not checked out.
+    /// The commit of a nested repository, or of a submodule that is not checked out.
     fn submodule(&self, folder: &OwnedFd, at: &Position) -> Option<Oid> {
         let index = self.index.as_ref();
         let recorded = index.and_then(|index| index.entries.get(&at.path)).filter(|entry| entry.mode == MODE_SUBMODULE);
@@ -433,9 +435,9 @@ impl<'a> Walk<'a> {
         Ok(Some((mode, id)))
     }
 
-    /// Opens a file, unless it is none any more.
+    /// Opens a file; `None` if it is no longer a file.
     fn open(&self, folder: &OwnedFd, name: &[u8], at: &Position) -> Result<Option<File>, Error> {
-        // Without `NONBLOCK`, a pipe that took the file's place would hold us until somebody writes to it.
+        // Without `NONBLOCK`, opening a pipe that replaced the file would block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match openat(folder, name, flags, Mode::empty()) {
             Ok(opened) => {
@@ -447,7 +449,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The bytes that a commit would hold.
+    /// The bytes that a commit would store.
     fn bytes(&self, file: &File, at: &Position) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         let mut limited = file.take(HASHED_IN_MEMORY_BYTES_MAX.max(self.collector.file_bytes_max()));
@@ -463,7 +465,7 @@ impl<'a> Walk<'a> {
         Ok((0..bytes.len()).filter(|&at| !is_dropped(at)).map(|at| bytes[at]).collect())
     }
 
-    /// The blob id of a file that is not wanted.
+    /// The blob id of a file that is not needed.
     fn id(&self, file: &File, at: &Position, stat: &Stat, unchanged: Option<Oid>) -> Result<Oid, Error> {
         if let Some(id) = unchanged {
             return Ok(id);

@@ -1,10 +1,10 @@
-//! What a process takes from its surroundings unasked: the time of day, chance, and threads for work that blocks.
+//! What a process takes from its environment: the time of day, randomness, and threads for blocking work.
 //!
-//! In a process that serves, all three are the machine's. In a simulation, which is one thread with a paused clock of tokio,
-//! the time of day goes with that clock, chance comes from a seed, and work that blocks is done on the spot: nothing
-//! happens elsewhere while the clock jumps. Only the thread that asks for a simulation has one.
+//! A serving process takes all three from the machine. A simulation runs on one thread with tokio's clock paused. There
+//! the time of day follows tokio's clock, randomness comes from a seed, and blocking work runs on the same thread, so
+//! that nothing happens elsewhere while the clock jumps. Only the thread that calls [`simulate`] is in a simulation.
 //!
-//! What only measures how long something took needs none of this: [`tokio::time::Instant`] goes with the clock.
+//! Code that only measures durations needs none of this: [`tokio::time::Instant`] follows tokio's clock.
 
 use std::{
     cell::RefCell,
@@ -19,16 +19,16 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// The surroundings of one thread.
+/// The environment of a simulation.
 struct World {
-    /// When the simulation began, and what the clock was set by since.
+    /// When the simulation began, and by how much the clock was set since.
     began: Timestamp,
     at: Instant,
     set_by: SignedDuration,
     dice: u64,
 }
 
-/// A simulation of this thread, for as long as this value lives.
+/// A simulation on this thread; dropping it ends the simulation.
 #[derive(Debug)]
 pub struct Simulated(PhantomData<*const ()>);
 
@@ -37,7 +37,7 @@ pub fn now() -> Timestamp {
     WORLD.with_borrow(|world| world.as_ref().map_or_else(Timestamp::now, World::now))
 }
 
-/// A number for a name that no other has: nobody's secret depends on it.
+/// A random number for a unique name. Not for secrets.
 pub fn number() -> u64 {
     WORLD.with_borrow_mut(|world| match world {
         Some(world) => world.roll(),
@@ -45,14 +45,14 @@ pub fn number() -> u64 {
     })
 }
 
-/// A fraction from 0 to 1 for jitter: nobody's secret depends on it.
+/// A random fraction from 0 to 1 for jitter. Not for secrets.
 pub fn fraction() -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
     let fraction = (number() >> 11) as f64 / (1_u64 << 53) as f64;
     fraction
 }
 
-/// Does work that takes long, where it holds up nobody. `None` if it panics.
+/// Runs blocking work on a blocking thread. `None` if it panics.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if is_simulated() {
         return Some(work());
@@ -65,7 +65,7 @@ pub fn is_simulated() -> bool {
     WORLD.with_borrow(Option::is_some)
 }
 
-/// From now on this thread is in a simulation. Must be called within a runtime of tokio whose clock is paused.
+/// Starts a simulation on this thread. Call it within a tokio runtime whose clock is paused.
 pub fn simulate(began: Timestamp, seed: u64) -> Simulated {
     WORLD.set(Some(World { began, at: Instant::now(), set_by: SignedDuration::ZERO, dice: seed }));
     Simulated(PhantomData)
@@ -93,7 +93,7 @@ impl World {
 // === impl Simulated ===
 
 impl Simulated {
-    /// Sets the time of day, as somebody sets a clock.
+    /// Sets the time of day, as an administrator sets a clock.
     pub fn step(&self, by: SignedDuration) {
         WORLD.with_borrow_mut(|world| {
             if let Some(world) = world {

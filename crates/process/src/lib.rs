@@ -1,8 +1,7 @@
-//! What every program of Tidegate stands on: the time of day and chance, the TLS provider, delays between retries, the
-//! log, and lines on a terminal.
+//! What every program of Tidegate needs: the time of day and randomness, the TLS provider, retry delays, logs, and
+//! lines on a terminal.
 //!
-//! Nothing here knows Kubernetes, git or Tidegate's own words, so the agent and the event listener can use it without
-//! becoming larger.
+//! Nothing here depends on Kubernetes or git, so the agent and the event listener stay small.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 

@@ -1,7 +1,7 @@
 //! Prints lines: `say!` to standard output, `tell!` to standard error. Neither panics.
 //!
-//! A closed pipe is no failure: the reader does not want more. Any other failure of standard output, such as a full
-//! disk, is kept: the command line ends the process with the first one, and a long command can wait for it ([`lost`]). A
+//! A closed pipe is not a failure: the reader wants no more. Any other failure of standard output, such as a full disk,
+//! is recorded. The command line ends the process with the first one, and a long command can wait for it ([`lost`]). A
 //! failure of standard error cannot be reported.
 
 use std::{
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 /// The first failure of standard output.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
-/// Wakes those who wait for that failure.
+/// Wakes the tasks that wait in [`lost`].
 static FAILED: Notify = Notify::const_new();
 
 /// A line on standard output, given as to `println!`.
@@ -30,7 +30,7 @@ macro_rules! tell {
     ($($argument:tt)*) => { $crate::say::error_line(format_args!($($argument)*)) };
 }
 
-/// What `say!` does.
+/// The function behind `say!`.
 pub fn line(text: fmt::Arguments<'_>) {
     match writeln!(anstream::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -42,7 +42,7 @@ pub fn line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// What `tell!` does.
+/// The function behind `tell!`.
 pub fn error_line(text: fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }

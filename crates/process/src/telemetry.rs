@@ -1,8 +1,8 @@
-//! Logs: JSON with Lifecycle Manager's keys, or lines for people on a terminal.
+//! Logs: JSON with Lifecycle Manager's keys, or text for people on a terminal.
 //!
-//! A record is `{"level","date","caller","msg","context"}`; `context` holds the fields of the record and of the spans
-//! around it, the innermost winning. Messages carry no values, so that equal records have equal messages. Nothing here
-//! can tell a secret from a word: whoever logs must not pass one.
+//! A record is `{"level","date","caller","msg","context"}`. `context` contains the fields of the record and of its
+//! spans; an inner span overrides an outer one. Messages contain no values, so that equal records have equal messages.
+//! This module cannot recognise secrets: callers must not log any.
 
 use std::{
     fmt::{self, Write as _},
@@ -23,43 +23,51 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// How records look.
+/// The format of logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// [`Format::Text`] on a terminal, [`Format::Json`] elsewhere.
     #[default]
     Auto,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// Lines for people.
+    /// Text for people.
     Text,
 }
 
-/// Logs cannot be set up as asked.
+/// Why logs cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The filter is not one.
-    #[error("`{filter}` is no log filter; write for example `info` or `warn,tidegate=debug`")]
+    /// The filter is invalid.
+    #[error("invalid log filter `{filter}`: use for example `info` or `warn,tidegate=debug`")]
     Filter {
-        /// What was given.
+        /// The filter.
         filter: String,
     },
-    /// Another subscriber was set up before.
+    /// Another subscriber is set up.
     #[error("logs are set up already")]
     Twice,
 }
 
-/// The filter where none is given: our own changes of state, others' warnings.
+/// The default filter: our own changes of state, and warnings of other crates.
 pub const FILTER: &str = "warn,tidegate=info";
 
-/// Whether a text is a log filter.
+/// Checks a log filter.
+///
+/// # Errors
+///
+/// Fails if the filter is invalid.
 pub fn check(filter: &str) -> Result<(), Error> {
     EnvFilter::try_new(filter).map(|_| ()).map_err(|_| Error::Filter { filter: filter.to_owned() })
 }
 
-/// Sends logs to standard error from now on. To be called once, by `main`.
+/// Writes logs to standard error. `main` calls it once.
 ///
-/// What cannot be written, as on a full disk, is lost and holds up nobody: to say so on standard error would be a panic.
+/// A record that cannot be written, for example to a full disk, is lost: reporting that on standard error would panic.
+///
+/// # Errors
+///
+/// Fails if the filter is invalid or logs are set up already.
 pub fn init(filter: &str, format: Format) -> Result<(), Error> {
     let filter = EnvFilter::try_new(filter).map_err(|_| Error::Filter { filter: filter.to_owned() })?;
     let json = match format {
@@ -82,8 +90,12 @@ pub fn init(filter: &str, format: Format) -> Result<(), Error> {
     .map_err(|_| Error::Twice)
 }
 
-/// The same logs as JSON, for what runs within another program: they go where `writer` says, while the caller makes them
-/// the default of a thread.
+/// The same JSON logs for a program within another program. They go to `writer` while the caller makes the result the
+/// default of a thread.
+///
+/// # Errors
+///
+/// Fails if the filter is invalid.
 pub fn json<W>(filter: &str, writer: W) -> Result<tracing::Dispatch, Error>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -142,7 +154,7 @@ where
     }
 }
 
-/// The fields of a record itself.
+/// The fields of the record itself.
 fn fields_of(event: &Event<'_>) -> Map<String, Value> {
     let mut fields = Fields(Map::new());
     event.record(&mut fields);
@@ -153,7 +165,7 @@ struct Fields(Map<String, Value>);
 
 impl Fields {
     fn set(&mut self, field: &field::Field, value: impl Into<Value>) {
-        // `r#type` is how code writes a field that is called `type`.
+        // Code writes a field `type` as `r#type`.
         let name = field.name().strip_prefix("r#").unwrap_or(field.name());
         self.0.insert(name.to_owned(), value.into());
     }
@@ -162,7 +174,7 @@ impl Fields {
 impl field::Visit for Fields {
     fn record_debug(&mut self, field: &field::Field, value: &dyn fmt::Debug) {
         let mut text = String::new();
-        // Writing to a String fails only if the value's own formatting does; then there is nothing to say.
+        // Writing to a String fails only if formatting the value fails; then there is no text.
         let _ = write!(text, "{value:?}");
         self.set(field, text);
     }

@@ -1,12 +1,12 @@
-//! The one place that chooses the cryptography behind TLS, and where randomness comes from: ring.
+//! The one place that chooses the TLS provider and the source of random bytes: ring.
 //!
-//! With two providers in one process, or none, rustls and what builds on it panic at the first connection.
+//! With no provider or two in one process, rustls panics at the first connection.
 //!
-//! Of what both sides can, AES-128 with SHA-256 is preferred: its strength is that of the curves, and processors have
-//! instructions for SHA-256 where ring has none for SHA-384, which made up an eighth of each handshake.
+//! AES-128 with SHA-256 comes first. Its strength matches the curves, and processors have instructions for SHA-256.
+//! Without them for SHA-384 in ring, SHA-384 took an eighth of each handshake.
 //!
-//! ring is not a validated module: [`Algorithms::Approved`] says that only algorithms which FIPS 140-3 approves are
-//! offered and accepted, and no more.
+//! ring is not a validated module. [`Algorithms::Approved`] only means that TLS offers and accepts no algorithm that
+//! FIPS 140-3 does not approve.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use rustls::{
     },
 };
 
-/// What TLS may be made with.
+/// Which algorithms TLS may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithms {
-    /// All that the provider has.
+    /// All algorithms of the provider.
     #[default]
     All,
-    /// AES-GCM and the curves P-256 and P-384: neither ChaCha20 nor X25519.
+    /// AES-GCM and the curves P-256 and P-384; neither ChaCha20 nor X25519.
     Approved,
 }
 
-/// What all TLS of this program is made with.
+/// The provider for all TLS of this program.
 pub fn provider(algorithms: Algorithms) -> Arc<CryptoProvider> {
     let all = all();
     Arc::new(match algorithms {
@@ -48,20 +48,20 @@ pub fn provider(algorithms: Algorithms) -> Arc<CryptoProvider> {
     })
 }
 
-/// Installs the provider for the whole process. May be called again, which does nothing.
+/// Installs the provider for the whole process. Repeated calls do nothing.
 pub fn install() {
-    // An error says that a provider is installed already: ours, by an earlier call.
+    // An error means that an earlier call has installed it.
     let _ = all().install_default();
 }
 
-/// All that ring has, in our order.
+/// All algorithms of ring, in our order of preference.
 fn all() -> CryptoProvider {
     let mut all = default_provider();
     all.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     all
 }
 
-/// Random bytes that nobody can guess; `None` if the system has none to give.
+/// Secure random bytes; `None` if the system provides none.
 pub fn random<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
     default_provider().secure_random.fill(&mut bytes).ok()?;

@@ -1,4 +1,4 @@
-//! A control plane that the caller names by its kubeconfig.
+//! A control plane that the caller selects by its kubeconfig.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tidegate_process::tls;
 
-/// How to reach the control plane that a kubeconfig leads to. Makes no request.
+/// The configuration of the control plane in a kubeconfig. Sends no request.
 pub(crate) async fn config_of(path: &Path) -> anyhow::Result<kube::Config> {
     tls::install();
-    // The error holds its cause in its own text already.
+    // The error already contains its cause.
     let kubeconfig = Kubeconfig::read_from(path)
         .map_err(|error| anyhow::anyhow!("{error}"))
         .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
@@ -17,7 +17,7 @@ pub(crate) async fn config_of(path: &Path) -> anyhow::Result<kube::Config> {
     config.context("cannot use the kubeconfig; name another with --kubeconfig")
 }
 
-/// The API server's words instead of the whole answer.
+/// Replaces the whole answer by the API server's message.
 pub(crate) fn sentence(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),

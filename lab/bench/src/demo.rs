@@ -54,7 +54,7 @@ pub struct Arguments {
     runtimes: u16,
 }
 
-/// Most runtimes. For larger fleets there are `sim serve` and `sim bench`.
+/// Limit of runtimes. Larger fleets: `sim serve` and `sim bench`.
 const RUNTIMES_MAX: i64 = 100;
 
 /// Everything that runs after the start.

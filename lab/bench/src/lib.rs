@@ -1,7 +1,7 @@
-//! The laboratory of the command line: `tidegate demo` shows the whole loop on this machine, `tidegate sim` measures it.
+//! The lab commands: `tidegate demo` shows the whole loop on this machine, `tidegate sim` measures it.
 //!
-//! The daemon and the agents that are shown and measured are processes of the program that runs, never code of this
-//! crate: it cannot name them, so a measurement cannot reach around the command line.
+//! The daemon and the agents run as processes of the current program, never as code of this crate, which does not
+//! depend on them. So a measurement always includes the command line.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
 
@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use tidegate_process::Exit;
 
-/// The commands that the laboratory adds to the program.
+/// The commands that the lab adds to the program.
 #[derive(Subcommand)]
 pub enum Command {
     /// Shows the whole loop on this machine
@@ -27,11 +27,11 @@ pub enum Command {
 // === impl Command ===
 
 impl Command {
-    /// Runs the command to its end.
+    /// Runs the command.
     ///
     /// # Errors
     ///
-    /// If it cannot be carried out as given, or the machine lacks something that it needs.
+    /// Fails if the command cannot run as given, or if the machine lacks something that it needs.
     pub fn run(self) -> anyhow::Result<Exit> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;

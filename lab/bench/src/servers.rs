@@ -40,7 +40,7 @@ pub(super) enum Mark {
     Simulated,
 }
 
-/// Requests of one user to one server: all but those for Leases.
+/// Requests of one user to one server, except those for Leases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// Counts, without the starts of watches.
@@ -73,7 +73,7 @@ impl Ground {
 // === impl Server ===
 
 impl Server {
-    /// Starts one in this process.
+    /// Starts a simulated server in this process.
     pub(super) async fn simulated(name: &str, options: &sim::Options) -> anyhow::Result<Server> {
         Ok(Server::Simulated(Box::new(sim::Server::new(options).listen(name).await?)))
     }
@@ -108,7 +108,7 @@ impl Server {
         Ok(self.kubeconfig().client()?)
     }
 
-    /// From now on its calls to the agent's webhook go to this loopback port.
+    /// Routes its calls to the agent's webhook to this loopback port.
     pub(super) fn lead_agent_to(&self, port: u16) {
         match self {
             Server::Real(server) => server.webhooks().lead_to(Some(port)),
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Makes it a black hole: connections are accepted, and nothing is answered.
+    /// Stops answering requests, but still accepts connections.
     pub(super) fn freeze(&self) {
         match self {
             Server::Real(server) => server.freeze(),
@@ -126,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Ends what [`Server::freeze`] began.
+    /// Undoes [`Server::freeze`].
     pub(super) fn thaw(&self) {
         match self {
             Server::Real(server) => server.thaw(),
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// From now on requests count.
+    /// Starts counting requests.
     pub(super) fn mark(&self) -> Mark {
         match self {
             Server::Real(server) => Mark::Real(server.audit().map_or(0, tidegate_testbed::Audit::mark)),

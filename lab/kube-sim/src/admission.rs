@@ -1,7 +1,7 @@
-//! Admission webhooks, called for real over TLS.
+//! Admission webhooks, called over real TLS.
 //!
-//! A webhook is reached by its URL, or by its Service: where the calls to a Service go is told to the server, since
-//! there is no cluster network here. Its certificate is verified against its `caBundle` and, for a Service, against
+//! A webhook has a URL or a Service. Because there is no cluster network, the test tells the server where calls to a
+//! Service go. The webhook's certificate is verified against its `caBundle` and, for a Service, against
 //! `<service>.<namespace>.svc`.
 
 mod call;
@@ -25,14 +25,14 @@ use super::{
     write::Writing,
 };
 
-/// What webhooks are asked about.
+/// The write that webhooks review.
 pub(super) struct Asked<'a> {
     pub(super) operation: Operation,
-    /// The object as it is, unless it is being created.
+    /// The current object; `None` for a creation.
     pub(super) before: Option<&'a Value>,
 }
 
-/// What is done to an object.
+/// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Create,
@@ -40,7 +40,7 @@ pub(super) enum Operation {
     Delete,
 }
 
-/// The webhooks of all configurations, in the order in which they are asked.
+/// The webhooks of all configurations, in calling order.
 #[derive(Debug, Default)]
 pub(super) struct Webhooks {
     mutating: Vec<Arc<Webhook>>,
@@ -51,13 +51,13 @@ pub(super) struct Webhooks {
 #[derive(Debug)]
 pub(super) struct Webhook {
     name: String,
-    /// Where it is, as its configuration says.
+    /// Its address, as its configuration says.
     pub(super) client: Value,
     rules: Vec<Value>,
     objects: Labels,
     namespaces: Labels,
     conditions: Conditions,
-    /// Whether it is also asked about other versions than its rules name.
+    /// Whether it is also called for other versions than those in its rules.
     equivalent: bool,
     ignores_failure: bool,
     timeout: Duration,
@@ -65,7 +65,7 @@ pub(super) struct Webhook {
 
 const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
-/// No webhook is asked about these: a broken one could not be mended otherwise.
+/// Webhooks are never called for these resources: otherwise nobody could repair a broken one.
 const EXEMPT: [&str; 2] = [MUTATING, VALIDATING];
 
 /// Whether a resource's objects configure webhooks.
@@ -103,7 +103,7 @@ impl Webhook {
         }
     }
 
-    /// The version that it is asked about a write in: the write's own, or one that its rules name in place of that.
+    /// The version in which it reviews a write: the write's own, or an equivalent one in its rules.
     fn version_of(&self, server: &Server, writing: &Writing<'_>, operation: Operation) -> Option<Arc<Resource>> {
         if self.speaks_of(writing.resource, writing.subresource, operation) {
             return Some(Arc::clone(writing.resource));
@@ -115,7 +115,7 @@ impl Webhook {
         versions.into_iter().find(|other| self.speaks_of(other, writing.subresource, operation))
     }
 
-    /// Whether one of its rules speaks of such a write.
+    /// Whether one of its rules matches such a write.
     fn speaks_of(&self, resource: &Resource, subresource: Option<&str>, operation: Operation) -> bool {
         let names = |list: &Value, wanted: &str| {
             list.as_array().into_iter().flatten().filter_map(Value::as_str).any(|one| one == "*" || one == wanted)
@@ -146,7 +146,7 @@ impl Webhook {
         })
     }
 
-    /// Whether the labels of the object, before or after, and of its namespace are asked for.
+    /// Whether its selectors match the labels of the object, before or after, and of its namespace.
     fn wants(&self, server: &Server, writing: &Writing<'_>, asked: &Asked<'_>, object: Option<&Value>) -> bool {
         let of_object = |object: &Value| self.objects.matches(|label| object.label(label));
         let objects = [object, asked.before].into_iter().flatten();
@@ -166,13 +166,13 @@ impl Webhook {
     }
 }
 
-/// Labels of an object that is a value.
+/// Labels of an object that is a JSON value.
 trait Labelled {
     fn label(&self, key: &str) -> Option<&str>;
 }
 
 impl Server {
-    /// What mutating webhooks make of an object; none if they leave it as it is, or if there is none since it goes.
+    /// Calls mutating webhooks and returns the changed object; `None` if nothing changes or the object is deleted.
     pub(super) async fn mutate(
         &self,
         writing: &mut Writing<'_>,
@@ -205,7 +205,7 @@ impl Server {
         Ok(mutated)
     }
 
-    /// Asks validating webhooks.
+    /// Calls validating webhooks.
     pub(super) async fn validate(
         &self,
         writing: &mut Writing<'_>,
@@ -221,7 +221,7 @@ impl Server {
         }
         let this = &*writing;
         let answers = meant.iter().map(|(webhook, version)| self.ask(webhook, this, asked, object, version, false));
-        // They are asked side by side, and the first refusal counts.
+        // They are called concurrently, and the first refusal wins.
         let answers = futures::future::join_all(answers).await;
         let mut refusal = None;
         for answered in answers {
@@ -231,8 +231,8 @@ impl Server {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// In which version a webhook is asked about a write, if it is. Conditions that say neither so nor so refuse the write,
-    /// unless failures are ignored.
+    /// The version in which a webhook reviews a write; `None` if it is not called. Conditions that fail refuse the
+    /// write, unless failures are ignored.
     fn is_asked(
         &self,
         webhook: &Webhook,
@@ -262,13 +262,13 @@ impl Server {
         }
     }
 
-    /// Whether any webhook might be asked to judge a write.
+    /// Whether any webhook might review a write.
     pub(super) fn is_judged(&self) -> bool {
         let webhooks = self.webhooks();
         !(webhooks.validating.is_empty() && webhooks.mutating.is_empty())
     }
 
-    /// The webhooks of all configurations, read anew after these have changed.
+    /// The webhooks of all configurations, read again after these have changed.
     fn webhooks(&self) -> Arc<Webhooks> {
         let mut known = self.0.admission.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(webhooks) = known.as_ref() {
@@ -288,12 +288,12 @@ impl Server {
         webhooks
     }
 
-    /// Forgets what configurations said.
+    /// Drops the cached configurations.
     pub(super) fn webhooks_changed(&self) {
         *self.0.admission.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
     }
 
-    /// Asks one webhook. That it cannot be asked matters only where failures do.
+    /// Calls one webhook. A failed call matters only if the failure policy says so.
     async fn ask(
         &self,
         webhook: &Webhook,
@@ -336,15 +336,15 @@ impl Server {
     }
 }
 
-/// What a webhook answered.
+/// The answer of a webhook.
 struct Answered {
-    /// Sentences for the `Warning` header.
+    /// Texts for the `Warning` header.
     warnings: Vec<String>,
-    /// What it changes, if anything, or that it denies the write.
+    /// The change, if any, or the refusal.
     patch: Result<Option<Value>, Refusal>,
 }
 
-/// The patch of a response, if it changes anything.
+/// The patch of a response; `None` if it changes nothing.
 fn patch_of(response: &Value) -> Result<Option<Value>, String> {
     let Some(text) = response["patch"].as_str().filter(|text| !text.is_empty()) else { return Ok(None) };
     let undecodable = |problem: String| format!("received undecodable patch in webhook response: {problem}");
@@ -373,7 +373,7 @@ fn patch_of(response: &Value) -> Result<Option<Value>, String> {
     }
 }
 
-/// An object at another version of its kind.
+/// An object in another version of its kind.
 fn at<'a>(object: &'a Value, version: &Resource) -> Cow<'a, Value> {
     if object["apiVersion"] == *version.api_version {
         return Cow::Borrowed(object);
@@ -383,7 +383,7 @@ fn at<'a>(object: &'a Value, version: &Resource) -> Cow<'a, Value> {
     Cow::Owned(object)
 }
 
-/// Why a response cannot be one to this request.
+/// Why a response is not a valid answer to this request.
 fn response_problem(response: &Value, uid: &Value, mutating: bool) -> Option<String> {
     let text = |field: &str| response[field].as_str().unwrap_or_default();
     let (patch, patch_type) = (text("patch"), response["patchType"].as_str());
@@ -403,7 +403,7 @@ fn response_problem(response: &Value, uid: &Value, mutating: bool) -> Option<Str
     }
 }
 
-/// An object as mutating webhooks see it: a new one has no identity yet.
+/// The object as mutating webhooks see it: a new one has no identity yet.
 fn shown(operation: Operation, object: &Value) -> Cow<'_, Value> {
     if operation != Operation::Create {
         return Cow::Borrowed(object);
@@ -471,7 +471,7 @@ fn review(
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
 }
 
-/// The options of a write with their kind, which is the operation's.
+/// The options of a write, with their kind, which depends on the operation.
 fn options(operation: Operation, sent: &Value) -> Value {
     let kind = match operation {
         Operation::Create => "CreateOptions",

@@ -1,4 +1,4 @@
-//! Bodies: JSON or YAML to values, with the server's words for what is not one, not of the kind, or not known.
+//! Parses bodies, JSON or YAML, with the server's messages for invalid text, a wrong kind or unknown fields.
 
 use http::{HeaderMap, header};
 use serde_json::Value;
@@ -14,10 +14,10 @@ use super::{
 use tidegate_core::yaml::{self, Limits};
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-/// Bytes of a body that a message shows.
+/// How many bytes of a body a message shows.
 const EXCERPT_LEN_MAX: usize = 30;
 
-/// The object of a POST or PUT, of the resource's kind.
+/// The object of a POST or PUT, which must be of the resource's kind.
 pub(super) fn object(resource: &Resource, content_type: &str, bytes: &[u8]) -> Result<Value, Refusal> {
     let mut object = match content_type {
         "" | "application/json" => json_object(resource, bytes)?,
@@ -43,7 +43,7 @@ pub(super) fn object(resource: &Resource, content_type: &str, bytes: &[u8]) -> R
     Ok(object)
 }
 
-/// The options of a deletion must be of a type that can be read.
+/// The options of a deletion must have a readable type.
 pub(super) fn check_type(headers: &HeaderMap, bytes: &[u8]) -> Result<(), Refusal> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let found = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -59,7 +59,7 @@ fn json_object(resource: &Resource, bytes: &[u8]) -> Result<Value, Refusal> {
     typed(resource, value, bytes)
 }
 
-/// The value, if a type can be read from it. Nothing at all is an object without fields.
+/// Returns the value if its type is readable. An empty body is an object without fields.
 fn typed(resource: &Resource, value: Value, bytes: &[u8]) -> Result<Value, Refusal> {
     match type_problem(&value) {
         Some(problem) => Err(unrecognised(resource, &problem, bytes)),
@@ -68,7 +68,7 @@ fn typed(resource: &Resource, value: Value, bytes: &[u8]) -> Result<Value, Refus
     }
 }
 
-/// Why no type can be read from a value, in the words of Go's decoder.
+/// Why the type of a value is not readable, in the words of Go's decoder.
 pub(super) fn type_problem(value: &Value) -> Option<String> {
     let fields = match value {
         Value::Null => return None,
@@ -96,7 +96,7 @@ fn unrecognised(resource: &Resource, problem: &str, bytes: &[u8]) -> Refusal {
     ))
 }
 
-/// What a message shows of a body: its beginning as text where it looks like JSON, as hexadecimal digits otherwise.
+/// The part of a body that a message shows: text if it looks like JSON, hexadecimal digits otherwise.
 fn excerpt(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "<empty>".to_owned();
@@ -136,20 +136,20 @@ fn yaml_value(bytes: &[u8]) -> Result<Value, String> {
     Ok(documents.first().map_or(Value::Null, yaml::Node::to_json))
 }
 
-/// What strict decoding has against a JSON text as such: keys that stand twice.
+/// The errors of strict decoding in a JSON text: duplicate keys.
 pub(super) fn doubled(bytes: &[u8]) -> Vec<String> {
     let said = |one: patch::Doubled| format!("duplicate field {}", Value::from(one.path));
     patch::doubled(bytes).into_iter().map(said).collect()
 }
 
-/// The same of a JSON patch, whose operations have no fields but their own.
+/// The same for a JSON patch, whose operations also must not have unknown fields.
 pub(super) fn doubled_or_unknown(bytes: &[u8], operations: &Value) -> Vec<String> {
     let unknown = patch::unknown_in_operations(operations);
     let said = |path: String| format!("unknown field {}", Value::from(path));
     doubled(bytes).into_iter().chain(unknown.into_iter().map(said)).map(|one| format!("json patch {one}")).collect()
 }
 
-/// The same of an apply patch that is JSON, which the server reads as YAML: the lines of its complaint.
+/// The same for an apply patch in JSON, which the server reads as YAML: the lines of its message.
 pub(super) fn doubled_in_yaml(bytes: &[u8]) -> Vec<String> {
     if patch::syntax_error(bytes).is_some() {
         return Vec::new();
@@ -166,7 +166,7 @@ pub(super) fn patch(bytes: &[u8]) -> Result<Value, Refusal> {
     patch::parse_json(bytes).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))
 }
 
-/// The same where unknown fields are ignored: then the server has another parser, with other words.
+/// The same if unknown fields are ignored: then the server uses another parser with other messages.
 pub(super) fn unchecked_patch(bytes: &[u8], is_merge: bool) -> Result<Value, Refusal> {
     let refuse =
         |problem: String| Refusal::bad_request(if is_merge { "Invalid JSON Patch".to_owned() } else { problem });
@@ -181,7 +181,7 @@ pub(super) fn unchecked_patch(bytes: &[u8], is_merge: bool) -> Result<Value, Ref
     Ok(value)
 }
 
-/// The object must be of the resource's kind; one without a type is taken to be.
+/// The object must be of the resource's kind; a missing type is filled in.
 fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), Refusal> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -215,7 +215,7 @@ fn type_it(resource: &Resource, object: &mut Value) {
     object["kind"] = (&*resource.kind.kind).into();
 }
 
-/// What the server says of a built-in object that is of another kind than the resource's.
+/// The server's message for a built-in object of another kind than the resource's.
 fn kind_problem(resource: &Resource, api_version: &str, kind: &str) -> Option<String> {
     if *api_version == *resource.api_version && *kind == *resource.kind.kind {
         return None;
@@ -231,7 +231,7 @@ fn kind_problem(resource: &Resource, api_version: &str, kind: &str) -> Option<St
     })
 }
 
-/// A patched object as the server reads it back: still of its kind, without what its schema does not know.
+/// Reads a patched object again, as the server does: checks its kind and removes unknown fields.
 pub(super) fn reread(
     resource: &Resource,
     object: &mut Value,
@@ -249,7 +249,7 @@ pub(super) fn reread(
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let or = |found: String, own: &str| if found.is_empty() { own.to_owned() } else { found };
-        // What is left out is the kind's own.
+        // Fields are removed by the schema of the kind itself.
         let api_version = or(text(&object["apiVersion"]), &resource.api_version);
         let kind = or(text(&object["kind"]), &resource.kind.kind);
         if let Some(problem) = kind_problem(resource, &api_version, &kind) {
@@ -260,8 +260,8 @@ pub(super) fn reread(
     check_unknown(resource, object, unknown, strict, warnings, refusal)
 }
 
-/// Removes what the schema does not know, and warns or refuses, as the request asks. `strict` is what was found in the
-/// text before. `refusal` says it, and what is of another type, of the object without what is not known.
+/// Removes unknown fields, and warns or refuses, as the request says. `strict` contains the errors in the text.
+/// `refusal` creates the error, also for a wrong type, from the object without unknown fields.
 pub(super) fn check_unknown(
     resource: &Resource,
     object: &mut Value,
@@ -272,7 +272,7 @@ pub(super) fn check_unknown(
 ) -> Result<(), Refusal> {
     let found = remove_unknown(resource, object).map_err(|problem| refusal(object, &problem))?;
     let found: Vec<String> = found.into_iter().map(|path| Value::from(path).to_string()).collect();
-    // Nobody looks into what is not known.
+    // Errors inside of unknown fields are not reported.
     let is_inside = |said: &String| {
         let path = said.strip_prefix("duplicate field ").unwrap_or_default();
         let outer = |one: &String| {
@@ -295,7 +295,7 @@ pub(super) fn check_unknown(
     }
 }
 
-/// Removes what the schema does not know, and returns the paths of that.
+/// Removes unknown fields and returns their paths.
 fn remove_unknown(resource: &Resource, object: &mut Value) -> Result<Vec<String>, String> {
     let found = match &resource.custom {
         None => builtin::prune(&resource.kind, object)?,

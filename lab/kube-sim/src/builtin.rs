@@ -1,7 +1,7 @@
-//! The built-in kinds: their schemas, what decoding refuses and drops, and the defaults that the server fills in.
+//! The built-in kinds: their schemas, what decoding refuses and drops, and their defaults.
 //!
-//! The schemas are recorded from the real server's `/openapi/v3` in `builtin/schemas.json`, one component a line, without
-//! what no function here reads; `tests/it/sim/builtin.rs` writes the file and holds it against the server.
+//! `builtin/schemas.json` contains the schemas of the real server's `/openapi/v3`, one component a line, without the
+//! parts that no function here reads. `tests/it/sim/builtin.rs` writes the file and compares it with the server.
 
 mod canonical;
 mod check;
@@ -34,7 +34,7 @@ static COMPONENTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
 });
 static KINDS: LazyLock<Kinds> = LazyLock::new(Kinds::new);
 
-/// The field of a recorded component that says which kind it is of, as `[group, version, kind]`.
+/// The field of a recorded component that contains its kind, as `[group, version, kind]`.
 const KIND: &str = "kind";
 
 struct Kinds {
@@ -43,7 +43,7 @@ struct Kinds {
     roots: BTreeMap<Gvk, (&'static str, TypeId)>,
 }
 
-/// The schema of a built-in kind; none if the kind is not one that we have.
+/// The schema of a built-in kind; `None` if the kind is not included here.
 pub fn schema(kind: &Gvk) -> Option<Schema> {
     let (component, root) = KINDS.roots.get(kind)?;
     let has_status = COMPONENTS[*component]["properties"].get("status").is_some();
@@ -57,7 +57,7 @@ pub fn schema(kind: &Gvk) -> Option<Schema> {
     Some(Schema::builtin(kind.clone(), Arc::clone(&KINDS.types), *root, resets, empty))
 }
 
-/// All built-in kinds that we have.
+/// All built-in kinds that are included here.
 pub fn kinds() -> impl Iterator<Item = &'static Gvk> {
     KINDS.roots.keys()
 }

@@ -1,39 +1,39 @@
-//! Certificates for the servers and their users, from an authority that lives as long as its control plane.
+//! Certificates for servers and users, from a CA that exists as long as its control plane.
 
 use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-/// A certificate authority. Clones are the same authority.
+/// A certificate authority. Clones are the same CA.
 #[derive(Clone)]
 pub struct Authority {
     pem: String,
     issuer: Arc<Issuer<'static, KeyPair>>,
 }
 
-/// Why there are no credentials, or no client with them.
+/// Why credentials or a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// A certificate could not be made.
-    #[error("cannot make a certificate for {subject}")]
+    /// A certificate cannot be created.
+    #[error("cannot create a certificate for {subject}")]
     Certificate {
-        /// For whom.
+        /// The subject of the certificate.
         subject: String,
-        /// What rcgen said.
+        /// The error of rcgen.
         source: rcgen::Error,
     },
-    /// A client could not be made from a kubeconfig.
-    #[error("cannot make a client of {server}: {message}")]
+    /// A client cannot be created from a kubeconfig.
+    #[error("cannot create a client for {server}: {message}")]
     Client {
         /// The server.
         server: String,
-        /// Why.
+        /// The cause.
         message: String,
     },
 }
 
-/// A certificate and its key, both as PEM.
+/// A certificate and its key, both in PEM.
 #[derive(Clone)]
 pub struct Identity {
     /// The certificate.
@@ -45,7 +45,11 @@ pub struct Identity {
 // === impl Authority ===
 
 impl Authority {
-    /// A new authority, self-signed.
+    /// Creates a self-signed CA.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be created.
     pub fn new(name: &str) -> Result<Authority, CredentialsError> {
         let failed = |source| CredentialsError::Certificate { subject: name.to_owned(), source };
         let key = KeyPair::generate().map_err(failed)?;
@@ -57,27 +61,43 @@ impl Authority {
         Ok(Authority { pem, issuer: Arc::new(Issuer::new(params, key)) })
     }
 
-    /// The authority's own certificate.
+    /// The CA certificate.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// A server's certificate for these DNS names and IP addresses.
+    /// Creates a server certificate for these DNS names and IP addresses.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be created.
     pub fn server(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
         self.issue(name, None, addresses, vec![ExtendedKeyUsagePurpose::ServerAuth])
     }
 
-    /// A client's certificate: the common name is the user, the organisation the group.
+    /// Creates a client certificate: the common name is the user, the organisation is the group.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be created.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, CredentialsError> {
         self.issue(user, group, &[], vec![ExtendedKeyUsagePurpose::ClientAuth])
     }
 
-    /// A certificate for both ends, as runtimes have it: it names no usage.
+    /// Creates a certificate for both ends, as runtimes have it, without an extended key usage.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be created.
     pub fn runtime(&self, name: &str, addresses: &[&str]) -> Result<Identity, CredentialsError> {
         self.issue(name, None, addresses, Vec::new())
     }
 
-    /// A key pair without a certificate, public and private, as PEM.
+    /// Creates a key pair without a certificate, public and private, in PEM.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key cannot be created.
     pub fn key_pair(subject: &str) -> Result<(String, String), CredentialsError> {
         let key = KeyPair::generate()
             .map_err(|source| CredentialsError::Certificate { subject: subject.to_owned(), source })?;

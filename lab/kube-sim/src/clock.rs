@@ -1,14 +1,14 @@
 //! The time and the randomness of one server.
 //!
-//! Time is that of tokio's clock on top of the moment at which the server began, so a paused clock pauses the server
-//! too. Ids and generated names come from a seed: two servers that begin alike and are asked alike answer alike.
+//! The time is the start time plus tokio's clock, so a paused clock also pauses the server. Ids and generated names
+//! come from a seed: two servers with the same start and the same requests give the same answers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Where a server's times, ids and generated names come from.
+/// The source of a server's times, ids and generated names.
 #[derive(Debug)]
 pub(super) struct Clock {
     began: Timestamp,
@@ -16,9 +16,9 @@ pub(super) struct Clock {
     dice: AtomicU64,
 }
 
-/// The letters of generated names: without vowels, so that no words come about.
+/// The letters of generated names, without vowels, so that no words appear.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many letters are added to `generateName`.
+/// Number of letters that are added to `generateName`.
 const SUFFIX_LEN: usize = 5;
 
 // === impl Clock ===
@@ -33,7 +33,7 @@ impl Clock {
         self.began.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 
-    /// Now, as metadata says it.
+    /// The current time, in the format of metadata.
     pub(super) fn now_text(&self) -> String {
         time_text(self.now())
     }
@@ -51,7 +51,7 @@ impl Clock {
         )
     }
 
-    /// `prefix` with five letters; a long prefix is cut so that the name stays one.
+    /// `prefix` with five letters; a long prefix is truncated so that the name is valid.
     pub(super) fn generated_name(&self, prefix: &str) -> String {
         const PREFIX_LEN_MAX: usize = 63 - SUFFIX_LEN;
         let mut name: String = prefix.chars().take(PREFIX_LEN_MAX).collect();
@@ -64,7 +64,7 @@ impl Clock {
         name
     }
 
-    /// The next number of SplitMix64, which is all the quality that ids need.
+    /// The next number of SplitMix64, which is good enough for ids.
     fn roll(&self) -> u64 {
         let state = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mut mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -74,7 +74,7 @@ impl Clock {
     }
 }
 
-/// A time in whole seconds, as metadata says it.
+/// A time in whole seconds, in the format of metadata.
 pub(super) fn time_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

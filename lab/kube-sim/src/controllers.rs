@@ -1,7 +1,7 @@
-//! What the real server's controllers do after a write, here at once and before the answer is sent: definitions are
-//! established, dependents collected, namespaces emptied, Deployments made ready.
+//! The work of the real server's controllers after a write, done at once before the answer: definitions are
+//! established, dependents collected, namespaces emptied and Deployments made ready.
 //!
-//! Nothing here runs for itself. Only a Deployment that becomes ready after a while has a task that waits.
+//! There are no background tasks, except for a Deployment that becomes ready after a delay.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,11 +16,11 @@ use super::{
     store::{Draft, Object, key, split_key},
 };
 
-/// How often a change of ours begins again when others are faster.
+/// Limit of retries of our own changes after concurrent writes.
 const TRIES_MAX: usize = 8;
 
 impl Server {
-    /// What the server adds to an object that is being created.
+    /// What the server adds to a new object.
     pub(super) fn begin(&self, resource: &Resource, object: &mut Value) {
         match &*resource.collection {
             NAMESPACES => {
@@ -60,14 +60,14 @@ impl Server {
         }
     }
 
-    /// What it adds once it is settled who owns what.
+    /// What the server adds after ownership is determined.
     pub(super) fn hold(&self, resource: &Resource, object: &mut Value) {
         if resource.is(NAMESPACES) {
             object["spec"]["finalizers"] = json!(["kubernetes"]);
         }
     }
 
-    /// Follows up on an object that was created or changed.
+    /// Acts on an object that was created or changed.
     pub(super) fn settle(&self, resource: &Resource, place: &Arc<str>, object: &Arc<Object>) {
         match &*resource.collection {
             DEFINITIONS => self.settle_definition(place, object),
@@ -84,7 +84,7 @@ impl Server {
         }
     }
 
-    /// Follows up on an object that is gone.
+    /// Acts on an object that is gone.
     pub(super) fn gone(&self, resource: &Resource, place: &Arc<str>, object: &Arc<Object>) {
         match &*resource.collection {
             DEFINITIONS => {
@@ -100,7 +100,7 @@ impl Server {
                 self.collect(&resource, &key);
             }
         }
-        // Whoever waited for this one to go may go now.
+        // Objects that waited for this one may go now.
         for uid in &object.owners {
             self.release_owner(uid, object);
         }
@@ -119,7 +119,7 @@ impl Server {
     // --- definitions ---
 
     fn settle_definition(&self, place: &Arc<str>, object: &Arc<Object>) {
-        // What it defines is served until it is gone.
+        // Its resources are served until it is gone.
         if object.deleting {
             self.clean_up_definition(place);
             return;
@@ -154,7 +154,7 @@ impl Server {
         });
     }
 
-    /// Why a definition that is not served yet cannot be: another one of its group has one of its names.
+    /// Why a definition cannot be established: another one of its group has one of its names.
     fn name_conflict(&self, definition: &Value) -> Option<crd::Conflict> {
         let (group, names) = (&definition["spec"]["group"], &definition["spec"]["names"]);
         let custom = self.custom();
@@ -171,7 +171,7 @@ impl Server {
         };
         let text = |field: &str| names[field].as_str().unwrap_or_default();
         let short = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        // Of several, the server tells the last one of this order.
+        // The server reports only the last conflict, in this order.
         let used = |name: &str| format!("{} is already in use", Value::from(name));
         let conflict = |reason: &'static str, name: &str| (reason, used(name));
         if is_kind(text("listKind")) {
@@ -187,7 +187,7 @@ impl Server {
         (!singular.is_empty() && is_resource(singular)).then(|| conflict("SingularConflict", singular))
     }
 
-    /// Serves what could not be while a definition had its names.
+    /// Establishes definitions that waited for the names of another one.
     fn settle_others(&self, group: &str) {
         for (place, object) in self.0.store.all(DEFINITIONS) {
             let is_of_group = place.split_once('.').is_some_and(|(_, of)| of == group);
@@ -209,7 +209,7 @@ impl Server {
         self.finish_definition(&collection);
     }
 
-    /// Lets a definition go that is being deleted and has no objects any more.
+    /// Removes a definition that is being deleted and has no objects any more.
     fn finish_definition(&self, collection: &Arc<str>) {
         let waiting = self.0.store.get(DEFINITIONS, collection).is_some_and(|definition| definition.deleting);
         if waiting && self.0.store.all(collection).is_empty() {
@@ -219,7 +219,7 @@ impl Server {
 
     // --- namespaces ---
 
-    /// Deletes what is in a namespace that is being deleted.
+    /// Deletes the contents of a namespace that is being deleted.
     fn empty(&self, namespace: &Arc<str>) {
         for (collection, key) in self.0.store.in_namespace(namespace) {
             if let Some(resource) = self.resource_of(&collection) {
@@ -241,7 +241,7 @@ impl Server {
 
     // --- owners ---
 
-    /// Deletes an object whose owners are all gone, and forgets those of several that are.
+    /// Deletes an object without remaining owners, and removes references to missing owners.
     fn collect(&self, resource: &Resource, place: &Arc<str>) {
         let Some(object) = self.0.store.get(&resource.collection, place) else { return };
         let value = object.metadata_value();
@@ -261,7 +261,7 @@ impl Server {
         });
     }
 
-    /// Whether an owner exists. One of a kind that is not served may exist for all we know.
+    /// Whether an owner exists. An owner of an unknown kind may exist.
     fn is_there(&self, owner: &Value, namespace: &str) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let Some(resource) = self.resource_of_kind(text("apiVersion"), text("kind")) else { return true };
@@ -270,7 +270,7 @@ impl Server {
         found.is_some_and(|found| *found.uid == *text("uid"))
     }
 
-    /// Does what an object that is being deleted waits for: its dependents are deleted first, or let go.
+    /// Handles the finalizers of propagation: deletes or orphans the dependents.
     fn release(&self, collection: &Arc<str>, place: &Arc<str>) {
         let Some(object) = self.0.store.get(collection, place) else { return };
         let metadata = object.metadata_value();
@@ -316,7 +316,7 @@ impl Server {
         }
     }
 
-    /// Lets an object go that waited for its dependents, if none of those that block it is left.
+    /// Removes an object that waited for its dependents, if no blocking one is left.
     fn release_if_free(&self, collection: &Arc<str>, place: &Arc<str>, uid: &str) {
         let blocked = self
             .0
@@ -346,7 +346,7 @@ impl Server {
             return;
         }
         self.report(resource, place, false);
-        // A task that held the server would keep it alive.
+        // The task holds only a weak reference, so that it does not keep the server alive.
         let (server, collection, place) =
             (Arc::downgrade(&self.0), Arc::clone(&resource.collection), Arc::clone(place));
         let generation = value["metadata"]["generation"].clone();
@@ -361,7 +361,7 @@ impl Server {
         });
     }
 
-    /// Writes the status of a Deployment: all of its replicas are ready, or none is.
+    /// Writes the status of a Deployment: all of its replicas are ready, or none.
     fn report(&self, resource: &Resource, place: &Arc<str>, ready: bool) {
         let now = self.0.clock.now_text();
         let (_, name) = split_key(place);
@@ -406,7 +406,7 @@ impl Server {
         });
     }
 
-    // --- changes of our own ---
+    // --- our own changes ---
 
     fn drop_finalizer(&self, collection: &str, place: &Arc<str>, finalizer: &str) {
         self.amend(collection, place, "kube-controller-manager", None, |after| {
@@ -419,7 +419,7 @@ impl Server {
         });
     }
 
-    /// Changes an object as a controller does: under its own name, and the object goes if nothing holds it any more.
+    /// Changes an object as a controller, under its own name, and removes the object if nothing holds it any more.
     fn amend(
         &self,
         collection: &str,
@@ -449,7 +449,7 @@ impl Server {
             let write = Write { manager, subresource, api_version: &resource.stored, now, force: false };
             let after = track_update(&resource.schema, Some(&before), after, &write);
             if let Ok(stored) = self.0.store.put(&resource.collection, place, Some(live.version), Draft::of(&after)) {
-                // A status is what came of the object: nothing comes of it in turn.
+                // A status change triggers no controller.
                 if subresource != Some("status") {
                     self.settle(&resource, place, &stored);
                 }
@@ -459,14 +459,14 @@ impl Server {
     }
 }
 
-/// Whether a dependent holds its owner back until it is gone.
+/// Whether a dependent blocks the deletion of its owner.
 fn blocks(dependent: &Object, owner: &str) -> bool {
     let metadata = dependent.metadata_value();
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
     owners.filter(|reference| reference["uid"] == *owner).any(|reference| reference["blockOwnerDeletion"] == true)
 }
 
-/// Tasks of one server, which end with it.
+/// The tasks of one server, which end with it.
 #[derive(Debug, Default)]
 pub(super) struct Tasks(Mutex<JoinSet<()>>);
 

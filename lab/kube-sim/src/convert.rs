@@ -1,10 +1,10 @@
-//! The two spellings of an Event: `v1`, which is stored, and `events.k8s.io/v1`.
+//! The two versions of an Event: `v1`, which is stored, and `events.k8s.io/v1`.
 
 use serde_json::{Map, Value};
 
 use super::{resource::Resource, store::Object};
 
-/// The fields that have another name: as stored, and in `events.k8s.io/v1`.
+/// The renamed fields: the stored name, and the name in `events.k8s.io/v1`.
 const FIELDS: [(&str, &str); 8] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -16,21 +16,21 @@ const FIELDS: [(&str, &str); 8] = [
     ("reportingInstance", "reportingInstance"),
 ];
 
-/// An object as `resource` spells it, if that is not only a matter of `apiVersion`.
+/// The object in the version of `resource`; `None` if only `apiVersion` differs.
 pub(super) fn from_stored(resource: &Resource, object: &Object) -> Option<Value> {
     (&*resource.kind.group == "events.k8s.io").then(|| {
         let mut object = renamed(object.value(), "events.k8s.io/v1", |field| {
             FIELDS.iter().find(|(stored, _)| *stored == field).map(|(_, other)| *other)
         });
         if let Some(fields) = object.as_object_mut() {
-            // Only the older spelling shows that there is none.
+            // Only the older version shows empty values.
             fields.retain(|name, value| !(name.starts_with("reporting") && value == ""));
         }
         object
     })
 }
 
-/// An object as it is stored.
+/// The object in its stored version.
 pub(super) fn to_stored(resource: &Resource, mut object: Value) -> Value {
     if &*resource.kind.group == "events.k8s.io" {
         return renamed(object, "v1", |field| {

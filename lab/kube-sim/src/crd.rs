@@ -1,6 +1,6 @@
-//! What a CustomResourceDefinition means: the resources that it defines, and whether it is one at all.
+//! Interprets CustomResourceDefinitions: the resources that they define, and whether they are valid.
 //!
-//! What is made of a definition is shared by all servers of the process, since a fleet has the same ones a thousand
+//! All servers of the process share the result for equal definitions, because a fleet has the same ones a thousand
 //! times.
 
 mod accept;
@@ -29,30 +29,30 @@ use tidegate_core::{
     schema,
 };
 
-/// What a definition says of one version.
+/// What a definition says about one version.
 #[derive(Debug)]
 pub(super) struct Custom {
     /// The `openAPIV3Schema`.
     pub(super) props: Value,
-    /// The same, compiled for checks and defaults.
+    /// The same, compiled for validation and defaults.
     pub(super) checks: schema::Schema,
     /// Columns of tables: name, type, format, description, priority and path.
     pub(super) columns: Vec<Value>,
-    /// Fields that selectors may ask for, beside name and namespace.
+    /// Additional fields for selectors, besides name and namespace.
     pub(super) selectable: Vec<String>,
 }
 
-/// The resources of a definition, one a version that is served.
+/// The resources of a definition, one for each served version.
 pub(super) type Defined = Vec<Arc<Resource>>;
 
 static SHARED: LazyLock<Mutex<HashMap<Digest, Vec<Weak<Resource>>>>> = LazyLock::new(Mutex::default);
 
-/// The resources that a definition defines. `Err` says why its schema cannot be used.
+/// The resources of a definition. Fails if its schema is invalid.
 pub(super) fn define(definition: &Value) -> Result<Defined, schema::CompileError> {
     let spec = &definition["spec"];
     let digest = Digest::of(spec);
     let shared = || SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    // Servers keep the resources, each by itself.
+    // The servers own the resources; the cache does not.
     let known = shared().get(&digest).and_then(|known| known.iter().map(Weak::upgrade).collect::<Option<Defined>>());
     if let Some(defined) = known {
         return Ok(defined);
@@ -109,7 +109,7 @@ fn resource(spec: &Value, versions: &[Value], version: &Value) -> Result<Resourc
     })
 }
 
-/// A schema, compiled for checks and defaults.
+/// Compiles a schema for validation and defaults.
 fn compile(props: &Value) -> Result<schema::Schema, schema::CompileError> {
     let typed: JSONSchemaProps = serde_json::from_value(props.clone())
         .map_err(|error| schema::CompileError { field: String::new(), problem: error.to_string() })?;

@@ -1,4 +1,4 @@
-//! DELETE, of one object and of collections: preconditions, finalizers, and what becomes of dependents.
+//! DELETE of one object and of collections: preconditions, finalizers and propagation.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use super::{
     read::{Filter, parse_version},
 };
 
-/// What a DELETE asks for.
+/// The options of a DELETE.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct DeleteOptions {
     uid: Option<String>,
     version: Option<String>,
     policy: Policy,
     dry_run: bool,
-    /// As webhooks are told.
+    /// The options in the form that webhooks get.
     sent: Value,
 }
 
-/// What becomes of dependents.
+/// What happens to dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Policy {
     #[default]
@@ -42,24 +42,24 @@ pub(super) enum Policy {
     Orphan,
 }
 
-/// What a DELETE answers.
+/// The result of a DELETE.
 pub(super) enum Deleted {
-    /// It is gone.
+    /// The object is gone.
     Gone(Arc<Object>),
-    /// It is marked, and lingers.
+    /// The object is marked and remains.
     Marked(Arc<Object>),
 }
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 const TRIES_MAX: usize = 5;
-/// What holds a CustomResourceDefinition until its objects are gone.
+/// The finalizer that keeps a CustomResourceDefinition until its objects are gone.
 pub(super) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 // === impl DeleteOptions ===
 
 impl DeleteOptions {
-    /// From the body, or else from the parameters.
+    /// Reads the options from the body or, without one, from the parameters.
     pub(super) fn parse(parameters: &Parameters, body: &[u8]) -> Result<DeleteOptions, Refusal> {
         let sent = if body.is_empty() { Value::Null } else { decode(body)? };
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -131,7 +131,7 @@ impl DeleteOptions {
     }
 }
 
-/// The options that a request gave, in its body or as parameters.
+/// The options of a request, from its body or parameters.
 fn told(sent: &Value, policy: Option<&str>, orphan: Option<bool>, dry_run: &[String]) -> Value {
     let mut told = json!({});
     for field in ["gracePeriodSeconds", "preconditions"] {
@@ -175,7 +175,7 @@ fn decode(body: &[u8]) -> Result<Value, Refusal> {
     }
 }
 
-/// What a field of options is when it is not what it must be: options that cannot be read delete nothing.
+/// Why a field of options is invalid. Invalid options delete nothing.
 fn field_problem(sent: &Value) -> Option<String> {
     let wrong = |structure: &str, path: &str, value: &Value, wanted: &str, fits: bool| {
         let problem = || {
@@ -242,7 +242,7 @@ impl Server {
         self.delete_now(resource, namespace, name, options)
     }
 
-    /// As [`Server::delete`], of an object that nobody needs to be asked about.
+    /// As [`Server::delete`], without webhooks.
     pub(super) fn delete_now(
         &self,
         resource: &Resource,
@@ -280,7 +280,7 @@ impl Server {
         Err(Refusal::modified(&Named::of(resource, name)))
     }
 
-    /// What an object is once it is to be deleted; none if nothing holds it.
+    /// The object marked for deletion; `None` if nothing holds it.
     fn marked(&self, resource: &Resource, value: &Value, policy: Policy) -> Option<Value> {
         let mut marked = value.clone();
         let finalizers = value["metadata"]["finalizers"].as_array().into_iter().flatten();
@@ -307,7 +307,7 @@ impl Server {
             if !resource.is(NAMESPACES) && !resource.is(DEFINITIONS) {
                 metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
             }
-            // An object that is to go is another one to whoever waits for its generation.
+            // Watchers of the generation must notice the deletion.
             if let Some(generation) = metadata.get("generation").and_then(Value::as_i64)
                 && !resource.is(DEFINITIONS)
             {
@@ -325,7 +325,7 @@ impl Server {
         Some(marked)
     }
 
-    /// Deletes what a filter wants of a collection, and returns what was there.
+    /// Deletes the objects of a collection that a filter selects, and returns them.
     pub(super) async fn delete_collection(
         &self,
         resource: &Arc<Resource>,
@@ -354,7 +354,7 @@ impl Server {
 }
 
 impl Deleted {
-    /// The `Status` of what is gone.
+    /// The `Status` for a deleted object.
     pub(super) fn status(resource: &Resource, name: &str, object: &Object) -> Value {
         let mut details = json!({"name": name});
         if !resource.kind.group.is_empty() {

@@ -1,4 +1,4 @@
-//! What is served: versions, groups, resources, health, and the index of OpenAPI.
+//! Discovery: versions, groups, resources, health, and the index of OpenAPI.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +18,13 @@ use super::{
     service::response,
 };
 
-/// The version that we behave like.
+/// The simulated version.
 const GIT_VERSION: &str = "v1.36.3";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// Paths that anybody may ask for.
+/// Paths that anonymous users may read.
 const PUBLIC: [&str; 5] = ["/version", "/version/", "/healthz", "/livez", "/readyz"];
 
-/// Answers a path that is no resource's.
+/// Answers a path that is not a resource's.
 pub(super) fn answer(server: &Server, parts: &Parts, user: &User) -> Result<Response<Body>, Refusal> {
     let path = parts.uri.path();
     if !user.is_known() && !PUBLIC.contains(&path) {
@@ -66,7 +66,7 @@ pub(super) fn answer(server: &Server, parts: &Parts, user: &User) -> Result<Resp
     }
 }
 
-/// What the server says of a path that nothing is at.
+/// The server's answer for an unknown path.
 pub(super) fn no_page() -> Response<Body> {
     response(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }
@@ -87,7 +87,7 @@ fn version() -> Value {
     })
 }
 
-/// Groups with their versions, the best first; the core group is not among them.
+/// Groups with their versions, the preferred one first, without the core group.
 fn groups(server: &Server) -> Vec<(Arc<str>, Vec<Arc<str>>)> {
     let mut groups: Vec<(Arc<str>, Vec<Arc<str>>)> = Vec::new();
     let mut custom: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
@@ -107,7 +107,7 @@ fn groups(server: &Server) -> Vec<(Arc<str>, Vec<Arc<str>>)> {
     groups
 }
 
-/// `v2` before `v1` before `v2beta1` before `v1alpha1` before anything else.
+/// Orders versions: `v2`, `v1`, `v2beta1`, `v1alpha1`, then anything else.
 fn rank(version: &str) -> (u8, u64, u64) {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };

@@ -1,15 +1,14 @@
-//! Faults between a client and an API server, from a seed: one tower layer that stands before the simulator and before a
-//! real server alike.
+//! Injects faults between a client and an API server, from a seed: a tower layer in front of the simulator or a real
+//! server.
 //!
-//! Which request meets which fault is a function of the seed, the request's method and path, and how often that pair was
-//! asked before. So a seed replays whatever the order in which tasks run, and adding a request elsewhere moves no fault.
-//! Until [`Faults::stop`] all requests are in danger; after it none is, so that a test can wait for convergence.
+//! The fault of a request is a function of the seed, the request's method and path, and how often this pair was
+//! requested before. So a seed gives the same faults in any order of tasks, and an additional request elsewhere changes
+//! nothing. After [`Faults::stop`] there are no more faults, so that a test can wait for convergence.
 //!
-//! Faults are those which a real server and the network before it have, no stranger ones: only a read that allows any
-//! version (`resourceVersion=0`) is answered from the past, only a watch lags behind, and only a watch and a list that
-//! goes on can be too old.
-//! Steps of the clock and the end of a process are not faults of this layer: [`tidegate_process::ambient`] sets the clock, and what
-//! stands before this layer can stop a client between any two of its requests.
+//! Only faults that a real server and network can cause are injected: only a read that allows any version
+//! (`resourceVersion=0`) gets an old answer, only a watch is delayed, and only a watch or a later page of a list gets
+//! 410. Clock steps and killed processes are not part of this layer: [`tidegate_process::ambient`] sets the clock, and
+//! a wrapper around this layer can stop a client between two requests.
 
 mod schedule;
 
@@ -36,7 +35,7 @@ use tower::{BoxError, Layer, Service, ServiceExt as _};
 
 pub use self::schedule::{Asked, Fault, Rates, Schedule};
 
-/// Faults, shared by the clients of one world. As a [`Layer`] it puts itself before a service.
+/// The faults of one world, shared by its clients. As a [`Layer`], it wraps a service.
 #[derive(Clone)]
 pub struct Faults(Arc<Inner>);
 
@@ -46,62 +45,62 @@ struct Inner {
     memory: Mutex<Memory>,
 }
 
-/// What the layer remembers.
+/// The state of the layer.
 #[derive(Default)]
 struct Memory {
-    /// How often a method and path was asked for.
+    /// How often each method and path was requested.
     counts: HashMap<String, u64>,
-    /// How often there was a fault of each kind.
+    /// How often each kind of fault occurred.
     met: BTreeMap<&'static str, u64>,
-    /// What happened, oldest first.
+    /// The faults, oldest first.
     journal: VecDeque<String>,
     /// Earlier answers to reads that allow any version, oldest first.
     answers: VecDeque<(Uri, Answer)>,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone)]
 struct Answer {
     head: response::Parts,
     body: Bytes,
 }
 
-/// A service behind faults.
+/// A service with faults.
 #[derive(Clone)]
 pub struct Faulty<S> {
     faults: Faults,
     inner: S,
 }
 
-/// Older entries of the journal are forgotten: a failing test wants the last ones.
+/// Older entries of the journal are dropped: a failing test needs the last ones.
 const JOURNAL_MAX: usize = 1_000;
-/// Answers that are kept to be given again, and the size in bytes above which one is not.
+/// Number of stored answers, and the size in bytes above which an answer is not stored.
 const ANSWERS_MAX: usize = 256;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// What a watch that lags did for a while: whoever read what it had told by then, read what was stale.
+/// Recorded while a delayed watch holds events back, so that its readers see an old state.
 const HELD_BACK: &str = "held back";
-/// What a server that throttles asks its clients to wait, in seconds.
+/// The `Retry-After` of throttled requests, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
 // === impl Faults ===
 
 impl Faults {
-    /// Faults by a schedule.
+    /// Creates faults from a schedule.
     pub fn new(schedule: Schedule) -> Faults {
         Faults(Arc::new(Inner { schedule, stopped: AtomicBool::new(false), memory: Mutex::default() }))
     }
 
-    /// From now on there are none. Watches that are open already may still end as they were meant to.
+    /// Stops injecting faults. Open watches may still end as planned.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// What happened, oldest first: a line a fault, for the message of a test that fails.
+    /// The faults, oldest first, one line each, for the message of a failing test.
     pub fn journal(&self) -> Vec<String> {
         self.memory(|memory| memory.journal.iter().cloned().collect())
     }
 
-    /// How often each kind of fault was met, `latency`, and how often a watch that is `late` was `held back`.
+    /// The number of faults of each kind, also `latency`, and how often a `late` watch was `held back`.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.memory(|memory| memory.met.clone())
     }
@@ -114,7 +113,7 @@ impl Faults {
         work(&mut self.0.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the next request of this kind meets.
+    /// The fault of the next request of this kind.
     fn draw(&self, asked: Asked<'_>) -> (Duration, Option<Fault>) {
         let line = format!("{} {}", asked.method, asked.path);
         let nth = self.memory(|memory| {
@@ -130,7 +129,7 @@ impl Faults {
             self.met("latency");
         }
         if let Some(fault) = &fault {
-            // Where there is nothing older to answer with, an answer is not stale.
+            // Without an older answer, an answer cannot be stale.
             if *fault != Fault::Stale {
                 self.met(fault.kind());
             }
@@ -149,7 +148,7 @@ impl Faults {
             return;
         }
         self.memory(|memory| {
-            // The first of two answers is the staler one.
+            // Of two equal requests, the first answer is the older one.
             if memory.answers.iter().any(|(known, _)| known == uri) {
                 return;
             }
@@ -192,7 +191,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // The inner service is asked when its turn comes: a fault needs none.
+        // The inner service is polled when it is called; a fault does not need it.
         Poll::Ready(Ok(()))
     }
 
@@ -205,7 +204,7 @@ where
     }
 }
 
-/// Asks the server, with the fault that the request meets.
+/// Sends a request to the server, with its fault.
 async fn ask<S, B>(faults: Faults, server: S, request: Request<B>) -> Result<Response<Body>, BoxError>
 where
     S: Service<Request<B>, Response = Response<Body>, Error = BoxError>,
@@ -222,7 +221,7 @@ where
         Some(Fault::Failed(code)) => Ok(failed(code)),
         Some(Fault::Reset) => Err(reset()),
         Some(Fault::Lost { after }) => {
-            // The answer is awaited to its end, so that what it answers has happened.
+            // Wait for the whole answer, so that the write has happened.
             let response = server.oneshot(request).await?;
             response.into_body().collect().await?;
             tokio::time::sleep(after).await;
@@ -276,15 +275,15 @@ const GONE_LIST: &str = "The provided continue parameter is too old to display a
                          inconsistent list - objects that were created, modified, or deleted between the time the first \
                          chunk was returned and now may show up in the list.";
 
-/// The body up to a time or a number of events, whichever comes first.
+/// Ends the body after a time or a number of events, whichever comes first.
 fn cut(body: BodyDataStream, after: Duration, events: usize) -> Body {
     let end = tokio::time::sleep(after);
     let body = body.map(|chunk| chunk.map_err(BoxError::from)).take_until(end);
-    // A chunk of a watch is an event, or several; one is never split here.
+    // A chunk of a watch contains one or more whole events.
     Body::from_stream(body.take(events))
 }
 
-/// The body, each chunk of it a while later.
+/// Delays each chunk of the body.
 fn held_back(faults: Faults, body: BodyDataStream, by: Duration) -> Body {
     Body::from_stream(body.then(move |chunk| {
         faults.met(HELD_BACK);
@@ -323,7 +322,7 @@ fn failed(code: StatusCode) -> Response<Body> {
     }
 }
 
-/// What the server answers when a webhook that must be asked does not answer.
+/// The server's answer if a required webhook does not answer.
 fn unjudged(after: Duration) -> Response<Body> {
     let message = format!(
         "Internal error occurred: failed calling webhook \"webhook.example.org\": failed to call webhook: Post \

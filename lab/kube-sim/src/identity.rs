@@ -1,7 +1,7 @@
-//! Who asks: by bearer token, by client certificate, or nobody; and for whom.
+//! Authentication by bearer token or client certificate, and impersonation.
 //!
-//! Who is known may do everything, as anybody: there is no RBAC here. Who is not known may ask for versions and health, as in the
-//! real server's defaults, and is refused everything else.
+//! There is no RBAC: an authenticated user may do everything, and impersonate every user. As by the real server's
+//! defaults, an anonymous user may only read versions and health.
 
 use std::{
     borrow::Cow,
@@ -23,18 +23,18 @@ pub struct User {
     pub name: String,
     /// The user's groups: the organisations of a certificate.
     pub groups: Vec<String>,
-    /// What tells the user from another one of the same name; empty if nothing does.
+    /// The user's UID; empty if there is none.
     pub uid: String,
-    /// What else is known of the user.
+    /// Additional attributes of the user.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 const ANONYMOUS: &str = "system:anonymous";
-/// The groups of everybody who is known, and of everybody else.
+/// The groups of all authenticated and of all anonymous users.
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// Tokens that are accepted, and whose they are.
+/// The accepted tokens and their users.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens(HashMap<String, User>);
 
@@ -47,7 +47,7 @@ impl User {
         User { name: "admin".to_owned(), groups, ..User::default() }
     }
 
-    /// Nobody.
+    /// The anonymous user.
     pub(super) fn anonymous() -> User {
         User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() }
     }
@@ -56,7 +56,7 @@ impl User {
         self.name != ANONYMOUS
     }
 
-    /// As admission webhooks are told.
+    /// The user info of admission reviews.
     pub(super) fn info(&self) -> Value {
         let mut info = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {
@@ -68,7 +68,7 @@ impl User {
         info
     }
 
-    /// Whom this user acts for, by the headers of a request. Whoever is known may act for anybody.
+    /// The user after impersonation, by the headers of a request. Every authenticated user may impersonate.
     pub(super) fn acting(self, headers: &HeaderMap) -> Result<User, Refusal> {
         let texts = |name: &str| -> Vec<String> {
             headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
@@ -129,12 +129,12 @@ impl Tokens {
         self.0.insert(token, user);
     }
 
-    /// Whose a token is.
+    /// The user of a token.
     pub(super) fn of(&self, token: &str) -> Option<User> {
         self.0.get(token).cloned()
     }
 
-    /// Whose request this is. A certificate counts if there is one; a token that is not known is refused.
+    /// The user of a request. A certificate takes precedence; an unknown token is refused.
     pub(super) fn user(&self, headers: &HeaderMap, certificate: Option<&User>) -> Result<User, Refusal> {
         if let Some(user) = certificate {
             return Ok(user.clone());

@@ -1,6 +1,6 @@
-//! Who asked for what, as a real server's audit log tells it: counted, with the times of the first and the last.
+//! Counts requests as a real server's audit log would show them, with the times of the first and the last.
 //!
-//! Single requests are kept only by a server that was told to: a fleet answers millions.
+//! Single requests are stored only on demand, because a fleet sends millions.
 
 use std::{
     collections::BTreeMap,
@@ -21,25 +21,25 @@ use super::{
 };
 use crate::{Tally, is_write};
 
-/// Requests that are alike: by user, verb, resource, whether they were only tried out, and the answer's code.
+/// The properties by which requests are counted: user, verb, resource, dry run and status code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alike {
-    /// Who asked.
+    /// The user.
     pub user: String,
-    /// As RBAC spells it.
+    /// The verb, as in RBAC.
     pub verb: &'static str,
     /// `resource.group`, with `/subresource`.
     pub resource: String,
     /// Whether it was a dry run.
     pub dry_run: bool,
-    /// The answer's code. A watch has the code of its start.
+    /// The status code. For a watch, that of its start.
     pub code: u16,
 }
 
-/// How often, and when first and last.
+/// The number of requests, and the times of the first and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// How many requests.
+    /// The number of requests.
     pub count: usize,
     /// When the first was answered.
     pub first: Timestamp,
@@ -47,33 +47,33 @@ pub struct Counted {
     pub last: Timestamp,
 }
 
-/// The requests on resources since somebody last began to count.
+/// The requests on resources since the last reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests(pub BTreeMap<Alike, Counted>);
 
-/// One request that was answered.
+/// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// Who asked.
+    /// The user.
     pub user: String,
-    /// The program that asked, as it calls itself.
+    /// The client's `User-Agent`.
     pub agent: String,
-    /// As RBAC spells it; the method in lower case where the path is no resource's.
+    /// The verb, as in RBAC; for other paths, the method in lower case.
     pub verb: String,
-    /// `resource.group`, with `/subresource`; the path where it is no resource.
+    /// `resource.group`, with `/subresource`; or the path, if it is not a resource.
     pub resource: String,
-    /// Of the object; empty where there is none.
+    /// The object's namespace; empty if there is none.
     pub namespace: String,
-    /// Of the object, also of one that is created; empty where there is none.
+    /// The object's name, also of a created one; empty if there is none.
     pub name: String,
-    /// The answer's code. A watch has the code of its start.
+    /// The status code. For a watch, that of its start.
     pub code: u16,
-    /// The path and the query.
+    /// Path and query.
     pub uri: String,
-    /// Where it came in and where it was answered, in the order of everything that comes in and is answered at all
-    /// servers of this process. Times would not do: in a simulation much happens at one moment.
+    /// Position of the request in the order of all requests and answers of all servers of this process. Times would not
+    /// do, because much happens at one moment in a simulation.
     pub received: u64,
-    /// Likewise.
+    /// Position of the answer in the same order.
     pub answered: u64,
 }
 
@@ -81,37 +81,36 @@ pub struct Answered {
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     counted: Mutex<Requests>,
-    /// Single ones, if they are kept.
+    /// Single requests, if they are stored.
     kept: Mutex<Option<Vec<Answered>>>,
 }
 
-/// Where the order of all requests stands.
+/// The last position in the order of all requests.
 static ORDER: AtomicU64 = AtomicU64::new(0);
 
 impl Server {
-    /// What was asked since [`Server::count_anew`], or since the server began.
+    /// The requests since [`Server::count_anew`] or the start.
     pub fn journal(&self) -> Requests {
         self.0.journal.counted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on every single request is kept until the server ends. For tests: a fleet's would not fit.
+    /// Stores every single request from now on. For tests: those of a fleet would need too much memory.
     pub fn keep_requests(&self) {
         self.0.journal.kept.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
     }
 
-    /// The requests that were answered since [`Server::keep_requests`], but for the first `from`, in the order of their
-    /// answers.
+    /// The requests since [`Server::keep_requests`], without the first `from`, in the order of their answers.
     pub fn kept_requests(&self, from: usize) -> Vec<Answered> {
         let kept = self.0.journal.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().flatten().skip(from).cloned().collect()
     }
 
-    /// Forgets what was asked so far.
+    /// Resets the counts.
     pub fn count_anew(&self) {
         self.0.journal.counted.lock().unwrap_or_else(PoisonError::into_inner).0.clear();
     }
 
-    /// Takes note of a request that was answered.
+    /// Counts an answered request.
     pub(super) fn note(&self, user: &str, verb: &'static str, place: &Place, dry_run: bool, code: StatusCode) {
         let alike = Alike { user: user.to_owned(), verb, resource: resource(place), dry_run, code: code.as_u16() };
         let now = self.0.clock.now();
@@ -121,7 +120,7 @@ impl Server {
         counted.last = now;
     }
 
-    /// What is kept of a request that comes in; nothing if none are kept.
+    /// The record of an incoming request; `None` if requests are not stored.
     pub(super) fn asked(&self, parts: &Parts, certificate: Option<&User>) -> Option<Answered> {
         self.0.journal.kept.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?;
         let user = self.user(&parts.headers, certificate).and_then(|user| user.acting(&parts.headers));
@@ -150,7 +149,7 @@ impl Server {
         })
     }
 
-    /// Keeps a request that is answered.
+    /// Stores an answered request.
     pub(super) fn keep(&self, asked: Answered, code: StatusCode) {
         let mut kept = self.0.journal.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = ORDER.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +160,7 @@ impl Server {
 // === impl Answered ===
 
 impl Answered {
-    /// An object that is created is named by what is sent.
+    /// Reads the name of a created object from the body.
     pub(super) fn sends(&mut self, method: &Method, body: &[u8]) {
         if *method == Method::POST && self.name.is_empty() {
             let object: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -198,13 +197,13 @@ impl Alike {
 // === impl Requests ===
 
 impl Requests {
-    /// Those that are wanted.
+    /// The requests that `wanted` selects.
     pub fn only(mut self, wanted: impl Fn(&Alike) -> bool) -> Requests {
         self.0.retain(|alike, _| wanted(alike));
         self
     }
 
-    /// The counts alone.
+    /// Only the counts.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for (alike, counted) in &self.0 {

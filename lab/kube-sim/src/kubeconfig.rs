@@ -6,23 +6,23 @@ use crate::{CredentialsError, Identity};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::Client;
 
-/// How to reach one server as one user.
+/// The connection of one user to one server.
 #[derive(Clone)]
 pub struct Kubeconfig {
-    /// Name of cluster and context.
+    /// The name of cluster and context.
     pub name: String,
     /// `https://…`
     pub server: String,
-    /// The server's authority, as PEM.
+    /// The server's CA, in PEM.
     pub authority: String,
-    /// Who asks.
+    /// The user's credentials.
     pub credentials: Credentials,
 }
 
-/// How long a request may take before a test gives up on it.
+/// Limit of a request in tests.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What proves who asks.
+/// The credentials of a user.
 #[derive(Clone)]
 pub enum Credentials {
     /// A client certificate.
@@ -34,7 +34,7 @@ pub enum Credentials {
 // === impl Kubeconfig ===
 
 impl Kubeconfig {
-    /// As YAML.
+    /// The kubeconfig as YAML.
     pub fn text(&self) -> String {
         let user = match &self.credentials {
             Credentials::Certificate(identity) => format!(
@@ -54,12 +54,16 @@ impl Kubeconfig {
         )
     }
 
-    /// A new client, without retries of its own, so that its user sees every answer. It belongs to the tokio runtime
-    /// that it is made in.
+    /// A new client that does not retry, so that the caller sees every answer. It belongs to the tokio runtime that
+    /// creates it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kubeconfig cannot be used.
     pub fn client(&self) -> Result<Client, CredentialsError> {
         let failed = |message: String| CredentialsError::Client { server: self.name.clone(), message };
         let parsed = kube::config::Kubeconfig::from_yaml(&self.text()).map_err(|error| failed(error.to_string()))?;
-        // All data is inline: there is nothing to wait for.
+        // All data is inline, so this does not block.
         let config = futures::executor::block_on(kube::Config::from_custom_kubeconfig(parsed, &Default::default()));
         let mut config = config.map_err(|error| failed(error.to_string()))?;
         config.read_timeout = Some(READ_TIMEOUT);

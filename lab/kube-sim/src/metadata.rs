@@ -1,4 +1,4 @@
-//! What every object's metadata must be, what the server fills in, and what may not change.
+//! The metadata of every object: validation, what the server sets, and what may not change.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use super::{
 
 /// Finalizers that need no domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-/// Keys and values of all annotations together, in bytes.
+/// Limit of all annotations together, keys and values, in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
-/// The namespace that an object names must be that of the URL.
+/// The namespace in an object must equal that of the URL.
 pub(super) fn check_namespace(namespace: &str, object: &Value) -> Result<(), Refusal> {
     let named = object["metadata"]["namespace"].as_str().unwrap_or_default();
     if named.is_empty() || named == namespace {
@@ -26,7 +26,7 @@ pub(super) fn check_namespace(namespace: &str, object: &Value) -> Result<(), Ref
     Err(Refusal::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
 }
 
-/// The name of an object must be that of the URL.
+/// The name in an object must equal that of the URL.
 pub(super) fn check_name_on_url(object: &Value, name: &str) -> Result<(), Refusal> {
     match object["metadata"]["name"].as_str().unwrap_or_default() {
         "" => Err(Refusal::bad_request(format!(
@@ -39,7 +39,7 @@ pub(super) fn check_name_on_url(object: &Value, name: &str) -> Result<(), Refusa
     }
 }
 
-/// A name must be one that something can be stored by.
+/// A name must be a valid storage key.
 pub(super) fn check_key(name: &str) -> Result<(), Refusal> {
     let problems = text::segment_problems(name);
     if problems.is_empty() {
@@ -49,7 +49,7 @@ pub(super) fn check_key(name: &str) -> Result<(), Refusal> {
     Err(Refusal::bad_request(format!("Name parameter invalid: {name}: {}", problems.join(";"))))
 }
 
-/// Fills in the metadata of a new object.
+/// Sets the metadata of a new object.
 pub(super) fn begin(resource: &Resource, namespace: &str, object: &mut Value, clock: &Clock) -> Result<(), Refusal> {
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(Map::new());
@@ -77,7 +77,7 @@ pub(super) fn begin(resource: &Resource, namespace: &str, object: &mut Value, cl
     fields.insert("uid".to_owned(), clock.uid().into());
     fields.insert("creationTimestamp".to_owned(), clock.now_text().into());
     match resource.habits.generation {
-        // Whatever is sent stays where nothing counts.
+        // The client's value stays if the kind has no generation.
         Generation::None => {}
         Generation::Content | Generation::All => {
             fields.insert("generation".to_owned(), json!(1));
@@ -86,7 +86,7 @@ pub(super) fn begin(resource: &Resource, namespace: &str, object: &mut Value, cl
     Ok(())
 }
 
-/// The object must be the one, and in the state, that its writer read.
+/// Checks the UID and the resource version that the writer read.
 pub(super) fn check_versions(resource: &Resource, before: &Value, after: &Value, put: bool) -> Result<(), Refusal> {
     let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let name = text(before, "name");
@@ -120,7 +120,7 @@ pub(super) fn check_versions(resource: &Resource, before: &Value, after: &Value,
     Err(Refusal::modified(&Named::of(resource, &name)))
 }
 
-/// The metadata of a changed object, with what writers do not decide taken from what was there.
+/// The metadata of a changed object; fields that clients cannot change come from the old object.
 pub(super) fn go_on(before: &Value, mut after: Value) -> Value {
     tidy_metadata(&mut after);
     let Some(fields) = after["metadata"].as_object_mut() else { return after };
@@ -145,7 +145,7 @@ pub(super) fn go_on(before: &Value, mut after: Value) -> Value {
                     fields.insert(field.to_owned(), value);
                 }
             }
-            // Nobody but the server marks an object: a writer who tries is refused.
+            // Only the server marks an object for deletion: a writer who tries is refused.
             None if is_decided && !field.starts_with("deletion") => {
                 fields.shift_remove(field);
             }
@@ -155,7 +155,7 @@ pub(super) fn go_on(before: &Value, mut after: Value) -> Value {
     after
 }
 
-/// Whether the last finalizer of an object that is being deleted went.
+/// Whether the last finalizer of an object that is being deleted was removed.
 pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
     let is_empty = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
     let metadata = &object["metadata"];
@@ -163,7 +163,7 @@ pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
     !metadata["deletionTimestamp"].is_null() && is_empty(&metadata["finalizers"]) && !namespace_is_full
 }
 
-/// Everything that is wrong with an object's metadata.
+/// All errors in an object's metadata.
 pub(super) fn check(resource: &Resource, before: Option<&Value>, object: &Value) -> Vec<Cause> {
     let metadata = &object["metadata"];
     let mut causes = Vec::new();
@@ -193,7 +193,7 @@ pub(super) fn check(resource: &Resource, before: Option<&Value>, object: &Value)
     causes
 }
 
-/// What is said of finalizers that a custom resource gets: names without a domain may be somebody else's, too.
+/// Warnings about a custom resource's finalizers: names without a domain may conflict with others.
 pub(super) fn finalizer_warnings(resource: &Resource, before: Option<&Value>, object: &Value) -> Vec<String> {
     if resource.is_built_in() {
         return Vec::new();
@@ -219,7 +219,7 @@ fn finalizers_of(metadata: &Value) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Whether it is a name that only one can have.
+/// Whether the finalizer has a qualified name.
 fn is_named(finalizer: &str) -> bool {
     finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer)
 }
@@ -236,7 +236,7 @@ fn check_name(resource: &Resource, metadata: &Value, causes: &mut Vec<Cause>) {
         Names::Segment => text::segment_problems(name),
     };
     if let Some(prefix) = metadata["generateName"].as_str() {
-        // A name goes on after the prefix, which may end as no name may.
+        // A generated name continues after the prefix, so the prefix may end with a dash.
         let shown = prefix.strip_suffix('-').map_or_else(|| prefix.to_owned(), |prefix| format!("{prefix}a"));
         let found = problems(&shown);
         causes.extend(found.iter().map(|problem| Cause::invalid_text("metadata.generateName", prefix, problem)));
@@ -252,7 +252,7 @@ fn check_name(resource: &Resource, metadata: &Value, causes: &mut Vec<Cause>) {
 fn check_unchanged(before: &Value, after: &Value, causes: &mut Vec<Cause>) {
     for field in ["name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if before[field] != after[field] {
-            // The server looks twice.
+            // The server checks this twice.
             for _ in 0..2 {
                 causes.push(Cause::invalid(&format!("metadata.{field}"), &after[field], "field is immutable"));
             }
@@ -269,7 +269,7 @@ fn check_owners(metadata: &Value, causes: &mut Vec<Cause>) {
         }
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                // Which one it is, the server does not say.
+                // The server does not report the index.
                 let path = format!("metadata.ownerReferences.{field}");
                 let detail = match field {
                     "apiVersion" => "version must not be empty",
@@ -301,7 +301,7 @@ fn check_finalizers(before: Option<&Value>, metadata: &Value, causes: &mut Vec<C
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 new.join(", ")
             );
-            // The server looks twice.
+            // The server checks this twice.
             causes.push(Cause::forbidden("metadata.finalizers", &detail));
             causes.push(Cause::forbidden("metadata.finalizers", &detail));
         }
@@ -317,7 +317,7 @@ fn check_finalizers(before: Option<&Value>, metadata: &Value, causes: &mut Vec<C
     }
 }
 
-/// Of built-in kinds, other names than the standard ones must have a domain.
+/// For built-in kinds, finalizers other than the standard ones must have a domain.
 fn check_named_finalizers(metadata: &Value, causes: &mut Vec<Cause>) {
     let finalizers = finalizers_of(metadata);
     for (index, finalizer) in finalizers.iter().enumerate().filter(|(_, finalizer)| !is_named(finalizer)) {

@@ -1,6 +1,6 @@
-//! `/openapi/v3`: the schemas of what is served, as far as they are known, and which parameters a PATCH takes.
+//! `/openapi/v3`: the schemas of the served resources, as far as they are known, and the parameters of a PATCH.
 //!
-//! The built-in kinds' are the recorded ones, without descriptions; custom resources' are those of their definitions.
+//! Built-in kinds have the recorded schemas, without descriptions; custom resources have those of their definitions.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,7 +11,7 @@ use super::{builtin, resource::Resource};
 const PREFIX: &str = "#/components/schemas/";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// The document of a group and version. `root` is where its paths begin.
+/// The document of a group and version. `root` is the prefix of its paths.
 pub(super) fn document(root: &str, resources: &[Arc<Resource>], git_version: &str) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -47,7 +47,7 @@ pub(super) fn document(root: &str, resources: &[Arc<Resource>], git_version: &st
     json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}})
 }
 
-/// What `kubectl` looks for before it asks for strict validation.
+/// What `kubectl` checks before it requests strict validation.
 fn patch(resource: &Resource) -> Value {
     let names = ["dryRun", "fieldManager", "fieldValidation", "force"];
     let parameters: Vec<Value> =
@@ -66,7 +66,7 @@ fn kind_of(resource: &Resource) -> Value {
     json!({"group": resource.kind.group, "version": resource.kind.version, "kind": resource.kind.kind})
 }
 
-/// The name of a custom resource's schema: its group backwards, its version and its kind.
+/// The name of a custom resource's schema: its reversed group, its version and its kind.
 fn name_of(resource: &Resource) -> String {
     let group: Vec<&str> = resource.kind.group.rsplit('.').collect();
     format!("{}.{}.{}", group.join("."), resource.kind.version, resource.kind.kind)
@@ -84,7 +84,7 @@ fn of_definition(resource: &Resource, props: &Value) -> Value {
     schema
 }
 
-/// A recorded schema as the server publishes it: references stand alone, or inside `allOf`.
+/// A recorded schema as the server publishes it: references are alone, or inside `allOf`.
 fn published(recorded: &Value) -> Value {
     match recorded {
         Value::Object(fields) => {
@@ -107,7 +107,7 @@ fn published(recorded: &Value) -> Value {
     }
 }
 
-/// The components that a schema names.
+/// The components that a schema refers to.
 fn collect(schema: &Value, wanted: &mut BTreeSet<String>) {
     match schema {
         Value::Object(fields) => {

@@ -1,22 +1,22 @@
-//! What an object is after a patch, as kube-apiserver answers it, and who owns which of its fields.
+//! Computes an object after a patch, as kube-apiserver does, and which manager owns which field.
 //!
-//! Pure functions of values: no clock, no store, no I/O. What they do is compared with a real server, case by case, in
-//! `tests/it/sim/`.
+//! Pure functions of values: no clock, no store, no I/O. `tests/it/sim/` compares them with a real server, case by
+//! case.
 //!
 //! # Order
 //!
-//! The server does these things one after the other, and so must who uses this module: decode the object (with
-//! [`tidy_metadata`]) and fill in its defaults; [`merge_patch`] or [`json_patch`], or [`apply`]; defaults again; [`track_update`] for all but an apply;
-//! admission; put back what the endpoint must not change (`status`, or all but `status`); [`keep_times`]; store. An
-//! apply leaves defaults to its caller: what they add belongs to nobody. Nulls that an apply leaves in a custom resource
-//! are not dropped as those of other writes are: validation refuses them.
+//! A caller must follow the server's order: decode the object (with [`tidy_metadata`]) and set its defaults;
+//! [`merge_patch`], [`json_patch`] or [`apply`]; defaults again; [`track_update`], except for an apply; admission;
+//! restore what the endpoint must not change (`status`, or everything but `status`); [`keep_times`]; store. An apply
+//! leaves defaults to its caller, because no manager owns what they add. Other writes drop nulls of custom resources;
+//! an apply keeps them, and validation refuses them.
 //!
 //! # What differs from the server
 //!
-//! * Strategic merge patch is not here: nothing that we run sends it.
-//! * All versions of a custom resource are taken to have the schema of the version that is written.
-//! * Where Go walks a mapping, its order is random, and so is the order of errors and conflicts below it; here it is the
-//!   order of the object or of the names.
+//! * There is no strategic merge patch, because none of our programs sends it.
+//! * All versions of a custom resource have the schema of the written version.
+//! * Go iterates over mappings in random order, so errors and conflicts have a random order. Here it is the order of
+//!   the object or of the names.
 
 mod apply;
 mod doubled;
@@ -45,22 +45,22 @@ pub use self::{
     syntax::{parse_json, syntax_error},
 };
 
-/// A write, as far as managed fields tell of it.
+/// A write, as far as managed fields describe it.
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
-    /// The field manager; [`manager_from_agent`] where the request names none.
+    /// The field manager, or [`manager_from_agent`] if the request names none.
     pub manager: &'a str,
-    /// The subresource that is written to, such as `status`.
+    /// The written subresource, such as `status`.
     pub subresource: Option<&'a str>,
     /// The version of the endpoint, as `group/version`.
     pub api_version: &'a str,
-    /// When.
+    /// The time.
     pub now: Timestamp,
-    /// Whether an apply takes fields from other managers. Nothing else asks.
+    /// Whether an apply takes fields from other managers. Only an apply uses it.
     pub force: bool,
 }
 
-/// How a manager came by its fields.
+/// How a manager got its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// By server-side apply.
@@ -72,27 +72,27 @@ pub enum Operation {
 /// Why a patch cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The patch is not of its format: 400, `BadRequest`.
+    /// The patch has an invalid format: 400, `BadRequest`.
     #[error("{0}")]
     Malformed(String),
-    /// The patch does more than a patch may: 413, `RequestEntityTooLarge`.
+    /// The patch has too many operations: 413, `RequestEntityTooLarge`.
     #[error("{0}")]
     TooLarge(String),
-    /// The patch does not fit the object: 422, `Invalid`. The server's answer does not say why; the text here does.
+    /// The patch does not match the object: 422, `Invalid`. The text here says why; the server's answer does not.
     #[error("{0}")]
     Unfitting(String),
 }
 
-/// Why an object cannot be applied. Each variant bears the message of the server's answer.
+/// Why an object cannot be applied. Each variant contains the message of the server's answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// Other managers own fields that the apply would change: 409, `Conflict`.
     #[error("{}", Conflict::message(.0))]
     Conflict(Vec<Conflict>),
-    /// The applied object must not be applied here: 400, `BadRequest`.
+    /// The applied object is not allowed here: 400, `BadRequest`.
     #[error("{0}")]
     Refused(String),
-    /// The objects are not of their type: 500, without a reason, as the server has it.
+    /// An object does not have the type of its schema: 500 without a reason, as in the server.
     #[error("{0}")]
     Failed(String),
 }
@@ -100,32 +100,36 @@ pub enum ApplyError {
 /// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Who, in the server's words.
+    /// The manager, in the server's words.
     manager: String,
     path: Vec<path::Step>,
 }
 
-/// What `live` is after a server-side apply; what is created if there is no live object.
+/// The object after a server-side apply; a new one if there is no live object.
 ///
-/// The result has managed fields, and no defaults for what the apply adds. It keeps everything else of the live object:
-/// where nothing changes it is the live object, and at most its managed fields differ.
+/// The result has managed fields, but no defaults for what the apply adds. Everything else of the live object stays. If
+/// nothing changes, the result is the live object, except for its managed fields.
+///
+/// # Errors
+///
+/// Fails if other managers own fields that would change, or if an object is invalid.
 pub fn apply(schema: &Schema, live: Option<&Value>, applied: &Value, write: &Write<'_>) -> Result<Value, ApplyError> {
     apply::apply(schema, live, applied, write)
 }
 
-/// What `after` is with its managed fields, where it takes the place of `before` by any write but an apply: PUT, POST,
-/// or a patch of another kind. Managed fields that the writer sent in `after` count as the server lets them count.
+/// `after` with its managed fields, if it replaces `before` by any write but an apply: PUT, POST, or another kind of
+/// patch. Managed fields that the writer sent in `after` have the same effect as in the server.
 pub fn track_update(schema: &Schema, before: Option<&Value>, after: Value, write: &Write<'_>) -> Value {
     apply::track(schema, before, after, write)
 }
 
-/// What `after` is with the times of `before` in its managed fields, if nothing but those times differs: a write that
-/// changes nothing is then seen to change nothing.
+/// `after` with the times of `before` in its managed fields, if only these times differ. So a write that changes
+/// nothing really changes nothing.
 pub fn keep_times(before: &Value, after: Value) -> Value {
     apply::keep_times(before, after)
 }
 
-/// Drops what never outlives decoding: fields of `metadata` that are null or empty, or that no object has.
+/// Drops what decoding always removes: fields of `metadata` that are null, empty or unknown.
 pub fn tidy_metadata(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     metadata.retain(|name, value| {
@@ -140,8 +144,8 @@ pub fn tidy_metadata(object: &mut Value) {
     });
 }
 
-/// The field manager of a request that names none: its user agent up to the first slash, without what cannot be printed,
-/// at most 128 bytes.
+/// The field manager of a request that names none: its user agent up to the first slash, without unprintable
+/// characters, at most 128 bytes.
 pub fn manager_from_agent(agent: &str) -> String {
     const LENGTH_MAX: usize = 128;
     let mut manager = String::new();
@@ -157,12 +161,12 @@ pub fn manager_from_agent(agent: &str) -> String {
 // === impl Conflict ===
 
 impl Conflict {
-    /// The field, as messages spell it: `.spec.replicas`.
+    /// The field in the notation of messages: `.spec.replicas`.
     pub fn field(&self) -> String {
         self.path.iter().map(ToString::to_string).collect()
     }
 
-    /// Who owns it, in the server's words.
+    /// The owner, in the server's words.
     pub fn cause(&self) -> String {
         format!("conflict with {}", self.manager)
     }
@@ -173,7 +177,7 @@ impl Conflict {
         }
         let mut lines = Vec::new();
         let mut manager = None;
-        // They come sorted by manager.
+        // They are sorted by manager.
         for conflict in conflicts {
             if manager != Some(&conflict.manager) {
                 lines.push(format!("conflicts with {}:", conflict.manager));

@@ -1,4 +1,4 @@
-//! GET and LIST: objects as they lie in the store, in the form that is asked for.
+//! GET and LIST: objects from the store, in the requested form.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{
     table, text,
 };
 
-/// Which objects a list or a watch asks for.
+/// The objects that a list or a watch selects.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     pub(super) labels: Labels,
@@ -30,15 +30,15 @@ pub(super) struct Filter {
 
 const NO_VERSION: &str = "resourceVersionMatch is forbidden unless resourceVersion is provided";
 
-/// A page that goes on where another one ended.
+/// The start of a later page.
 struct Continue {
-    /// None: at the version that there is by then.
+    /// `None`: the current version.
     version: Option<u64>,
-    /// The key that it begins with: that of the last object, and the least that may follow.
+    /// The first key: the successor of the last object's key.
     from: String,
 }
 
-/// What such a page's token says, as far as it can be read.
+/// The content of a continue token, as far as it is readable.
 #[derive(Default)]
 struct Token {
     version: String,
@@ -46,13 +46,13 @@ struct Token {
     start: String,
 }
 
-/// Bits that are left over are not looked at, as in the server.
+/// As in the server, trailing bits are ignored.
 const CONTINUE: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 // === impl Filter ===
 
 impl Filter {
-    /// From the parameters of a list or a watch, which are looked at in the server's order.
+    /// Parses the parameters of a list or a watch, in the server's order.
     pub(super) fn parse(resource: &Resource, parameters: &Parameters) -> Result<Filter, Refusal> {
         for number in ["timeoutSeconds", "limit"] {
             parameters.number(number)?;
@@ -78,7 +78,7 @@ impl Filter {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object is asked for.
+    /// Whether an object is selected.
     pub(super) fn wants(&self, key: &str, object: &Object) -> bool {
         if !self.labels.matches(|label| object.label(label)) {
             return false;
@@ -87,7 +87,7 @@ impl Filter {
             return true;
         }
         let (namespace, name) = split_key(key);
-        // The value is parsed only for fields that the key does not tell.
+        // The value is parsed only for fields that are not in the key.
         let mut value: Option<Value> = None;
         self.fields.0.iter().all(|term| {
             let found = match term.path.as_str() {
@@ -100,7 +100,7 @@ impl Filter {
     }
 }
 
-/// The value of a field as selectors compare it.
+/// The value of a field, as selectors compare it.
 fn field(object: &Value, path: &str) -> String {
     let at = |path: &str| path.split('.').try_fold(object, |value, part| value.get(part)).filter(|of| !of.is_null());
     let text = |value: Option<&Value>| match value {
@@ -114,7 +114,7 @@ fn field(object: &Value, path: &str) -> String {
             let source = text(at("source.component"));
             if source.is_empty() { text(at("reportingComponent")) } else { source }
         }
-        // Events lie in the store as the older group has them.
+        // Events are stored in the older group's version.
         ("Event", "reportingController") => text(at("reportingComponent")),
         ("Event", path) => {
             let old = INVOLVED.iter().find(|(_, new)| *new == path).map_or(path, |(old, _)| *old);
@@ -139,7 +139,7 @@ impl Server {
     ) -> Result<Bytes, Refusal> {
         metadata::check_key(name)?;
         if let Some(version) = parameters.get("resourceVersion") {
-            // Unlike a list, one object fails here by an error of the server's own.
+            // Unlike a list, reading one object fails here with an internal error.
             let problem = |_| Refusal::internal(version_problem(version));
             self.check_version(version.parse().map_err(problem)?)?;
         }
@@ -147,13 +147,13 @@ impl Server {
         one(resource, &object, accept, self)
     }
 
-    /// An object, or that it is not there.
+    /// The object; fails if it does not exist.
     pub(super) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Object>, Refusal> {
         let found = self.0.store.get(&resource.collection, &key(namespace, name));
         found.ok_or_else(|| Refusal::not_found(&Named::of(resource, name)))
     }
 
-    /// A version that is asked for must not be of the future.
+    /// Fails if the requested version is in the future.
     pub(super) fn check_version(&self, version: u64) -> Result<(), Refusal> {
         let current = self.0.store.version();
         if current < version { Err(Refusal::too_large_version(version, current)) } else { Ok(()) }
@@ -219,7 +219,7 @@ impl Server {
     }
 }
 
-/// A version as a parameter gives it.
+/// Parses a resource version.
 pub(super) fn parse_version(text: &str) -> Result<u64, Refusal> {
     text.parse().map_err(|_| Refusal::bad_request(format!("invalid resource version: {}", version_problem(text))))
 }
@@ -228,7 +228,7 @@ fn version_problem(text: &str) -> String {
     Cause::invalid_text("resourceVersion", text, &text::number_problem("ParseUint", text)).to_string()
 }
 
-/// Parameters that lists and watches share.
+/// Checks the parameters that lists and watches share.
 pub(super) fn check_list_options(parameters: &Parameters) -> Result<(), Refusal> {
     let mut causes = Vec::new();
     let matching = parameters.get("resourceVersionMatch");
@@ -286,11 +286,11 @@ impl Continue {
             return Err(refuse(": encoded start key empty (version meta.k8s.io/v1)"));
         }
         let start = token.start.strip_prefix('/').unwrap_or(&token.start);
-        // A key that leads elsewhere: nothing in it is empty, or points to itself or upwards.
+        // The key must not lead elsewhere: no part may be empty, `.` or `..`.
         if start.split('/').any(|part| matches!(part, "" | "." | "..")) && !start.is_empty() {
             return Err(refuse_value(token.start));
         }
-        // Below zero, the list goes on with what is there now.
+        // For a negative version, the list continues with the current objects.
         let version = u64::try_from(token.at).ok();
         Ok(Continue { version, from: start.to_owned() })
     }
@@ -305,7 +305,7 @@ impl Continue {
 // === impl Token ===
 
 impl Token {
-    /// Of the JSON in it, in which case does not count; what is left out is empty.
+    /// Reads the token's JSON. Names of fields match in any case; absent fields are empty.
     fn of(value: &Value) -> Result<Token, String> {
         let mut token = Token::default();
         let fields = match value {
@@ -336,12 +336,12 @@ impl Token {
     }
 }
 
-/// The bytes of a text in base64 for URLs, without padding. Which byte is wrong is told as Go's decoder tells it.
+/// Decodes unpadded URL-safe base64. Reports the position of an invalid byte as Go's decoder does.
 fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     let text: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     let is_one = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let wrong = text.iter().position(|byte| !is_one(byte));
-    // One sign alone is less than a byte.
+    // One character alone is less than a byte.
     let wrong = wrong.or_else(|| (text.len() % 4 == 1).then(|| text.len() - 1));
     match wrong {
         Some(at) => Err(format!("illegal base64 data at input byte {at}")),
@@ -349,7 +349,7 @@ fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// What Go calls the objects of a resource, in messages.
+/// The Go type of a resource's objects, for messages.
 fn go_type(resource: &Resource, list: bool) -> String {
     match (resource.is_built_in(), list) {
         (true, false) => format!("*core.{}", resource.kind.kind),
@@ -359,7 +359,7 @@ fn go_type(resource: &Resource, list: bool) -> String {
     }
 }
 
-/// An object in the form that is asked for.
+/// An object in the requested form.
 pub(super) fn one(
     resource: &Resource,
     object: &Arc<Object>,
@@ -380,7 +380,7 @@ pub(super) fn one(
     }
 }
 
-/// The whole object, at the version of the resource.
+/// The whole object, in the version of the resource.
 pub(super) fn whole(resource: &Resource, object: &Object) -> Bytes {
     if *resource.stored == *resource.api_version {
         return object.bytes();
@@ -388,14 +388,14 @@ pub(super) fn whole(resource: &Resource, object: &Object) -> Bytes {
     if let Some(converted) = convert::from_stored(resource, object) {
         return converted.to_string().into();
     }
-    // Versions of a custom resource differ in their name only.
+    // Versions of a custom resource differ only in their name.
     let mut bytes = Vec::with_capacity(object.len() + 32);
     bytes.extend_from_slice(type_meta(&resource.kind.kind, &resource.api_version).as_bytes());
     object.push_tail(&mut bytes);
     bytes.into()
 }
 
-/// Its metadata alone.
+/// Only its metadata.
 pub(super) fn metadata_only(object: &Object) -> Bytes {
     let mut bytes = Vec::with_capacity(object.metadata().len() + 80);
     push_metadata_only(&mut bytes, object);
@@ -414,7 +414,7 @@ fn type_meta(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }
 
-/// A list in the form that is asked for.
+/// A list in the requested form.
 pub(super) fn many(
     resource: &Resource,
     metadata: &Value,
@@ -440,7 +440,7 @@ pub(super) fn many(
         }
         match accept.form {
             Form::MetadataList => push_metadata_only(&mut out, object),
-            // Items of built-in lists have no type of their own.
+            // Items of built-in lists have no type.
             Form::Whole | Form::Metadata | Form::Table
                 if resource.is_built_in() && *resource.stored == *resource.api_version =>
             {

@@ -1,4 +1,4 @@
-//! What the server answers when it refuses: a `Status` with the code, reason, message and details of kube-apiserver.
+//! The server's errors: a `Status` with the code, reason, message and details of kube-apiserver.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use super::resource::Resource;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Refusal {
     pub(super) code: StatusCode,
-    /// Empty where the server gives none.
+    /// Empty if the server gives none.
     reason: Cow<'static, str>,
     message: String,
     details: Option<Box<Value>>,
-    /// Sentences for the `Warning` header.
+    /// Texts for the `Warning` header.
     pub(super) warnings: Vec<String>,
 }
 
-/// One thing that is wrong with an object.
+/// One error of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
     /// A path such as `spec.size`.
@@ -30,7 +30,7 @@ pub(super) struct Cause {
     pub(super) message: String,
 }
 
-/// What an object is called in messages: its group, its resource or kind, and its name.
+/// The name of an object in messages: its group, its resource or kind, and its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named<'a> {
     pub(super) group: &'a str,
@@ -39,7 +39,7 @@ pub(super) struct Named<'a> {
     pub(super) name: &'a str,
 }
 
-/// Bodies are read up to this many bytes.
+/// Limit of a body.
 pub(super) const BODY_BYTES_MAX: usize = 3 << 20;
 
 // === impl Cause ===
@@ -53,7 +53,7 @@ impl Cause {
         }
     }
 
-    /// A text that is wrong, quoted as Go quotes.
+    /// An invalid text, quoted as Go quotes it.
     pub(super) fn invalid_text(field: &str, value: &str, detail: &str) -> Cause {
         Cause::invalid(field, Value::from(value), detail)
     }
@@ -88,12 +88,12 @@ impl std::fmt::Display for Cause {
 // === impl Named ===
 
 impl<'a> Named<'a> {
-    /// By the plural.
+    /// Named by the plural.
     pub(super) fn of(resource: &'a Resource, name: &'a str) -> Named<'a> {
         Named { group: &resource.kind.group, kind: &resource.plural, name }
     }
 
-    /// By the kind.
+    /// Named by the kind.
     pub(super) fn of_kind(resource: &'a Resource, name: &'a str) -> Named<'a> {
         Named { group: &resource.kind.group, kind: &resource.kind.kind, name }
     }
@@ -131,7 +131,7 @@ impl Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// 500 without a reason, as the server has it where an error of its own shows.
+    /// 500 without a reason, as in the server for internal errors.
     pub(super) fn internal(message: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -147,7 +147,7 @@ impl Refusal {
         Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("{named} not found")).with(named.details())
     }
 
-    /// There is no such resource or subresource.
+    /// The resource or subresource does not exist.
     pub(super) fn not_served() -> Refusal {
         let message = "the server could not find the requested resource";
         Refusal::new(StatusCode::NOT_FOUND, "NotFound", message).with(Map::new())
@@ -162,7 +162,7 @@ impl Refusal {
         Refusal::new(StatusCode::CONFLICT, "Conflict", message).with(named.details())
     }
 
-    /// The object is not in the state that the writer read.
+    /// The object has changed since the writer read it.
     pub(super) fn modified(named: &Named<'_>) -> Refusal {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Refusal::conflict(named, why)
@@ -173,14 +173,14 @@ impl Refusal {
         Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(Map::new())
     }
 
-    /// A custom resource, or a subresource of one, knows no such verb.
+    /// A custom resource, or a subresource of one, does not support the verb.
     pub(super) fn unsupported(resource: &Resource, verb: &str) -> Refusal {
         let named = Named::of(resource, "");
         let message = format!("{verb} is not supported on resources of kind {}", Value::from(&*resource.collection));
         Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(named.details())
     }
 
-    /// What the real server does and this one does not.
+    /// The real server supports this, but this one does not.
     pub(super) fn not_implemented(what: &str) -> Refusal {
         let message = format!("{what} is not simulated");
         Refusal::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message).with(Map::new())
@@ -192,14 +192,14 @@ impl Refusal {
         Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// The real server takes these of built-in kinds.
+    /// The real server accepts these for built-in kinds.
     pub(super) fn no_strategic_merge() -> Refusal {
         let message = "strategic merge patches are not simulated: use `kubectl apply --server-side` or `kubectl patch \
             --type=merge` instead";
         Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// A patch of a type that the server does not even route.
+    /// A patch type that the server does not route.
     pub(super) fn unsupported_patch() -> Refusal {
         let message = "415: Unsupported Media Type";
         Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with(Map::new())
@@ -209,7 +209,7 @@ impl Refusal {
         Refusal::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// None of the representations that the request would take. Where it may watch, there are more.
+    /// The request accepts none of the available media types. A request that may watch has more of them.
     pub(super) fn no_representation(many: bool) -> Refusal {
         let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
         let message = format!(
@@ -234,20 +234,20 @@ impl Refusal {
         Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message).with(named.details())
     }
 
-    /// As [`Refusal::forbidden`], of all objects of a resource.
+    /// As [`Refusal::forbidden`], for all objects of a resource.
     pub(super) fn forbidden_all(named: &Named<'_>, why: &str) -> Refusal {
         let dot = if named.group.is_empty() { "" } else { "." };
         let message = format!("{}{dot}{} is forbidden: {why}", named.kind, named.group);
         Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message).with(named.details())
     }
 
-    /// A path that is no resource's is forbidden.
+    /// A forbidden path that is not a resource's.
     pub(super) fn forbidden_path(user: &str, verb: &str, path: &str) -> Refusal {
         let message = format!("forbidden: User {} cannot {verb} path {}", Value::from(user), Value::from(path));
         Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message).with(Map::new())
     }
 
-    /// Something was to be created in a namespace that is being deleted.
+    /// A creation in a namespace that is being deleted.
     pub(super) fn namespace_terminating(named: &Named<'_>, namespace: &str) -> Refusal {
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut refusal = Refusal::forbidden(named, &why);
@@ -261,12 +261,12 @@ impl Refusal {
         refusal
     }
 
-    /// Something is wrong with an object. `named` says its kind.
+    /// An object is invalid. `named` contains its kind.
     pub(super) fn invalid(named: &Named<'_>, causes: &[Cause]) -> Refusal {
         let texts: Vec<String> = causes.iter().map(ToString::to_string).collect();
         let list = match texts.as_slice() {
             [only] => only.clone(),
-            // The same sentence twice is said once, but stays in the details.
+            // Duplicate messages are shown once, but all are in the details.
             texts => {
                 let mut said: Vec<&String> = Vec::new();
                 texts.iter().for_each(|text| {
@@ -285,23 +285,23 @@ impl Refusal {
         Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
     }
 
-    /// Parameters of a request are wrong: `kind` is `CreateOptions` or the like.
+    /// Parameters of a request are invalid: `kind` is `CreateOptions` or similar.
     pub(super) fn invalid_options(kind: &str, causes: &[Cause]) -> Refusal {
         Refusal::invalid(&Named { group: "meta.k8s.io", kind, name: "" }, causes)
     }
 
-    /// A patch that is well-formed and does not fit.
+    /// A valid patch that does not match the object.
     pub(super) fn unfitting_patch() -> Refusal {
         let message = "the server rejected our request due to an error in our request";
         Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(Map::new())
     }
 
-    /// The version that a list or watch begins with is no longer kept.
+    /// The version for a list or watch is no longer stored.
     pub(super) fn expired(message: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// The version that is asked for is in the future.
+    /// The requested version is in the future.
     pub(super) fn too_large_version(asked: u64, current: u64) -> Refusal {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         Refusal::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with(json!({
@@ -310,12 +310,12 @@ impl Refusal {
         }))
     }
 
-    /// What an admission webhook answered: its code, reason and message.
+    /// The refusal of an admission webhook: its code, reason and message.
     pub(super) fn denied(code: StatusCode, reason: &str, message: String) -> Refusal {
         Refusal::new(code, reason.to_owned(), message)
     }
 
-    /// A `Status` that was made elsewhere.
+    /// A `Status` from elsewhere.
     pub(super) fn of_status(status: &Value) -> Refusal {
         let code = status["code"].as_u64().and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
         let reason = match status["reason"].as_str().unwrap_or_default() {
@@ -338,12 +338,12 @@ impl Refusal {
         Refusal { warnings, ..self }
     }
 
-    /// In how many seconds to ask again, if it says so.
+    /// The `Retry-After`, in seconds.
     pub(super) fn retry_after(&self) -> Option<u64> {
         self.details.as_ref()?["retryAfterSeconds"].as_u64()
     }
 
-    /// One sentence.
+    /// The message.
     pub(super) fn message(&self) -> &str {
         &self.message
     }
@@ -367,7 +367,7 @@ impl Refusal {
         status
     }
 
-    /// As it is sent.
+    /// The body of the answer.
     pub(super) fn body(&self) -> Bytes {
         self.status().to_string().into()
     }

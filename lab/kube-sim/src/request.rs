@@ -1,4 +1,4 @@
-//! What a request asks for: its path, its parameters and the form of its answer, before anything is looked at.
+//! Parses a request: its path, its parameters and the form of its answer.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use super::{
     text,
 };
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// `/api/v1/namespaces/default/configmaps/one` and its like.
+    /// For example `/api/v1/namespaces/default/configmaps/one`.
     Resource(Place),
     /// Anything else, such as `/version`.
     Other,
@@ -34,14 +34,14 @@ pub(super) struct Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parameters(Vec<(String, String)>);
 
-/// The form that an answer shall have.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Accept {
     pub(super) form: Form,
     pub(super) yaml: bool,
 }
 
-/// What is sent of objects.
+/// Which part of objects is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Whole,
@@ -53,7 +53,7 @@ pub(super) enum Form {
     Table,
 }
 
-/// What becomes of fields that the schema does not know.
+/// What happens to unknown fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
     Ignore,
@@ -61,24 +61,24 @@ pub(super) enum Unknown {
     Refuse,
 }
 
-/// How a write is made.
+/// The options of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) manager: String,
     pub(super) unknown: Unknown,
     pub(super) force: bool,
-    /// Those that the request gave, as webhooks are told.
+    /// The options of the request, in the form that webhooks get.
     pub(super) sent: Value,
 }
 
-/// Longest name of a field manager, in bytes.
+/// Limit of a field manager's name, in bytes.
 const MANAGER_LEN_MAX: usize = 128;
 
 // === impl Route ===
 
 impl Route {
-    /// Of a path. `None` if a part of it is no UTF-8.
+    /// Parses a path. `None` if a part of it is not UTF-8.
     pub(super) fn parse(path: &str) -> Option<Route> {
         let parts: Option<Vec<String>> =
             path.trim_matches('/').split('/').map(|part| decode(part, false).map(Cow::into_owned)).collect();
@@ -91,7 +91,7 @@ impl Route {
         };
         let [version, rest @ ..] = rest else { return Some(Route::Other) };
         let (namespace, rest) = match rest {
-            // Namespaces themselves, and their subresources.
+            // Namespaces themselves and their subresources.
             ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, rest),
             ["namespaces", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
             rest => (None, rest),
@@ -116,7 +116,7 @@ impl Route {
 // === impl Parameters ===
 
 impl Parameters {
-    /// Of a query.
+    /// Parses a query.
     pub(super) fn parse(query: &str) -> Parameters {
         let pairs = query.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -125,7 +125,7 @@ impl Parameters {
         Parameters(pairs.collect())
     }
 
-    /// The first value of a parameter, unless it is empty.
+    /// The first value of a parameter; `None` if it is empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
@@ -136,19 +136,20 @@ impl Parameters {
         self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Whether a parameter is there and does not say no. As in the server, any other text says yes.
+    /// Whether a parameter is set and not false. As in the server, any other text means true.
     pub(super) fn flag(&self, name: &str) -> bool {
         let found = self.0.iter().find(|(key, _)| key == name);
         found.is_some_and(|(_, value)| !matches!(value.to_lowercase().as_str(), "false" | "0"))
     }
 
-    /// A whole number.
+    /// An integer parameter.
     pub(super) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.get(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| Refusal::bad_request(text::number_problem("ParseInt", text)))
     }
 
-    /// How a write is to be made. `kind` names the options in messages; `apply` says whether it is a server-side apply.
+    /// The options of a write. `kind` is the name of the options in messages; `apply` says whether it is a server-side
+    /// apply.
     pub(super) fn write_options(&self, kind: &str, headers: &HeaderMap, apply: bool) -> Result<WriteOptions, Refusal> {
         let mut causes = Vec::new();
         if apply && self.get("fieldManager").is_none() {
@@ -192,7 +193,7 @@ impl Parameters {
     }
 }
 
-/// Percent-decoding; in queries a plus is a space.
+/// Percent-decoding; in queries, a plus is a space.
 pub(super) fn decode(text: &str, is_query: bool) -> Option<Cow<'_, str>> {
     let is_plain = |c: char| c != '%' && (c != '+' || !is_query);
     if text.chars().all(is_plain) {
@@ -216,7 +217,7 @@ pub(super) fn decode(text: &str, is_query: bool) -> Option<Cow<'_, str>> {
 // === impl Accept ===
 
 impl Accept {
-    /// What the `Accept` header asks for. `many` says that it is about a list.
+    /// Parses the `Accept` header. `many` says that the answer is a list.
     pub(super) fn of(headers: &HeaderMap, many: bool) -> Result<Accept, Refusal> {
         let text = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if text.trim().is_empty() {
@@ -253,7 +254,7 @@ impl Accept {
     }
 }
 
-/// The verb of a request on a resource's path, as RBAC spells it.
+/// The verb of a request on a resource, as in RBAC.
 pub(super) fn verb(method: &Method, place: &Place, watching: bool) -> &'static str {
     match (method.as_str(), place.name.is_some()) {
         ("GET", _) if watching => "watch",

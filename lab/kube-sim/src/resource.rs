@@ -1,4 +1,4 @@
-//! What a server serves: the built-in resources, and what CustomResourceDefinitions define.
+//! The resources of a server: the built-in ones, and those of CustomResourceDefinitions.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 use super::{builtin, crd::Custom, patch::Schema, reviews};
 use tidegate_core::object::Gvk;
 
-/// A resource at one version.
+/// A resource in one version.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) kind: Gvk,
@@ -20,42 +20,42 @@ pub(super) struct Resource {
     pub(super) namespaced: bool,
     pub(super) short_names: Vec<String>,
     pub(super) categories: Vec<String>,
-    /// The collection that its objects lie in, whatever their version.
+    /// The collection of its objects, independent of the version.
     pub(super) collection: Arc<str>,
-    /// The `apiVersion` that they lie there with.
+    /// The `apiVersion` of stored objects.
     pub(super) stored: Arc<str>,
     pub(super) habits: Habits,
     pub(super) schema: Schema,
-    /// What its CustomResourceDefinition says; none of a built-in one.
+    /// The content of its CustomResourceDefinition; `None` for a built-in one.
     pub(super) custom: Option<Custom>,
 }
 
 /// How objects of a resource are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Habits {
-    /// It has the subresource `status`.
+    /// Whether it has the subresource `status`.
     pub(super) status: bool,
-    /// A PUT creates what is not there.
+    /// Whether a PUT creates a missing object.
     pub(super) put_creates: bool,
-    /// A PUT must name the version that it was read at.
+    /// Whether a PUT must name the resource version.
     pub(super) put_needs_version: bool,
-    /// What counts its `metadata.generation`.
+    /// Which changes increment `metadata.generation`.
     pub(super) generation: Generation,
     pub(super) names: Names,
 }
 
-/// What changes of an object count.
+/// Which changes of an object increment its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generation {
     /// None: it has no generation.
     None,
-    /// Those of everything but `metadata` and `status`.
+    /// Changes of everything but `metadata` and `status`.
     Content,
-    /// Those of everything but `metadata`.
+    /// Changes of everything but `metadata`.
     All,
 }
 
-/// What its names may be.
+/// The format of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Names {
     Subdomain,
@@ -63,10 +63,10 @@ pub(super) enum Names {
     Segment,
 }
 
-/// The resources that one server has, by group, version and plural.
+/// The resources of one server, by group, version and plural.
 pub(super) type Resources = BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>;
 
-/// What Events tell of the object that they are about, as both of their groups name it.
+/// The fields of an Event that describe its object, by their names in both groups.
 pub(super) const INVOLVED: [(&str, &str); 7] = [
     ("involvedObject.kind", "regarding.kind"),
     ("involvedObject.namespace", "regarding.namespace"),
@@ -82,11 +82,11 @@ pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8
 /// The name of Namespaces' collection.
 pub(super) const NAMESPACES: &str = "namespaces";
 
-/// Group, version, kind, plural, what else: `n`amespaced, `s`tatus, `p`ut creates, needs a `v`ersion, `g`eneration of
-/// its content, and names that are `l`abels or any path se`/`gment; then short names and categories.
+/// Group, version, kind, plural, flags, short names and categories. Flags: `n`amespaced, `s`tatus, `p`ut creates, needs
+/// a `v`ersion, `g`eneration of its content, and names that are `l`abels or any path se`/`gment.
 type Row = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// In the order of discovery. What other groups the real server has is listed as a difference.
+/// In the order of discovery. The crate's documentation lists the missing groups.
 const ROWS: &[Row] = &[
     ("", "v1", "ConfigMap", "configmaps", "n", "cm", ""),
     ("", "v1", "Endpoints", "endpoints", "np", "ep", ""),
@@ -158,7 +158,7 @@ static BUILT_IN: LazyLock<Resources> = LazyLock::new(|| {
     resources.map(|resource| (resource.place(), Arc::new(resource))).collect()
 });
 
-/// The built-in resources, by group, version and plural. One table serves all servers.
+/// The built-in resources, by group, version and plural. All servers share this table.
 pub(super) fn built_in() -> &'static Resources {
     &BUILT_IN
 }
@@ -168,7 +168,7 @@ pub(super) fn in_order() -> impl Iterator<Item = &'static Arc<Resource>> {
     ROWS.iter().filter_map(|row| BUILT_IN.get(&(row.0.into(), row.1.into(), row.3.into())))
 }
 
-/// The collection of a group and a plural: as messages name the resource.
+/// The collection of a group and a plural, which is the resource's name in messages.
 pub(super) fn collection(group: &str, plural: &str) -> Arc<str> {
     if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() }
 }
@@ -211,12 +211,12 @@ impl Resource {
         }
     }
 
-    /// Where it stands among the resources of a server.
+    /// Its key among the resources of a server.
     pub(super) fn place(&self) -> (Arc<str>, Arc<str>, Arc<str>) {
         (Arc::clone(&self.kind.group), Arc::clone(&self.kind.version), Arc::clone(&self.plural))
     }
 
-    /// Whether it is a built-in one, which are sent without their type in lists.
+    /// Whether it is built in. Lists of built-in objects have no type in their items.
     pub(super) fn is_built_in(&self) -> bool {
         self.custom.is_none()
     }
@@ -226,7 +226,7 @@ impl Resource {
         &*self.collection == collection
     }
 
-    /// The verbs that it is served with, in the order of discovery.
+    /// Its verbs, in the order of discovery.
     pub(super) fn verbs(&self) -> &'static [&'static str] {
         match &*self.collection {
             NAMESPACES => &["create", "delete", "get", "list", "patch", "update", "watch"],
@@ -238,7 +238,7 @@ impl Resource {
         }
     }
 
-    /// The fields that a field selector may ask for; none if there are no others than every kind has.
+    /// The fields that a field selector may use; `None` if there are only the common ones.
     pub(super) fn selectable(&self) -> Option<Vec<&str>> {
         let mut fields = vec!["metadata.name"];
         if let Some(custom) = &self.custom {

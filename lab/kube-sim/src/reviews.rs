@@ -1,6 +1,6 @@
-//! Reviews: who somebody is, and what he may do. They are answered and not stored.
+//! Reviews of authentication and authorization. They are answered but not stored.
 //!
-//! There is no RBAC here: whoever has a name may do everything.
+//! There is no RBAC: an authenticated user may do everything.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::{
 /// The groups whose kinds are reviews.
 const GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 
-/// Whether objects of a resource are answered and not stored.
+/// Whether objects of a resource are answered but not stored.
 pub(super) fn is_review(resource: &Resource) -> bool {
     GROUPS.contains(&&*resource.kind.group) && resource.is_built_in()
 }
@@ -61,7 +61,7 @@ impl Server {
     }
 }
 
-/// Whom tokens are for, where nothing else was said.
+/// The default audience of tokens.
 const AUDIENCE: &str = "https://kubernetes.default.svc";
 
 fn allowed(kind: &str, group: &str, spec: &Value) -> Result<Value, Refusal> {

@@ -1,13 +1,13 @@
-//! Label and field selectors, as their query parameters spell them.
+//! Label and field selectors, as query parameters.
 //!
-//! What does not parse is refused in the words of the server, which come from its lexer: a position is never named.
+//! An invalid selector is refused in the words of the server's lexer, which never names a position.
 
 use super::{
     refusal::{Cause, Refusal},
     text,
 };
 
-/// Which objects are asked for, by their labels. Empty: all.
+/// Selects objects by labels. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Labels(Vec<Requirement>);
 
@@ -23,13 +23,13 @@ enum Demand {
     Absent,
     /// One of these values.
     In(Vec<String>),
-    /// None of these values; or no such label.
+    /// None of these values, or the label is absent.
     NotIn(Vec<String>),
     Greater(i64),
     Less(i64),
 }
 
-/// Which objects are asked for, by their fields: path, value, and whether it must be that value. Empty: all.
+/// Selects objects by fields: path, value, and whether it must be equal. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields(pub(super) Vec<FieldTerm>);
 
@@ -38,17 +38,17 @@ pub(super) struct Fields(pub(super) Vec<FieldTerm>);
 pub(super) struct FieldTerm {
     pub(super) path: String,
     pub(super) value: String,
-    /// False: it must be any other value.
+    /// False: it must differ.
     pub(super) equal: bool,
 }
 
-/// A piece of a label selector.
+/// A token of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     End,
     /// `!`, `(`, `)`, `,`, `=`, `==`, `!=`, `<`, `>`
     Sign(&'static str),
-    /// A name, a value or one of the words `in` and `notin`.
+    /// A name, a value, or one of the words `in` and `notin`.
     Word(String),
 }
 
@@ -62,12 +62,12 @@ const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
 // === impl Labels ===
 
 impl Labels {
-    /// From the parameter `labelSelector`.
+    /// Parses the parameter `labelSelector`.
     pub(super) fn parse(text: &str) -> Result<Labels, Refusal> {
         parse_labels(text).map(Labels).map_err(Refusal::bad_request)
     }
 
-    /// From a `LabelSelector` object, such as a webhook's `objectSelector`.
+    /// Reads a `LabelSelector` object, such as a webhook's `objectSelector`.
     pub(super) fn of_object(selector: &serde_json::Value) -> Labels {
         let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let mut requirements = Vec::new();
@@ -91,7 +91,7 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// Whether labels are asked for. `of` gives the value of a label.
+    /// Whether labels match. `of` returns the value of a label.
     pub(super) fn matches<'a>(&self, of: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| {
             let value = of(&requirement.key);
@@ -175,7 +175,7 @@ fn parse_requirement(lexer: &mut Lexer<'_>) -> Result<Requirement, String> {
     Ok(Requirement { key, demand })
 }
 
-/// Everything that is wrong with the values of a requirement, as one sentence.
+/// All errors in the values of a requirement, as one text.
 fn check_values(key: &str, values: &[String], lacks_number: bool) -> Result<(), String> {
     let mut causes = Vec::new();
     for (index, value) in values.iter().enumerate().filter(|_| lacks_number) {
@@ -207,7 +207,7 @@ fn parse_value(lexer: &mut Lexer<'_>) -> Result<String, String> {
     }
 }
 
-/// `(a, b)`: nothing between two commas, or beside one, is an empty value.
+/// `(a, b)`: nothing between or beside commas is an empty value.
 fn parse_values(lexer: &mut Lexer<'_>) -> Result<Vec<String>, String> {
     match lexer.take() {
         Token::Sign("(") => {}
@@ -300,14 +300,14 @@ impl Lexer<'_> {
 // === impl Fields ===
 
 impl Fields {
-    /// From the parameter `fieldSelector`. Which fields may be asked for is the resource's business.
+    /// Parses the parameter `fieldSelector`. The resource decides which fields are allowed.
     pub(super) fn parse(text: &str) -> Result<Fields, Refusal> {
         let mut parts = split_unescaped(text);
-        // The server looks at them in this order, and tells of the first that is wrong.
+        // The server checks them in this order and reports the first error.
         parts.sort_unstable();
         let mut terms = Vec::new();
         for term in parts.iter().filter(|term| !term.is_empty()) {
-            // The first operator in the term counts, and of those that begin there the longest.
+            // The first operator in the term wins, and of those at one position the longest.
             let parsed = term.find(['!', '=']).map(|at| term.split_at(at)).and_then(|(path, rest)| {
                 let operator = ["!=", "==", "="].into_iter().find(|operator| rest.starts_with(operator))?;
                 Some((path, &rest[operator.len()..], operator != "!="))
@@ -316,7 +316,7 @@ impl Fields {
                 return Err(Refusal::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")));
             };
             let value = unescape(value)?;
-            // A term of nothing asks for nothing.
+            // An empty term selects everything.
             if !path.is_empty() || !value.is_empty() {
                 terms.push(FieldTerm { path: path.to_owned(), value, equal });
             }
@@ -329,7 +329,7 @@ impl Fields {
     }
 }
 
-/// Terms are split at commas that no backslash stands before.
+/// Splits at commas without a preceding backslash.
 fn split_unescaped(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;
@@ -346,7 +346,7 @@ fn split_unescaped(text: &str) -> Vec<String> {
     terms
 }
 
-/// A value without the backslashes before `\`, `,` and `=`, which stand there in no other way.
+/// Removes the backslashes before `\`, `,` and `=`; other backslashes are invalid.
 fn unescape(value: &str) -> Result<String, Refusal> {
     let refuse = |problem: String| Err(Refusal::bad_request(format!("invalid field selector: {problem}")));
     let mut unescaped = String::with_capacity(value.len());

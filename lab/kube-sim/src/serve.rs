@@ -1,7 +1,7 @@
-//! A server behind TLS, on a port of its own on loopback.
+//! Serves a server over TLS, on its own loopback port.
 //!
-//! Each server has its own port, authority, certificate and administrator: to a client it is a cluster like any other,
-//! and its kubeconfig has no more in it than a real one. A thousand of them are a thousand sockets of one process.
+//! Each server has its own port, CA, certificate and administrator. To a client it is a cluster like any other, and its
+//! kubeconfig looks like a real one. A thousand servers are a thousand sockets of one process.
 
 use std::{
     net::Ipv4Addr,
@@ -30,24 +30,24 @@ use tower::ServiceExt as _;
 use super::{Server, Service, User};
 use crate::{Authority, Credentials, Kubeconfig};
 
-/// Why a server could not be put behind TLS.
+/// Why a server cannot be served over TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No port could be had.
-    #[error("no port on loopback can be had")]
+    /// No port is available.
+    #[error("cannot bind a loopback port")]
     Bind(#[source] std::io::Error),
-    /// A certificate could not be made.
-    #[error("cannot make certificates")]
+    /// A certificate cannot be created.
+    #[error("cannot create certificates")]
     Certificate(#[source] crate::CredentialsError),
-    /// TLS does not take what was made.
+    /// The TLS configuration is invalid.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
 }
 
-/// A connection without requests is closed after this, as the real server's are. Clients give them up before.
+/// Idle connections are closed after this, as in the real server. Clients close them earlier.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// A server behind TLS. It is served as long as this value lives.
+/// A server over TLS. It is served as long as this value exists.
 pub struct Served {
     server: Server,
     name: String,
@@ -60,7 +60,11 @@ pub struct Served {
 }
 
 impl Server {
-    /// Serves it on a free port, under the name that its kubeconfig bears.
+    /// Serves it on a free port, under this name in its kubeconfig.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no port is free or a certificate cannot be created.
     pub async fn listen(&self, name: &str) -> Result<Served, Error> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(Error::Bind)?;
         let port = listener.local_addr().map_err(Error::Bind)?.port();
@@ -94,7 +98,7 @@ impl Served {
         &self.name
     }
 
-    /// Where it serves.
+    /// Its port.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -104,23 +108,27 @@ impl Served {
         &self.kubeconfig
     }
 
-    /// Makes it a black hole: connections are accepted, and nothing is answered. Watches that are open go on.
+    /// Stops answering requests, but still accepts connections. Open watches continue.
     pub fn freeze(&self) {
         self.frozen.send_replace(true);
     }
 
-    /// Ends what [`Served::freeze`] began: what was asked meanwhile is answered now.
+    /// Undoes [`Served::freeze`]: pending requests are answered now.
     pub fn thaw(&self) {
         self.frozen.send_replace(false);
     }
 
-    /// Ends it as a crash would, with all its connections: whoever comes is refused. What it holds stays.
+    /// Stops it like a crash, with all its connections: new ones are refused. Its objects stay.
     pub async fn stop(&self) {
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.shutdown().await;
     }
 
-    /// Serves on its old port after [`Served::stop`].
+    /// Serves on its old port again after [`Served::stop`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port is taken.
     pub async fn start_again(&self) -> Result<(), Error> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await.map_err(Error::Bind)?;
         self.serve(listener);
@@ -133,12 +141,16 @@ impl Served {
     }
 
     /// A kubeconfig with a client certificate of any user.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be created.
     pub fn kubeconfig_of(&self, user: &str, group: Option<&str>) -> Result<Kubeconfig, Error> {
         let identity = self.authority.client(user, group).map_err(Error::Certificate)?;
         Ok(Kubeconfig { credentials: Credentials::Certificate(identity), ..self.kubeconfig.clone() })
     }
 
-    /// A kubeconfig with a token, which is accepted from now on.
+    /// A kubeconfig with a new token, which the server accepts from now on.
     pub fn kubeconfig_with_token(&self, token: &str, user: User) -> Kubeconfig {
         self.server.accept_token(token, user);
         Kubeconfig { credentials: Credentials::Token(token.to_owned()), ..self.kubeconfig.clone() }
@@ -175,7 +187,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, fr
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // Without a free descriptor a connection fails; the next one may not.
+                // Without a free file descriptor, `accept` fails; the next one may succeed.
                 if let Ok((stream, _)) = accepted {
                     connections.spawn(connection(stream, acceptor.clone(), server.clone(), frozen.clone()));
                 }
@@ -186,7 +198,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Server, fr
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, frozen: watch::Receiver<bool>) {
-    // A client that is gone, or speaks no TLS, is not our business.
+    // A client that is gone, or does not speak TLS, needs no handling.
     let _ = stream.set_nodelay(true);
     thawed(frozen.clone()).await;
     let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -205,12 +217,12 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: Server, fr
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Waits while the server is frozen. One that is gone answers nothing anyway.
+/// Waits while the server is frozen. A stopped server answers nothing anyway.
 async fn thawed(mut frozen: watch::Receiver<bool>) {
     let _ = frozen.wait_for(|frozen| !frozen).await;
 }
 
-/// The user that a certificate names: its common name and organisations.
+/// The user of a certificate: its common name and organisations.
 fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();

@@ -30,17 +30,17 @@ use super::{
 };
 use tidegate_core::yaml;
 
-/// One server as a tower service, for one connection or one user. Cheap to clone.
+/// A server as a tower service, for one connection or one user. Cheap to clone.
 #[derive(Clone)]
 pub struct Service {
     server: Server,
-    /// Whose requests these are, where the connection says so.
+    /// The user, if the connection determines it.
     user: Option<User>,
 }
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the server says to whoever asks for Endpoints.
+/// The server's warning for requests of Endpoints.
 const OLD_ENDPOINTS: &str = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
 // === impl Service ===
@@ -85,7 +85,7 @@ impl Service {
             return self.server.nothing_at(&place.group);
         };
         if resource.custom.is_some() {
-            // Nobody looks at what comes after the subresource of a custom resource.
+            // The server ignores what follows the subresource of a custom resource.
             place.subresource = place.subresource.and_then(|of| of.split('/').next().map(str::to_owned));
         }
         let place = &place;
@@ -166,12 +166,12 @@ fn forbidden(user: &User, place: &Place, verb: &str) -> Refusal {
     if name.is_empty() { Refusal::forbidden_all(&named, &why) } else { Refusal::forbidden(&named, &why) }
 }
 
-/// Whether a custom resource is to be found at this path: one that is not is not there at all.
+/// Whether the path matches the scope of a custom resource; otherwise it is not found.
 fn is_of_scope(resource: &Resource, place: &Place, verb: &str) -> bool {
     place.namespace.is_some() == resource.namespaced || place.namespace.is_none() && matches!(verb, "list" | "watch")
 }
 
-/// A path must fit the scope of its resource.
+/// The path must match the scope of its resource.
 fn check_place(resource: &Resource, place: &Place) -> Result<(), Refusal> {
     if place.namespace.is_some() && !resource.namespaced {
         return Err(Refusal::not_served());
@@ -253,7 +253,7 @@ impl Call<'_> {
             }
             ("GET", Some(name)) => self.get(parts, name),
             ("GET", None) => self.get_many(parts),
-            // To create a custom resource, its name may stand in the path, and counts for nothing there.
+            // The path may contain the name of a new custom resource; it is ignored.
             ("POST", name) if self.is_in_scope() && (name.is_none() || self.resource.custom.is_some()) => {
                 let accept = Accept::of(&parts.headers, false)?;
                 let written = self.server.create(&self.sent(parts, body)).await?;
@@ -268,7 +268,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the path has a namespace if, and only if, its objects have one.
+    /// Whether the path has a namespace exactly if the resource is namespaced.
     fn is_in_scope(&self) -> bool {
         self.place.namespace.is_some() == self.resource.namespaced
     }
@@ -358,7 +358,7 @@ impl Call<'_> {
         if !self.resource.is_built_in() {
             metadata["continue"] = "".into();
         }
-        // Asked for metadata of one object, the answer is a list of it.
+        // If metadata of one object is requested, the answer is a list of it.
         let form = if accept.form == Form::Metadata { Form::MetadataList } else { accept.form };
         let body = read::many(self.resource, &metadata, &items, Accept { form, ..accept }, self.server);
         let mut response = ok(StatusCode::OK, body, accept);
@@ -394,7 +394,7 @@ fn refused(refusal: &Refusal) -> Response<Body> {
     response
 }
 
-/// Adds warnings, each sentence once.
+/// Adds warnings, each text once.
 fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for (index, warning) in warnings.iter().enumerate() {
         let text = warning.replace('\\', "\\\\").replace('"', "\\\"");

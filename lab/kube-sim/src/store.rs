@@ -1,11 +1,11 @@
-//! What a server keeps: objects as the bytes that are sent, one version counter, and a bounded history for watches.
+//! The objects of a server as serialised bytes, one version counter, and a bounded history for watches.
 //!
-//! An object is serialised once, when it is written. Reads, lists, watches and answers with metadata only are copies of
-//! those bytes. What is neither metadata nor status is shared by all objects of the process that have it alike: a fleet
-//! has the same definitions and workloads a thousand times, and so has the history of an object whose status changes.
+//! An object is serialised once, when it is written. Reads, lists, watches and metadata-only answers copy those bytes.
+//! Everything but metadata and status is shared by equal objects of the process, because a fleet has the same
+//! definitions and workloads a thousand times. The same holds for the history of an object whose status changes.
 //!
 //! The lock is held for a lookup or a swap of pointers, never for parsing or computing: a writer reads, computes, and
-//! commits on condition that nobody was faster.
+//! commits only if the object has not changed meanwhile.
 
 mod shared;
 
@@ -19,16 +19,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-/// A stored object. It never changes; a write puts another one in its place.
+/// A stored object. It is immutable; a write replaces it.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// Its JSON but for what is shared: `kind`, `apiVersion`, `metadata` with `resourceVersion` first, and `status`.
+    /// Its JSON without the shared part: `kind`, `apiVersion`, `metadata` with `resourceVersion` first, and `status`.
     own: Bytes,
-    /// The rest, which stands between metadata and status, each field with a comma before it.
+    /// The shared part, between metadata and status, with a comma before each field.
     shared: Arc<[u8]>,
-    /// Where `"metadata":` begins.
+    /// The position of `"metadata":`.
     head: u32,
-    /// Where the value of `metadata` begins and ends.
+    /// Start and end of the value of `metadata`.
     metadata: (u32, u32),
     pub(super) version: u64,
     pub(super) uid: Box<str>,
@@ -42,13 +42,13 @@ pub(super) struct Object {
 /// Labels, in the order of the object.
 type Labels = Box<[(Box<str>, Box<str>)]>;
 
-/// An object that has no version yet.
+/// An object without a version.
 pub(super) struct Draft {
     before_version: Vec<u8>,
     after_version: Vec<u8>,
     shared: Vec<u8>,
     head: usize,
-    /// Where `metadata` ends, counted from the beginning of `after_version`.
+    /// The end of `metadata` in `after_version`.
     metadata_end: usize,
     uid: Box<str>,
     labels: Labels,
@@ -56,10 +56,10 @@ pub(super) struct Draft {
     deleting: bool,
 }
 
-/// Where an object lies: its collection and its key.
+/// The location of an object: its collection and its key.
 pub(super) type Spot = (Arc<str>, Arc<str>);
 
-/// What happened to an object.
+/// The change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happening {
     Added,
@@ -72,16 +72,16 @@ pub(super) enum Happening {
 pub(super) struct Event {
     pub(super) happening: Happening,
     pub(super) key: Arc<str>,
-    /// What the object is now; what it was last, at the version of its deletion.
+    /// The object now; for a deletion, its last state with the version of its deletion.
     pub(super) object: Arc<Object>,
     pub(super) before: Option<Arc<Object>>,
 }
 
-/// Objects of one resource, whatever their version.
+/// The objects of one resource, in any version.
 struct Collection {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
     history: VecDeque<Event>,
-    /// The version of the newest event that is no longer kept.
+    /// The version of the newest event that is no longer stored.
     compacted: u64,
     changed: watch::Sender<u64>,
 }
@@ -95,37 +95,37 @@ pub(super) struct Store {
 struct State {
     version: u64,
     collections: HashMap<Arc<str>, Collection>,
-    /// By the UID of an owner, whom it owns: collection and key.
+    /// By the UID of an owner: its dependents, as collection and key.
     owned: HashMap<Box<str>, BTreeSet<Spot>>,
 }
 
 /// A page of a list.
 pub(super) struct Page {
     pub(super) items: Vec<(Arc<str>, Arc<Object>)>,
-    /// The version of the whole store when it was read.
+    /// The version of the whole store when the page was read.
     pub(super) version: u64,
-    /// How many objects of the range follow.
+    /// The number of following objects in the range.
     pub(super) remaining: usize,
 }
 
 /// Events after a version.
 pub(super) struct News {
     pub(super) events: Vec<Event>,
-    /// Up to which version nothing is missing.
+    /// The version up to which the events are complete.
     pub(super) version: u64,
 }
 
-/// Somebody else wrote the object since it was read.
+/// Another writer changed the object since it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raced;
 
-/// The history goes further back than is asked for: the oldest version that can be asked for.
+/// The requested version is older than the history; contains the oldest available one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compacted(pub(super) u64);
 
 const RESOURCE_VERSION: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
 
-/// The key of an object in its collection: what it is sorted by.
+/// The key of an object in its collection, which determines the order.
 pub(super) fn key(namespace: &str, name: &str) -> Arc<str> {
     if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() }
 }
@@ -138,7 +138,7 @@ pub(super) fn split_key(key: &str) -> (&str, &str) {
 // === impl Draft ===
 
 impl Draft {
-    /// Of an object with `kind`, `apiVersion` and `metadata`. A `resourceVersion` in it is left out.
+    /// From an object with `kind`, `apiVersion` and `metadata`. Drops a `resourceVersion`.
     pub(super) fn of(object: &Value) -> Draft {
         let empty = &Map::new();
         let fields = object.as_object().unwrap_or(empty);
@@ -188,11 +188,11 @@ impl Draft {
         }
     }
 
-    /// The JSON without any version: of an object that is not stored, in answer to a dry run.
+    /// The JSON without a version, for the answer to a dry run.
     pub(super) fn without_version(&self) -> Bytes {
         const EMPTY: &[u8] = b"\"resourceVersion\":\"";
         let mut bytes = self.before_version[..self.before_version.len() - EMPTY.len()].to_vec();
-        // What follows begins with the end of the version's text and, if there is more metadata, a comma.
+        // It begins with the end of the version's text and, if there is more metadata, a comma.
         let metadata = &self.after_version[1..self.metadata_end];
         bytes.extend_from_slice(metadata.strip_prefix(b",").unwrap_or(metadata));
         bytes.extend_from_slice(&self.shared);
@@ -200,7 +200,7 @@ impl Draft {
         bytes.into()
     }
 
-    /// The object at a version.
+    /// The object with a version.
     pub(super) fn at(self, version: u64) -> Object {
         let number = version.to_string();
         let start = self.before_version.len();
@@ -243,12 +243,12 @@ impl Object {
         bytes.into()
     }
 
-    /// How long its JSON is.
+    /// The length of its JSON.
     pub(super) fn len(&self) -> usize {
         self.own.len() + self.shared.len()
     }
 
-    /// Appends its JSON without `kind` and `apiVersion`, and without the brace before them.
+    /// Appends its JSON without the opening brace, `kind` and `apiVersion`.
     pub(super) fn push_tail(&self, bytes: &mut Vec<u8>) {
         self.push_from(self.head as usize, bytes);
     }
@@ -265,7 +265,7 @@ impl Object {
         &self.own[self.metadata.0 as usize..self.metadata.1 as usize]
     }
 
-    /// As a value.
+    /// The object as a value.
     pub(super) fn value(&self) -> Value {
         serde_json::from_slice(&self.bytes()).expect("what is stored is JSON")
     }
@@ -280,7 +280,7 @@ impl Object {
         self.labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
     }
 
-    /// The same object at a later version, as it is sent when it was deleted.
+    /// The same object with a later version, as it is sent after its deletion.
     pub(super) fn at_version(&self, version: u64) -> Object {
         let start = self.head as usize + RESOURCE_VERSION.len();
         let end = start + self.version.to_string().len();
@@ -306,14 +306,14 @@ impl Object {
 // === impl Store ===
 
 impl Store {
-    /// An empty one. Each collection keeps `history_max` events.
+    /// Creates an empty store. Each collection keeps `history_max` events.
     pub(super) fn new(history_max: usize) -> Store {
-        // As a real server, which has written a while before anybody asks. Zero means "any version" to clients.
+        // A real server has written before the first request. Zero means "any version" to clients.
         let state = State { version: 1, collections: HashMap::new(), owned: HashMap::new() };
         Store { state: Mutex::new(state), history_max }
     }
 
-    /// One with the same objects, which knows nothing of how they came about.
+    /// Creates a store with the same objects but without history.
     pub(super) fn restored(&self, history_max: usize) -> Store {
         let state = self.lock();
         let collection = |(name, of): (&Arc<str>, &Collection)| {
@@ -343,7 +343,7 @@ impl Store {
         self.lock().collections.get(collection)?.objects.get(key).cloned()
     }
 
-    /// Objects whose keys begin with `prefix`, from the key `begin` on, at most `limit` of those that `wanted` wants.
+    /// Objects whose keys begin with `prefix`, from the key `begin` on, at most `limit` of those that `wanted` selects.
     pub(super) fn list(
         &self,
         collection: &str,
@@ -375,7 +375,7 @@ impl Store {
         self.list(collection, "", None, usize::MAX, |_, _| true).items
     }
 
-    /// Collections that have objects in a namespace, and their keys.
+    /// The objects in a namespace, as collection and key.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Spot> {
         let prefix = format!("{namespace}/");
         let state = self.lock();
@@ -385,17 +385,17 @@ impl Store {
             let keys = range.map(|(key, _)| key).take_while(|key| key.starts_with(&prefix));
             found.extend(keys.map(|key| (Arc::clone(name), Arc::clone(key))));
         }
-        // Maps have an order that changes from run to run; what follows must not.
+        // The order of hash maps is random; the result must not be.
         found.sort_unstable();
         found
     }
 
-    /// Objects that name this UID as an owner: collection and key.
+    /// The dependents of this UID: collection and key.
     pub(super) fn owned_by(&self, uid: &str) -> Vec<Spot> {
         self.lock().owned.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// Puts an object in place of the one that was read at `expected`, or creates it if none was.
+    /// Replaces the object that was read at `expected`, or creates it.
     pub(super) fn put(
         &self,
         collection: &Arc<str>,
@@ -441,12 +441,12 @@ impl Store {
         Ok(())
     }
 
-    /// Says when a collection changes: the version of its last write.
+    /// Notifies about changes of a collection, with the version of its last write.
     pub(super) fn follow(&self, collection: &Arc<str>) -> watch::Receiver<u64> {
         self.lock().collection(collection).changed.subscribe()
     }
 
-    /// What happened in a collection after `version`.
+    /// The events of a collection after `version`.
     pub(super) fn news(&self, collection: &str, version: u64) -> Result<News, Compacted> {
         let state = self.lock();
         let Some(place) = state.collections.get(collection) else {
@@ -459,7 +459,7 @@ impl Store {
         Ok(News { events: place.history.range(first..).cloned().collect(), version: state.version })
     }
 
-    /// Forgets the history of all collections: watches and lists that go on from an older version are told so.
+    /// Drops the history of all collections: watches and lists from an older version get 410.
     pub(super) fn compact(&self) {
         let mut state = self.lock();
         let version = state.version;
@@ -469,12 +469,12 @@ impl Store {
         }
     }
 
-    /// Forgets a collection, whose kind is no longer served. Whoever watches it is told at once.
+    /// Drops a collection whose kind is no longer served, and notifies its watchers.
     pub(super) fn forget(&self, collection: &str) {
         self.lock().collections.remove(collection);
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub(super) fn len(&self) -> usize {
         self.lock().collections.values().map(|place| place.objects.len()).sum()
     }

@@ -1,5 +1,5 @@
-//! Tables, as `kubectl get` shows them: columns of CustomResourceDefinitions, and those of the built-in kinds. Some of
-//! these, which no module of ours brings, have their name and age alone.
+//! Tables, as `kubectl get` shows them: columns of CustomResourceDefinitions and of built-in kinds. Some kinds that our
+//! modules do not use have only name and age.
 
 mod columns;
 mod path;
@@ -18,7 +18,7 @@ const NAME: &str = "Name must be unique within a namespace. Is required when cre
     creation idempotence and configuration definition. Cannot be updated. More info: \
     https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
-/// A table of objects. `with_columns` says whether the columns are told; rows of a watch after the first do not.
+/// A table of objects. `with_columns` says whether it contains the column definitions; later rows of a watch do not.
 pub(super) fn of(
     resource: &Resource,
     metadata: &Value,
@@ -90,7 +90,7 @@ fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     cells
 }
 
-/// How long ago a time was, as people are told: two units where that helps.
+/// The age of a time, for people: two units if that is useful.
 fn age(time: &Value, now: Timestamp) -> Value {
     let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
         return Value::from("<unknown>");

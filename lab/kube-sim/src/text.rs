@@ -1,4 +1,4 @@
-//! The texts that names, labels and annotations may be, with the server's sentences for what is wrong.
+//! Formats of names, labels and annotations, with the server's messages.
 
 const LABEL_LEN_MAX: usize = 63;
 const SUBDOMAIN_LEN_MAX: usize = 253;
@@ -19,12 +19,12 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
     and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// What is wrong with a DNS subdomain.
+/// The errors of a DNS subdomain.
 pub(super) fn subdomain_problems(text: &str) -> Vec<String> {
     problems(text, SUBDOMAIN_LEN_MAX, text.split('.').all(is_label), SUBDOMAIN)
 }
 
-/// What is wrong with a DNS label.
+/// The errors of a DNS label.
 pub(super) fn label_problems(text: &str) -> Vec<String> {
     if text.contains('.') && text.split('.').all(is_label) {
         return vec!["must not contain dots".to_owned()];
@@ -32,13 +32,13 @@ pub(super) fn label_problems(text: &str) -> Vec<String> {
     problems(text, LABEL_LEN_MAX, is_label(text), LABEL)
 }
 
-/// What is wrong with a DNS label that must begin with a letter.
+/// The errors of a DNS label that must begin with a letter.
 pub(super) fn dns_1035_problems(text: &str) -> Vec<String> {
     let fits = is_label(text) && text.starts_with(|c: char| c.is_ascii_lowercase());
     problems(text, LABEL_LEN_MAX, fits, DNS_1035)
 }
 
-/// What is wrong with a text as one segment of a path.
+/// The errors of a text as one segment of a path.
 pub(super) fn segment_problems(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
@@ -46,12 +46,12 @@ pub(super) fn segment_problems(text: &str) -> Vec<String> {
     ["/", "%"].into_iter().filter(|sign| text.contains(sign)).map(|sign| format!("may not contain '{sign}'")).collect()
 }
 
-/// What is wrong with a label's value.
+/// The errors of a label's value.
 pub(super) fn label_value_problems(text: &str) -> Vec<String> {
     problems(text, LABEL_LEN_MAX, text.is_empty() || is_qualified_part(text), LABEL_VALUE)
 }
 
-/// What is wrong with the key of a label, an annotation or a finalizer: `name` or `prefix/name`.
+/// The errors of a key of a label, an annotation or a finalizer: `name` or `prefix/name`.
 pub(super) fn qualified_name_problems(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
@@ -60,7 +60,7 @@ pub(super) fn qualified_name_problems(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 found.push("prefix part must be non-empty".to_owned());
             } else {
-                // Of a prefix, the length is counted in the other word.
+                // For a prefix, the server's message uses the other unit.
                 let told = |problem: String| format!("prefix part {}", problem.replace("253 characters", "253 bytes"));
                 found.extend(subdomain_problems(prefix).into_iter().map(told));
             }
@@ -86,7 +86,7 @@ pub(super) fn qualified_name_problems(text: &str) -> Vec<String> {
 fn problems(text: &str, length_max: usize, fits: bool, sentence: &str) -> Vec<String> {
     let mut found = Vec::new();
     if length_max < text.len() {
-        // The server has two words for one thing.
+        // The server's messages use two units for the same thing.
         let unit = if length_max == SUBDOMAIN_LEN_MAX || sentence == LABEL { "characters" } else { "bytes" };
         found.push(format!("must be no more than {length_max} {unit}"));
     }
@@ -108,7 +108,7 @@ fn is_qualified_part(text: &str) -> bool {
         && text.chars().all(|c| alphanumeric(c) || "-_.".contains(c))
 }
 
-/// What Go says of a text that is no number for `function`, such as `ParseInt`.
+/// Go's message for a text that is not a number for `function`, such as `ParseInt`.
 pub(super) fn number_problem(function: &str, text: &str) -> String {
     let digits = text.strip_prefix(['-', '+']).filter(|_| function == "ParseInt").unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

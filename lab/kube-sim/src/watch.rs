@@ -1,4 +1,4 @@
-//! WATCH: lines of JSON, from the history and then as things happen, with bookmarks, until the watcher's time is up.
+//! WATCH: lines of JSON, from the history and then as changes happen, with bookmarks, until the watch times out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,29 +20,29 @@ use super::{
     table,
 };
 
-/// A watch under way.
+/// A running watch.
 struct Watch {
     server: Server,
     resource: Arc<Resource>,
     prefix: String,
     filter: Filter,
     accept: Accept,
-    /// Up to which version everything was sent.
+    /// Everything up to this version was sent.
     version: u64,
     bookmarks: bool,
     next_bookmark: Instant,
     end: Instant,
     changed: watch::Receiver<u64>,
-    /// Whether a table's columns were sent: they come once.
+    /// Whether a table's columns were sent, which happens once.
     columns_sent: bool,
-    /// Sent before anything else.
+    /// Sent first.
     initial: Option<Vec<Bytes>>,
     over: bool,
 }
 
-/// How often a watcher without news gets a bookmark.
+/// Interval of bookmarks for an idle watch.
 const BOOKMARK: Duration = Duration::from_secs(60);
-/// A watch without `timeoutSeconds` ends after this; the real server rolls dice between 30 and 60 minutes.
+/// Default duration of a watch; the real server chooses between 30 and 60 minutes at random.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 impl Server {
@@ -77,7 +77,7 @@ impl Server {
             initial: None,
             over: false,
         };
-        // Without a version, or from "any", a watch begins with what there is; so does one that asks for it.
+        // Without a version, or from "any", a watch begins with the current objects; also if it requests them.
         if watch.version == 0 || parameters.flag("sendInitialEvents") && parameters.get("sendInitialEvents").is_some() {
             let current = self.0.store.version();
             if current < watch.version {
@@ -100,7 +100,7 @@ fn watch_version_problem(text: &str) -> Refusal {
 // === impl Watch ===
 
 impl Watch {
-    /// Everything there is, as if it had just been created, and the mark that ends it.
+    /// Sends all objects as if they had just been created, and the bookmark that ends them.
     fn begin(&mut self) {
         let filter = &self.filter;
         let page =
@@ -118,7 +118,7 @@ impl Watch {
         self.initial = Some(lines);
     }
 
-    /// The next lines; none when the watch is over.
+    /// The next lines; `None` when the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(lines) = self.initial.take().filter(|lines| !lines.is_empty()) {
             return Some(lines.concat().into());
@@ -132,7 +132,7 @@ impl Watch {
                     return Some(self.error(&Refusal::expired(message)));
                 }
                 Ok(news) => {
-                    // The version of the store moves on with other collections: it is safe to go on from there.
+                    // Other collections advance the store's version, so continuing from there is safe.
                     self.version = self.version.max(news.version);
                     let lines: Vec<Bytes> = news.events.iter().filter_map(|event| self.event(event)).collect();
                     if !lines.is_empty() {
@@ -144,7 +144,7 @@ impl Watch {
             tokio::select! {
                 biased;
                 changed = self.changed.changed() => {
-                    // The kind is gone, and the watch with it.
+                    // The kind is gone, and so the watch ends.
                     self.over = changed.is_err();
                 }
                 () = sleep_until(self.end) => self.over = true,
@@ -157,7 +157,7 @@ impl Watch {
         None
     }
 
-    /// What an event is to this watcher: an object that no longer fits is deleted for it, one that now does is new.
+    /// Translates an event for this watcher: an object that no longer matches is deleted, one that matches now is new.
     fn event(&mut self, event: &Event) -> Option<Bytes> {
         if !event.key.starts_with(&self.prefix) {
             return None;
@@ -171,7 +171,7 @@ impl Watch {
             (true, true) => Some(self.line("MODIFIED", &event.object)),
             (true, false) if event.happening == Happening::Deleted => Some(self.line("DELETED", &event.object)),
             (true, false) => {
-                // It is sent as it was when it still fitted, at the version of the change.
+                // It is sent in its last matching state, with the version of the change.
                 let before = event.before.as_ref()?;
                 let object = Arc::new(before.at_version(event.object.version));
                 Some(self.line("DELETED", &object))

@@ -1,8 +1,8 @@
 //! POST, PUT and PATCH: from a body to a stored object.
 //!
-//! A write reads, computes, asks admission webhooks, and commits on condition that nobody was faster; if somebody was,
-//! it begins again, as the real server does. The order of the steps is the server's: decode, default, patch, track
-//! ownership, admission, checks.
+//! A write reads, computes, calls admission webhooks, and commits only if the object has not changed meanwhile;
+//! otherwise it starts again, as the real server does. The order of the steps is the server's: decode, defaults, patch,
+//! ownership, admission, validation.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use super::{
     store::{Draft, Object, key},
 };
 
-/// A request that writes, as it was sent.
+/// A write request, as it was sent.
 pub(super) struct Sent<'a> {
     pub(super) resource: &'a Arc<Resource>,
-    /// Empty for what is cluster-scoped.
+    /// Empty for cluster-scoped objects.
     pub(super) namespace: &'a str,
     pub(super) subresource: Option<&'a str>,
     pub(super) parameters: &'a Parameters,
@@ -34,32 +34,32 @@ pub(super) struct Sent<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// A write under way.
+/// A running write.
 pub(super) struct Writing<'a> {
     pub(super) server: &'a Server,
     pub(super) resource: &'a Arc<Resource>,
-    /// Empty for what is cluster-scoped.
+    /// Empty for cluster-scoped objects.
     pub(super) namespace: &'a str,
     pub(super) subresource: Option<&'a str>,
     pub(super) options: WriteOptions,
     pub(super) user: &'a User,
-    /// What strict decoding has against the text of a patch.
+    /// The errors of strict decoding in the text of a patch.
     strict: Vec<String>,
-    /// Sentences for the `Warning` header.
+    /// Texts for the `Warning` header.
     pub(super) warnings: Vec<String>,
 }
 
-/// What a write answers.
+/// The result of a write.
 pub(super) struct Written {
     pub(super) status: StatusCode,
     pub(super) object: Outcome,
     pub(super) warnings: Vec<String>,
 }
 
-/// The object of an answer.
+/// The object of the answer.
 pub(super) enum Outcome {
     Stored(Arc<Object>),
-    /// Of a dry run: it has the version of what is stored, if anything is.
+    /// A dry run: it has the version of the stored object, if there is one.
     Imagined(Box<Draft>, Option<u64>),
 }
 
@@ -71,7 +71,7 @@ enum Change {
     Apply(Value),
 }
 
-/// How often a write begins again before it gives up; the server gives up after as many.
+/// Limit of retries after concurrent writes, as in the server.
 const TRIES_MAX: usize = 5;
 
 const APPLY: &str = "application/apply-patch+yaml";
@@ -108,7 +108,7 @@ impl Server {
         let mut writing = sent.begin(self, "PatchOptions", apply)?;
         let looks = writing.options.unknown != Unknown::Ignore;
         if !apply {
-            // A patch of what is not there is not even read.
+            // The server does not even read a patch of a missing object.
             metadata::check_key(name)?;
             self.find(sent.resource, sent.namespace, name)?;
         }
@@ -133,7 +133,7 @@ impl Server {
         changed.map_err(|refusal| writing.refused(refusal))
     }
 
-    /// What is created must be of a definition, and in a namespace, that is there and stays.
+    /// Fails if the definition or the namespace of a new object is missing or being deleted.
     fn check_is_open(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Refusal> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if resource.custom.is_some()
@@ -159,7 +159,7 @@ impl Server {
 // === impl Sent ===
 
 impl<'a> Sent<'a> {
-    /// The write, if its options are ones. `kind` names them in messages.
+    /// Starts the write if its options are valid. `kind` is the name of the options in messages.
     pub(super) fn begin(&self, server: &'a Server, kind: &str, apply: bool) -> Result<Writing<'a>, Refusal> {
         let options = self.parameters.write_options(kind, self.headers, apply)?;
         Ok(Writing::new(server, self.resource, self.namespace, self.subresource, options, self.user))
@@ -201,12 +201,12 @@ impl<'a> Writing<'a> {
         self.change(name, Change::Replace(object)).await
     }
 
-    /// A refusal with what the server warned of before.
+    /// Adds the earlier warnings to a refusal.
     fn refused(&mut self, refusal: Refusal) -> Refusal {
         refusal.warning(std::mem::take(&mut self.warnings))
     }
 
-    /// The object of a body, without what its schema does not know.
+    /// The object of a body, without unknown fields.
     pub(super) fn decode(&mut self, sent: &Sent<'_>) -> Result<Value, Refusal> {
         let content_type = sent.content_type().to_ascii_lowercase();
         let mut object = body::object(self.resource, &content_type, sent.body)?;
@@ -222,7 +222,7 @@ impl<'a> Writing<'a> {
         Ok(object)
     }
 
-    /// The defaults of the kind.
+    /// Sets the defaults of the kind.
     fn fill_in(&self, object: &mut Value) {
         match &self.resource.custom {
             Some(custom) => custom.checks.default(object),
@@ -244,7 +244,7 @@ impl<'a> Writing<'a> {
         Named::of(self.resource, name)
     }
 
-    /// A new object as it would be stored. Of one that was applied, the managed fields are settled already.
+    /// A new object as it would be stored. An applied one already has its managed fields.
     async fn created(&mut self, mut object: Value, applied: bool) -> Result<Value, Refusal> {
         let server = self.server;
         metadata::begin(self.resource, self.namespace, &mut object, &server.0.clock)?;
@@ -263,7 +263,7 @@ impl<'a> Writing<'a> {
         Ok(object)
     }
 
-    /// What mutating webhooks make of an object.
+    /// The object after mutating webhooks.
     async fn admitted(&mut self, object: Value, asked: Asked<'_>) -> Result<Value, Refusal> {
         let server = self.server;
         let Some(mut mutated) = server.mutate(self, &asked, Some(&object)).await? else { return Ok(object) };
@@ -275,11 +275,11 @@ impl<'a> Writing<'a> {
             }
         }
         self.fill_in(&mut mutated);
-        // What a webhook adds belongs to nobody.
+        // No manager owns what a webhook adds.
         Ok(mutated)
     }
 
-    /// Everything that may be wrong with an object that is otherwise ready to be stored.
+    /// Validates an object before it is stored.
     fn check(&mut self, before: Option<&Value>, object: &Value) -> Result<(), Refusal> {
         let mut causes = metadata::check(self.resource, before, object);
         match &self.resource.custom {
@@ -328,7 +328,7 @@ impl<'a> Writing<'a> {
         Written { status, object, warnings: std::mem::take(&mut self.warnings) }
     }
 
-    /// Changes what is there, or creates it where the change may.
+    /// Changes an existing object, or creates it if the change allows that.
     async fn change(&mut self, name: &str, change: Change) -> Result<Written, Refusal> {
         metadata::check_key(name)?;
         let place = key(self.namespace, name);
@@ -336,7 +336,7 @@ impl<'a> Writing<'a> {
             let live = self.server.0.store.get(&self.resource.collection, &place);
             let Some(live) = live else {
                 match self.create_by(name, &change).await {
-                    // Somebody else created it just now: then it is there to be changed.
+                    // Another writer has just created it: now it can be changed.
                     Err(refusal)
                         if refusal.code == StatusCode::CONFLICT && refusal.message().ends_with("already exists") =>
                     {
@@ -355,7 +355,7 @@ impl<'a> Writing<'a> {
         Err(Refusal::modified(&self.named(name)))
     }
 
-    /// Creates what a PUT or an apply finds absent.
+    /// Creates an object for a PUT or an apply.
     async fn create_by(&mut self, name: &str, change: &Change) -> Result<Written, Refusal> {
         let may = self.subresource.is_none()
             && match change {
@@ -394,7 +394,7 @@ impl<'a> Writing<'a> {
         self.commit_new(object).await
     }
 
-    /// One try: none if somebody else was faster.
+    /// One attempt; `None` if another writer was faster.
     async fn change_once(
         &mut self,
         name: &str,
@@ -429,7 +429,7 @@ impl<'a> Writing<'a> {
         let draft = Draft::of(&convert_in(self.resource, after));
         let store = &self.server.0.store;
         if finished {
-            // The last finalizer went: the object goes with it, and is answered as it was last.
+            // The last finalizer was removed, so the object is removed and its last state is the answer.
             if store.remove(&self.resource.collection, place, live.version).is_err() {
                 return Ok(None);
             }
@@ -446,7 +446,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// The object after the change, with who owns what, before anything is put back.
+    /// The object after the change, with ownership, before protected fields are restored.
     fn changed(&mut self, name: &str, before: &Value, change: &Change) -> Result<Value, Refusal> {
         let patched = match change {
             Change::Replace(object) => object.clone(),
@@ -477,7 +477,7 @@ impl<'a> Writing<'a> {
         Ok(track_update(&self.resource.schema, Some(before), after, &self.write()))
     }
 
-    /// Warns of an apply patch whose text strict decoding has something against, or refuses it, as the request asks.
+    /// Warns about or refuses an apply patch with errors of strict decoding, as the request says.
     fn check_applied(&mut self) -> Result<(), Refusal> {
         let lines = std::mem::take(&mut self.strict);
         if lines.is_empty() || self.options.unknown != Unknown::Refuse {
@@ -490,7 +490,7 @@ impl<'a> Writing<'a> {
         )))
     }
 
-    /// The object with what this endpoint does not change put back.
+    /// Restores the fields that this endpoint does not change.
     fn scoped(&self, before: &Value, mut after: Value) -> Value {
         match self.subresource {
             None => {
@@ -514,7 +514,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Counts the generation on, if what counts has changed.
+    /// Increments the generation if relevant fields changed.
     fn count(&self, before: &Value, after: &mut Value) {
         let counts = |name: &str| match self.resource.habits.generation {
             Generation::None => false,
@@ -538,7 +538,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Whether a change is meant for one version of its object only.
+/// Whether a change requires a certain version of its object.
 fn has_version(change: &Change) -> bool {
     let (Change::Replace(object) | Change::Merge(object) | Change::Apply(object)) = change else { return false };
     object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !matches!(version, "" | "0"))
@@ -550,7 +550,7 @@ fn remove(object: &mut Value, field: &str) {
     }
 }
 
-/// Gives `to` the field as `from` has it.
+/// Copies a field from `from` to `to`.
 fn put_back(from: &Value, to: &mut Value, field: &str) {
     match from.get(field) {
         Some(value) => to[field] = value.clone(),
@@ -558,12 +558,12 @@ fn put_back(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// As it is stored.
+/// The object in its stored version.
 fn convert_in(resource: &Resource, object: Value) -> Value {
     if *resource.stored == *resource.api_version { object } else { convert::to_stored(resource, object) }
 }
 
-/// As the resource spells it.
+/// The object in the resource's version.
 fn convert_out(resource: &Resource, object: &Object) -> Value {
     if *resource.stored == *resource.api_version {
         return object.value();

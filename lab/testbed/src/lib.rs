@@ -1,11 +1,11 @@
 //! Real control planes on this machine, for the demo, the benchmark and the tests: kube-apiserver and etcd on free
-//! loopback ports, on request with kube-controller-manager, kube-scheduler and a simulated node.
+//! loopback ports, optionally with kube-controller-manager, kube-scheduler and a simulated node.
 //!
-//! [`Assets`] builds the programs once into a cache, from the Go module that is embedded here; [`ControlPlane`] starts
-//! them. Everything that is started ends with this process, however it ends, and its folders are removed: each server
-//! is the child of a guard that waits for the end of a pipe which only we hold open.
+//! [`Assets`] builds the programs once into a cache, from the embedded Go module; [`ControlPlane`] starts them.
+//! Everything ends with this process, however that ends, and all temporary folders are removed: the parent of each
+//! server waits for the end of a pipe that only we hold open.
 //!
-//! Nothing here is meant to be reached from another machine, or to keep data.
+//! Not for access from other machines, and not for data that must persist.
 
 mod audit;
 mod build;
@@ -32,25 +32,25 @@ pub use ports::free as free_port;
 pub use repository::Repository;
 pub use server::{ControlPlane, Etcd, Extent, Options};
 
-/// Why a control plane could not be had.
+/// Why a control plane cannot be started or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or folder of ours could not be read or written.
+    /// A file or folder cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// No Go toolchain is here and none can be had.
+    /// There is no Go toolchain, and none can be installed.
     #[error(
         "no usable Go toolchain: install Go {wanted} or newer, or python3 with its venv module, and run this again ({found})"
     )]
     NoGo {
-        /// The version that the module asks for.
+        /// The version that the module requires.
         wanted: String,
         /// What was found instead.
         found: String,
@@ -60,28 +60,28 @@ pub enum Error {
     Build {
         /// The step.
         step: String,
-        /// The last lines that it printed.
+        /// The last lines of its output.
         log: String,
     },
-    /// A file of a Go module is not the one that was pinned.
+    /// A file of a Go module differs from the pinned one.
     #[error("module {module} has the checksum {found}, but {wanted} is pinned")]
     Checksum {
         /// The module and its version.
         module: String,
-        /// What the download says.
+        /// The checksum of the download.
         found: String,
-        /// What the table says.
+        /// The pinned checksum.
         wanted: String,
     },
-    /// A program could not be started.
+    /// A program cannot be started.
     #[error("cannot start {}", program.display())]
     Start {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// A server ended although it should serve.
+    /// A server ended unexpectedly.
     #[error("{server} ended: {log}")]
     Ended {
         /// The server.
@@ -94,38 +94,38 @@ pub enum Error {
     NotReady {
         /// The server.
         server: String,
-        /// How long was waited.
+        /// How long we waited.
         waited: Duration,
         /// The last answer.
         last: String,
         /// The end of its log.
         log: String,
     },
-    /// An exchange over TLS failed.
-    #[error("an exchange on this machine failed")]
+    /// A TLS connection failed.
+    #[error("a TLS connection on this machine failed")]
     Network {
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A certificate could not be made, or not be used.
+    /// A certificate cannot be created or used.
     #[error(transparent)]
     Credentials(#[from] kube_sim::CredentialsError),
-    /// A client could not be made from a kubeconfig of ours.
-    #[error("cannot make a client of {server}: {message}")]
+    /// A client cannot be created from our own kubeconfig.
+    #[error("cannot create a client for {server}: {message}")]
     Client {
         /// The server.
         server: String,
-        /// Why.
+        /// The cause.
         message: String,
     },
-    /// The repository could not be worked on.
+    /// An operation on the repository failed.
     #[error("cannot {action} the repository {}", path.display())]
     Repository {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// Where it is.
+        /// The path.
         path: PathBuf,
-        /// What libgit2 said.
+        /// The error of libgit2.
         source: git2::Error,
     },
     /// A request to a server failed.
@@ -133,15 +133,15 @@ pub enum Error {
     Request {
         /// The server.
         server: String,
-        /// What was asked, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// What the server said.
+        /// The error of the server.
         source: Box<kube::Error>,
     },
 }
 
 impl Error {
-    /// An error of the file system, in the form that `map_err` takes.
+    /// An error of the file system, for `map_err`.
     fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         let path = path.into();
         move |source| Error::File { action, path, source }

@@ -1,5 +1,4 @@
-//! Objects of any kind on a server of ours, as its administrator would write them: for preparing a control plane, not
-//! for the daemon.
+//! Writes objects of any kind to our servers as an administrator: for preparing a control plane, not for the daemon.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -14,14 +13,18 @@ use tidegate_core::yaml::{self, Limits};
 
 use crate::Error;
 
-/// Who writes here.
+/// The field manager of these writes.
 const FIELD_MANAGER: &str = "testbed";
-/// How long a CRD may take until it is served.
+/// Limit until a CRD is served.
 const ESTABLISHED_MAX: Duration = Duration::from_secs(60);
-/// How often we look.
+/// Interval of checking.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The API of an object's kind, in the object's namespace.
+///
+/// # Errors
+///
+/// Fails if discovery fails or the kind is not served.
 pub async fn api_of(client: &Client, object: &Value) -> Result<Api<DynamicObject>, kube::Error> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -34,7 +37,11 @@ pub async fn api_of(client: &Client, object: &Value) -> Result<Api<DynamicObject
     })
 }
 
-/// Applies an object, forced and with strict validation, and returns what the server made of it.
+/// Applies an object, forced and with strict validation, and returns the result.
+///
+/// # Errors
+///
+/// Fails if the server refuses the object.
 pub async fn apply(client: &Client, object: &Value) -> Result<DynamicObject, kube::Error> {
     let parameters = PatchParams::apply(FIELD_MANAGER).force().validation_strict();
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -42,6 +49,10 @@ pub async fn apply(client: &Client, object: &Value) -> Result<DynamicObject, kub
 }
 
 /// Applies CRDs and waits until all are served.
+///
+/// # Errors
+///
+/// Fails if the server refuses one, or if one is not served in time.
 pub async fn install_crds(client: &Client, crds: &[Value]) -> Result<(), Error> {
     let failed = |source| Error::Request { server: "a server".to_owned(), action: "install CRDs", source };
     for crd in crds {
@@ -74,8 +85,8 @@ pub async fn install_crds(client: &Client, crds: &[Value]) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether objects of a CRD's kind can be listed, in each version: for a moment after `Established` they cannot
-/// (404 while discovery follows, 429 while the storage is made).
+/// Whether objects of a CRD's kind can be listed, in each version. For a moment after `Established` they cannot: 404
+/// until discovery follows, 429 while the storage is created.
 async fn can_be_listed(client: &Client, crd: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, plural) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["plural"]));
@@ -97,7 +108,11 @@ fn is_established(crd: &Value) -> bool {
     })
 }
 
-/// The CRDs of a YAML file; only those named, if any are. What is not wanted is not parsed: such files are large.
+/// The CRDs of a YAML file, or only those with these names. Others are not parsed, because such files are large.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read or is not valid YAML.
 pub fn read_crds(path: &Path, names: &[&str]) -> Result<Vec<Value>, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
     let is_wanted = |document: &&str| {

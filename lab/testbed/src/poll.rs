@@ -1,26 +1,30 @@
-//! Asking until something is so.
+//! Repeats a check until it succeeds.
 
 use std::{
     fmt::{self, Write as _},
     time::Duration,
 };
 
-// It goes with the clock of a simulation, where that is paused.
+// In a simulation, this follows the paused clock.
 use tokio::time::Instant;
 
-/// How long until we look again.
+/// Interval of checks.
 const POLL: Duration = Duration::from_millis(50);
-/// How many of the last different answers are kept for the message.
+/// How many of the last different answers the message contains.
 const ANSWERS: usize = 5;
 
-/// What was still answered when the time was up.
+/// The answers until the time-out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedOut {
     deadline: Duration,
     answers: Vec<(Duration, String)>,
 }
 
-/// Asks again until `ask` answers `Ok`, at most until the deadline. Waiting costs one request in fifty milliseconds.
+/// Repeats `ask` until it returns `Ok` or the deadline passes.
+///
+/// # Errors
+///
+/// Fails with the last answers if the deadline passes.
 pub async fn until<T>(deadline: Duration, mut ask: impl AsyncFnMut() -> Result<T, String>) -> Result<T, TimedOut> {
     let start = Instant::now();
     let mut answers: Vec<(Duration, String)> = Vec::new();
@@ -43,7 +47,11 @@ pub async fn until<T>(deadline: Duration, mut ask: impl AsyncFnMut() -> Result<T
     }
 }
 
-/// Asks again for `duration` and ends early with the first `Err`: for what must stay as it is.
+/// Repeats `ask` for `duration`: for something that must stay as it is.
+///
+/// # Errors
+///
+/// Fails with the first `Err` of `ask`, and when it came.
 pub async fn throughout(
     duration: Duration,
     mut ask: impl AsyncFnMut() -> Result<(), String>,

@@ -1,4 +1,4 @@
-//! Loopback ports that are free at the moment.
+//! Free loopback ports.
 
 use std::{
     collections::{BTreeSet, hash_map::RandomState},
@@ -7,18 +7,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Below the range that systems use for outgoing connections, so that no client's port gets in the way between our
-/// look and the server's bind.
+/// Below the range of outgoing connections, so that no client takes the port between our check and the server's bind.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// What this process was given: servers that start side by side must not get one port.
+/// The ports of this process: servers that start in parallel must not get the same one.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port that nobody listens on, another one each time as long as there are any. Another process may take it before its
-/// server does: who starts a server tries again.
+/// A free port, a different one each time if possible. Another process may take it before the server binds it, so a
+/// server's start must be retried.
 pub fn free() -> u16 {
-    // Two processes that start at once must not walk the same ports in the same order.
+    // Two processes that start together must not try the same ports in the same order.
     let seed = RandomState::new().build_hasher().finish();
     let start = u16::try_from(seed % u64::from(COUNT)).unwrap_or(0);
     let ports = || (0..COUNT).map(|step| FIRST + (start + step) % COUNT);

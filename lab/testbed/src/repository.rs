@@ -1,4 +1,4 @@
-//! A git repository on this machine to commit to, as a platform engineer would, without the git program.
+//! A git repository on this machine for commits, as a platform engineer makes them, without the git program.
 
 use std::{
     fs,
@@ -18,12 +18,16 @@ pub struct Repository {
 // === impl Repository ===
 
 impl Repository {
-    /// Makes an empty one.
+    /// Creates an empty repository.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be written.
     pub fn init(path: &Path) -> Result<Repository, Error> {
         let mut options = RepositoryInitOptions::new();
         options.initial_head("main").mkpath(true).external_template(false);
         let made = git2::Repository::init_opts(path, &options).map_err(failed("make", path))?;
-        // Who commits here later, by hand, should not have to say who they are.
+        // Later commits by hand should not require a user name.
         let mut settings = made.config().map_err(failed("configure", path))?;
         for (key, value) in [("user.name", "Platform"), ("user.email", "platform@example.org")] {
             settings.set_str(key, value).map_err(failed("configure", path))?;
@@ -31,23 +35,31 @@ impl Repository {
         Ok(Repository { path: path.to_owned() })
     }
 
-    /// Where its work tree is.
+    /// The path of its work tree.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its URL, as a GitSource takes it.
+    /// Its URL, for a GitSource.
     pub fn url(&self) -> String {
         format!("file://{}", self.path.display())
     }
 
-    /// The text of a file in the work tree.
+    /// Reads a file of the work tree.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be read.
     pub fn read(&self, file: &str) -> Result<String, Error> {
         let path = self.path.join(file);
         fs::read_to_string(&path).map_err(Error::file("read", path))
     }
 
-    /// Writes a file to the work tree.
+    /// Writes a file of the work tree.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be written.
     pub fn write(&self, file: &str, text: &str) -> Result<(), Error> {
         let path = self.path.join(file);
         let parent = path.parent().unwrap_or(&self.path);
@@ -55,7 +67,11 @@ impl Repository {
         fs::write(&path, text).map_err(Error::file("write", path))
     }
 
-    /// Replaces one passage of a file, which must be in it.
+    /// Replaces a passage of a file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file does not contain it, or cannot be written.
     pub fn replace(&self, file: &str, from: &str, to: &str) -> Result<(), Error> {
         let text = self.read(file)?;
         if !text.contains(from) {
@@ -66,13 +82,21 @@ impl Repository {
     }
 
     /// Removes a file or folder from the work tree.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be removed.
     pub fn remove(&self, file: &str) -> Result<(), Error> {
         let path = self.path.join(file);
         let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         removed.map_err(Error::file("remove", path))
     }
 
-    /// Commits all that is in the work tree and returns the commit's id.
+    /// Commits everything in the work tree and returns the commit's id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the repository cannot be written.
     pub fn commit(&self, message: &str) -> Result<String, Error> {
         let failed = || failed("commit to", &self.path);
         let repository = self.open()?;
@@ -84,8 +108,12 @@ impl Repository {
         self.record(&repository, tree, message)
     }
 
-    /// Undoes a commit in a new one, as `git revert` does, and returns the new commit's id. What the work tree holds
-    /// beyond the last commit is lost.
+    /// Reverts a commit in a new one, as `git revert` does, and returns the new commit's id. Uncommitted changes in the
+    /// work tree are lost.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the commit cannot be reverted.
     pub fn revert(&self, commit: &str) -> Result<String, Error> {
         let failed = || failed("revert a commit of", &self.path);
         let repository = self.open()?;
@@ -101,6 +129,10 @@ impl Repository {
     }
 
     /// The id of the last commit.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none.
     pub fn head(&self) -> Result<String, Error> {
         Ok(self.head_commit(&self.open()?)?.id().to_string())
     }

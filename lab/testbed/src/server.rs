@@ -1,4 +1,4 @@
-//! etcd, kube-apiserver and what makes Deployments ready.
+//! etcd, kube-apiserver, and the programs that make Deployments ready.
 
 use std::{
     fs,
@@ -21,57 +21,58 @@ use serde_json::json;
 
 use crate::{Assets, Audit, Egress, Error, Folder, Guarded, Program, egress, guard::tail, ports};
 
-/// A loaded machine takes its time; an idle one needs three seconds.
+/// Limit until a server is ready. A loaded machine needs long; an idle one needs three seconds.
 const READY_MAX: Duration = Duration::from_secs(120);
-/// How often we look.
+/// Interval of checking.
 const POLL: Duration = Duration::from_millis(100);
-/// A port that was free may be taken when the server binds it; more than a few times in a row means something else.
+/// Another program may take a free port before the server binds it. More than a few times in a row means something
+/// else.
 const PORT_TRIES: usize = 5;
 /// The only simulated node.
 const NODE: &str = "node-1";
 
-/// A running etcd. Several API servers may share it, each below its own prefix.
+/// A running etcd. Several API servers may share it, each with its own prefix.
 pub struct Etcd {
     port: u16,
     _process: Guarded,
-    // After the process, so that it is gone before its folder.
+    // Dropped after the process, so that the process ends before its folder is removed.
     folder: Place,
 }
 
-/// Where a server keeps its files.
+/// The folder of a server's files.
 enum Place {
-    /// In a folder that goes with it.
+    /// A temporary folder.
     Temporary(Folder),
-    /// In a folder that its user keeps.
+    /// A folder of the user, which is kept.
     Given(PathBuf),
 }
 
-/// What runs beside the API server.
+/// Which programs run besides the API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Extent {
-    /// Nothing: no garbage collection, namespaces stay in deletion for ever.
+    /// None: no garbage collection, and namespaces never finish terminating.
     #[default]
     Server,
-    /// kube-controller-manager: owner references and deletion of namespaces work.
+    /// kube-controller-manager: owner references and the deletion of namespaces work.
     Controllers,
-    /// kube-scheduler and one simulated node as well: Deployments become ready.
+    /// Also kube-scheduler and one simulated node: Deployments become ready.
     Node,
 }
 
-/// What kind of control plane is wanted.
+/// The options of a control plane.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Short name, used in kubeconfigs, logs and as etcd prefix. Unique among those that share an etcd.
+    /// A short name for kubeconfigs, logs and the etcd prefix. Unique within a shared etcd.
     pub name: String,
-    /// An etcd to share; its own where none is given.
+    /// A shared etcd; by default the control plane starts its own.
     pub etcd: Option<Arc<Etcd>>,
-    /// What runs beside the API server.
+    /// Which programs run besides the API server.
     pub extent: Extent,
     /// Whether requests are logged, see [`ControlPlane::audit`].
     pub audit: bool,
-    /// More flags of the API server.
+    /// Additional flags of the API server.
     pub flags: Vec<String>,
-    /// Where certificates, logs and data go; a temporary folder where none is given. A given folder is kept.
+    /// The folder of certificates, logs and data, which is kept; by default a temporary folder.
     pub folder: Option<PathBuf>,
 }
 
@@ -86,13 +87,13 @@ pub struct ControlPlane {
     beside: Vec<Guarded>,
     audit: Option<Audit>,
     egress: Arc<Egress>,
-    // Fields are dropped in this order: the servers, then what they stand on.
+    // Fields are dropped in this order: the servers, then what they depend on.
     etcd: Arc<Etcd>,
     folder: PathBuf,
     _place: Option<Place>,
 }
 
-/// What is needed to start the API server, the first time and again.
+/// What the API server needs for its first and later starts.
 struct ApiStart {
     program: PathBuf,
     flags: Vec<String>,
@@ -121,12 +122,16 @@ impl Place {
 // === impl Etcd ===
 
 impl Etcd {
-    /// Its data and log.
+    /// The folder of its data and log.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Starts one on free ports, with its data in the given folder or else in a temporary one.
+    /// Starts etcd on free ports, with its data in the given folder or in a temporary one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be started or does not become ready.
     pub async fn start(assets: &Assets, folder: Option<&Path>) -> Result<Arc<Etcd>, Error> {
         let folder = Place::of(folder, "tidegate-etcd-")?;
         let log = folder.path().join("etcd.log");
@@ -134,9 +139,9 @@ impl Etcd {
             let (port, peers) = (ports::free(), ports::free());
             let (clients, peers) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
             let flags = [
-                // A member remembers its ports, so each attempt begins anew.
+                // A member remembers its ports, so each attempt needs new data.
                 format!("--data-dir=data-{attempt}"),
-                // What is lost with the machine is of no use to anybody.
+                // The data need not survive a crash of the machine.
                 "--unsafe-no-fsync".to_owned(),
                 "--log-level=warn".to_owned(),
                 "--max-txn-ops=4096".to_owned(),
@@ -156,14 +161,14 @@ impl Etcd {
     }
 }
 
-/// Waits until `process` serves on `port`; false if it ended because somebody else has the port.
+/// Waits until `process` serves on `port`; false if it ended because another program has the port.
 async fn listens(port: u16, process: &mut Guarded) -> Result<bool, Error> {
     let start = Instant::now();
     while start.elapsed() < READY_MAX {
         if process.ended().is_some() {
             return port_was_taken(process);
         }
-        // It must be ours: whoever finds its port taken ends at once.
+        // It must be ours: a server whose port is taken ends at once.
         if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() && process.ended().is_none() {
             return Ok(true);
         }
@@ -172,12 +177,12 @@ async fn listens(port: u16, process: &mut Guarded) -> Result<bool, Error> {
     Err(Error::NotReady {
         server: process.name().to_owned(),
         waited: READY_MAX,
-        last: "nobody listens".to_owned(),
+        last: "no process listens".to_owned(),
         log: process.log_tail(),
     })
 }
 
-/// False after a lost race for a port, which is worth another try; an error after anything else.
+/// Returns false if the port was taken, so that the caller retries; fails for any other cause.
 fn port_was_taken(process: &Guarded) -> Result<bool, Error> {
     let log = tail(process.log(), 40);
     if log.contains("address already in use") {
@@ -189,7 +194,11 @@ fn port_was_taken(process: &Guarded) -> Result<bool, Error> {
 // === impl ControlPlane ===
 
 impl ControlPlane {
-    /// Starts one and waits until it answers, with its node ready if it has one.
+    /// Starts a control plane and waits until it answers, and until its node is ready if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a program cannot be started or does not become ready.
     pub async fn start(assets: &Assets, options: Options) -> Result<ControlPlane, Error> {
         let place = Place::of(options.folder.as_deref(), &format!("tidegate-{}-", options.name))?;
         let folder = place.path().to_owned();
@@ -237,32 +246,32 @@ impl ControlPlane {
         &self.name
     }
 
-    /// Where it serves.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Its certificates, logs and data.
+    /// The folder of its certificates, logs and data.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What keeps its objects.
+    /// Its etcd.
     pub fn etcd(&self) -> &Arc<Etcd> {
         &self.etcd
     }
 
-    /// The authority of its server and client certificates.
+    /// The CA of its server and client certificates.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// The audit log, where one was asked for.
+    /// The audit log, if it was requested.
     pub fn audit(&self) -> Option<&Audit> {
         self.audit.as_ref()
     }
 
-    /// Where its calls to webhooks go.
+    /// The proxy for its calls to webhooks.
     pub fn webhooks(&self) -> &Egress {
         &self.egress
     }
@@ -273,11 +282,19 @@ impl ControlPlane {
     }
 
     /// A kubeconfig with a client certificate for any user. RBAC decides what the user may do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the certificate cannot be created.
     pub fn kubeconfig_of(&self, user: &str, group: Option<&str>) -> Result<Kubeconfig, Error> {
         Ok(self.kubeconfig_with(Credentials::Certificate(self.authority.client(user, group)?)))
     }
 
-    /// A kubeconfig with a fresh token of an existing service account.
+    /// A kubeconfig with a new token of an existing service account.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server refuses the token.
     pub async fn kubeconfig_of_service_account(&self, namespace: &str, name: &str) -> Result<Kubeconfig, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client()?, namespace);
         let request = TokenRequest {
@@ -301,17 +318,25 @@ impl ControlPlane {
         }
     }
 
-    /// A new client of the administrator. Clients belong to the tokio runtime that they are made in.
+    /// A new client of the administrator. It belongs to the tokio runtime that creates it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kubeconfig cannot be used.
     pub fn client(&self) -> Result<Client, Error> {
         Ok(self.kubeconfig().client()?)
     }
 
-    /// Ends the API server, as a crash would; [`ControlPlane::start_again`] brings it back with all its data.
+    /// Kills the API server, like a crash; [`ControlPlane::start_again`] restarts it with all its data.
     pub fn stop(&self) {
         self.api().end();
     }
 
     /// Starts a stopped API server on its old port and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be started or does not become ready.
     pub async fn start_again(&self) -> Result<(), Error> {
         let log = self.folder.join("kube-apiserver.log");
         let api = Guarded::start(&self.start.program, &self.start.flags, &self.folder, &log)?;
@@ -322,12 +347,12 @@ impl ControlPlane {
         Err(Error::Ended { server: "kube-apiserver".to_owned(), log: tail(&log, 12) })
     }
 
-    /// Makes the API server a black hole: connections are accepted by the system, and nobody answers.
+    /// Stops the API server's process: the system still accepts connections, but no request is answered.
     pub fn freeze(&self) {
         self.api().signal("STOP");
     }
 
-    /// Ends what [`ControlPlane::freeze`] began.
+    /// Undoes [`ControlPlane::freeze`].
     pub fn thaw(&self) {
         self.api().signal("CONT");
     }
@@ -340,7 +365,7 @@ impl ControlPlane {
         Error::Request { server: self.name.clone(), action, source: Box::new(source) }
     }
 
-    /// Waits for readiness; false if the port went to somebody else.
+    /// Waits for readiness; false if another program took the port.
     async fn ready(&self) -> Result<bool, Error> {
         let client = self.client()?;
         let start = Instant::now();
@@ -369,7 +394,7 @@ impl ControlPlane {
         if extent >= Extent::Controllers {
             let kubeconfig = self.write_kubeconfig("system:kube-controller-manager", None)?;
             let mut flags = leaderless(&kubeconfig);
-            // Each controller acts as its own service account, since RBAC's defaults are made for that.
+            // Each controller uses its own service account, because RBAC's defaults expect that.
             flags.extend(
                 [
                     "--use-service-account-credentials",
@@ -411,7 +436,7 @@ impl ControlPlane {
         Ok(path.display().to_string())
     }
 
-    /// A node that kwok plays, with room for everything.
+    /// Adds a node that kwok simulates, with room for everything.
     async fn add_node(&mut self) -> Result<(), Error> {
         let room = json!({"cpu": "512", "memory": "4Ti", "pods": "100000"});
         let node = json!({
@@ -448,7 +473,7 @@ impl ControlPlane {
     }
 }
 
-/// Writes what the API server reads at its start.
+/// Writes the files that the API server reads at its start.
 fn prepare(folder: &Path, authority: &Authority) -> Result<(), Error> {
     let serving = authority.server("kube-apiserver", &["localhost", "127.0.0.1", "kubernetes.default.svc"])?;
     let (public, private) = Authority::key_pair("service accounts")?;
@@ -484,7 +509,7 @@ fn api_flags(options: &Options, etcd: &Etcd, port: u16) -> Vec<String> {
         "--service-account-signing-key-file=sa.key",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=RBAC",
-        // Pods get no token mounted: nothing runs in them.
+        // Pods need no token, because nothing runs in them.
         "--disable-admission-plugins=ServiceAccount",
         "--allow-privileged=true",
         "--profiling=false",
@@ -498,14 +523,14 @@ fn api_flags(options: &Options, etcd: &Etcd, port: u16) -> Vec<String> {
     if options.audit {
         flags.push("--audit-policy-file=audit-policy.yaml".to_owned());
         flags.push("--audit-log-path=audit.log".to_owned());
-        // In MiB: a log that is rotated away under a test would be one that counts too little.
+        // In MiB. A log that is rotated during a test would lose records.
         flags.push("--audit-log-maxsize=100000".to_owned());
     }
     flags.extend(options.flags.iter().cloned());
     flags
 }
 
-/// Flags of a component that is the only one of its kind and serves nothing.
+/// Flags of a component that needs no leader election and serves nothing.
 fn leaderless(kubeconfig: &str) -> Vec<String> {
     vec![
         format!("--kubeconfig={kubeconfig}"),

@@ -65,7 +65,7 @@ fn a_file_holds_git_sources_as_the_control_plane_has_them() {
     assert!(misspelt.starts_with("DIR/sources.yaml:6:3: spec.sus: "), "{misspelt}");
     assert_eq!(
         error("kind: ConfigMap\napiVersion: v1\n"),
-        "DIR/sources.yaml:1: only GitSources of tidegate.dev/v1alpha1 may stand here"
+        "DIR/sources.yaml:1: only GitSources of tidegate.dev/v1alpha1 are allowed in this file"
     );
-    assert_eq!(error("# nothing\n"), "DIR/sources.yaml holds no GitSource");
+    assert_eq!(error("# nothing\n"), "DIR/sources.yaml contains no GitSource");
 }

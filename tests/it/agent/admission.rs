@@ -197,7 +197,7 @@ async fn row_45_health_on_the_plain_port() {
     assert_eq!((health.status(), health.text()), (200, "ok\n"));
     let ready = stage.plain("/readyz").await;
     assert_eq!(ready.status(), 200);
-    assert_eq!(ready.text(), "ok\npath to the control plane: not used yet\nchanges that wait: 0\n");
+    assert_eq!(ready.text(), "ok\nconnection to the control plane: not used yet\nundelivered changes: 0\n");
     let mut stream = tokio::net::TcpStream::connect(stage.agent.plain).await.unwrap();
     let answer = http::ask(&mut stream, &http::post("/readyz", b"")).await.unwrap();
     assert_eq!((answer.status(), answer.header("Allow")), (405, Some("GET, HEAD")));

@@ -135,7 +135,7 @@ async fn row_38_a_handshake_that_is_never_answered_is_given_up() {
         assert!(begun.elapsed() < http::PATIENCE, "{page}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    assert!(detail.contains("took longer than 5 s to take a connection"), "{detail}");
+    assert!(detail.contains("took longer than 5 s to accept a connection"), "{detail}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,14 +250,14 @@ async fn the_path_is_proven_without_an_event() {
     stage.wait_for_metric("tidegate_agent_path_up", 1.0).await;
     let probe = stage.control_plane.received().remove(0).message;
     assert_eq!((probe.first.as_str(), probe.body.len()), ("GET /v2/lifecycle-manager/event HTTP/1.1", 0));
-    assert!(stage.plain("/readyz").await.text().contains("path to the control plane: up"));
+    assert!(stage.plain("/readyz").await.text().contains("connection to the control plane: up"));
 
     stage.control_plane.stop().await;
     stage.wait_for_metric("tidegate_agent_path_up", 0.0).await;
     let ready = stage.plain("/readyz").await;
     // Events wait here: another agent would hear no better.
     assert_eq!(ready.status(), 200);
-    assert!(ready.text().contains("path to the control plane: down for"), "{}", ready.text());
+    assert!(ready.text().contains("connection to the control plane: down for"), "{}", ready.text());
 
     stage.control_plane.resume().await;
     stage.wait_for_metric("tidegate_agent_path_up", 1.0).await;
@@ -269,7 +269,7 @@ async fn a_path_that_leads_elsewhere_is_none() {
     let stage = Stage::start(Timing { probe_interval: Duration::from_millis(100), ..QUIET }).await;
     stage.control_plane.reply(Reply::Status(404, ""));
     let deadline = Instant::now() + http::PATIENCE;
-    while !stage.plain("/readyz").await.text().contains("it answers a probe with 404 instead of 405") {
+    while !stage.plain("/readyz").await.text().contains("a probe was answered with 404 instead of 405") {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

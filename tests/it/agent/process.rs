@@ -118,7 +118,7 @@ async fn files_and_ports_that_cannot_be_used_fail_the_start() {
     mount.replace(&authority.runtime(), "");
     let output = command(&mount, control_plane.address, &LOCAL).output().await.unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(2) && text.contains("ca.crt holds no certificate in PEM"), "{text}");
+    assert!(output.status.code() == Some(2) && text.contains("ca.crt contains no certificate in PEM"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

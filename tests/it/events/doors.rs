@@ -189,7 +189,7 @@ async fn row_64_a_port_that_is_taken_ends_the_process_and_off_is_no_port() {
 #[tokio::test]
 async fn what_cannot_be_meant_is_refused_with_a_sentence() {
     for (option, expected) in [
-        ("--xfcc-trusted-peers=10.0.0.0/33", "`xfccTrustedPeers`: `10.0.0.0/33` is no network"),
+        ("--xfcc-trusted-peers=10.0.0.0/33", "`xfccTrustedPeers`: invalid network `10.0.0.0/33`"),
         ("--xfcc-gateway-identity=gateway", "`xfccGatewayIdentity`: invalid SPIFFE ID `gateway`: use for example"),
         ("--event-settle=2m", "`eventSettle`: 2m is too long: use at most 1m"),
         ("--events-address=8082", "invalid address `8082`: use IP:PORT, :PORT or off"),

@@ -153,7 +153,7 @@ fn limits_leave_out_the_same_files_wherever_they_come_from() {
     let limits = Limits { files_max: 4, ..limits };
     let of_commit = resolve(&repository.path(), "HEAD", &filter(), limits).unwrap_err();
     let of_disk = read_work_tree(&repository.path(), &filter(), limits).unwrap_err();
-    assert_eq!(of_commit.to_string(), "the revision holds more than 4 files");
+    assert_eq!(of_commit.to_string(), "the revision contains more than 4 files");
     assert_eq!(of_commit.to_string(), of_disk.to_string());
 }
 
@@ -166,7 +166,7 @@ fn a_folder_that_is_too_deep_is_said_so() {
     repository.commit(&[]);
     let committed = resolve(&repository.path(), "HEAD", &filter(), Limits::default()).unwrap_err();
     assert_eq!(committed.to_string(), on_disk.to_string());
-    assert!(committed.to_string().ends_with("lies more than 64 folders deep"), "{committed}");
+    assert!(committed.to_string().ends_with("is more than 64 folders deep"), "{committed}");
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_plain_folder_and_a_single_file_can_be_read() {
     let error = read_work_tree(&path.join("absent"), &filter(), Limits::default()).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot read {}", path.join("absent").display()));
     let error = resolve(&path, "HEAD", &filter(), Limits::default()).unwrap_err();
-    assert_eq!(error.to_string(), format!("{} is not in a git repository that can be read", path.display()));
+    assert_eq!(error.to_string(), format!("{} is not in a readable git repository", path.display()));
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn revisions_are_resolved_as_git_does() {
     }
     for revision in ["absent", "HEAD:a.yaml", "", "--all"] {
         let error = resolve(&repository.path(), revision, &filter(), Limits::default()).unwrap_err();
-        let expected = format!("`{revision}` is no commit in the repository at {}", repository.path().display());
+        let expected = format!("`{revision}` is not a commit in the repository at {}", repository.path().display());
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -52,10 +52,10 @@ fn unit_all_three_are_read_as_one() {
 fn what_is_wrong_is_said_with_its_file() {
     let (certificate, key) = pair();
     for (name, content, expected) in [
-        ("tls.crt", "", "/ssl/tls.crt holds no certificate in PEM"),
-        ("tls.key", "no key", "/ssl/tls.key holds no private key in PEM"),
-        ("ca.crt", "", "/ssl/ca.crt holds no certificate in PEM"),
-        ("ca.crt", key.as_str(), "/ssl/ca.crt holds no certificate in PEM"),
+        ("tls.crt", "", "/ssl/tls.crt contains no certificate in PEM"),
+        ("tls.key", "no key", "/ssl/tls.key contains no private key in PEM"),
+        ("ca.crt", "", "/ssl/ca.crt contains no certificate in PEM"),
+        ("ca.crt", key.as_str(), "/ssl/ca.crt contains no certificate in PEM"),
         (
             "tls.crt",
             certificate.as_str(),
@@ -82,7 +82,7 @@ fn errors_do_not_quote_keys() {
     assert!(!error.contains(secret), "{error}");
 }
 
-/// An RSA key of 4096 bits as cert-manager writes it, PKCS#1, for tests only and without its frame.
+/// An RSA key of 4096 bits as cert-manager writes it (PKCS#1), for tests only and without its PEM frame.
 const RSA: &str = include_str!("../../../../tests/it/agent/rsa-4096.txt");
 
 fn framed(label: &str, body: &str) -> String {
@@ -108,13 +108,13 @@ fn row_33_pkcs_8() {
 #[test]
 fn row_33_sec_1() {
     let pkcs8 = KeyPair::generate().unwrap().serialize_der();
-    // The octets in PKCS#8 are SEC 1, whose version is 1: the first such sequence within.
+    // The octets in PKCS#8 are SEC 1 with version 1: find the first such sequence.
     let start = pkcs8.windows(5).position(|window| window[0] == 0x30 && window[2..] == [2, 1, 1]).unwrap();
     let body = base64(&pkcs8[start..]);
     assert_eq!(key_of(&framed("EC PRIVATE KEY", &body)), Ok(()));
 }
 
-/// Enough of it for a test: without a crate, which the agent's build has none for.
+/// Base64 for this test, because the agent depends on no crate for it.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

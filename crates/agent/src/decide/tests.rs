@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::review::Review;
 
-/// The cases of the Runtime Watcher's own table, and ours; the same go over sockets elsewhere.
+/// The cases of the Runtime Watcher's own table, and ours. Another test sends the same cases over sockets.
 const CASES: &str = include_str!("../../../../tests/it/agent/cases.json");
 
 fn decided(request: &Value) -> Decision {
@@ -101,7 +101,7 @@ fn drift_of_a_modules_object_counts_in_its_metadata_too() {
         json!({"labels": managed, "finalizers": ["a/b"]}),
         json!({"labels": managed, "ownerReferences": [{"name": "a"}]}),
         json!({"labels": managed, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
-        // The label itself is taken off.
+        // The update removes the label itself.
         json!({}),
     ] {
         tells(update(deployment(changed.clone()), plain.clone()));
@@ -131,7 +131,7 @@ fn row_25_an_object_that_cannot_be_read_has_no_event() {
         let decision = decided(&json!({"operation": "CREATE", "object": object}));
         assert_eq!((decision.event, decision.wrong), (None, Some(Wrong::Object)), "{object}");
     }
-    // What was there before cannot be read: then it was something else.
+    // An unreadable old object counts as different.
     tells(update(json!({"metadata": {"name": "n"}, "spec": {}}), json!(null)));
 }
 

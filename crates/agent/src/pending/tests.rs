@@ -8,7 +8,7 @@ const RESEND: u64 = 5_000;
 const LIMITS: Limits =
     Limits { settle: Duration::from_millis(SETTLE), resend: Duration::from_millis(RESEND), objects: 3 };
 
-/// What waits, and a clock in milliseconds.
+/// The set under test, and a clock in milliseconds.
 struct Desk {
     pending: Pending,
     zero: Instant,
@@ -28,7 +28,7 @@ impl Desk {
         self.pending.changed(key(name), at).map(|key| key.event.watched.name.clone())
     }
 
-    /// What to do, in words.
+    /// What to do, as text.
     fn next(&mut self, at: u64) -> String {
         let now = self.at(at);
         match self.pending.next(now) {
@@ -38,7 +38,7 @@ impl Desk {
         }
     }
 
-    /// Sends what is due at one moment, and is told at another how it went. The dice say the longest.
+    /// Sends what is due at `from`, and reports the result at `to`, with the longest jitter.
     fn send(&mut self, from: u64, sent: Sent, to: u64) -> String {
         let (started, now) = (self.at(from), self.at(to));
         let Next::Send(key, occasion) = self.pending.next(started) else { panic!("nothing is due at {from}") };
@@ -48,7 +48,7 @@ impl Desk {
 }
 
 fn key(name: &str) -> Key {
-    // `b/x` is for another manager than `x`.
+    // `b/x` is object `x` of manager `b`.
     let (manager, name) = name.rsplit_once('/').unwrap_or(("lifecycle-manager", name));
     Key {
         manager: Manager::of_path(&format!("/validate/{manager}")).unwrap(),
@@ -88,7 +88,7 @@ fn row_41_of_many_changes_of_one_object_one_waits() {
     }
     let depth = desk.pending.depth(desk.at(200));
     assert_eq!((depth.undelivered, depth.oldest), (1, Duration::from_millis(200)));
-    // What changes all the time is sent all the same, and once more after the last change.
+    // An object that changes all the time is sent all the same, and again after the last change.
     assert_eq!(desk.send(300, Sent::Delivered, 310), "Change a");
     assert_eq!(desk.next(310), "wait until 5198");
 }
@@ -150,7 +150,7 @@ fn when_nobody_answers_all_wait_for_one_pause() {
     }
     assert_eq!(desk.send(300, Sent::Unreachable, 400), "Change a");
     assert_eq!(desk.next(400), "wait until 2400");
-    // It keeps its place, and when it is answered the others follow at once.
+    // It keeps its position, and after its success the others follow at once.
     assert_eq!(desk.send(2_400, Sent::Delivered, 2_500), "Retry a");
     assert_eq!(desk.send(2_500, Sent::Delivered, 2_600), "Change b");
     assert_eq!(desk.send(2_600, Sent::Delivered, 2_700), "Change c");
@@ -165,7 +165,7 @@ fn a_manager_that_cannot_holds_up_no_other() {
     assert_eq!(desk.send(300, Sent::Busy(None), 300), "Change a");
     assert_eq!(desk.send(300, Sent::Delivered, 310), "Change c");
     assert_eq!(desk.next(310), "wait until 2300");
-    // What was refused stands behind what was not, so that one object cannot hold up the others.
+    // A refused object goes behind the others, so that it cannot delay them.
     desk.changed(2_000, "b");
     assert_eq!(desk.send(2_300, Sent::Delivered, 2_310), "Change b");
     assert_eq!(desk.send(2_310, Sent::Busy(None), 2_310), "Retry a");
@@ -179,7 +179,7 @@ fn row_37_retry_after_is_honoured_within_reason() {
     assert_eq!(desk.next(300), "wait until 30300");
     desk.send(30_300, Sent::Busy(Some(Duration::from_secs(86_400))), 30_300);
     assert_eq!(desk.next(30_300), "wait until 330300");
-    // It may ask for less than we would wait, which changes nothing.
+    // A shorter `Retry-After` than our own pause has no effect.
     desk.send(330_300, Sent::Busy(Some(Duration::ZERO)), 330_300);
     assert_eq!(desk.next(330_300), "wait until 338300");
 }
@@ -192,7 +192,7 @@ fn a_newer_change_supersedes_a_failure() {
         desk.send(at, Sent::Busy(None), at);
     }
     desk.changed(48_300, "a");
-    // The manager's pause is over by then; that of the object counts no more.
+    // The manager's pause is over by then, and the object's own pause no longer counts.
     assert_eq!(desk.send(48_600, Sent::Delivered, 48_700), "Change a");
 }
 
@@ -211,7 +211,7 @@ fn beyond_its_bound_the_oldest_is_dropped() {
         assert_eq!(desk.changed(at, name), None);
     }
     assert_eq!(desk.changed(3, "d"), Some("a".to_owned()));
-    // What has been told once is given up first, and is no loss.
+    // Repeated events are dropped first, and this loses nothing.
     desk.send(301, Sent::Delivered, 302);
     assert_eq!(desk.changed(303, "e"), None);
     assert_eq!(desk.pending.depth(desk.at(303)).undelivered, 3);
@@ -231,7 +231,7 @@ fn row_43_at_the_end_nothing_waits_longer_than_it_must() {
     let mut sent = vec![desk.send(340, Sent::Delivered, 341), desk.send(341, Sent::Delivered, 342)];
     sent.sort();
     assert_eq!(sent, ["Again a", "Retry b"]);
-    // What could not settle yet does, and is said again at once.
+    // During shutdown, the settle delay still applies, and the repetition follows at once.
     assert_eq!(desk.next(342), "Again b");
     desk.pending.sent(&Arc::new(key("b")), Sent::Delivered, now, now, 1.0);
     assert_eq!(desk.send(630, Sent::Unreachable, 630), "Change c");

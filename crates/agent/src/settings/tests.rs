@@ -103,7 +103,7 @@ fn row_35_fips_as_godebug_says() {
         (Some("fips140=only,tlsmlkem=0"), Fips::Only),
         (Some(" fips140 = on , x=1"), Fips::On),
         (Some("fips140=only,fips140=off"), Fips::Off),
-        // Ours: where nothing is said, approved algorithms only.
+        // Ours: the default is approved algorithms only.
         (Some("tlsmlkem=0"), Fips::Only),
         (None, Fips::Only),
     ];

@@ -8,7 +8,7 @@ use tidegate_process::tls::{Algorithms, provider};
 
 const HOST: &str = "listener.cp.kyma.cloud.sap";
 
-/// 2026-07-01, when all of these are valid.
+/// 2026-07-01. All certificates here are valid then.
 const NOW: u64 = 1_782_864_000;
 
 struct Ca {
@@ -16,7 +16,7 @@ struct Ca {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// An authority whose own certificate is served, as in landscapes: it is for a host, too.
+/// A CA whose own certificate is served, as in landscapes: it also names a host.
 fn ca(host: &str, years: (i32, i32)) -> Ca {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();

@@ -11,7 +11,7 @@ fn certificate(not_before: (i32, u8, u8), not_after: (i32, u8, u8)) -> Vec<u8> {
 fn both_spellings_of_time_are_read() {
     let expected = Validity { not_before: 1_767_225_600, not_after: 2_398_377_600 };
     assert_eq!(Validity::of(&certificate((2026, 1, 1), (2046, 1, 1))), Some(expected));
-    // From 2050 on certificates spell the whole year; before 1970 everything has begun.
+    // From 2050 on, certificates use four-digit years; times before 1970 count as 1970.
     let expected = Validity { not_before: 0, not_after: 4_102_444_800 };
     assert_eq!(Validity::of(&certificate((1960, 1, 1), (2100, 1, 1))), Some(expected));
 }

@@ -2,7 +2,7 @@ use super::*;
 
 const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
-/// A kubeconfig whose `cluster` and `user` have these fields besides those that are needed.
+/// A kubeconfig with these fields in `cluster` and `user`, besides the required ones.
 fn kubeconfig(cluster: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: x\n\
@@ -27,7 +27,7 @@ fn inline_data_is_accepted() {
     assert_eq!(config.root_cert.unwrap().len(), 1);
     assert!(!format!("{access:?}").contains("s3cret"));
     parse(kubeconfig("", "client-certificate-data: Zm9v, client-key-data: YmFy").as_bytes()).unwrap();
-    // What says nothing refuses nothing.
+    // Fields without effect are allowed.
     parse(kubeconfig(", insecure-skip-tls-verify: false, proxy-url: ''", "token: a, username: ''").as_bytes()).unwrap();
 }
 
@@ -50,7 +50,7 @@ fn what_another_context_uses_is_refused_too() {
         "users: [",
         "users: [{name: other, user: {exec: {command: touch, apiVersion: client.authentication.k8s.io/v1}}}, ",
     );
-    refused(&config, "`exec` is not accepted: no program is run; give a token or a client certificate");
+    refused(&config, "`exec` is not accepted: no program is run; use a token or a client certificate");
 }
 
 #[test]
@@ -61,16 +61,19 @@ fn what_is_absent_or_malformed_is_named_without_its_content() {
     refused("s3cret", "it is not a kubeconfig");
     refused("a: b\n---\na: b\n", "it is not a kubeconfig");
     refused("token: 's3cret", "it is not a kubeconfig");
-    refused(&with("current-context: x", "current-context: z"), "`current-context` names nothing in this kubeconfig");
-    refused(&with("user: x}", "user: z}"), "`context.user` names nothing in this kubeconfig");
-    refused(&with("cluster: x,", "cluster: z,"), "`context.cluster` names nothing in this kubeconfig");
-    refused(&with("token: s3cret", "token: ' '"), "`token` is absent");
-    refused(&with(AUTHORITY, "''"), "`certificate-authority-data` is absent");
-    refused(&with(AUTHORITY, "s3cret"), "`certificate-authority-data` is not certificates in PEM, in base64");
-    refused(&with("token: s3cret", "client-certificate-data: Zm9v"), "`client-key-data` is absent");
+    refused(
+        &with("current-context: x", "current-context: z"),
+        "`current-context` refers to an entry that does not exist",
+    );
+    refused(&with("user: x}", "user: z}"), "`context.user` refers to an entry that does not exist");
+    refused(&with("cluster: x,", "cluster: z,"), "`context.cluster` refers to an entry that does not exist");
+    refused(&with("token: s3cret", "token: ' '"), "`token` is missing");
+    refused(&with(AUTHORITY, "''"), "`certificate-authority-data` is missing");
+    refused(&with(AUTHORITY, "s3cret"), "`certificate-authority-data` is not base64-encoded PEM certificates");
+    refused(&with("token: s3cret", "client-certificate-data: Zm9v"), "`client-key-data` is missing");
     refused(
         &with("token: s3cret", "client-certificate-data: Zm9v, client-key-data: s3cret!"),
-        "`client-key-data` is not a key in PEM, in base64",
+        "`client-key-data` is not a base64-encoded PEM key",
     );
     for server in ["http://api.example.org", "https://user:s3cret@api.example.org", "/a/socket", "https://a?s3cret"] {
         refused(

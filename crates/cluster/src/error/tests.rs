@@ -63,12 +63,12 @@ fn of_a_secret_only_reason_and_fields_are_said() {
     let details =
         json!({"causes": [{"reason": "FieldValueInvalid", "field": "data.key", "message": "Invalid value: s3cret"}]});
     let error = read("Secret", 422, &status("Secret \"b\" is invalid: data.key: s3cret", "Invalid", &details));
-    assert_eq!(error.to_string(), "Secret a/b is refused: Invalid at data.key");
+    assert_eq!(error.to_string(), "Secret a/b was rejected: Invalid at data.key");
     let error = read("Secret", 400, &status("s3cret", "BadRequest", &json!({})));
-    assert_eq!(error.to_string(), "Secret a/b is refused: BadRequest");
+    assert_eq!(error.to_string(), "Secret a/b was rejected: BadRequest");
     let text = "failed to create typed patch object (a/b; /v1, Kind=Secret): .data.key: expected string, got s3cret";
     let error = read("Secret", 500, &status(text, "", &json!({})));
-    assert_eq!(error.to_string(), "Secret a/b does not fit its schema: .data.key");
+    assert_eq!(error.to_string(), "Secret a/b does not match its schema: .data.key");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn reads(body: &str, expected: Event) {
 
 #[track_caller]
 fn refuses(body: &str, expected: &str) {
-    assert_eq!(Event::parse(body.as_bytes()).unwrap_err().to_string(), format!("the body is no event: {expected}"));
+    assert_eq!(Event::parse(body.as_bytes()).unwrap_err().to_string(), format!("the body is not an event: {expected}"));
 }
 
 #[test]
@@ -132,33 +132,33 @@ fn row_52_white_space_around() {
 
 #[test]
 fn row_52_an_empty_body_is_refused() {
-    refuses("", "an unexpected end at line 1, column 0");
+    refuses("", "unexpected end of input at line 1, column 0");
 }
 
 #[test]
 fn row_52_an_array_is_refused() {
-    refuses("[]", "a value of another type than expected at line 1, column 0");
+    refuses("[]", "a value of the wrong type at line 1, column 0");
 }
 
 #[test]
 fn row_52_a_string_is_refused() {
-    refuses("\"x\"", "a value of another type than expected at line 1, column 3");
+    refuses("\"x\"", "a value of the wrong type at line 1, column 3");
 }
 
 #[test]
 fn row_52_watched_as_a_string_is_refused() {
-    refuses(r#"{"watched":"n/x"}"#, "a value of another type than expected at line 1, column 16");
+    refuses(r#"{"watched":"n/x"}"#, "a value of the wrong type at line 1, column 16");
 }
 
 #[test]
 fn row_52_a_name_that_is_a_number_is_refused() {
-    refuses(r#"{"watched":{"Name":1}}"#, "a value of another type than expected at line 1, column 20");
-    refuses(r#"{"watched":{"Name":[97]}}"#, "a value of another type than expected at line 1, column 20");
+    refuses(r#"{"watched":{"Name":1}}"#, "a value of the wrong type at line 1, column 20");
+    refuses(r#"{"watched":{"Name":[97]}}"#, "a value of the wrong type at line 1, column 20");
 }
 
 #[test]
 fn row_52_a_second_document_is_refused() {
-    refuses(&format!("{CURRENT}{CURRENT}"), "no valid JSON at line 1, column 141");
+    refuses(&format!("{CURRENT}{CURRENT}"), "invalid JSON at line 1, column 141");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn row_52_a_truncated_body_is_refused() {
 
 #[test]
 fn row_52_a_byte_order_mark_is_refused() {
-    refuses(&format!("\u{feff}{CURRENT}"), "no valid JSON at line 1, column 1");
+    refuses(&format!("\u{feff}{CURRENT}"), "invalid JSON at line 1, column 1");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The authorities that stand behind certificates of runtimes.
+//! The CAs that may issue certificates of runtimes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustls::{
 
 use super::{Error, Identity};
 
-/// The authorities of a bundle. While an authority is exchanged, the bundle holds the new and the old one.
+/// The trusted CAs of a bundle. During a CA rotation, the bundle contains the old and the new CA.
 #[derive(Clone, Debug)]
 pub struct Authorities {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -20,14 +20,18 @@ pub struct Authorities {
 // === impl Authorities ===
 
 impl Authorities {
-    /// The authorities of a bundle in PEM that hold at that moment. What is none is left out, so that one broken part does
-    /// not lock all runtimes out; none at all is an error.
+    /// Reads a PEM bundle and keeps the CAs that are valid at that time. Skips every other entry, so that one broken
+    /// entry does not lock out all runtimes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no CA is left.
     pub fn parse(bundle: &[u8], now: UnixTime) -> Result<Authorities, Error> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(bundle).flatten() {
             let holds = Identity::parse(&certificate).is_ok_and(|authority| authority.check_validity(now).is_ok());
             if holds {
-                // One that cannot be an authority stands behind nothing.
+                // `add` rejects a certificate that cannot be a CA.
                 let _ = roots.add(certificate);
             }
         }
@@ -39,12 +43,12 @@ impl Authorities {
         Ok(Authorities { verifier, count })
     }
 
-    /// How many there are.
+    /// The number of CAs.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Fails unless one of them stands behind a certificate, by way of `between`.
+    /// Fails unless the certificate chains to one of the CAs through `between`.
     pub(super) fn check(
         &self,
         certificate: &CertificateDer<'_>,
@@ -61,12 +65,12 @@ impl Authorities {
         }
     }
 
-    /// Whether these are the very same, not only equal ones.
+    /// Whether both are the same instance. Equal instances are not the same.
     pub(super) fn is_same(&self, other: &Authorities) -> bool {
         Arc::ptr_eq(&self.verifier, &other.verifier)
     }
 
-    /// What the handshake asks.
+    /// The verifier for TLS handshakes.
     pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.verifier)
     }

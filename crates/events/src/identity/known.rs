@@ -1,4 +1,4 @@
-//! Certificates that were looked at before: a runtime presents the same one for weeks.
+//! Caches the results of checking certificates, because a runtime presents the same one for weeks.
 
 use std::{
     collections::HashMap,
@@ -10,10 +10,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Authorities, Error, Identity, xfcc};
 
-/// Who is who, and who is nobody. To be asked from many tasks.
+/// A cache of identities by certificate, for concurrent use.
 ///
-/// The answer for one certificate is kept while the authorities stay the same, but whether it holds now is looked at every
-/// time. Memory is bounded: what was not asked for lately is forgotten.
+/// A result is kept until the CAs change. The validity period is checked on every call. Memory is bounded: entries that
+/// were not used lately are dropped.
 #[derive(Debug, Default)]
 pub struct Known(Mutex<State>);
 
@@ -21,35 +21,45 @@ pub struct Known(Mutex<State>);
 struct State {
     authorities: Option<Authorities>,
     young: Answers,
-    /// Those that were young before; one that is asked for becomes young again.
+    /// The previous generation; an entry that is used moves back to `young`.
     old: Answers,
 }
 
 type Answers = HashMap<[u8; 32], Result<Arc<Identity>, Error>>;
 
-/// Answers that are kept young: twice as many runtimes as anybody has. One takes some hundred bytes.
+/// Size of one generation: twice the largest known fleet. An entry takes a few hundred bytes.
 const YOUNG_MAX: usize = 16_384;
 
 // === impl Known ===
 
 impl Known {
-    /// From now on these authorities count; without any, nobody is believed.
+    /// Replaces the trusted CAs. With `None`, every certificate is rejected.
     pub fn set_authorities(&self, authorities: Option<Authorities>) {
         *self.lock() = State { authorities, ..State::default() };
     }
 
-    /// Whether anybody can be believed.
+    /// Whether any CA is trusted.
     pub fn has_authorities(&self) -> bool {
         self.lock().authorities.is_some()
     }
 
-    /// Who presented this certificate in a handshake, the rest of the chain after it.
+    /// The identity behind the certificate chain of a handshake.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the chain is empty, or if its first certificate is malformed, not valid now or not issued by a trusted
+    /// CA.
     pub fn by_chain(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<Arc<Identity>, Error> {
         let (certificate, between) = chain.split_first().ok_or(Error::Missing)?;
         self.answer(certificate, now, || Ok(certificate.to_vec()), between)
     }
 
-    /// Whose certificate stands in an element of the header.
+    /// The identity behind an element of the header.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the element contains no certificate, or if this is malformed, not valid now or not issued by a trusted
+    /// CA.
     pub fn by_element(&self, element: &[u8], now: UnixTime) -> Result<Arc<Identity>, Error> {
         let token = xfcc::token(element)?;
         self.answer(token, now, || xfcc::der(token), &[])
@@ -68,7 +78,7 @@ impl Known {
             Some(answer) => answer,
             None => {
                 let authorities = authorities.ok_or(Error::NoAuthorities)?;
-                // Outside the lock: signatures take their time.
+                // Verify signatures outside the lock, because they take long.
                 let answer = der().and_then(|der| judge(&authorities, &der.into(), between, now));
                 self.lock().remember(digest, &authorities, &answer);
                 answer
@@ -90,7 +100,7 @@ impl Known {
     }
 }
 
-/// What a certificate says, if an authority stands behind it. One that does not hold now is no matter for signatures.
+/// Reads and verifies a certificate. Checks the validity period first, because verifying signatures is expensive.
 fn judge(
     authorities: &Authorities,
     certificate: &CertificateDer<'_>,
@@ -121,7 +131,7 @@ impl State {
 
     fn remember(&mut self, digest: [u8; 32], by: &Authorities, answer: &Result<Arc<Identity>, Error>) {
         let still = self.authorities.as_ref().is_some_and(|now| now.is_same(by));
-        // That it does not hold now says nothing about later.
+        // A certificate may become valid later, so these results are not kept.
         let lasts = !matches!(answer, Err(Error::NotValidYet | Error::Expired));
         if still && lasts {
             self.keep(digest, answer.clone());

@@ -14,7 +14,7 @@ const DOMAIN: &str = "c-1a2b3c4.kyma.ondemand.com";
 const NOW: Duration = Duration::from_secs(1_893_456_000);
 const DAY: i64 = 86_400;
 
-/// So many days from then on; the type has no name here.
+/// The date so many days later. A macro, because the type cannot be named here.
 macro_rules! days {
     (-$days:expr) => {
         rcgen::date_time_ymd(2030, 1, 1) - Duration::from_secs($days * 86_400)
@@ -34,7 +34,7 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // As upstream: all authorities have the same name, also while one follows the other.
+        // As upstream: all CAs have the same name, also during a rotation.
         params.distinguished_name.push(DnType::CommonName, "klm-watcher-selfsigned-ca");
         (params.not_before, params.not_after) = (days!(-90), days!(90));
         let pem = params.self_signed(&key).unwrap().pem();
@@ -62,12 +62,12 @@ fn known(authority: &Authority) -> Known {
     known
 }
 
-/// As Envoy writes it.
+/// Encodes as Envoy does.
 fn envoy(pem: &str) -> String {
     pem.replace('\n', "%0A").replace(' ', "%20").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D")
 }
 
-/// As Go's query encoding writes it.
+/// Encodes as Go's query encoding does.
 fn form(pem: &str) -> String {
     envoy(pem).replace("%20", "+")
 }
@@ -85,14 +85,14 @@ fn sidecar(uri: &str) -> String {
     format!(r#"By=spiffe://cluster.local/ns/kcp-system/sa/klm;Hash=cd34;Subject="";URI={uri}"#)
 }
 
-/// Whose certificate is in the header, for a peer on this machine.
+/// The common name of the certificate in the header, for a peer on this machine.
 fn ask(known: &Known, gateway: Option<&str>, lines: &[&[u8]]) -> Result<String, Error> {
     let xfcc = Xfcc { peers: Peers::loopback(), gateway: gateway.map(str::to_owned) };
     let element = xfcc.element(IpAddr::from([127, 0, 0, 1]), lines.iter().copied())?;
     known.by_element(&element, now()).map(|identity| identity.common_name().to_owned())
 }
 
-/// The rules of parsing, each with upstream's outcome unless it says otherwise.
+/// The parsing rules. Unless noted, each expects upstream's outcome.
 #[test]
 fn xfcc_cases() {
     let authority = Authority::new();
@@ -184,7 +184,7 @@ fn what_anybody_may_have_put_before_the_gateways_element_is_not_read() {
         ("forged before both", Some(GATEWAY), vec![format!("{forged},{own},{last}")], Ok(RUNTIME)),
         ("a forged line before both", Some(GATEWAY), vec![forged.clone(), format!("{own},{last}")], Ok(RUNTIME)),
         ("not from the gateway", Some(GATEWAY), vec![format!("{own},{foreign}")], Err(Error::NotFromGateway)),
-        ("from nobody", Some(GATEWAY), vec![own.clone()], Err(Error::NotFromGateway)),
+        ("not from the gateway at all", Some(GATEWAY), vec![own.clone()], Err(Error::NotFromGateway)),
         ("the gateway alone", Some(GATEWAY), vec![last.clone()], Err(Error::NotFromGateway)),
         ("the gateway twice", Some(GATEWAY), vec![format!("{own},{last},{last}")], Err(Error::Empty)),
         ("two URIs", Some(GATEWAY), vec![format!("{own},{last};URI=a")], Err(Error::NotFromGateway)),
@@ -236,8 +236,8 @@ fn a_certificate_counts_only_while_it_holds_and_an_authority_stands_behind_it() 
     let known = known(&authority);
     let ask = |pem: &str| ask(&known, None, &[element(pem).as_bytes()]).map(drop);
     assert_eq!(ask(&authority.issue(|_| {})), Ok(()));
-    assert_eq!(ask(&stranger.issue(|_| {})), Err(Error::Foreign), "an authority of the same name");
-    assert_eq!(ask(&authority.pem), Err(Error::Foreign), "the authority is no runtime");
+    assert_eq!(ask(&stranger.issue(|_| {})), Err(Error::Foreign), "a CA of the same name");
+    assert_eq!(ask(&authority.pem), Err(Error::Foreign), "a CA is not a runtime");
     let expired = authority.issue(|params| params.not_after = days!(-1));
     assert_eq!(ask(&expired), Err(Error::Expired));
     let early = authority.issue(|params| params.not_before = days!(1));
@@ -354,7 +354,7 @@ fn what_is_remembered_is_bounded() {
     known.set_authorities(Some(Authorities::parse(authority.pem.as_bytes(), now()).unwrap()));
     let good = element(&authority.issue(|_| {}));
     for number in 0..100_000 {
-        // Each is another certificate that is none.
+        // A different invalid certificate each time.
         assert!(known.by_element(format!("Cert=x{number}").as_bytes(), now()).is_err());
         if number % 10_000 == 0 {
             assert!(known.by_element(good.as_bytes(), now()).is_ok());

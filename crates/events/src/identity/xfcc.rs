@@ -1,8 +1,8 @@
-//! The header `X-Forwarded-Client-Cert`: who may send it, which part of it counts, and the certificate in that.
+//! The header `X-Forwarded-Client-Cert`: which peers may send it, which element is used, and the certificate in it.
 //!
-//! A gateway writes one element (`Hash=…;Cert="…";Subject="…";URI=;DNS=…`); every proxy behind it may append one about
-//! its own client after a comma. So the last element is from whoever is nearest to us, and what stands before the gateway's
-//! own may be from anybody.
+//! A gateway writes one element (`Hash=…;Cert="…";Subject="…";URI=;DNS=…`). Every proxy behind it may append, after a
+//! comma, an element about its own client. So the proxy nearest to us writes the last element, and anyone may have
+//! written what comes before the gateway's element.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -11,23 +11,28 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use super::Error;
 use crate::Peers;
 
-/// Whose header counts, and which part of it.
+/// Which peers may send the header, and which element of it is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Xfcc {
-    /// Who may forward certificates.
+    /// The peers that may forward certificates.
     pub peers: Peers,
-    /// What the last element says of the gateway, if a proxy beside us appends one: `spiffe://…`. Then the element before
-    /// it is the gateway's. Without it there must be one element only.
+    /// The SPIFFE id of the gateway (`spiffe://…`), if a sidecar appends an element about the gateway. The gateway's
+    /// own element is then the one before the last. Without it, the header must have exactly one element.
     pub gateway: Option<String>,
 }
 
-/// Longest header, in bytes: a certificate with an RSA key of 4096 bits takes 3,000.
+/// Limit of the header's length, in bytes. A certificate with an RSA key of 4096 bits takes 3,000.
 const HEADER_MAX: usize = 32_768;
 
 // === impl Xfcc ===
 
 impl Xfcc {
-    /// The element that the gateway wrote, from all lines of the header.
+    /// Selects the element that the gateway wrote, from all lines of the header.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer is not trusted, if the header is missing or too long, or if the gateway's element cannot be
+    /// determined.
     pub fn element<'a>(&self, peer: IpAddr, mut lines: impl Iterator<Item = &'a [u8]>) -> Result<Cow<'a, [u8]>, Error> {
         if !self.peers.contain(peer) {
             return Err(Error::PeerNotTrusted);
@@ -49,13 +54,13 @@ impl Xfcc {
     }
 }
 
-/// The only element. Of several lines the first counts, as upstream; one that brings another certificate spoils it, since
-/// then we do not know which of the two our peer wrote.
+/// The only element. Of several lines the first wins, as upstream. A second certificate in any line is an error,
+/// because we cannot know which one our peer wrote.
 fn only<'a>(first: &'a [u8], rest: &[&[u8]]) -> Result<&'a [u8], Error> {
     if 1 < certificates(first) + rest.iter().map(|line| certificates(line)).sum::<usize>() {
         return Err(Error::SeveralCertificates);
     }
-    // Where quotes do not match, they mean nothing.
+    // Unbalanced quotes have no meaning.
     let elements = split(first, b',').unwrap_or_else(|| first.split(|byte| *byte == b',').collect());
     match elements.as_slice() {
         [element] => Ok(element),
@@ -63,9 +68,9 @@ fn only<'a>(first: &'a [u8], rest: &[&[u8]]) -> Result<&'a [u8], Error> {
     }
 }
 
-/// The element before the last, if that one is about the gateway.
+/// The element before the last, if the last describes the gateway.
 fn before_last<'a>(value: &'a [u8], gateway: &str) -> Result<&'a [u8], Error> {
-    // Quotes that do not match could hide where elements begin.
+    // Unbalanced quotes could hide where elements begin.
     let elements = split(value, b',').ok_or(Error::NotFromGateway)?;
     let [.., element, last] = elements.as_slice() else { return Err(Error::NotFromGateway) };
     let pairs = split(last, b';').ok_or(Error::NotFromGateway)?;
@@ -85,13 +90,12 @@ fn before_last<'a>(value: &'a [u8], gateway: &str) -> Result<&'a [u8], Error> {
 
 const CERT: &[u8] = b"Cert=";
 
-/// How often a certificate begins, wherever.
+/// How many certificates begin in the text, at any position.
 fn certificates(value: &[u8]) -> usize {
     value.windows(CERT.len()).filter(|window| window.eq_ignore_ascii_case(CERT)).count()
 }
 
-/// Parts between separators that stand outside of quotes; `None` if a quote is left open. A quote within quotes is escaped
-/// by a backslash.
+/// Splits at separators outside of quotes; `None` if a quote is not closed. A backslash escapes a quote within quotes.
 fn split(value: &[u8], separator: u8) -> Option<Vec<&[u8]>> {
     let (mut parts, mut start) = (Vec::new(), 0);
     let (mut quoted, mut escaped) = (false, false);
@@ -111,7 +115,7 @@ fn split(value: &[u8], separator: u8) -> Option<Vec<&[u8]>> {
     (!quoted).then_some(parts)
 }
 
-/// The encoded certificate of an element: from `Cert=` up to the next `;` or `,`, quotes or not.
+/// The encoded certificate of an element: from `Cert=` to the next `;` or `,`, whether quoted or not.
 pub(super) fn token(element: &[u8]) -> Result<&[u8], Error> {
     let start = element.windows(CERT.len()).position(|window| window == CERT).ok_or(Error::Empty)?;
     let rest = &element[start + CERT.len()..];
@@ -119,7 +123,7 @@ pub(super) fn token(element: &[u8]) -> Result<&[u8], Error> {
     if end == 0 { Err(Error::Empty) } else { Ok(&rest[..end]) }
 }
 
-/// The certificate that a token encodes, in DER.
+/// Decodes the certificate to DER.
 pub(super) fn der(token: &[u8]) -> Result<Vec<u8>, Error> {
     let decoded = unescape(token).ok_or(Error::Encoding)?;
     let start = decoded.iter().position(|byte| *byte != b'"').ok_or(Error::Empty)?;
@@ -127,7 +131,7 @@ pub(super) fn der(token: &[u8]) -> Result<Vec<u8>, Error> {
     block(&decoded[start..end]).ok_or(Error::Pem)
 }
 
-/// Undoes the encoding of a URL's query: `%2B` is a plus, and a plus is a space.
+/// Decodes URL query encoding: `%2B` is a plus, and a plus is a space.
 fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut decoded = Vec::with_capacity(text.len());
@@ -142,7 +146,7 @@ fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// What stands in the first PEM block, whatever it is called.
+/// The content of the first PEM block, whatever its label.
 fn block(text: &[u8]) -> Option<Vec<u8>> {
     const BEGIN: &[u8] = b"-----BEGIN ";
     let mut from = 0;
@@ -157,14 +161,14 @@ fn block(text: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// The content of a block that begins with the rest of its first line.
+/// The content of a block, if `text` begins with the rest of its first line.
 fn content(text: &[u8]) -> Option<Vec<u8>> {
     let line_end = text.iter().position(|byte| *byte == b'\n')?;
     let label = text[..line_end].trim_ascii_end().strip_suffix(b"-----")?;
     let end_line = [&b"-----END "[..], label, b"-----"].concat();
     let body = &text[line_end + 1..];
     let end = body.windows(end_line.len()).position(|window| window == end_line)?;
-    // Lines with a colon are headers, which no certificate needs.
+    // Lines with a colon are headers, which certificates do not need.
     let lines = body[..end].split(|byte| *byte == b'\n').filter(|line| !line.contains(&b':'));
     let base64: Vec<u8> = lines.flatten().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     STANDARD.decode(base64).ok()

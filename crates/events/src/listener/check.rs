@@ -1,4 +1,4 @@
-//! What is wrong with a request, and the answer to it. Statuses and texts are upstream's where it has them.
+//! Checks a request and writes the answer. Statuses and texts are upstream's where upstream has them.
 
 use std::{pin::Pin, time::Duration};
 
@@ -13,32 +13,31 @@ use http_body_util::{BodyExt as _, Full};
 use super::Refusal;
 use crate::{event::ParseEventError, identity};
 
-/// Longest body. An event takes a few hundred bytes.
+/// Limit of the body's length. An event takes a few hundred bytes.
 pub(super) const BODY_MAX: usize = 16_384;
-/// The header in which a gateway says who sent a request.
+/// The header in which a gateway names the sender.
 pub(super) const XFCC: &str = "x-forwarded-client-cert";
 
-/// Reasons that are counted apart.
+/// Reasons with a metric of their own.
 pub(super) const WRONG_PATH: &str = "wrong-path";
 pub(super) const WRONG_METHOD: &str = "wrong-method";
 pub(super) const TOO_LARGE: &str = "too-large";
 
-/// Bytes of a refused body that are read and dropped, so that its sender gets to the answer.
+/// How many bytes of a refused body are read and dropped, so that the sender reads the answer.
 const DISCARD_MAX: usize = 1 << 18;
-/// When a sender should try again: an overload is over by then, and so is a change of leaders that gave back its Lease.
+/// When a sender should retry. By then an overload is over, and so is a change of leaders after a released Lease.
 const RETRY_SECONDS: &str = "2";
 
-/// An answer.
 pub(super) struct Reply {
     status: StatusCode,
-    /// Why it is no success.
+    /// Why the request failed.
     reason: Option<&'static str>,
     text: String,
-    /// Whether the connection ends with it.
+    /// Whether the connection closes after the answer.
     ends: bool,
 }
 
-/// Why there is no body.
+/// Why the body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyError {
     TooLarge,
@@ -61,13 +60,13 @@ pub(super) fn head(head: &Parts, path: &str) -> Result<(), Reply> {
     Ok(())
 }
 
-/// The name of a method, if it is one that everybody knows: nothing that a sender makes up comes back to him.
+/// The name of a well-known method. An answer never repeats text that a sender made up.
 fn method(method: &Method) -> &str {
     let known = [Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS, Method::TRACE];
     if known.contains(method) || *method == Method::CONNECT { method.as_str() } else { "this" }
 }
 
-/// The whole body.
+/// Reads the whole body.
 pub(super) async fn body<B>(mut body: Pin<&mut B>) -> Result<Bytes, BodyError>
 where
     B: hyper::body::Body<Data = Bytes>,
@@ -83,7 +82,7 @@ where
         match (too_large, &whole) {
             (true, _) if DISCARD_MAX < length => return Err(BodyError::TooLarge),
             (true, _) => {}
-            // Nearly always there is one piece, and it need not be copied.
+            // Nearly every body arrives in one piece, which need not be copied.
             (false, None) if grown.is_empty() => whole = Some(data),
             (false, first) => {
                 grown.extend_from_slice(first.as_deref().unwrap_or_default());
@@ -95,7 +94,7 @@ where
     if too_large { Err(BodyError::TooLarge) } else { Ok(whole.unwrap_or_else(|| grown.freeze())) }
 }
 
-/// Reads what is left of a body and drops it, within reason.
+/// Reads and drops the rest of a body, within limits.
 pub(super) async fn discard<B>(mut body: Pin<Box<B>>, time: Duration)
 where
     B: hyper::body::Body<Data = Bytes>,
@@ -112,7 +111,7 @@ where
             }
         }
     };
-    // Whoever is slower than that is cut off.
+    // A slower sender is cut off.
     let _ = tokio::time::timeout(time, all).await;
 }
 
@@ -162,7 +161,7 @@ impl Reply {
         Reply::new(StatusCode::SERVICE_UNAVAILABLE, reason, text)
     }
 
-    /// The same, as the last one of its connection.
+    /// The same answer, but the connection closes after it.
     pub(super) fn ending(self) -> Reply {
         Reply { ends: true, ..self }
     }

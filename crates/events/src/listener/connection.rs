@@ -1,4 +1,4 @@
-//! Sockets and connections: how many, how long, and how they end.
+//! Sockets and connections: their limits, their time-outs and their shutdown.
 
 use std::{
     convert::Infallible,
@@ -26,77 +26,82 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Listener, Peer, Tls, timed::Timed};
 
-/// Connections that are open, and the wish that idle ones end.
+/// Counts open connections and asks idle ones to close.
 pub(super) struct Places {
     open: AtomicUsize,
     max: usize,
-    /// Bytes of all connections that were read and are no request yet.
+    /// Bytes, over all connections, that were read but do not yet form a request.
     kept: AtomicUsize,
-    /// Somebody waits for a place.
+    /// Notified when a new connection waits for a permit.
     pressed: Notify,
-    /// When that was last said, in milliseconds since `epoch`.
+    /// When `pressed` was last notified, in milliseconds since `epoch`.
     said: AtomicU64,
     epoch: Instant,
 }
 
-/// A place, until it is dropped.
+/// The permit of an open connection; dropping it frees the permit.
 struct Place(Listener);
 
-/// What a connection does.
+/// The state of a connection.
 pub(super) struct Activity {
     listener: Listener,
-    /// Requests under way.
+    /// Running requests.
     requests: AtomicUsize,
-    /// When the last one ended, or the connection began, in milliseconds since `epoch`.
+    /// When the last request ended or the connection began, in milliseconds since `epoch`.
     idle_since: AtomicU64,
     epoch: Instant,
-    /// Bytes that were read and are no request yet.
+    /// Bytes that were read but do not yet form a request.
     kept: AtomicUsize,
 }
 
-/// How a port tells who sends.
+/// How a port identifies senders.
 #[derive(Clone)]
 enum Port {
     Forwarded,
     Tls(watch::Receiver<Option<Tls>>),
 }
 
-/// Connections that may wait to be accepted: a fleet that returns at once.
+/// Connections that may wait to be accepted. A whole fleet may reconnect at once.
 const BACKLOG: u32 = 4096;
-/// Files that are left for everything else.
+/// File descriptors reserved for everything else.
 const FILES_RESERVED: usize = 512;
-/// Where there is no place left, who is idle for so long makes room.
+/// At the connection limit, a connection that idles for this long is closed.
 const IDLE_UNDER_PRESSURE: Duration = Duration::from_secs(2);
-/// Pause after a socket could not be accepted, mostly for want of files.
+/// Pause after a failed accept, which mostly means that no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Longest head of a request, more or less: a certificate with a long chain of names fits in many times.
+/// Approximate limit of a request's head. A certificate with a long chain fits in many times.
 const HEAD_MAX: usize = 65_536;
-/// Bytes of heads that have not ended, of all connections together: thousands of heads as gateways send them.
+/// Limit of buffered bytes over all connections: thousands of heads of the size that gateways send.
 const KEPT_MAX: usize = 32 << 20;
-/// Whoever has fewer of them is not the one who goes.
+/// A connection with fewer buffered bytes is never closed for this reason.
 const KEPT_FREE: usize = 8_192;
 
-/// What is said to a connection for which there is no place.
+/// The answer to a connection beyond the limit.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// Binds an address. Port 0 takes a free one.
+/// Binds an address. Port 0 binds a free port.
+///
+/// # Errors
+///
+/// Fails if the address is in use or the process may not bind it.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for the connections of the former process.
+    // A restart must not wait for the connections of the previous process.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
 impl Listener {
-    /// Serves senders behind a gateway, without TLS, until `stop` is done and the requests under way are answered.
+    /// Serves senders behind a gateway, without TLS. Returns after `stop` completes and the running requests are
+    /// answered.
     pub async fn serve_forwarded(&self, socket: TcpListener, stop: impl Future<Output = ()>) {
         self.serve(socket, Port::Forwarded, stop).await;
     }
 
-    /// Serves senders that come by themselves, over TLS. What `tls` holds counts for new connections at once; while it
-    /// holds nothing, connections are closed.
+    /// Serves senders that connect directly over TLS. New connections use the current value of `tls`; while it is
+    /// `None`, connections are closed. Returns after `stop` completes and the running requests are answered.
     pub async fn serve_tls(
         &self,
         socket: TcpListener,
@@ -130,24 +135,24 @@ impl Listener {
                     Ok((stream, peer)) => self.admit(&mut connections, stream, peer, &port, &stopping),
                     Err(error) => {
                         self.0.metrics.lost("not-accepted");
-                        tracing::debug!(%error, "a connection could not be accepted");
+                        tracing::debug!(%error, "cannot accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
                 Some(_) = connections.join_next() => {}
             }
         }
-        // Whoever connects from now on is refused by the system, and tries another replica.
+        // From now on the system refuses new connections, and senders try another replica.
         drop(socket);
         stopping.cancel();
         let all = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(self.0.limits.drain, all).await.is_err() {
-            tracing::warn!(connections = connections.len(), "requests of runtimes are cut off");
+            tracing::warn!(connections = connections.len(), "aborting requests of runtimes after the drain time-out");
             connections.shutdown().await;
         }
     }
 
-    /// Gives a connection a task, if there is a place for it.
+    /// Spawns a task for a connection, unless the limit is reached.
     fn admit(
         &self,
         connections: &mut JoinSet<()>,
@@ -159,12 +164,12 @@ impl Listener {
         let Some(place) = Place::take(self) else {
             self.0.metrics.lost("no-place");
             if matches!(port, Port::Forwarded) {
-                // The buffer of a new socket is empty; where even this fails, the connection just ends.
+                // The buffer of a new socket is empty. If this write fails all the same, the connection just ends.
                 let _ = stream.try_write(FULL);
             }
             return;
         };
-        // An answer is one small piece and should leave at once.
+        // An answer is one small packet and should leave at once.
         let _ = stream.set_nodelay(true);
         let (port, stopping) = (port.clone(), stopping.clone());
         connections.spawn(async move { place.run(stream, peer, port, &stopping).await });
@@ -188,7 +193,7 @@ impl Place {
     async fn run(self, stream: TcpStream, peer: SocketAddr, port: Port, stopping: &CancellationToken) {
         let shared = &*self.0.0;
         let _connection = shared.metrics.connected(port.name());
-        // Nothing is allocated for a connection that says nothing.
+        // Allocate nothing until the peer sends its first byte.
         let mut first = [0];
         let speaks = tokio::select! {
             () = stopping.cancelled() => false,
@@ -220,7 +225,7 @@ impl Place {
                     }
                     Ok(Err(error)) => {
                         shared.metrics.lost(handshake_reason(&error));
-                        tracing::debug!(%error, "a handshake failed");
+                        tracing::debug!(%error, "TLS handshake failed");
                     }
                     Err(_) => shared.metrics.lost("handshake-too-slow"),
                 }
@@ -228,7 +233,7 @@ impl Place {
         }
     }
 
-    /// Answers request after request, until the other side or we have enough.
+    /// Answers requests until the peer closes the connection or the listener stops.
     async fn converse<S>(&self, stream: S, activity: &Activity, peer: &Peer<'_>, stopping: &CancellationToken)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -249,7 +254,7 @@ impl Place {
         let mut ends = false;
         loop {
             tokio::select! {
-                // However it ended, whoever needs an answer did not get one and tries again.
+                // A sender without an answer retries, however the connection ended.
                 _ = connection.as_mut() => return,
                 () = stopping.cancelled(), if !ends => {
                     ends = true;
@@ -299,7 +304,7 @@ impl Port {
 // === impl Places ===
 
 impl Places {
-    /// As many as are wished for, and as files allow.
+    /// Allows `wished` connections, or fewer if the limit of open files is lower.
     pub(super) fn new(wished: usize) -> Places {
         let max = wished.min(raise_files().saturating_sub(FILES_RESERVED).max(1));
         Places {
@@ -312,7 +317,7 @@ impl Places {
         }
     }
 
-    /// Asks idle connections to end; once a second, since each of them looks up.
+    /// Asks idle connections to close. At most once a second, because this wakes every connection.
     fn press(&self) {
         let now = since(self.epoch) + 1000;
         let said = self.said.load(Ordering::Relaxed);
@@ -321,18 +326,18 @@ impl Places {
         }
     }
 
-    /// Returns once somebody waits for a place, and not before `grace` is over.
+    /// Returns once a new connection waits for a permit, but not before `grace` has passed.
     async fn pressed_after(&self, grace: Duration) {
         tokio::time::sleep(grace).await;
         self.pressed.notified().await;
     }
 }
 
-/// Lets this process open as many files as it may, and says how many that are.
+/// Raises the limit of open files to its maximum and returns it.
 fn raise_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
-    // What cannot be raised stays as it is.
+    // On failure the current limit stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
     let files = getrlimit(Resource::Nofile).current;
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
@@ -362,14 +367,14 @@ impl Activity {
         self.idle_since.store(since(self.epoch), Ordering::Relaxed);
     }
 
-    /// Takes note of bytes that were read. False if there is no room for them.
+    /// Records bytes that were read. Returns false if the limit is exceeded.
     pub(super) fn keeps(&self, bytes: usize) -> bool {
         let own = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.listener.0.connections.kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
         own <= KEPT_FREE || all <= KEPT_MAX
     }
 
-    /// What was read has become a request.
+    /// Resets the count, because the bytes now form a request.
     fn forget(&self) {
         let own = self.kept.swap(0, Ordering::Relaxed);
         self.listener.0.connections.kept.fetch_sub(own, Ordering::Relaxed);

@@ -1,16 +1,16 @@
-//! Whose answers wait: those to a runtime that sends many times what the others send, while others send.
+//! Delays the answers to a runtime that sends many more events than the others.
 //!
-//! An answer that comes later slows its sender down, and what it sends is merged into one piece of work anyway. A runtime
-//! that is alone is never slowed.
+//! A delayed answer slows its sender down, and its events are merged into one piece of work anyway. A runtime that
+//! sends alone is never delayed.
 //!
-//! Told the time; bounded by the runtimes that send within a second.
+//! The time is an argument. Memory is bounded by the number of runtimes that send within a second.
 
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
 
-/// Who sent how much lately.
+/// How many events each runtime sent lately.
 #[derive(Debug, Default)]
 pub(super) struct Fairness {
     began: Option<Instant>,
@@ -27,25 +27,25 @@ struct Counts {
 #[derive(Debug, Default)]
 struct Sent {
     events: u64,
-    /// When the answer to the next event beyond the measure is due.
+    /// When the answer to the next excess event is due.
     next: Option<Instant>,
 }
 
-/// How long is counted at once; with what was counted before, the last one to two seconds are known.
+/// Length of a counting window. The current and the previous window cover the last one to two seconds.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Events in a window that are nobody's business: an agent sends a few at most.
+/// Events in a window that are always allowed. An agent sends a few at most.
 const FREE: u64 = 50;
-/// A runtime may send so many times what the others send on average.
+/// A runtime may send this many times the average of the others.
 const MEASURE: u64 = 4;
-/// Pace of answers beyond the measure.
+/// Interval between answers to excess events.
 const PACE: Duration = Duration::from_millis(10);
-/// No answer waits longer.
+/// Limit of a delay.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 // === impl Fairness ===
 
 impl Fairness {
-    /// Counts an event, and says how long its answer is held back.
+    /// Counts an event and returns how long to delay its answer.
     pub(super) fn pause(&mut self, runtime: &str, now: Instant) -> Duration {
         self.turn(now);
         let next = self.before.runtimes.get(runtime).and_then(|sent| sent.next);
@@ -60,7 +60,7 @@ impl Fairness {
         next - now
     }
 
-    /// What a runtime may send in a window, by what the others send.
+    /// How many events a runtime may send in a window, given what the others send.
     fn measure(&self, runtime: &str) -> u64 {
         let average = |counts: &Counts| counts.average_of_others(runtime);
         match (average(&self.now), average(&self.before)) {
@@ -73,7 +73,7 @@ impl Fairness {
         let began = *self.began.get_or_insert(now);
         let passed = now.saturating_duration_since(began);
         if WINDOW <= passed {
-            // What is older than a window is forgotten.
+            // Older windows are dropped.
             self.before = if passed < 2 * WINDOW { std::mem::take(&mut self.now) } else { Counts::default() };
             self.now = Counts::default();
             self.began = Some(now);
@@ -98,7 +98,7 @@ impl Counts {
         self.runtimes.get(runtime).map_or(0, |sent| sent.events)
     }
 
-    /// `None` if there are no others.
+    /// `None` if no other runtime sends.
     fn average_of_others(&self, runtime: &str) -> Option<u64> {
         let others = self.runtimes.len() - usize::from(self.runtimes.contains_key(runtime));
         (self.all - self.of(runtime)).checked_div(u64::try_from(others).unwrap_or(u64::MAX))

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::{Answer, Received, Refusal};
 
-/// Events that were answered with 200, in the order in which they came. They are in this process only: what is in here
-/// when it is killed is lost, so whoever must lose nothing takes [`receiver`](super::Builder::receiver).
+/// The events that were answered with 200, in order of arrival. They are held in memory only: a crash loses the events
+/// in the stream. If you must not lose any, use [`receiver`](super::Builder::receiver).
 #[derive(Debug)]
 pub struct Events(mpsc::Receiver<Received>);
 
@@ -30,7 +30,7 @@ impl Sender {
                 Answer::Unavailable(Refusal { reason: "receiver-full", message: "too many events wait" })
             }
             Err(TrySendError::Closed(_)) => {
-                Answer::Unavailable(Refusal { reason: "receiver-gone", message: "nobody takes events any more" })
+                Answer::Unavailable(Refusal { reason: "receiver-gone", message: "the receiver is closed" })
             }
         }
     }

@@ -10,7 +10,7 @@ impl Bench {
         Bench { fairness: Fairness::default(), now: Instant::now() }
     }
 
-    /// Sends for a second, each so many events evenly, and returns the longest pause of each.
+    /// Spreads each sender's events evenly over a second, and returns the longest pause of each sender.
     fn second(&mut self, senders: &[(&str, u32)]) -> Vec<Duration> {
         let mut longest = vec![Duration::ZERO; senders.len()];
         for millisecond in 0..1000 {
@@ -53,7 +53,7 @@ fn who_sends_many_times_what_others_send_waits_and_the_others_do_not() {
         assert_eq!(pauses[1], NONE);
         assert_eq!(pauses[0], Duration::from_secs(2), "no pause is longer");
     }
-    // Once the others are gone for two seconds, nobody is waited for.
+    // Once the others have been silent for two seconds, nothing is delayed.
     bench.second(&[("flood", 100)]);
     bench.second(&[("flood", 100)]);
     assert_eq!(bench.second(&[("flood", 10_000)]), [NONE]);

@@ -1,4 +1,4 @@
-//! A connection whose other side must read what it asked for, and must not make us keep much that is no request yet.
+//! A connection that limits unread answers and buffered bytes.
 
 use std::{
     io,
@@ -15,12 +15,12 @@ use tokio::{
 
 use super::connection::Activity;
 
-/// A stream on which a write that makes no progress for a while is an error, and so is a read for which there is no room.
+/// A stream that fails if a write makes no progress for `limit`, or if a read exceeds the limit of buffered bytes.
 pub(super) struct Timed<S> {
     stream: S,
     activity: Arc<Activity>,
     limit: Duration,
-    /// Runs while a write waits.
+    /// Set while a write is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -31,7 +31,7 @@ impl<S> Timed<S> {
         Timed { stream, activity: Arc::clone(activity), limit, deadline: None }
     }
 
-    /// Turns a wait that lasts too long into an error.
+    /// Fails with `TimedOut` if the operation is pending for too long.
     fn bound<T>(&mut self, context: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.deadline = None;

@@ -1,4 +1,4 @@
-//! Our own end of TLS: certificate, key, and whose certificates are accepted.
+//! The listener's own TLS: its certificate and key, and the CAs of its clients.
 
 use std::{fmt, sync::Arc};
 
@@ -10,38 +10,42 @@ use rustls::{
 
 use crate::identity::{self, Authorities};
 
-/// What a server needs to end TLS itself. Cheap to clone.
+/// The configuration of a TLS server. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     pub(super) config: Arc<ServerConfig>,
     pub(super) authorities: Authorities,
 }
 
-/// Why that cannot be used. Says nothing of the key.
+/// Why a TLS configuration is invalid. Never contains the key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// There is no certificate in it.
-    #[error("the certificate of the server is no PEM with a certificate in it")]
+    /// The chain contains no certificate.
+    #[error("the server certificate is not a PEM certificate")]
     Certificate,
-    /// There is no key in it.
-    #[error("the key of the server is no PEM with a private key in it")]
+    /// The text contains no private key.
+    #[error("the server key is not a PEM private key")]
     Key,
-    /// The key is not that of the certificate, or of a kind that we do not know.
-    #[error("certificate and key of the server do not go together")]
+    /// The key does not match the certificate, or its algorithm is not supported.
+    #[error("the server key does not match the server certificate")]
     Pair(#[source] rustls::Error),
-    /// Nobody could be believed.
-    #[error("the bundle of authorities for clients holds none that counts")]
+    /// The bundle contains no usable CA.
+    #[error("the client CA bundle contains no valid CA")]
     Authorities(#[source] identity::Error),
 }
 
 // === impl Tls ===
 
 impl Tls {
-    /// From PEM: the certificate of the server with what stands between it and its authority, its key (PKCS#1, PKCS#8 or
-    /// SEC 1), and the authorities of clients.
+    /// Reads PEM: the server's certificate with its intermediate certificates, its key (PKCS#1, PKCS#8 or SEC 1), and
+    /// the CAs of the clients.
     ///
-    /// TLS 1.3 only, as upstream's gateway. A client must present a certificate; sessions are not resumed, since whoever
-    /// resumes one is not looked at.
+    /// Allows TLS 1.3 only, as upstream's gateway. A client must present a certificate. Sessions are not resumed,
+    /// because resuming skips the check of the certificate.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a text contains no certificate, no key or no valid CA, or if the key does not match the certificate.
     pub fn from_pem(chain: &[u8], key: &[u8], client_authorities: &[u8], now: UnixTime) -> Result<Tls, TlsError> {
         let chain: Vec<_> =
             CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|_| TlsError::Certificate)?;

@@ -8,7 +8,7 @@ fn packets(lines: &[&str]) -> Vec<u8> {
     lines.iter().map(packet).collect::<String>().into_bytes()
 }
 
-/// Checked, of which only the verdict is looked at.
+/// Returns only the verdict.
 fn check(bytes: &[u8]) -> Result<(), Problem> {
     checked(bytes).map(drop)
 }

@@ -19,7 +19,7 @@ fn credentials_stay_with_their_origin() {
     check(first, "https://git.example.com:8443/b", "https://git.example.com:8443/b");
     check(first, "//evil.example.com/b", "https://evil.example.com/b");
     check(first, "https://git.example.com.evil/b", "https://git.example.com.evil/b");
-    // Back where it came from, the credentials are at home again.
+    // Back at the origin, credentials are allowed again.
     check("https://other.example.com/x", "https://git.example.com/b", "https://git.example.com/b with credentials");
 }
 
@@ -28,8 +28,8 @@ fn a_redirect_never_leads_to_plain_http_nor_elsewhere() {
     let first = "https://git.example.com/a";
     check(first, "http://git.example.com/b", "from https to plain http, which is refused");
     check("http://git.example.com/a", "http://git.example.com/b", "http://git.example.com/b");
-    check(first, "file:///etc/passwd", "to something that is no URL");
-    check(first, "ftp://git.example.com/b", "to something else than http");
+    check(first, "file:///etc/passwd", "to an invalid URL");
+    check(first, "ftp://git.example.com/b", "to a scheme other than http");
     check(first, "https://user:password@git.example.com/b", "to a URL with credentials, which is refused");
-    check(first, "https://", "to something that is no URL");
+    check(first, "https://", "to an invalid URL");
 }

@@ -30,20 +30,17 @@ fn what_is_no_url_of_a_repository_is_refused_in_words() {
     check("git@host:a.git", "error: ssh is not supported; use an https:// URL");
     check(
         "ext::sh -c evil://x",
-        "error: the URL is not valid: it holds characters that must be percent-encoded, or a broken port",
+        "error: invalid URL: it contains characters that must be percent-encoded, or an invalid port",
     );
-    check("https://host/a?token=s3cret", "error: a repository's URL has neither `?` nor `#`");
-    check(
-        "https:///a",
-        "error: the URL is not valid: it holds characters that must be percent-encoded, or a broken port",
-    );
+    check("https://host/a?token=s3cret", "error: a repository URL must not contain `?` or `#`");
+    check("https:///a", "error: invalid URL: it contains characters that must be percent-encoded, or an invalid port");
     check(
         "https://host:99999/a",
-        "error: the URL is not valid: it holds characters that must be percent-encoded, or a broken port",
+        "error: invalid URL: it contains characters that must be percent-encoded, or an invalid port",
     );
     check(
         "https://host/a b",
-        "error: the URL is not valid: it holds characters that must be percent-encoded, or a broken port",
+        "error: invalid URL: it contains characters that must be percent-encoded, or an invalid port",
     );
-    check("file://host/a", "error: a file:// URL names an absolute path on this machine: file:///path");
+    check("file://host/a", "error: a file:// URL must have an absolute path on this machine: file:///path");
 }

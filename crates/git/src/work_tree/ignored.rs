@@ -15,10 +15,10 @@ use ignore::{
 };
 use rustix::fs::{Mode, OFlags, openat};
 
-/// Largest list that is read.
+/// Limit of a list's size.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 
-/// The lists that count in a folder, innermost first.
+/// The lists that apply to a folder, innermost first.
 #[derive(Clone)]
 pub(super) struct Ignored {
     list: Option<Rc<List>>,
@@ -26,7 +26,7 @@ pub(super) struct Ignored {
 
 struct List {
     matcher: Gitignore,
-    /// Length of the path of the folder that the list lies in, which its patterns are relative to.
+    /// Length of the path of the list's folder; its patterns are relative to that.
     folder_len: usize,
     outer: Option<Rc<List>>,
 }
@@ -34,18 +34,18 @@ struct List {
 // === impl Ignored ===
 
 impl Ignored {
-    /// Nothing is ignored.
+    /// No lists: nothing is ignored.
     pub(super) fn nothing() -> Ignored {
         Ignored { list: None }
     }
 
-    /// What the repository's own list names, outside of the work tree.
+    /// The repository's own list, outside of the work tree.
     pub(super) fn of_repository(repository: &Repository) -> Ignored {
         let text = std::fs::read_to_string(repository.commondir().join("info/exclude")).unwrap_or_default();
         Ignored::nothing().and(&text, 0)
     }
 
-    /// With the list of a folder, if it has one.
+    /// Adds the list of a folder, if there is one.
     pub(super) fn within(&self, folder: &OwnedFd, folder_path: &[u8]) -> Ignored {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(file) = openat(folder, ".gitignore", flags, Mode::empty()) else { return self.clone() };
@@ -61,7 +61,7 @@ impl Ignored {
     fn and(&self, text: &str, folder_len: usize) -> Ignored {
         let mut builder = GitignoreBuilder::new("");
         for line in text.trim_start_matches('\u{feff}').lines() {
-            // A pattern that cannot be read matches nothing, as for git.
+            // As in git, an invalid pattern matches nothing.
             let _ = builder.add_line(None, line);
         }
         match builder.build() {
@@ -72,7 +72,7 @@ impl Ignored {
         }
     }
 
-    /// Whether a path is ignored, given that the folder it lies in is not.
+    /// Whether a path is ignored, if its folder is not.
     pub(super) fn matches(&self, path: &[u8], is_folder: bool) -> bool {
         let mut next = self.list.as_ref();
         while let Some(list) = next {

@@ -19,7 +19,7 @@ impl Write for Sink {
     }
 }
 
-/// What `log` logs, one JSON value a record, without its date.
+/// The JSON records that `log` writes, without their dates.
 fn records(log: impl FnOnce()) -> Vec<Value> {
     let sink = Sink::default();
     let writer = sink.clone();
@@ -69,6 +69,6 @@ fn a_bad_filter_is_one_sentence() {
     let error = init("tidegate=loud", Format::Json).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`tidegate=loud` is no log filter; write for example `info` or `warn,tidegate=debug`"
+        "invalid log filter `tidegate=loud`: use for example `info` or `warn,tidegate=debug`"
     );
 }

@@ -89,7 +89,7 @@ fn watch_json(doors: Doors, agents: &[Agent]) -> Value {
         "listener": {
             "url": format!("https://{}", doors.address()),
             "xfccUrl": format!("http://localhost:{}", doors.forwarded),
-            // All runtimes trust the same authorities.
+            // All runtimes trust the same CAs.
             "ca": agents.first().map(|agent| &agent.authorities),
         },
         "runtimes": runtimes,
@@ -110,7 +110,7 @@ mod tests {
         let started = each(4 * STARTS, async |index| {
             under_way.set(under_way.get() + 1);
             assert!(under_way.get() <= STARTS, "{} at once", under_way.get());
-            // One after the other would wait here for ever.
+            // Starting one after the other would wait here forever.
             all_at_once.wait().await;
             under_way.set(under_way.get() - 1);
             Ok(index)

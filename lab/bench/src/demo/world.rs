@@ -59,7 +59,7 @@ impl World {
         Ok(World { istio, kcp, skrs, kcp_client, skr_clients })
     }
 
-    /// The kubeconfig with which the daemon goes to the KCP, as a file.
+    /// Writes the daemon's kubeconfig for the KCP to a file.
     pub(super) fn daemon_kubeconfig(&self, folder: &Path) -> anyhow::Result<std::path::PathBuf> {
         let path = folder.join("daemon.kubeconfig");
         write(&path, &self.kcp.kubeconfig_of(DAEMON)?.text())?;
@@ -132,7 +132,7 @@ fn istio_crds() -> Vec<Value> {
     vec![crd("Gateway", "gateway"), crd("VirtualService", "virtualservice")]
 }
 
-/// The Gateway to whose host runtimes send their events.
+/// The Gateway that receives the events of runtimes.
 fn gateway() -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",

@@ -54,7 +54,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// What the control plane does.
+/// The behaviour of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ControlPlane {
     Up,
@@ -71,9 +71,9 @@ struct Phase {
     p99: Duration,
     p999: Duration,
     longest: Duration,
-    /// Events that the control plane took.
+    /// Events that the control plane accepted.
     events: u64,
-    /// Part of one core.
+    /// Processor time as a fraction of one core.
     cores: f64,
     resident: u64,
     peak: u64,
@@ -112,7 +112,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     let folder = Folder::temporary("tidegate-agent")?;
     let authority = Authority::new("tidegate-agent-bench")?;
     let gateway = Gateway::start(&authority, &authority.server("localhost", &["localhost"])?).await?;
-    // Connections wait in the queue of a socket that is never accepted.
+    // Connections wait in the backlog of a socket that never accepts.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     let port = match control_plane {
         ControlPlane::Up => gateway.address().port(),
@@ -194,11 +194,11 @@ fn start(arguments: &Arguments, folder: &Path, authority: &Authority, port: u16)
         "--metrics-address=127.0.0.1:0".into(),
     ];
     let words: [std::ffi::OsString; 9] = words;
-    // It becomes the program, with these in its environment.
+    // `env` becomes the program, with these variables in its environment.
     Ok(Guarded::start(Path::new("/usr/bin/env"), words, folder, &folder.join("agent.log"))?)
 }
 
-/// Where it takes reviews, as its log says.
+/// The address for admission reviews, from its log.
 async fn admission_address(agent: &Guarded) -> anyhow::Result<SocketAddr> {
     let ask = async || {
         let text = fs::read_to_string(agent.log()).unwrap_or_default();
@@ -213,7 +213,7 @@ async fn admission_address(agent: &Guarded) -> anyhow::Result<SocketAddr> {
         .map_err(|late| anyhow::anyhow!("the agent did not start: {late}\n{}", agent.log_tail()))
 }
 
-/// Sends reviews on one connection, each at its time. Gives back how long each took.
+/// Sends reviews on one connection, each at its scheduled time. Returns how long each took.
 async fn call(
     mut caller: Caller,
     index: usize,
@@ -230,7 +230,8 @@ async fn call(
     let mut free = due;
     for turn in 0..usize::try_from(count).unwrap_or(usize::MAX) {
         sleep_until(due).await;
-        // Timers wake a little late, which is not the agent's doing; but a connection that was not free is.
+        // A late timer is not the agent's fault, so start the clock now. But a busy connection is: start it at the
+        // scheduled time.
         let from = if due < free { due } else { Instant::now() };
         let body = bodies[(turn * 31 + index * 7) % bodies.len()].clone();
         let status = caller.post("/validate/lifecycle-manager?timeout=15s", body).await?;

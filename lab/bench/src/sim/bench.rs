@@ -77,9 +77,9 @@ pub(super) struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// In the phase with black holes, one runtime out of this many answers nothing.
+/// In the phase with black holes, one in this many runtimes answers nothing.
 const BLACK_HOLES: usize = 5;
-/// In the phase that changes modules, one module out of this many changes.
+/// In the phase that changes modules, one in this many modules changes.
 const CHANGED: usize = 100;
 
 /// Runs the command.
@@ -106,14 +106,14 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Exit> {
     run.black_holes().await?;
     run.restart().await?;
     let mut phases = run.end();
-    // The servers of the daemon make room for those of the limit.
+    // Stop the daemon's servers before those of the limit start.
     drop(stage);
-    // What was measured is printed, also if the bare client fails.
+    // Print the measured numbers even if the bare client fails.
     let limited = limits(&servers, size, &mut phases, arguments.limits).await;
     let limited = limited.context("the bare client of the limit failed");
     let phases = phases.into_iter().map(|(phase, _)| phase).collect();
     let report = Report { size, servers: servers.describe(), phases };
-    // The file first: whatever happens to a terminal, what took minutes is kept.
+    // Write the file first, so that a failure of the terminal loses nothing.
     let kept = json.map(|numbers| numbers.write(&report.json()));
     report.print(arguments.output);
     kept.transpose()?;
@@ -154,7 +154,7 @@ impl Numbers<'_> {
     }
 }
 
-/// Has a bare client do what each phase did, one after the other, so many times, each on fresh servers.
+/// A bare client repeats what each phase did, one phase after the other, `times` times, each on fresh servers.
 async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], times: u16) -> anyhow::Result<()> {
     let count: usize = phases.iter().map(|(_, objects)| objects.count()).sum();
     let mut runs: Vec<Vec<Limit>> = phases.iter().map(|_| Vec::new()).collect();
@@ -173,7 +173,7 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
     Ok(())
 }
 
-/// A daemon on its stage, and what was measured so far.
+/// A daemon with its servers, and the numbers so far.
 struct Run<'a> {
     stage: &'a Stage,
     size: Size,
@@ -182,14 +182,14 @@ struct Run<'a> {
     daemon: Daemon,
     clients: Clients,
     memory: Memory,
-    /// Of each module, the position of the version that the channel `regular` has.
+    /// For each module, the index of the version on the channel `regular`.
     regular: Vec<usize>,
-    /// By runtime, the modules that are on the channel `fast`.
+    /// For each runtime, the modules on the channel `fast`.
     fast: BTreeMap<usize, Vec<usize>>,
     phases: Vec<(Phase, Objects)>,
 }
 
-/// A phase under way.
+/// A running phase.
 struct Watch {
     name: &'static str,
     marks: Vec<Mark>,
@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
         self.change("channel bump", vec![file], &self.all(), &[]).await
     }
 
-    /// One module of a hundred goes to the channel `fast`, each in a runtime of its own.
+    /// One in a hundred modules moves to the channel `fast`, each in another runtime.
     async fn some_modules(&mut self) -> anyhow::Result<()> {
         let (runtimes, modules) = (self.size.runtimes, self.size.modules);
         for entry in 0..(runtimes * modules).div_ceil(CHANGED) {
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
         self.change("1 % of modules changed", files, &which, &[]).await
     }
 
-    /// Deletes an object in the first runtime, asks for a reconcile and waits until it is back.
+    /// Deletes an object in the first runtime, requests a reconcile and waits until the object exists again.
     async fn drift(&mut self) -> anyhow::Result<()> {
         let (kcp, skr) = (self.stage.clusters[0].client()?, self.stage.clusters[1].client()?);
         let sample =
@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
         self.push(&watch, &seen, storm.took, Work::Events(storm.taken), latency, Objects::default())
     }
 
-    /// A channel is bumped while one runtime of five answers nothing; then these are back.
+    /// A channel is bumped while one in five runtimes answers nothing; then these recover.
     async fn black_holes(&mut self) -> anyhow::Result<()> {
         let holes = self.size.runtimes / BLACK_HOLES;
         if holes == 0 && self.size.runtimes < 2 {
@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
             (all, dead)
         };
         dead.iter().for_each(|index| self.stage.clusters[*index].freeze());
-        // The second module, if there is one: it still has its first version.
+        // The second module, if there is one, because it still has its first version.
         let module = 1_usize.min(self.size.modules - 1);
         self.regular[module] += 1;
         let file = (fleet::release_path(module), fleet::release(module, fleet::VERSIONS[self.regular[module]]));
@@ -328,11 +328,11 @@ impl<'a> Run<'a> {
         self.finish(watch, &dead, &[]).await
     }
 
-    /// A new process takes over.
+    /// A new process of the daemon starts.
     async fn restart(&mut self) -> anyhow::Result<()> {
         let mut watch = self.watch("daemon restart")?;
         self.daemon.end();
-        // A process that has just been started has used nothing.
+        // A new process has used no resources yet.
         watch = Watch { before: Usage::default(), ..watch }.restarted();
         self.daemon = self.stage.daemon(&self.more)?;
         let looked = self.stage.look(async || self.looked_at(&watch.marks)).await;
@@ -344,9 +344,9 @@ impl<'a> Run<'a> {
         self.push(&watch, &seen, wall, Work::Nothing, Latency::of(looks), Objects::default())
     }
 
-    // --- what phases are made of ---
+    // --- parts of phases ---
 
-    /// Commits files and waits until the landscape is as they say. Of runtimes that are `dead` nothing is asked.
+    /// Commits files and waits until the landscape matches them. Runtimes in `dead` are not checked.
     async fn change(
         &mut self,
         name: &'static str,
@@ -367,8 +367,8 @@ impl<'a> Run<'a> {
         self.finish(watch, which, dead).await
     }
 
-    /// Ends a phase that has changed runtimes. With dead ones its end is that of the others: the dead are tried for
-    /// ever.
+    /// Ends a phase that has changed runtimes. With dead ones, it ends when the others are done, because the daemon
+    /// retries the dead ones forever.
     async fn finish(&mut self, watch: Watch, which: &[usize], dead: &[usize]) -> anyhow::Result<()> {
         let seen = self.stage.requests(&watch.marks)?;
         let applied = which.iter().filter_map(|index| after(watch.began, seen.0[*index].last_write));
@@ -380,14 +380,14 @@ impl<'a> Run<'a> {
         self.push(&watch, &seen, last.unwrap_or_default(), work, Latency::of(applied), objects)
     }
 
-    /// Whether the status of a Kyma names the versions that git asks for.
+    /// Whether the status of a Kyma has the versions that git declares.
     fn is_as_git_says(&self, index: usize, kyma: &Value) -> bool {
         let fast = |module| self.fast.get(&index).is_some_and(|modules| modules.contains(&module));
         let wanted = |module| if fast(module) { fleet::VERSIONS[2] } else { fleet::VERSIONS[self.regular[module]] };
         (0..self.size.modules).all(|module| fleet::version_of(kyma, module) == wanted(module))
     }
 
-    /// Whether the daemon has asked every runtime for something.
+    /// Whether the daemon has sent a request to every runtime.
     fn looked_at(&self, marks: &[Mark]) -> Result<(), String> {
         let seen = self.stage.requests(marks).map_err(|error| error.to_string())?;
         let looked = seen.0[1..].iter().filter(|seen| seen.first.is_some()).count();
@@ -437,7 +437,7 @@ impl<'a> Run<'a> {
 // === impl Watch ===
 
 impl Watch {
-    /// The same, timed from now on.
+    /// The same phase, measured from now on.
     fn restarted(self) -> Watch {
         Watch { began: Timestamp::now(), ..self }
     }

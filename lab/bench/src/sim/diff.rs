@@ -44,7 +44,7 @@ struct Compared {
     seconds: f64,
     kcp: Tally,
     skrs: Tally,
-    /// Distinct differences, and the objects that they stand for.
+    /// Distinct differences, and the number of objects that they affect.
     differences: (usize, u64),
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Runs this very program.
+/// Runs the current program.
 fn compare(stage: &Stage, name: &'static str) -> anyhow::Result<Compared> {
     tell!("{name}");
     let kubeconfig = stage.folder.path().join("diff.kubeconfig");

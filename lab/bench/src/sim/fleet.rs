@@ -1,4 +1,4 @@
-//! A landscape as files of a repository: as many Kymas, modules and objects as asked for.
+//! Generates a landscape as files of a repository: Kymas, modules and objects.
 
 use std::fmt::Write as _;
 
@@ -10,19 +10,19 @@ use tidegate_core::api::{
     names::{KCP_NAMESPACE, SKR_NAMESPACE, annotation, label},
 };
 
-/// The versions that every module has: that of the channel `regular` at first, the next one, and that of `fast`.
+/// The versions of every module: the first one of the channel `regular`, the next one, and that of `fast`.
 pub(super) const VERSIONS: [&str; 3] = ["1.0.0", "1.1.0", "1.2.0"];
-/// Most runtimes: each has a port of this machine, and names have four digits.
+/// Limit of runtimes: each needs a port of this machine, and names have four digits.
 pub(super) const RUNTIMES_MAX: i64 = 5_000;
 
-/// Objects of a module that are no ConfigMaps: the usual rights of an operator.
+/// Objects of a module other than ConfigMaps: the usual permissions of an operator.
 const RIGHTS: usize = 5;
 
-/// Words that may be parts of a module's name, which has no digits.
+/// Words for the names of modules, which contain no digits.
 const WORDS: [&str; 10] =
     ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"];
 
-/// The name of a Kyma; they count from 1.
+/// The name of a Kyma; indexes start at 1.
 pub(super) fn kyma_name(index: usize) -> String {
     format!("runtime-{index:04}")
 }
@@ -32,7 +32,7 @@ pub(super) fn runtime_id(index: usize) -> String {
     format!("3f0e7c1a-0000-4000-8000-{index:012}")
 }
 
-/// The domain of a runtime, which its certificate is for.
+/// The domain of a runtime, which its certificate names.
 pub(super) fn domain(index: usize) -> String {
     format!("{}.kyma.example.org", kyma_name(index))
 }
@@ -51,7 +51,7 @@ pub(super) fn version_of(kyma: &Value, module: usize) -> &str {
     found.and_then(|one| one["version"].as_str()).unwrap_or_default()
 }
 
-/// The name of a module, and of the rights that it brings.
+/// The name of a module and of its RBAC objects.
 pub(super) fn module_name(module: usize) -> String {
     let (ten, one) = (module / WORDS.len(), module % WORDS.len());
     if ten == 0 { WORDS[one].to_owned() } else { format!("{}-{}", WORDS[ten % WORDS.len()], WORDS[one]) }
@@ -97,7 +97,7 @@ pub(super) fn release_path(module: usize) -> String {
     format!("modules/{}/module-release-meta.yaml", module_name(module))
 }
 
-/// A module whose channel has a version.
+/// The channels of a module, with this version.
 pub(super) fn release(module: usize, version: &str) -> String {
     let name = module_name(module);
     format!(
@@ -120,7 +120,7 @@ fn template(module: usize, version: &str) -> String {
     )
 }
 
-/// A Kyma with the first modules, of which those of `fast` are on that channel.
+/// A Kyma with the first modules; those in `fast` are on that channel.
 pub(super) fn kyma(index: usize, modules: usize, fast: &[usize]) -> String {
     let mut text = format!(
         "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\n\
@@ -140,7 +140,7 @@ pub(super) fn kyma(index: usize, modules: usize, fast: &[usize]) -> String {
     text
 }
 
-/// Rights as an operator has them, then ConfigMaps, of which every one differs between versions.
+/// RBAC objects of an operator, then ConfigMaps, all of which differ between versions.
 fn objects_of(module: usize, version: &str, objects: usize) -> String {
     let name = module_name(module);
     let role = "rules: [{apiGroups: [\"\"], resources: [configmaps], verbs: [get, list, watch]}]";

@@ -1,4 +1,4 @@
-//! The limit: every object of ours in its final form, applied once by a bare client over sixteen connections.
+//! The limit: all final objects of Tidegate, applied once by a bare client over sixteen connections.
 //!
 //! The KCP comes first, on all connections. Then the runtimes follow, as many at a time as there are connections, each
 //! on one connection. If there are fewer runtimes, they share the connections. In a cluster the order is: CRDs, until
@@ -29,19 +29,19 @@ use tidegate_core::{
 use tidegate_process::retry::Class;
 use tidegate_testbed as testbed;
 
-/// Requests under way at once, over all clusters.
+/// Concurrent requests, over all clusters.
 const CONNECTIONS: usize = 16;
-/// For how long a definition may take until its kind is served.
+/// Limit until the kind of a definition is served.
 const ESTABLISHED_MAX: Duration = Duration::from_secs(30);
 
-/// How often a write is tried that may succeed the next time, and the pause before.
+/// Limit of attempts of a write after transient failures.
 const TRIES_MAX: usize = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Clients of all clusters, KCP first.
 pub(super) struct Clients(Vec<Cluster>);
 
-/// What objects were when they were last collected, with and without their status.
+/// The objects at the last collection, with and without their status.
 #[derive(Default)]
 pub(super) struct Memory(HashMap<(usize, ObjectId), (Digest, Option<Digest>)>);
 
@@ -49,25 +49,25 @@ pub(super) struct Memory(HashMap<(usize, ObjectId), (Digest, Option<Digest>)>);
 #[derive(Default)]
 pub(super) struct Objects(Vec<Final>);
 
-/// One object, as far as it is to be sent.
+/// One object, as far as it must be sent.
 struct Final {
     cluster: usize,
     kind: Kind,
     id: ObjectId,
-    /// The object without its status; none where only the status is other than before.
+    /// The object without its status; `None` if only the status changed.
     body: Option<Bytes>,
-    /// The status, with what names the object.
+    /// The status with the identity of the object.
     status: Option<Bytes>,
 }
 
-/// What the bare client took.
+/// The result of the bare client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Limit {
-    /// Wall time; of several runs the median.
+    /// Wall time; the median of several runs.
     pub(super) wall: Duration,
     /// The shortest and the longest of the runs.
     pub(super) between: (Duration, Duration),
-    /// Requests of one run, all of them writes.
+    /// Requests of one run; all are writes.
     pub(super) writes: usize,
     /// The part of the processors that other processes used, if known: the maximum of all runs.
     pub(super) others: Option<f64>,
@@ -80,7 +80,7 @@ impl Limit {
         Limit { wall, between: (wall, wall), writes, others }
     }
 
-    /// The median of several runs; none of none.
+    /// The median of several runs; `None` without runs.
     pub(super) fn median(mut runs: Vec<Limit>) -> Option<Limit> {
         runs.sort_by_key(|limit| limit.wall);
         let between = (runs.first()?.wall, runs.last()?.wall);
@@ -92,7 +92,7 @@ impl Limit {
 // === impl Clients ===
 
 impl Clients {
-    /// As administrators.
+    /// Creates clients of the administrators.
     pub(super) fn of(clusters: &[Server]) -> anyhow::Result<Clients> {
         clusters.iter().map(client).collect::<Result<_, _>>().map(Clients)
     }
@@ -108,12 +108,12 @@ fn client(server: &Server) -> anyhow::Result<Cluster> {
 // === impl Objects ===
 
 impl Objects {
-    /// How many there are.
+    /// The number of clusters.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Reads every object of ours from the clusters, and keeps those that are other than `memory` has them.
+    /// Reads all objects of Tidegate from the clusters, and keeps those that differ from `memory`.
     pub(super) async fn collect(
         clients: &Clients,
         memory: &mut Memory,
@@ -133,8 +133,8 @@ impl Objects {
         Ok(Objects(all))
     }
 
-    /// Does `work` with the objects of each cluster: first the KCP's, then those of as many runtimes at a time as
-    /// connections allow. Gives back the sum of what it gives.
+    /// Runs `work` on the objects of each cluster: first the KCP, then as many runtimes at a time as there are
+    /// connections. Returns the sum of the results.
     async fn each_cluster(
         &self,
         clients: &Clients,
@@ -156,7 +156,7 @@ impl Objects {
     }
 }
 
-/// The connections of one runtime of so many that are written to at a time.
+/// The number of connections of a runtime, if this many are written to concurrently.
 fn share(index: usize, at_a_time: usize) -> usize {
     CONNECTIONS / at_a_time + usize::from(index < CONNECTIONS % at_a_time)
 }
@@ -164,7 +164,7 @@ fn share(index: usize, at_a_time: usize) -> usize {
 // === impl Memory ===
 
 impl Memory {
-    /// What of an object is other than before; none if nothing is.
+    /// The parts of an object that changed; `None` if none did.
     fn learn(&mut self, mut object: Final) -> Option<Final> {
         let digest = |bytes: &Bytes| Digest::of_bytes(bytes);
         let body = object.body.as_ref().map(digest)?;
@@ -195,7 +195,7 @@ async fn read(index: usize, client: &Cluster) -> anyhow::Result<Vec<Final>> {
     Ok(objects)
 }
 
-/// What we write in the KCP. The GitSource is its user's, and all but one status of a landscape.
+/// The kinds that Tidegate writes in the KCP. The GitSource belongs to the user, and its status is one of many.
 fn kcp_kinds() -> Vec<Gvk> {
     let ours = ["ModuleTemplate", "ModuleReleaseMeta", "Kyma", "Manifest"];
     let ours = ours.map(|kind| Gvk::new(api::KYMA_GROUP, api::KYMA_VERSION, kind));
@@ -236,7 +236,7 @@ impl Final {
             Bytes::from(status.to_string())
         });
         object.map_mut().shift_remove("status");
-        // What the server added.
+        // Fields that the server sets.
         for field in ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation"] {
             object.metadata_mut().shift_remove(field);
         }
@@ -249,7 +249,7 @@ impl Final {
     }
 }
 
-/// Brings a fresh KCP to where it is before the daemon writes to it.
+/// Prepares a new KCP as it is before the daemon writes to it.
 pub(super) async fn prepare(kcp: &Server) -> anyhow::Result<()> {
     let client = kcp.client()?;
     let crds: Vec<Value> = api::crds().iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
@@ -281,7 +281,7 @@ pub(super) async fn apply(clients: &Clients, objects: &Objects) -> anyhow::Resul
     Ok(Limit::of(wall, writes, others))
 }
 
-/// Reads each object and tries out to apply it as it is, as `kubectl diff` does.
+/// Reads each object and applies it as a dry run, as `kubectl diff` does.
 pub(super) async fn try_out(clients: &Clients, objects: &Objects) -> anyhow::Result<Limit> {
     let (started, machine) = (Instant::now(), Machine::now());
     let writes = objects.each_cluster(clients, async |client, connections, objects: &[Final]| {
@@ -300,7 +300,7 @@ pub(super) async fn try_out(clients: &Clients, objects: &Objects) -> anyhow::Res
     Ok(Limit::of(wall, writes, others))
 }
 
-/// What may be sent at once.
+/// Which parts are sent together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wave {
     Definitions,
@@ -336,9 +336,9 @@ impl Wave {
             };
             tries += 1;
             match sent {
-                // A connection that broke is no reason to throw away all that was measured.
+                // A lost connection must not discard all measurements.
                 Err(error) if tries < TRIES_MAX && error.class() == Class::Transient => {
-                    tracing::warn!(error = %error, object = %id, "a write of the bare client is tried again");
+                    tracing::warn!(error = %error, object = %id, "retrying a write of the bare client");
                     tokio::time::sleep(PAUSE).await;
                 }
                 sent => return sent.map(drop).with_context(|| format!("{id} of cluster {}", object.cluster)),
@@ -347,7 +347,7 @@ impl Wave {
     }
 }
 
-/// Waits until a runtime serves the kinds of its definitions, each asked once.
+/// Waits until a runtime serves the kinds of its definitions; checks each kind once.
 async fn established(client: &Cluster, objects: &[Final]) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     for object in objects.iter().filter(|object| &*object.kind.gvk.group == api::KYMA_GROUP) {

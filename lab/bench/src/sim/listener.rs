@@ -43,24 +43,24 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// The name that the server's certificate is for.
+/// The name in the server's certificate.
 const HOST: &str = "listener.example";
-/// Runtimes that send a little while another floods.
+/// Runtimes that send few events while another one floods.
 const CALM: usize = 8;
 /// Pause between two events of such a runtime.
 const CALM_PAUSE: Duration = Duration::from_millis(5);
 
-/// A phase and what came of it.
+/// A phase and its result.
 struct Row {
     name: String,
     budget: &'static str,
     numbers: Numbers,
 }
 
-/// What came of a phase.
+/// The result of a phase.
 #[derive(Clone, Copy)]
 struct Numbers {
-    /// Events in a second.
+    /// Events per second.
     rate: f64,
     p50: Duration,
     p99: Duration,
@@ -124,7 +124,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// A runtime that sends.
+    /// A runtime that sends events.
     fn sender(&self, runtime: &str, way: Way) -> anyhow::Result<Sender> {
         let identity = self.authority.client(runtime, None)?;
         let address = match way {
@@ -134,7 +134,7 @@ impl Bench {
         Sender::new(address, way, HOST, self.authority.pem(), &identity)
     }
 
-    /// Has all of them send for the time of a phase, each with its pause between two events.
+    /// All senders send during a phase, each with its pause between two events.
     async fn run(&self, senders: impl Iterator<Item = (&Sender, Duration)>) -> anyhow::Result<Numbers> {
         let started = Instant::now();
         let samples = join_all(senders.map(|(sender, pause)| sender.send(self.time, pause))).await;
@@ -142,7 +142,7 @@ impl Bench {
         Ok(Numbers::of(&Sample::all(samples), started.elapsed()))
     }
 
-    /// Calm runtimes: alone, and beside one that floods over all connections.
+    /// Calm runtimes: alone, and while another one floods over all connections.
     async fn neighbours(&self, name: &str, way: Way, arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
         anyhow::ensure!(0 < arguments.rounds, "rounds must not be 0");
         let calm = (0..CALM).map(|index| self.sender(&format!("calm-{index}"), way));
@@ -170,7 +170,7 @@ impl Bench {
 
 impl Numbers {
     fn of(sample: &Sample, time: Duration) -> Numbers {
-        // No sender sends more events than fit into 52 bits.
+        // No sender sends so many events that an f64 is inexact.
         #[expect(clippy::cast_precision_loss, reason = "a count of events")]
         let events = sample.count() as f64;
         Numbers {
@@ -181,7 +181,7 @@ impl Numbers {
         }
     }
 
-    /// Each number's median; of failures the sum. At least one round is given.
+    /// The median of each number; the sum of failures. Expects at least one round.
     fn median(rounds: &[Numbers]) -> Numbers {
         let time = |of: fn(&Numbers) -> Duration| {
             let mut all: Vec<Duration> = rounds.iter().map(of).collect();

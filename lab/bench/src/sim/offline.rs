@@ -55,7 +55,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// What a process used.
+/// The resources that a process used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Usage {
     wall: Duration,
@@ -66,7 +66,7 @@ struct Usage {
 
 /// Pause between two reads of the usage of a process. The peak of memory is known up to the last read.
 const LOOK: Duration = Duration::from_millis(2);
-/// Ticks of processor time in a second, which Linux fixes for what it tells programs.
+/// Ticks of processor time per second, which Linux fixes for /proc.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// Runs the command.
@@ -79,9 +79,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let folder = Folder::temporary("tidegate-diff-offline")?;
     let repository = generate(&size, &folder.path().join("repo"))?;
-    let path = repository.path().to_str().context("the temporary folder's name is no text")?;
+    let path = repository.path().to_str().context("the path of the temporary folder is not UTF-8")?;
     let cache = folder.path().join("cache");
-    let cached = cache.to_str().context("the temporary folder's name is no text")?;
+    let cached = cache.to_str().context("the path of the temporary folder is not UTF-8")?;
     let plain = ["diff", path, "--from", "HEAD~1", "--to", "HEAD", "--exit-zero"];
     let with_cache: Vec<&str> = plain.iter().copied().chain(["--cache-dir", cached]).collect();
     let mut rows = vec![
@@ -97,7 +97,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     if !arguments.no_yardstick {
         let size = Size { runtimes: arguments.yardstick_runtimes.min(size.runtimes), ..size };
         let repository = generate(&size, &folder.path().join("part"))?;
-        let path = repository.path().to_str().context("the temporary folder's name is no text")?;
+        let path = repository.path().to_str().context("the path of the temporary folder is not UTF-8")?;
         let plain = ["diff", path, "--from", "HEAD~1", "--to", "HEAD", "--exit-zero"];
         rows.push(("a part: diff, cold", middle(arguments.runs, || diff(&plain, &folder))?));
         rows.extend(yardstick(path, &folder)?);
@@ -106,7 +106,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The repository: everything, then one bump.
+/// Creates the repository: everything, then one bump.
 fn generate(size: &Size, path: &Path) -> anyhow::Result<Repository> {
     anyhow::ensure!(size.modules > 0, "a runtime needs a module");
     let repository = Repository::init(path)?;
@@ -121,7 +121,7 @@ fn generate(size: &Size, path: &Path) -> anyhow::Result<Repository> {
     Ok(repository)
 }
 
-/// The run in the middle, by time.
+/// The median run, by time.
 fn middle(runs: usize, mut run: impl FnMut() -> anyhow::Result<Usage>) -> anyhow::Result<Usage> {
     let mut all = (0..runs.max(1)).map(|_| run()).collect::<anyhow::Result<Vec<Usage>>>()?;
     all.sort();
@@ -138,7 +138,7 @@ fn diff(arguments: &[&str], folder: &Folder) -> anyhow::Result<Usage> {
     Ok(usage)
 }
 
-/// Rendering both revisions to files, and comparing these.
+/// Renders both revisions to files and compares these.
 fn yardstick(path: &str, folder: &Folder) -> anyhow::Result<Vec<(&'static str, Usage)>> {
     let mut rendering = Usage::default();
     let mut trees = Vec::new();
@@ -174,7 +174,7 @@ fn yardstick(path: &str, folder: &Folder) -> anyhow::Result<Vec<(&'static str, U
     Ok(vec![("a part: rendering, and diff -r", all), ("a part: diff -r alone", comparing)])
 }
 
-/// Writes rendered objects to one file a target.
+/// Writes rendered objects to one file for each target.
 fn split(rendered: impl std::io::BufRead, tree: &Path) -> anyhow::Result<()> {
     const TARGET: &str = "# target: ";
     let failed = || format!("cannot write to {}", tree.display());
@@ -202,13 +202,13 @@ fn remove(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Waits for the end of a process. Before it is waited for, the system still knows what it used.
+/// Waits for the end of a process. The system keeps its usage until `wait` is called.
 fn measure(mut child: Child) -> anyhow::Result<Usage> {
     let begun = Instant::now();
     let (mut usage, pid) = (Usage::default(), child.id());
     loop {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("cannot read what the process uses")?;
-        // The second field is the name in parentheses, which may hold blanks; the 14th and 15th are ticks.
+        // The second field is the name in parentheses, which may contain spaces; the 14th and 15th are ticks.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
         usage.cpu = Duration::from_millis((ticks(11) + ticks(12)) * 1000 / TICKS_PER_SECOND);

@@ -1,4 +1,4 @@
-//! The daemon as a process of its own, its resource usage, and that of all other processes.
+//! The daemon as a separate process, its resource usage, and the usage of all other processes.
 
 use std::{
     collections::BTreeMap,
@@ -19,35 +19,35 @@ pub(super) struct Daemon {
     log: PathBuf,
 }
 
-/// What a process has used so far.
+/// The resources that a process has used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     /// Processor time.
     pub(super) cpu: Duration,
     /// Resident memory, in bytes.
     pub(super) resident: u64,
-    /// The most that was resident, in bytes, since that was last forgotten.
+    /// Peak of resident memory since the last reset, in bytes.
     pub(super) peak: u64,
 }
 
-/// Processor time on this machine, up to a moment.
+/// The processor time of this machine until now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     at: Instant,
     processors: u32,
-    /// Of all programs, and of other machines that share its processors.
+    /// Used by all programs, and by other machines on the same processors.
     busy: Duration,
-    /// Of this process, and of all that came of it.
+    /// Used by this process and all its descendants.
     ours: Duration,
 }
 
-/// Ticks of processor time in a second, which Linux fixes for what it tells programs.
+/// Ticks of processor time per second, which Linux fixes for /proc.
 const TICKS_PER_SECOND: u64 = 100;
 
 // === impl Daemon ===
 
 impl Daemon {
-    /// Starts this very program as the daemon.
+    /// Starts the current program as the daemon.
     pub(super) fn start(folder: &Path, kubeconfig: &Path, more: &[String]) -> anyhow::Result<Daemon> {
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let log = folder.join("daemon.log");
@@ -73,13 +73,13 @@ impl Daemon {
         };
         let fixed = fixed.into_iter().filter(|argument| !is_said(argument));
         let arguments = fixed.chain(more.iter().map(AsRef::as_ref));
-        // Each process has a log of its own: where it listens is read there.
+        // Each process has its own log, which contains its addresses.
         let _ = fs::remove_file(&log);
         let guarded = Guarded::start(&program, arguments, folder, &log)?;
         Ok(Daemon { guarded, log })
     }
 
-    /// Whether it leads, as its log says; an error if it does not yet.
+    /// Fails if its log does not say yet that it leads.
     pub(super) fn leads(&self) -> Result<(), String> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         if text.contains("leading") { Ok(()) } else { Err("the daemon does not lead yet".to_owned()) }
@@ -90,7 +90,7 @@ impl Daemon {
         self.guarded.pulse()
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Stops it and waits for its end.
     pub(super) fn end(&mut self) {
         self.guarded.end();
     }
@@ -123,12 +123,12 @@ impl Daemon {
 // === impl Usage ===
 
 impl Usage {
-    /// What a program has used so far.
+    /// The resources that a program has used.
     pub(super) fn of(name: &str, program: &Guarded) -> anyhow::Result<Usage> {
         let ended = || format!("{name} exited; the last lines of its log:\n{}", program.log_tail());
         let pid = program.program_pid().with_context(ended)?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(ended)?;
-        // The second field is the name in parentheses, which may hold blanks; the 14th and 15th are ticks.
+        // The second field is the name in parentheses, which may contain spaces; the 14th and 15th are ticks.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(ended)?;
@@ -161,7 +161,7 @@ impl Machine {
         Some(Machine { at: Instant::now(), processors, busy, ours })
     }
 
-    /// Which part of all processors others took from an earlier moment to this one.
+    /// The fraction of all processors that others used since an earlier moment.
     pub(super) fn others_since(&self, earlier: &Machine) -> f64 {
         let others = self.busy.saturating_sub(earlier.busy).saturating_sub(self.ours.saturating_sub(earlier.ours));
         let all = self.at.duration_since(earlier.at) * self.processors;
@@ -169,11 +169,11 @@ impl Machine {
     }
 }
 
-/// What a process has used, as `/proc/PID/stat` says.
+/// The usage of a process, from `/proc/PID/stat`.
 struct Used {
     pid: u32,
     parent: u32,
-    /// With that of its children that have ended.
+    /// Includes its ended children.
     cpu: Duration,
 }
 
@@ -182,11 +182,10 @@ struct Used {
 impl Used {
     fn of(stat: &str) -> Option<Used> {
         let pid = stat.split_whitespace().next()?.parse().ok()?;
-        // The second field is the name in parentheses, which may hold blanks; the third is a letter.
+        // The second field is the name in parentheses, which may contain spaces; the third is a letter.
         let rest = stat.rsplit_once(')')?.1;
         let fields: Vec<u64> = rest.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
-        // The fourth field, and those from the fourteenth on: of itself and of its children, for users and in the
-        // system.
+        // The fourth field, and those from the fourteenth on: user and system time of the process and of its children.
         let parent = u32::try_from(*fields.first()?).ok()?;
         Some(Used { pid, parent, cpu: ticks(fields.get(10..14)?.iter().sum()) })
     }
@@ -196,18 +195,18 @@ fn ticks(count: u64) -> Duration {
     Duration::from_millis(count * 1_000 / TICKS_PER_SECOND)
 }
 
-/// What `/proc/stat` says that all processors did, and how many there are. What the system does for devices is left
-/// out: it counts for nobody, and may have been done for us.
+/// The busy time of all processors in `/proc/stat`, and their number. Time for interrupts is not included, because it
+/// belongs to no process and may be ours.
 fn busy(stat: &str) -> Option<(Duration, u32)> {
     let numbers = |line: &str| line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
     let all: Vec<u64> = stat.lines().find(|line| line.starts_with("cpu ")).map(numbers)?;
-    // For users, nice ones, the system; what was stolen by other machines.
+    // User, nice and system time, and time stolen by other machines.
     let busy = [0, 1, 2, 7].into_iter().filter_map(|index| all.get(index)).sum();
     let is_one = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
     Some((ticks(busy), u32::try_from(stat.lines().filter(is_one).count()).ok()?))
 }
 
-/// What a process and all that came of it have used.
+/// The processor time of a process and all its descendants.
 fn used_by(root: u32, processes: impl Iterator<Item = Used>) -> Duration {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut used = BTreeMap::new();

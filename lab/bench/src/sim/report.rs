@@ -24,7 +24,7 @@ pub(super) struct Phase {
     pub(super) wall: Duration,
     pub(super) work: Work,
     pub(super) latency: Option<Latency>,
-    /// Requests of the daemon to KCP, its Lease aside.
+    /// Requests of the daemon to the KCP, without its Lease.
     pub(super) kcp: Tally,
     /// Requests of the daemon to all runtimes.
     pub(super) skrs: Tally,
@@ -55,7 +55,7 @@ pub(super) enum Work {
 pub(super) struct Latency {
     pub(super) p50: Duration,
     pub(super) p99: Duration,
-    /// How many they were.
+    /// The number of runtimes.
     pub(super) runtimes: usize,
 }
 
@@ -91,7 +91,7 @@ impl Latency {
     pub(super) fn of(mut waits: Vec<Duration>) -> Option<Latency> {
         waits.sort_unstable();
         let last = waits.len().checked_sub(1)?;
-        // The smallest wait that so many of a hundred do not exceed.
+        // The smallest wait that is not exceeded by this percentage.
         let quantile = |percent: usize| waits[(waits.len() * percent).div_ceil(100).saturating_sub(1).min(last)];
         Some(Latency { p50: quantile(50), p99: quantile(99), runtimes: waits.len() })
     }
@@ -285,7 +285,7 @@ impl Report {
             );
             add("idle, part of a core", Some(idle.cpu.as_secs_f64() / seconds), 0.02);
         }
-        // Beside a bump of all runtimes, as many as are healthy would have taken their part of its time.
+        // For a bump of only the healthy runtimes, the expected time is proportional to their number.
         let p99 = |name| phase(name).and_then(|phase| phase.latency).filter(|latency| !latency.p99.is_zero());
         if let (Some(all), Some(healthy)) = (p99("channel bump"), p99("20 % black-holed")) {
             let expected = all.p99.as_secs_f64() * float(healthy.runtimes) / float(all.runtimes);

@@ -272,7 +272,7 @@ fn announce(arguments: &Arguments, folder: &Path, runtimes: usize) {
 // === impl ControlPlane ===
 
 impl ControlPlane {
-    /// A simulated one with our CRDs.
+    /// Creates a simulated control plane with our CRDs.
     async fn simulated(folder: &Path, fleet: String) -> anyhow::Result<ControlPlane> {
         let server = Server::simulated("kcp", &sim::Options::default()).await?;
         write(&folder.join("kcp.kubeconfig"), &server.kubeconfig().text())?;
@@ -303,7 +303,7 @@ impl ControlPlane {
             failed.set(failed.get() || written.is_err());
             written
         });
-        // What is under way is waited for also after a failure, so that it is there when all is taken back.
+        // After a failure, also wait for running writes, so that cleaning up finds all Secrets.
         let written: Vec<anyhow::Result<()>> = stream::iter(writes).buffer_unordered(CONNECTIONS).collect().await;
         written.into_iter().collect()
     }
@@ -378,7 +378,7 @@ impl ControlPlane {
             let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             match secrets.delete(&name, &parameters).await {
                 Ok(_) => Ok(()),
-                // Gone, or another one by now.
+                // It is gone, or was replaced meanwhile.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
                 Err(error) => {
                     Err(control_plane::sentence(error)).with_context(|| format!("cannot delete Secret {name}"))

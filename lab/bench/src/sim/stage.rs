@@ -21,9 +21,9 @@ use tidegate_testbed::{self as testbed, Extent, Folder, Pulse, Repository};
 
 /// The user name of the daemon, which distinguishes its requests from those of this process.
 pub(super) const USER: &str = "tidegate-bench";
-/// The name that the listener's certificate is for.
+/// The name in the listener's certificate.
 pub(super) const HOST: &str = "listener.example";
-/// Longest time for one phase: so much, and so much more for each runtime.
+/// Limit of a phase: a base, and more for each runtime.
 const PHASE_MAX: Duration = Duration::from_secs(300);
 const PHASE_MAX_EACH: Duration = Duration::from_secs(2);
 /// Shortest pause between two reads of the landscape.
@@ -32,14 +32,14 @@ const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 20;
 /// Longest pause.
 const LOOK_MAX: Duration = Duration::from_secs(2);
-/// What is over when nothing was asked for so long.
+/// The daemon is idle after no request for this long.
 const QUIET: Duration = Duration::from_millis(500);
-/// Changes of each resource that a simulated KCP keeps for watches, for each runtime: as a real one, which adapts.
+/// Changes of each resource that a simulated KCP keeps for watches, for each runtime. A real one adapts its size.
 const HISTORY_EACH: usize = 32;
-/// At least so many.
+/// The minimum of that.
 const HISTORY_MIN: usize = 1_000;
 
-/// How large a landscape is.
+/// The size of a landscape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) runtimes: usize,
@@ -47,24 +47,24 @@ pub(super) struct Size {
     pub(super) objects: usize,
 }
 
-/// What servers are made of.
+/// What is needed to start servers.
 pub(super) struct Servers {
     kcp: Make,
     skrs: Make,
-    /// Where any is real.
+    /// Only if a server is real.
     ground: Option<Ground>,
 }
 
 /// The servers, the repository and the daemon of one run.
 pub(super) struct Stage {
-    /// KCP and runtimes, in that order.
+    /// The KCP, then the runtimes.
     pub(super) clusters: Vec<Server>,
     pub(super) repository: Repository,
     pub(super) folder: Folder,
-    /// Who signs the certificates with which runtimes send events.
+    /// The CA of the certificates with which runtimes send events.
     pub(super) authority: Authority,
     size: Size,
-    /// Of the daemon that was started last.
+    /// The handle of the last started daemon.
     pulse: Mutex<Option<Pulse>>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Requests(pub(super) Vec<Seen>);
 // === impl Servers ===
 
 impl Servers {
-    /// Builds and starts what they need.
+    /// Builds and starts what the servers need.
     pub(super) async fn prepare(kcp: Make, skrs: Make) -> anyhow::Result<Servers> {
         let ground = match (kcp, skrs) {
             (Make::Simulated, Make::Simulated) => None,
@@ -83,7 +83,7 @@ impl Servers {
         Ok(Servers { kcp, skrs, ground })
     }
 
-    /// In one sentence.
+    /// A description in a few words.
     pub(super) fn describe(&self) -> &'static str {
         match (self.kcp, self.skrs) {
             (Make::Simulated, Make::Simulated) => "all API servers simulated",
@@ -93,7 +93,7 @@ impl Servers {
         }
     }
 
-    /// Starts KCP and runtimes, in that order.
+    /// Starts the KCP, then the runtimes.
     pub(super) async fn start(&self, runtimes: usize, prefix: &str) -> anyhow::Result<Vec<Server>> {
         let mut clusters = Vec::with_capacity(runtimes + 1);
         for index in 0..=runtimes {
@@ -120,15 +120,15 @@ impl Servers {
 // === impl Stage ===
 
 impl Stage {
-    /// Starts the servers, prepares the KCP and makes an empty repository; runtimes may send events, with certificates
-    /// that [`Stage::authority`] signs. The daemon is not started yet.
+    /// Starts the servers, prepares the KCP and creates an empty repository. Runtimes may send events with certificates
+    /// of [`Stage::authority`]. Does not start the daemon.
     pub(super) async fn start(size: Size, servers: &Servers, prefix: &str) -> anyhow::Result<Stage> {
         let stage = Stage::with_own_authority(size, servers, prefix).await?;
         testbed::apply(&stage.clusters[0].client()?, &gateway_secret(&stage.authority)?).await?;
         Ok(stage)
     }
 
-    /// The same, where the daemon is to issue the certificates of runtimes.
+    /// The same, but the daemon issues the certificates of runtimes.
     pub(super) async fn with_own_authority(size: Size, servers: &Servers, prefix: &str) -> anyhow::Result<Stage> {
         let clusters = servers.start(size.runtimes, prefix).await?;
         let folder = Folder::temporary("tidegate-bench")?;
@@ -165,7 +165,7 @@ impl Stage {
         }
     }
 
-    /// The longest time for one phase.
+    /// Limit of one phase.
     pub(super) fn phase_max(&self) -> Duration {
         PHASE_MAX + PHASE_MAX_EACH * u32::try_from(self.size.runtimes).unwrap_or(u32::MAX)
     }
@@ -183,13 +183,13 @@ impl Stage {
         self.clusters.iter().map(Server::mark).collect()
     }
 
-    /// The daemon's requests since `marks`: all but those for the Lease, and watches.
+    /// The daemon's requests since `marks`, without watches and those for the Lease.
     pub(super) fn requests(&self, marks: &[Mark]) -> anyhow::Result<Requests> {
         let seen = self.clusters.iter().zip(marks).map(|(cluster, mark)| cluster.since(mark, USER));
         Ok(Requests(seen.collect::<Result<_, _>>()?))
     }
 
-    /// Waits until as many Kymas as there are of `which` are Ready and as `holds` says. Indexes count from 1.
+    /// Waits until the Kymas in `which` are Ready and `holds` is true for each. Indexes start at 1.
     pub(super) async fn ready(&self, which: &[usize], holds: impl Fn(usize, &Value) -> bool) -> anyhow::Result<()> {
         let kcp = self.clusters[0].client()?;
         let kymas = testbed::api_of(&kcp, &fleet::kyma_sample()).await?;
@@ -219,7 +219,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the daemon asks nothing any more.
+    /// Waits until the daemon sends no more requests.
     pub(super) async fn quiet(&self, marks: &[Mark]) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut last = usize::MAX;
@@ -239,17 +239,17 @@ impl Stage {
 // === impl Requests ===
 
 impl Requests {
-    /// All requests.
+    /// The number of requests.
     fn count(&self) -> usize {
         self.0.iter().map(|seen| seen.tally.requests()).sum()
     }
 
-    /// Those to the KCP.
+    /// The requests to the KCP.
     pub(super) fn kcp(&self) -> Tally {
         self.0.first().map(|seen| seen.tally.clone()).unwrap_or_default()
     }
 
-    /// Those to all runtimes.
+    /// The requests to all runtimes.
     pub(super) fn skrs(&self) -> Tally {
         let mut all = Tally::default();
         for seen in self.0.iter().skip(1) {
@@ -258,7 +258,7 @@ impl Requests {
         all
     }
 
-    /// When the last write anywhere was answered.
+    /// When the last write in any cluster was answered.
     pub(super) fn last_write(&self) -> Option<Timestamp> {
         self.0.iter().filter_map(|seen| seen.last_write).max()
     }
@@ -283,7 +283,7 @@ fn access(index: usize, skr: &Server) -> anyhow::Result<Value> {
     }))
 }
 
-/// What the listener serves with, and whom it believes.
+/// The Secret with the listener's certificate and the CA of its senders.
 fn gateway_secret(authority: &Authority) -> anyhow::Result<Value> {
     let server = authority.server(HOST, &[HOST])?;
     Ok(json!({

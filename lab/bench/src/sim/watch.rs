@@ -91,7 +91,7 @@ const PAUSE: Duration = Duration::from_millis(1_500);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 /// Pause between two reads of the journal. The measured times are those in the journal.
 const POLL: Duration = Duration::from_millis(2);
-/// Longest time until an agent is heard of.
+/// Longest time until the first event of an agent.
 const HEARD_MAX: Duration = Duration::from_secs(120);
 /// Modules of a runtime, and objects of each: rights, and the ConfigMap that is changed.
 const MODULES: usize = 1;
@@ -129,7 +129,7 @@ impl Bench {
         stage.commit_landscape()?;
         let doors = Doors::new();
         let mut options = doors.arguments();
-        // There is no resync.
+        // No resync during the measurement.
         options.push("--resync=6h".to_owned());
         let daemon = stage.daemon(&options)?;
         stage.look(async || daemon.leads()).await?;
@@ -157,7 +157,7 @@ impl Bench {
         Ok(Row { settle, latency, longest, missed })
     }
 
-    /// Starts an agent for each runtime, and waits until the daemon has heard of all of them and is done with it.
+    /// Starts an agent for each runtime, and waits until the daemon has handled an event of each.
     async fn agents(&self, settle: &Settle) -> anyhow::Result<Vec<Pod>> {
         let folder = self.stage.folder.path();
         let delay = format!("--settle={}", settle.delay);
@@ -204,7 +204,7 @@ impl Bench {
         }
     }
 
-    /// Waits until the daemon asks a runtime for nothing any more, so that what it asks next is due to a change.
+    /// Waits until the daemon sends no more requests to a runtime, so that the next one is due to a change.
     async fn rest(&self, server: &Server) -> anyhow::Result<()> {
         const QUIET: Duration = Duration::from_millis(100);
         let began = Instant::now();
@@ -219,7 +219,7 @@ impl Bench {
     }
 }
 
-/// Whether the daemon says that changes in the runtime are heard of.
+/// Whether the daemon reports that it receives changes of the runtime.
 fn is_heard(kyma: &Value) -> bool {
     let conditions = kyma["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let watch = conditions.iter().find(|condition| condition["type"] == conditions::WATCH);

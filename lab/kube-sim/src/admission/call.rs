@@ -27,14 +27,14 @@ use serde_json::Value;
 use super::Webhook;
 use crate::{body::type_problem, patch::syntax_error};
 
-/// Longest answer of a webhook that is read.
+/// Limit of a webhook's answer.
 const ANSWER_BYTES_MAX: usize = 3 << 20;
 
-/// Where calls to Services go: from `service.namespace` to a port on loopback.
+/// The destinations of calls to Services: from `service.namespace` to a loopback port.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes(Arc<Mutex<HashMap<String, u16>>>);
 
-/// Clients by what they trust. Connections are kept.
+/// Clients by the CAs that they trust. Connections are reused.
 pub(crate) struct Clients {
     by_trust: Mutex<HashMap<String, Caller>>,
     routes: Routes,
@@ -85,7 +85,7 @@ impl Clients {
         Clients { by_trust: Mutex::default(), routes }
     }
 
-    /// Sends a review to a webhook, and returns its answer, which is a review, too.
+    /// Sends a review to a webhook and returns its answer, which is also a review.
     pub(super) async fn call(&self, webhook: &Webhook, timeout: Duration, review: &Value) -> Result<Value, String> {
         let url = url(&webhook.client, timeout);
         let shown = Value::from(with_port(&webhook.client, &url));
@@ -116,7 +116,7 @@ impl Clients {
         }
     }
 
-    /// Ends what is kept: the next calls begin with a new connection.
+    /// Drops all connections: the next calls open new ones.
     pub(crate) fn forget(&self) {
         self.by_trust.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -144,7 +144,7 @@ impl Clients {
     }
 }
 
-/// The review of an answer.
+/// The review in an answer.
 fn read(body: &[u8]) -> Result<Value, String> {
     let unreadable = |problem: String| format!("couldn't get version/kind; json parse error: {problem}");
     if let Some(problem) = syntax_error(body) {
@@ -156,7 +156,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
     }
     let text = |field: &str| answer[field].as_str().unwrap_or_default();
     match (text("apiVersion"), text("kind")) {
-        // A review without a type is taken to be one.
+        // An object without a type counts as a review.
         ("admission.k8s.io/v1", "AdmissionReview") | ("", "") => Ok(answer),
         ("admission.k8s.io/v1beta1", "AdmissionReview") => {
             Err("converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion".to_owned())
@@ -169,7 +169,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// Where a webhook is called, with the time that is left, as the server says it.
+/// The URL of a webhook, with the remaining time, as the server writes it.
 fn url(client: &Value, timeout: Duration) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let timeout = format!("timeout={}s", timeout.as_secs());
@@ -177,7 +177,7 @@ fn url(client: &Value, timeout: Duration) -> String {
         Some(url) => url.to_owned(),
         None => {
             let service = &client["service"];
-            // Without the port: where the route leads counts.
+            // Without the port: the route determines it.
             format!(
                 "https://{}.{}.svc/{}",
                 text(&service["name"]),
@@ -190,7 +190,7 @@ fn url(client: &Value, timeout: Duration) -> String {
     format!("{url}{sign}{timeout}")
 }
 
-/// The same as messages show it: with the port of the Service.
+/// The URL as messages show it: with the port of the Service.
 fn with_port(client: &Value, url: &str) -> String {
     if client["url"].is_string() {
         return url.to_owned();

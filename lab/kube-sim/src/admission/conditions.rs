@@ -1,7 +1,8 @@
-//! `matchConditions`: expressions that say whether a webhook is asked at all.
+//! `matchConditions`: expressions that decide whether a webhook is called.
 //!
-//! One that is false leaves the webhook out, whatever the others say. Otherwise, one that gives nothing leaves it out where
-//! failures are ignored, and refuses the write where they are not. The variable `authorizer` is not here: there is no RBAC.
+//! If one is false, the webhook is not called, whatever the others say. Otherwise, if one fails, the webhook is skipped
+//! or the write is refused, depending on the failure policy. The variable `authorizer` does not exist, because there is
+//! no RBAC.
 
 use std::{
     collections::BTreeMap,
@@ -16,26 +17,26 @@ use tidegate_core::schema::expression::{
 
 use crate::{refusal::Cause, text};
 
-/// The conditions of one webhook, in the order in which they are looked at.
+/// The conditions of one webhook, in order of evaluation.
 #[derive(Debug)]
 pub(super) struct Conditions(Vec<Result<Expression, String>>);
 
-/// What conditions say of a write.
+/// The result of the conditions for a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Matches,
     Differs,
-    /// Nothing: why, in the server's words.
+    /// An evaluation failed: why, in the server's words.
     Fails(String),
 }
 
-/// Conditions of one webhook.
+/// Limit of conditions of one webhook.
 const CONDITIONS_MAX: usize = 64;
 
 // === impl Conditions ===
 
 impl Conditions {
-    /// Of a webhook.
+    /// Reads the conditions of a webhook.
     pub(super) fn of(webhook: &Value) -> Conditions {
         let conditions = webhook["matchConditions"].as_array().into_iter().flatten();
         Conditions(conditions.map(|condition| Expression::compile(text_of(condition, "expression"))).collect())
@@ -45,13 +46,13 @@ impl Conditions {
         self.0.is_empty()
     }
 
-    /// What they say of the object after and before, and of the request as reviews show it.
+    /// Evaluates them on the object after and before, and on the request as reviews show it.
     pub(super) fn judge(&self, object: Option<&Value>, before: Option<&Value>, request: &Value) -> Verdict {
         let mut context = expression::context();
         let bound = |value: Option<&Value>| expression::bind(value.unwrap_or(&Value::Null));
         context.add_variable_from_value("object", bound(object));
         context.add_variable_from_value("oldObject", bound(before));
-        // The objects of the request are not to be had through it.
+        // The request does not contain the objects here.
         let mut request = request.clone();
         if let Some(fields) = request.as_object_mut() {
             fields.retain(|name, _| !matches!(name.as_str(), "object" | "oldObject" | "uid"));
@@ -61,7 +62,7 @@ impl Conditions {
         for condition in &self.0 {
             match condition {
                 Err(problem) => problems.push(format!("compilation error: {problem}")),
-                // What is not computed here holds.
+                // A function that is not evaluated here counts as true.
                 Ok(expression) if expression.foreign().is_some() && !expression.names("authorizer") => {}
                 Ok(expression) => match expression.decide(&context) {
                     Ok(true) => {}
@@ -139,7 +140,7 @@ fn check_one(condition: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What an expression may name.
+/// The variables of expressions.
 static VARIABLES: LazyLock<BTreeMap<&str, Type>> = LazyLock::new(|| {
     let object = |name: &str, fields: &[(&str, Type)]| {
         let fields = fields.iter().map(|(field, of)| ((*field).to_owned(), of.clone())).collect();

@@ -1,5 +1,5 @@
-//! The form that objects of built-in kinds have after decoding and encoding: Go's structures print some fields always and
-//! others never if they are empty, and quantities have one spelling.
+//! The canonical form of built-in objects after decoding and encoding: Go's structures always print some fields and
+//! never print others if they are empty, and a quantity has one spelling.
 
 use serde_json::{Map, Value, json};
 
@@ -7,8 +7,8 @@ use super::{COMPONENTS, quantity};
 
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 
-/// Fields that are dropped if they are 0 or false, by the end of their component's name. What is not here is kept: it is
-/// a pointer in Go, or printed always. Tables like this one are not published; it has what our modules use.
+/// Fields that are dropped if they are 0 or false, by the suffix of their component's name. Other fields are kept: they
+/// are pointers in Go, or always printed. No such table is published; this one has what our modules use.
 const ZERO_IS_ABSENT: &[(&str, &[&str])] = &[
     ("Container", &["stdin", "stdinOnce", "tty"]),
     ("ContainerPort", &["hostPort"]),
@@ -45,7 +45,7 @@ const ZERO_IS_ABSENT: &[(&str, &[&str])] = &[
     ("StatefulSetStatus", &["currentReplicas", "observedGeneration", "readyReplicas", "updatedReplicas"]),
     ("VolumeMount", &["readOnly"]),
 ];
-/// Texts that are kept although they are empty: pointers in Go.
+/// Texts that are kept even if they are empty, because they are pointers in Go.
 const EMPTY_TEXT_IS_KEPT: &[&str] = &[
     "apiGroup",
     "appProtocol",
@@ -55,7 +55,8 @@ const EMPTY_TEXT_IS_KEPT: &[&str] = &[
     "runtimeClassName",
     "storageClassName",
 ];
-/// Fields that are null if they are empty (or were sent as an empty list: nobody owns that here), by the end of their component's name.
+/// Fields that are null if they are empty, by the suffix of their component's name. (An empty list that was sent is
+/// also null; it has no owner here.)
 const EMPTY_IS_NULL: &[(&str, &[&str])] = &[
     ("ClusterRole", &["rules"]),
     ("Event", &["deprecatedFirstTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp", "lastTimestamp"]),
@@ -68,7 +69,7 @@ const EMPTY_IS_NULL: &[(&str, &[&str])] = &[
     ("ValidatingWebhook", &["admissionReviewVersions"]),
 ];
 
-/// Gives a value of a component its form. `Null` for a value that is dropped.
+/// Converts a value of a component to its canonical form. `Null` if the value is dropped.
 pub(super) fn canonical(component: &str, value: Value) -> Value {
     let Some(schema) = COMPONENTS.get(component) else { return value };
     if component == QUANTITY {
@@ -94,12 +95,12 @@ fn structure(
     let has =
         |table: &[(&str, &[&str])], field: &str| table.iter().any(|(of, names)| *of == name && names.contains(&field));
     let mut form = Map::new();
-    // The order is that of what was sent, then of the schema.
+    // First the order of the sent fields, then that of the schema.
     let sent: Vec<String> = fields.keys().cloned().collect();
     let others = properties.keys().filter(|field| !fields.contains_key(*field)).cloned().collect::<Vec<_>>();
     for field in sent.into_iter().chain(others) {
         let Some(property) = properties.get(&field) else {
-            // What the schema does not know is dropped elsewhere, and told of.
+            // Another function drops and reports unknown fields.
             if let Some(value) = fields.shift_remove(&field) {
                 form.insert(field, value);
             }
@@ -126,7 +127,7 @@ fn structure(
     Value::Object(form)
 }
 
-/// What a field has that is absent, as the schema publishes it: structures that are always there, and defaults.
+/// The value of an absent field, as the schema publishes it: structures that always exist, and defaults.
 fn default_of(schema: &Value, property: &Value, field: &str) -> Option<Value> {
     let default = property.get("default")?;
     if let (Some(component), Value::Object(_)) = (property["$ref"].as_str(), default) {
@@ -140,7 +141,7 @@ fn default_of(schema: &Value, property: &Value, field: &str) -> Option<Value> {
     Some(default.clone())
 }
 
-/// An entry or an item that is null is the empty value of its type, in Go.
+/// In Go, a null entry or item is the empty value of its type.
 fn filled(schema: &Value, value: Value) -> Value {
     if !value.is_null() {
         return of_schema(schema, value);
@@ -181,7 +182,7 @@ fn of_schema(schema: &Value, value: Value) -> Value {
     }
 }
 
-/// A field that is there after this, with this value if it was absent.
+/// The field, with this value if it was absent.
 pub(super) fn absent<'a>(fields: &'a mut Value, name: &str, default: impl Into<Value>) -> Option<&'a mut Value> {
     let fields = fields.as_object_mut()?;
     if fields.get(name).is_none_or(Value::is_null) {
@@ -190,7 +191,7 @@ pub(super) fn absent<'a>(fields: &'a mut Value, name: &str, default: impl Into<V
     fields.get_mut(name)
 }
 
-/// The items of a list, if the field is one.
+/// The items of a list; none if the field is not a list.
 pub(super) fn items<'a>(fields: &'a mut Value, name: &str) -> impl Iterator<Item = &'a mut Value> {
     fields.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten()
 }

@@ -1,6 +1,6 @@
-//! What the server demands of ConfigMaps and Secrets beyond the types of their fields: keys, size, what a Secret's type
-//! wants, and that what is immutable stays as it is; of Events, that they lie where their object is; of some others, fields that stay. Of these and
-//! all others it demands more than is asked for here.
+//! Validation of built-in objects beyond the types of fields: keys, size and immutability of ConfigMaps and Secrets,
+//! and the keys that a Secret's type requires; the namespace of Events; immutable fields of some other kinds. The real
+//! server validates more, also of these kinds.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tidegate_core::object::Gvk;
 
 use crate::refusal::Cause;
 
-/// What of a StatefulSet's `spec` may change.
+/// The fields of a StatefulSet's `spec` that may change.
 const OF_STATEFUL_SETS: [&str; 7] = [
     "replicas",
     "ordinals",
@@ -19,10 +19,10 @@ const OF_STATEFUL_SETS: [&str; 7] = [
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 ];
-/// All values of a ConfigMap or Secret together, in bytes.
+/// Limit of all values of a ConfigMap or Secret together, in bytes.
 const DATA_BYTES_MAX: u64 = 1 << 20;
 
-/// Everything that is wrong with an object, but for its metadata.
+/// All errors of an object, except in its metadata.
 pub(crate) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     match (&*kind.group, &*kind.kind) {
@@ -36,7 +36,7 @@ pub(crate) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) -> Vec<C
             keys(object, "binaryData", &mut causes);
             let texts: u64 = entries(object, "data").map(|(_, text)| text.len() as u64).sum();
             if DATA_BYTES_MAX < texts + decoded(object, "binaryData") {
-                // It is the whole object that is too long, which is how the server spells it.
+                // The server reports this path, because the whole object is too long.
                 causes.push(Cause::too_long("[]", DATA_BYTES_MAX));
             }
         }
@@ -53,7 +53,7 @@ pub(crate) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) -> Vec<C
             let involved = if kind.group.is_empty() { "involvedObject" } else { "regarding" };
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let (own, of) = (text(&object["metadata"]["namespace"]), text(&object[involved]["namespace"]));
-            // What has no namespace is told of in this one.
+            // Events about objects without a namespace are in this one.
             if own != of && !(of.is_empty() && own == "default") {
                 causes.push(Cause::invalid_text("involvedObject.namespace", &of, "does not match event.namespace"));
             }
@@ -90,7 +90,7 @@ pub(crate) fn check(kind: &Gvk, before: Option<&Value>, object: &Value) -> Vec<C
     causes
 }
 
-/// What is said of a field that is not as it was, though it must be.
+/// The error for an immutable field that changed.
 fn changed(before: &Value, object: &Value, path: &str) -> Option<Cause> {
     let at = |of: &Value| of.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default();
     let (was, is) = (at(before), at(object));
@@ -104,7 +104,7 @@ fn only_these_change() -> String {
     format!("updates to statefulset spec for fields other than {others} and {last} are forbidden")
 }
 
-/// A reference to a role as Go prints it.
+/// A reference to a role, as Go prints it.
 fn go_reference(reference: &Value) -> Value {
     json!({"APIGroup": reference["apiGroup"], "Kind": reference["kind"], "Name": reference["name"]})
 }
@@ -114,7 +114,7 @@ fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a str,
     entries.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
 }
 
-/// What a Secret of a type that the server knows must hold.
+/// The keys that a Secret of a known type must contain.
 fn of_type(secret: &Value, causes: &mut Vec<Cause>) {
     let lacks = |key: &str| secret["data"][key].is_null();
     let mut required = |keys: &[&str]| {
@@ -141,12 +141,12 @@ fn of_type(secret: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Bytes that base64 stands for.
+/// Length of the decoded base64.
 fn decoded(object: &Value, field: &str) -> u64 {
     entries(object, field).map(|(_, text)| text.trim_end_matches('=').len() as u64 * 3 / 4).sum()
 }
 
-/// What is immutable neither changes nor becomes mutable.
+/// An immutable object neither changes nor becomes mutable.
 fn stays(before: Option<&Value>, object: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     let Some(before) = before.filter(|before| before["immutable"] == true) else { return };

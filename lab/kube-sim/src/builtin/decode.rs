@@ -1,5 +1,4 @@
-//! Decoding: what is of another type than the schema's is refused in the words of Go's decoder, what the schema does not
-//! know is dropped.
+//! Decoding: a value of the wrong type is refused in the words of Go's decoder, and unknown fields are dropped.
 
 use serde_json::Value;
 
@@ -9,14 +8,21 @@ use tidegate_core::object::Gvk;
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
-/// Drops the fields that the kind does not have, and says which those were: `spec.template.x`. Nulls are dropped, too, in
-/// silence. An error says what is of another type.
+/// Drops unknown fields and returns their paths, such as `spec.template.x`. Also drops nulls, without reporting them.
+///
+/// # Errors
+///
+/// Fails if a value has the wrong type.
 pub fn prune(kind: &Gvk, object: &mut Value) -> Result<Vec<String>, String> {
     let Some(component) = component(kind) else { return Ok(Vec::new()) };
     decode(component, object, "", "")
 }
 
-/// The same of `metadata` alone, for kinds that are not built in.
+/// The same for `metadata` alone, for custom resources.
+///
+/// # Errors
+///
+/// Fails if a value has the wrong type.
 pub fn prune_metadata(object: &mut Value) -> Result<Vec<String>, String> {
     match object.get_mut("metadata") {
         Some(metadata) => decode(OBJECT_META, metadata, "metadata", ""),
@@ -31,7 +37,7 @@ fn decode(component: &str, value: &mut Value, path: &str, field: &str) -> Result
     Ok(decoder.unknown)
 }
 
-/// The name that Go's messages have for the type of a component.
+/// The name of a component's type in Go's messages.
 fn short(component: &str) -> String {
     component.rsplit('.').next().unwrap_or(component).to_owned()
 }
@@ -44,9 +50,9 @@ struct Decoder {
     unknown: Vec<String>,
     /// The innermost structure, which messages name.
     structure: String,
-    /// With keys and positions, as unknown fields are told.
+    /// The path with keys and positions, for unknown fields.
     path: String,
-    /// Without them, as types are told.
+    /// The path without them, for wrong types.
     field: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the server fills in where nothing was said, kind by kind. Held against the server in `tests/it/sim/builtin.rs`.
+//! The defaults of the server, kind by kind. `tests/it/sim/builtin.rs` compares them with the real server.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use super::{
 };
 use tidegate_core::object::Gvk;
 
-/// Fills in the defaults of a built-in kind and gives the object its form. A second time it changes nothing.
+/// Sets the defaults of a built-in object and converts it to its canonical form. Idempotent.
 ///
-/// What the server allots (addresses and ports of Services) or computes from other objects is not filled in.
+/// Values that the server allocates (addresses and ports of Services) or computes from other objects are not set.
 pub fn default(kind: &Gvk, object: &mut Value) {
     let Some(component) = component(kind) else { return };
-    // Managed fields and all other metadata have a form of their own.
+    // Metadata, including managed fields, have their own rules.
     let metadata = object.get_mut("metadata").map(Value::take);
     *object = canonical(component, object.take());
     if let (Some(mut metadata), Some(fields)) = (metadata, object.as_object_mut()) {
@@ -111,7 +111,7 @@ fn service(object: &mut Value) {
         for port in items(spec, "ports") {
             absent(port, "protocol", "TCP");
             let number = port["port"].clone();
-            // Zero and the empty name are no target.
+            // Zero and an empty name count as absent.
             if matches!(&port["targetPort"], Value::Null) || port["targetPort"] == 0 || port["targetPort"] == "" {
                 port["targetPort"] = number;
             }

@@ -1,10 +1,10 @@
-//! Defaults of Pods and of what is made of Pods.
+//! Defaults of Pods and Pod templates.
 
 use serde_json::{Value, json};
 
 use super::canonical::{absent, empty, items};
 
-/// Permissions of files from volumes, 0644.
+/// Default permissions of files from volumes, 0644.
 const MODE: u32 = 420;
 
 pub(super) fn template(template: Option<&mut Value>) {
@@ -20,7 +20,7 @@ pub(super) fn spec(spec: &mut Value) {
     absent(spec, "dnsPolicy", "ClusterFirst");
     absent(spec, "securityContext", empty());
     absent(spec, "schedulerName", "default-scheduler");
-    // One account, which has two names.
+    // One account with two field names.
     let account = [&spec["serviceAccountName"], &spec["serviceAccount"]].into_iter().find(|name| name.is_string());
     if let Some(account) = account.cloned() {
         spec["serviceAccountName"] = account.clone();
@@ -32,7 +32,7 @@ pub(super) fn spec(spec: &mut Value) {
     items(spec, "volumes").for_each(volume);
 }
 
-/// What a Pod has that a template has not.
+/// Defaults of a Pod that a template does not have.
 pub(super) fn of_pod(spec: &mut Value) {
     absent(spec, "enableServiceLinks", true);
     let of_host = spec["hostNetwork"] == true;
@@ -71,7 +71,7 @@ fn container(container: &mut Value) {
     }
 }
 
-/// Whether an image has no version, or `latest`, and no digest.
+/// Whether an image has no digest, and no tag or the tag `latest`.
 fn is_latest(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")

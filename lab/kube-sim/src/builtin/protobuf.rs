@@ -1,8 +1,8 @@
-//! Bodies in protobuf, which Go's typed clients send of built-in kinds: from bytes to the value that JSON would say.
+//! Decodes protobuf bodies, which Go's typed clients send for built-in kinds, to JSON values.
 //!
-//! What a field is comes from the recorded schemas; which field it is, from `fields.txt`: its number, and its name after
-//! `=`, or after `!` where its zero is told as well, since Go has a pointer there or leaves nothing out; a `>` names a
-//! message whose fields are the outer one's. Answers are always JSON, which every client takes as well.
+//! The recorded schemas contain the type of each field. `fields.txt` contains its number, and its name after `=`, or
+//! after `!` if its zero value is also printed, because it is a pointer in Go or not omitted. A `>` names a message
+//! whose fields belong to the outer one. Answers are always JSON, which every client accepts.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -13,12 +13,12 @@ use serde_json::{Map, Number, Value, json};
 use super::COMPONENTS;
 use tidegate_core::object::Gvk;
 
-/// What every body in protobuf begins with.
+/// The prefix of every protobuf body.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
 /// Its content type.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// Messages within each other: deeper ones are not built-in kinds.
+/// Limit of nested messages. Built-in kinds are less deep.
 const DEPTH_MAX: usize = 32;
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
@@ -29,7 +29,7 @@ static MESSAGES: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| 
     let lines = include_str!("fields.txt").lines().filter_map(|line| line.split_once(' '));
     lines.map(|(name, fields)| (name, fields.split(' ').filter_map(Field::parse).collect())).collect()
 });
-/// Schemas of what is sent and never stored.
+/// Schemas of objects that are sent but never stored.
 static OTHERS: LazyLock<Value> = LazyLock::new(|| {
     json!({
         DELETE_OPTIONS: {"properties": {
@@ -45,28 +45,28 @@ static OTHERS: LazyLock<Value> = LazyLock::new(|| {
 
 struct Field {
     number: u64,
-    /// Of a field, its name in JSON; of an inner message, that message's.
+    /// The JSON name of the field; for an inner message, the name of the message.
     name: &'static str,
     role: Role,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Its zero is as if it were absent.
+    /// A zero value counts as absent.
     Plain,
-    /// Its zero is told.
+    /// A zero value is printed.
     Told,
-    /// Its fields are those of the message around it.
+    /// Its fields belong to the outer message.
     Inline,
 }
 
-/// One field on the wire.
+/// A field on the wire.
 enum Wire<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// The object of a body, whose type it names itself. `None` of a kind that is not built in.
+/// The object of a body, which contains its own type. `None` if its kind is not built in.
 pub(crate) fn decode(body: &[u8]) -> Result<Option<Value>, String> {
     let Some(body) = body.strip_prefix(MAGIC) else {
         return Err("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".to_owned());
@@ -109,7 +109,7 @@ fn message(component: &str, bytes: &[u8], depth: usize) -> Result<Value, String>
     Ok(Value::Object(fields))
 }
 
-/// Fills in the fields of a message, whose schemas may be those of the message around it.
+/// Sets the fields of a message. Their schemas may be those of the outer message.
 fn fill(
     schemas: &'static Value,
     name: &str,
@@ -123,7 +123,7 @@ fn fill(
     let known = MESSAGES.get(name).map(Vec::as_slice).unwrap_or_default();
     for found in Fields(bytes) {
         let (number, wire) = found?;
-        // What is not known is from a newer client, and dropped as the server drops it.
+        // As in the server, an unknown field of a newer client is dropped.
         let Some(field) = known.iter().find(|field| field.number == number) else { continue };
         if field.role == Role::Inline {
             fill(schemas, field.name, wire.bytes()?, depth + 1, fields)?;
@@ -165,7 +165,7 @@ fn entry(schema: &'static Value, bytes: &[u8], depth: usize) -> Result<(String, 
             _ => {}
         }
     }
-    // What is not there is the zero of its type, which for all of ours is an empty text.
+    // An absent value is the zero of its type, which is an empty text for all of ours.
     Ok((key, if found.is_null() { json!("") } else { found }))
 }
 
@@ -180,17 +180,17 @@ fn value(schema: &'static Value, wire: &Wire<'_>, depth: usize) -> Result<Value,
         (Some("string"), Some("byte")) => STANDARD.encode(wire.bytes()?).into(),
         (Some("string"), Some("date-time")) => time(wire.bytes()?, false)?,
         (Some("string"), _) => utf8(wire.bytes()?)?.into(),
-        // The values of an `ExtraValue` lie one message deeper.
+        // The values of an `ExtraValue` are one message deeper.
         (Some("array"), _) => {
             let items = Fields(wire.bytes()?).map(|field| value(&schema["items"], &field?.1, depth + 1));
             Value::Array(items.collect::<Result<_, String>>()?)
         }
-        // Anything: JSON as it is.
+        // Any type: raw JSON.
         _ => raw(wire.bytes()?)?,
     })
 }
 
-/// A value of a component; some of these are no mapping in JSON.
+/// A value of a component; some are not mappings in JSON.
 fn structure(component: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, String> {
     let bytes = wire.bytes()?;
     match component {
@@ -215,7 +215,7 @@ fn structure(component: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, St
     }
 }
 
-/// The text of a message that has nothing else.
+/// The text of a message with one field.
 fn first_text(bytes: &[u8]) -> Result<Value, String> {
     match Fields(bytes).next() {
         Some(field) => Ok(utf8(field?.1.bytes()?)?.into()),
@@ -223,7 +223,7 @@ fn first_text(bytes: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// JSON within a message that has nothing else.
+/// The JSON in a message with one field.
 fn raw(bytes: &[u8]) -> Result<Value, String> {
     match Fields(bytes).next() {
         Some(field) => serde_json::from_slice(field?.1.bytes()?).map_err(|error| error.to_string()),
@@ -231,7 +231,7 @@ fn raw(bytes: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// Seconds and nanoseconds since 1970, in whole seconds or with microseconds. Nothing at all is no time.
+/// Seconds and nanoseconds since 1970, as whole seconds or with microseconds. An empty message is no time.
 fn time(bytes: &[u8], with_micros: bool) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -273,19 +273,19 @@ impl<'a> Wire<'a> {
     fn bytes(&self) -> Result<&'a [u8], String> {
         match self {
             Wire::Bytes(bytes) => Ok(bytes),
-            Wire::Number(_) => Err("a number stands where a message must be".to_owned()),
+            Wire::Number(_) => Err("found a number instead of a message".to_owned()),
         }
     }
 
     fn number(&self) -> Result<u64, String> {
         match self {
             Wire::Number(number) => Ok(*number),
-            Wire::Bytes(_) => Err("a message stands where a number must be".to_owned()),
+            Wire::Bytes(_) => Err("found a message instead of a number".to_owned()),
         }
     }
 }
 
-/// The fields of a message, in their order.
+/// The fields of a message, in order.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -335,7 +335,7 @@ impl<'a> Iterator for Fields<'a> {
         }
         let field = self.field();
         if field.is_err() {
-            // Nothing can be read after it.
+            // Nothing can be read after an error.
             self.0 = &[];
         }
         Some(field)

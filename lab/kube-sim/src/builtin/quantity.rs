@@ -1,6 +1,6 @@
-//! Quantities, such as `0.5Gi`, in the one form that the server gives them.
+//! Quantities such as `0.5Gi`, in the server's canonical form.
 
-/// The form, where the text is a quantity that fits: the greatest suffix of its family with which the number is whole.
+/// The canonical form, if the text is a valid quantity: the largest suffix of its family for which the number is whole.
 pub(super) fn canonical(text: &str) -> Option<String> {
     let digits = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -9,7 +9,7 @@ pub(super) fn canonical(text: &str) -> Option<String> {
     Some(family.write(nanos))
 }
 
-/// The suffixes that a quantity keeps to.
+/// The families of suffixes; a quantity keeps its family.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     Decimal,
@@ -17,7 +17,7 @@ enum Family {
     Exponent,
 }
 
-/// All quantities are counted in this part of one.
+/// All quantities are counted in nanos.
 const NANO: i128 = 1_000_000_000;
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
@@ -26,7 +26,7 @@ const BINARY: [(&str, i32); 7] = [("", 0), ("Ki", 10), ("Mi", 20), ("Gi", 30), (
 // === impl Family ===
 
 impl Family {
-    /// The family of a suffix, and the power of 10 or 2 that it stands for.
+    /// The family of a suffix, and its power of 10 or 2.
     fn of(suffix: &str) -> Option<(Family, i32)> {
         let find = |table: &[(&str, i32)]| table.iter().find(|(name, _)| *name == suffix).map(|(_, scale)| *scale);
         if let Some(scale) = find(&DECIMAL) {
@@ -39,7 +39,7 @@ impl Family {
         (-9..=18).contains(&exponent).then_some((Family::Exponent, exponent))
     }
 
-    /// The number with its scale; parts of a nano are rounded up, as the server does.
+    /// The scaled number; fractions of a nano are rounded up, as in the server.
     fn nanos(self, number: &str, scale: i32) -> Option<i128> {
         let (is_negative, number) = match number.strip_prefix('-') {
             Some(number) => (true, number),

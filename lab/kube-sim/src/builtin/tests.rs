@@ -82,7 +82,7 @@ fn quantities_have_one_form() {
     }
 }
 
-/// A message: each field's number and its bytes.
+/// A message from field numbers and bytes.
 fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
     let field = |(number, bytes): &(u8, &[u8])| {
         let length = u8::try_from(bytes.len()).unwrap();
@@ -111,7 +111,7 @@ fn protobuf_says_what_json_says() {
     });
     assert_eq!(protobuf::decode(&body("v1", "DeleteOptions", &options)), Ok(Some(expected)));
     assert_eq!(protobuf::decode(&body("v1", "Unheard", b"")), Ok(None));
-    // Its schema is JSON within JSON, which no client of Go sends so.
+    // Its schema is JSON within JSON, which no Go client sends in this form.
     assert_eq!(protobuf::decode(&body("apiextensions.k8s.io/v1", "CustomResourceDefinition", b"")), Ok(None));
     assert!(protobuf::decode(b"{}").is_err());
 }

@@ -1,4 +1,4 @@
-//! Whether a CustomResourceDefinition is one: its names, its versions, and a schema that is structural.
+//! Validates a CustomResourceDefinition: its names, its versions, and whether its schema is structural.
 
 mod rules;
 mod schema;
@@ -12,7 +12,7 @@ use crate::{clock::time_text, refusal::Cause, text};
 /// Why the names of a definition are not accepted: a reason and a message.
 pub(crate) type Conflict = (&'static str, String);
 
-/// Everything that is wrong with a definition.
+/// All errors of a definition.
 pub(crate) fn check(before: Option<&Value>, definition: &Value) -> Vec<Cause> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -58,7 +58,7 @@ pub(crate) fn check(before: Option<&Value>, definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What objects are stored by stays as it is, and so do versions that some may be stored as.
+/// Checks that the storage identity does not change, and that versions with stored objects stay.
 fn check_unchanged(before: &Value, definition: &Value, causes: &mut Vec<Cause>) {
     let conditions = before["status"]["conditions"].as_array().into_iter().flatten();
     let established = conditions.into_iter().any(|of| of["type"] == "Established" && of["status"] == "True");
@@ -88,7 +88,7 @@ fn check_unchanged(before: &Value, definition: &Value, causes: &mut Vec<Cause>) 
 
 fn check_schemas(versions: &[Value], causes: &mut Vec<Cause>) {
     let schema = |version: &Value| version["schema"]["openAPIV3Schema"].clone();
-    // Equal schemas of all versions are one to the server, and have another path.
+    // The server treats equal schemas of all versions as one, with another path.
     let same = versions.windows(2).all(|pair| schema(&pair[0]) == schema(&pair[1]));
     for (index, version) in versions.iter().enumerate() {
         let schema = schema(version);
@@ -111,7 +111,7 @@ fn check_schemas(versions: &[Value], causes: &mut Vec<Cause>) {
     }
 }
 
-/// A version as Go prints it, without its schema, which the server has moved elsewhere by then.
+/// A version as Go prints it, without its schema, which the server has moved elsewhere.
 fn go_version(version: &Value) -> Value {
     json!({
         "Name": version["name"],
@@ -126,7 +126,7 @@ fn go_version(version: &Value) -> Value {
     })
 }
 
-/// The status of a definition: its names are accepted and its versions served, unless its names are another's.
+/// The status of a definition: its names are accepted and its versions served, unless a name is taken.
 pub(crate) fn accepted_status(definition: &Value, conflict: Option<&Conflict>, now: jiff::Timestamp) -> Value {
     let spec = &definition["spec"];
     let condition = |kind: &str, holds: bool, reason: &str, message: &str| {

@@ -1,6 +1,6 @@
-//! What is wrong with a custom resource, in the words of the server.
+//! The validation errors of a custom resource, in the words of the server.
 //!
-//! Whether something is wrong is decided by [`tidegate_core::schema`], as everywhere; here it is only said differently.
+//! [`tidegate_core::schema`] decides what is invalid; this module only translates.
 
 use serde_json::{Map, Value};
 
@@ -14,8 +14,8 @@ use crate::refusal::Cause;
 
 const NOT_ALL_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// Everything that the schema has against an object, and what it only warns of since it was there before. What every
-/// object's metadata must be is not looked at here.
+/// All errors that the schema reports, and warnings about errors that existed before. Does not check the metadata that
+/// every object has.
 pub(crate) fn violations(custom: &Custom, before: Option<&Value>, object: &Value) -> (Vec<Cause>, Vec<String>) {
     let found = match before {
         None => custom.checks.check(object),
@@ -40,7 +40,7 @@ pub(crate) fn violations(custom: &Custom, before: Option<&Value>, object: &Value
     (causes, if incomplete { Vec::new() } else { warnings })
 }
 
-/// Whether rules are not looked at once this is wrong.
+/// Whether rules are not evaluated because of this error.
 fn stops_rules(violation: &Violation) -> bool {
     match violation.kind {
         ViolationKind::Required
@@ -163,9 +163,9 @@ fn out_of_range(value: &Value, props: &Map<String, Value>) -> String {
     }
 }
 
-/// A rule's own message where it has one, and its reason.
+/// A rule's own message if it has one, and its reason.
 fn broken_rule(custom: &Custom, object: &Value, violation: &Violation) -> Cause {
-    // The rule stands at the violation's path or, where it names a field, above it.
+    // The rule is at the violation's path or, if it has a field path, above it.
     let found = (0..=violation.path.len()).rev().find_map(|end| {
         let rules = schema_at(&custom.props, &violation.path[..end])?.get("x-kubernetes-validations")?.as_array()?;
         let rule = rules.iter().find(|rule| is_the_rule(rule, &violation.message))?;
@@ -196,7 +196,7 @@ fn broken_rule(custom: &Custom, object: &Value, violation: &Violation) -> Cause 
     Cause { field: path_of_rule(custom, &violation.path), reason, message }
 }
 
-/// Why a rule gave nothing, in the server's words where we know them; none if it gave something.
+/// Why a rule failed to evaluate, in the server's words if we know them; `None` if it did not fail.
 fn inapplicable(rule: &str, message: &str) -> Option<String> {
     let rest = message.strip_prefix("the rule `")?.strip_prefix(rule.trim())?;
     let problem = rest.strip_prefix('`')?.strip_prefix(INAPPLICABLE)?;
@@ -207,7 +207,7 @@ fn inapplicable(rule: &str, message: &str) -> Option<String> {
     })
 }
 
-/// A path as rules are told of: keys of a mapping in brackets.
+/// A path in messages of rules: keys of a mapping are in brackets.
 fn path_of_rule(custom: &Custom, path: &[PathPart]) -> String {
     let mut told = String::new();
     for (end, part) in path.iter().enumerate() {
@@ -236,7 +236,7 @@ fn is_the_rule(rule: &Value, message: &str) -> bool {
     text("message") == message || !text("messageExpression").is_empty()
 }
 
-/// The keys of an item that another one has as well, or the item itself.
+/// The duplicate keys of an item, or the item itself.
 fn key_of(custom: &Custom, item: &Value, path: &[PathPart]) -> String {
     let list = path.split_last().and_then(|(_, list)| schema_at(&custom.props, list));
     let keys = list.and_then(|list| list["x-kubernetes-list-map-keys"].as_array());
@@ -254,7 +254,7 @@ fn wanted_type(props: &Map<String, Value>) -> String {
     props.get("type").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// What Go's validation calls the type of a value.
+/// The type of a value in Go's validation.
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! Removes what the schema of a custom resource does not know, and says what that was.
+//! Removes fields of a custom resource that its schema does not contain, and returns their paths.
 
 use serde_json::{Map, Value};
 

@@ -1,25 +1,25 @@
-//! Which request meets which fault: a pure function of the seed.
+//! Decides which request has which fault: a pure function of the seed.
 
 use std::time::Duration;
 
 use http::{StatusCode, Uri};
 
-/// A seed and how often what happens.
+/// A seed and the rates of faults.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The same seed, the same faults.
+    /// Equal seeds give equal faults.
     pub seed: u64,
-    /// How often what happens.
+    /// The rates of faults.
     pub rates: Rates,
 }
 
-/// Faults in a thousand requests that can meet them. A request meets one at most, so the rates of those that one request
-/// can meet should add up to less than a thousand.
+/// Rates in requests out of 1,000 that can have the fault. A request has at most one fault, so the rates that apply to
+/// one request should add up to less than 1,000.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Requests that take longer, beside any other fault.
+    /// Delayed requests; a delay may come with another fault.
     pub latency: u16,
-    /// The longest that they take.
+    /// Limit of the delay.
     pub latency_max: Duration,
     /// 429 with `Retry-After`.
     pub throttled: u16,
@@ -27,21 +27,21 @@ pub struct Rates {
     pub failed: u16,
     /// The connection ends before the request arrives.
     pub reset: u16,
-    /// The write happens and its answer never arrives.
+    /// The write happens but its answer never arrives.
     pub lost: u16,
     /// How long the client waits for that answer.
     pub lost_after: Duration,
-    /// Writes that a webhook must judge which does not answer: 500, and nothing is written.
+    /// Writes that need a webhook which does not answer: 500, and nothing is written.
     pub unjudged: u16,
     /// How long the server waits for the webhook.
     pub unjudged_after: Duration,
     /// Watches that end early.
     pub dropped: u16,
-    /// The longest that such a watch lives.
+    /// Limit of the lifetime of such a watch.
     pub dropped_after_max: Duration,
-    /// Watches that lag behind: whoever relies on them reads what is stale.
+    /// Watches with delayed events, so that their readers see an old state.
     pub late: u16,
-    /// The longest that an event of theirs is held back.
+    /// Limit of the delay of an event.
     pub late_max: Duration,
     /// Watches and pages whose version is too old, 410.
     pub gone: u16,
@@ -49,21 +49,21 @@ pub struct Rates {
     pub stale: u16,
 }
 
-/// A fault of one request.
+/// The fault of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// 429 with `Retry-After`.
     Throttled,
-    /// The server fails, with this code.
+    /// The server fails with this code.
     Failed(StatusCode),
     /// The connection ends before the request arrives.
     Reset,
-    /// The write happens and its answer never arrives: a time-out.
+    /// The write happens but its answer never arrives: the client times out.
     Lost {
-        /// How long the client waits for it.
+        /// How long the client waits.
         after: Duration,
     },
-    /// A webhook that must judge the write does not answer in time.
+    /// A required webhook does not answer in time.
     Unjudged {
         /// How long the server waits for it.
         after: Duration,
@@ -72,39 +72,39 @@ pub enum Fault {
     Dropped {
         /// After this time,
         after: Duration,
-        /// or after so many chunks of events, if that is sooner.
+        /// or after this many chunks of events, whichever comes first.
         events: usize,
     },
-    /// The watch lags behind.
+    /// The watch is delayed.
     Late {
-        /// So long is each chunk of events held back.
+        /// How long each chunk of events is held back.
         by: Duration,
     },
     /// The version to watch from is too old: 410.
     Gone,
-    /// The list that goes on is too old: 410.
+    /// The next page of the list is too old: 410.
     GonePage,
     /// The answer is an earlier one.
     Stale,
 }
 
-/// What of a request decides.
+/// The part of a request that determines its fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// `GET`, `POST`, …
     pub method: &'a str,
-    /// Without the query.
+    /// The path without the query.
     pub path: &'a str,
     query: &'a str,
 }
 
-/// Chunks of events after which a watch ends, at most.
+/// Limit of chunks of events until a watch ends.
 const EVENTS_MAX: u64 = 8;
-/// What a failing server answers.
+/// The statuses of a failing server.
 const CODES: [StatusCode; 3] =
     [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 
-/// What is drawn for one request, each independent of the others.
+/// The random draws of one request, independent of each other.
 #[derive(Clone, Copy)]
 enum Draw {
     Latency,
@@ -117,7 +117,7 @@ enum Draw {
 // === impl Fault ===
 
 impl Fault {
-    /// Its kind, in a word.
+    /// One word for its kind.
     pub fn kind(&self) -> &'static str {
         match self {
             Fault::Throttled => "throttled",
@@ -137,7 +137,7 @@ impl Fault {
 // === impl Asked ===
 
 impl<'a> Asked<'a> {
-    /// Of a request.
+    /// Reads a request.
     pub fn of(method: &'a str, uri: &'a Uri) -> Asked<'a> {
         Asked { method, path: uri.path(), query: uri.query().unwrap_or_default() }
     }
@@ -161,7 +161,7 @@ impl<'a> Asked<'a> {
         self.method == "GET" && self.parameter("continue").is_some_and(|token| !token.is_empty())
     }
 
-    /// Whether it is a read that the server may answer from any time.
+    /// Whether it is a read that the server may answer with any version.
     pub fn allows_any_version(self) -> bool {
         self.method == "GET" && !self.is_watch() && self.parameter("resourceVersion") == Some("0")
     }
@@ -170,7 +170,7 @@ impl<'a> Asked<'a> {
 // === impl Schedule ===
 
 impl Schedule {
-    /// How much longer the `nth` request of its kind takes.
+    /// The delay of the `nth` request of its kind.
     pub fn latency(&self, asked: Asked<'_>, nth: u64) -> Duration {
         if self.draw(asked, nth, Draw::Latency) % 1_000 < u64::from(self.rates.latency) {
             part(self.rates.latency_max, self.draw(asked, nth, Draw::LatencyLength))
@@ -179,7 +179,7 @@ impl Schedule {
         }
     }
 
-    /// The fault that the `nth` request of its kind meets.
+    /// The fault of the `nth` request of its kind.
     pub fn fault(&self, asked: Asked<'_>, nth: u64) -> Option<Fault> {
         let rates = &self.rates;
         let detail = self.draw(asked, nth, Draw::Detail);
@@ -211,9 +211,9 @@ impl Schedule {
         None
     }
 
-    /// A number that is the same for the same request and seed, and looks like chance.
+    /// A pseudo-random number that depends only on the request and the seed.
     fn draw(&self, asked: Asked<'_>, nth: u64, what: Draw) -> u64 {
-        // FNV-1a over what decides, then the finish of SplitMix64, which spreads the low bits.
+        // FNV-1a over the inputs, then the finish of SplitMix64, which spreads the low bits.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         let numbers = [self.seed, nth, what as u64].map(u64::to_le_bytes);
         let bytes =
@@ -227,7 +227,7 @@ impl Schedule {
     }
 }
 
-/// A part of a time.
+/// A fraction of a duration.
 fn part(whole: Duration, drawn: u64) -> Duration {
     let millis = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(drawn % millis.saturating_add(1).max(1))

@@ -59,7 +59,7 @@ fn rates_are_kept_and_each_fault_meets_only_what_it_can_meet() {
     assert_eq!(drawn(7, Rates::default(), "PATCH", "/a"), vec![None; 2_000]);
 }
 
-/// A client of a server that counts, behind one certain fault.
+/// A client of a counting server, with one fixed fault.
 struct World {
     faults: Faults,
     served: Arc<AtomicUsize>,
@@ -124,7 +124,7 @@ async fn a_watch_that_lags_loses_nothing() {
         assert_eq!(body.lines().count(), 100);
     }
     assert!(!start.elapsed().is_zero());
-    assert!(world.ask("GET", "/a").await.is_ok(), "what is no watch does not lag");
+    assert!(world.ask("GET", "/a").await.is_ok(), "only a watch is delayed");
     assert_eq!(world.faults.counts(), [("held back", 500), ("late", 5)].into());
 }
 

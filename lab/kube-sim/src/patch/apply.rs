@@ -1,8 +1,8 @@
-//! Server-side apply, and who owns what after any other write.
+//! Server-side apply, and ownership after any other write.
 //!
-//! An apply lays the applied object over the live one, takes away what its manager applied last time and does not apply
-//! now and that nobody else owns, and fails where it would change what another manager owns, unless it is forced. Any
-//! other write makes its manager the owner of what it changes.
+//! An apply merges the applied object into the live one. It removes fields that its manager applied last time, does not
+//! apply now, and that no other manager owns. Unless it is forced, it fails if it would change a field of another
+//! manager. After any other write, its manager owns what it changed.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use super::{
 };
 use tidegate_core::object::Gvk;
 
-/// Who owns what was there before anyone applied.
+/// The owner of fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// What `live` is after the apply: without its defaults, which are the caller's business, and with managed fields.
+/// `live` after the apply, with managed fields, but without its defaults, which the caller sets.
 pub(super) fn apply(
     schema: &Schema,
     live: Option<&Value>,
@@ -65,22 +65,22 @@ pub(super) fn apply(
     Ok(after)
 }
 
-/// What `after` is with the managed fields that follow from the write.
+/// `after` with the managed fields that result from the write.
 pub(super) fn track(schema: &Schema, before: Option<&Value>, mut after: Value, write: &Write<'_>) -> Value {
     let live_fields = before.and_then(managed_fields);
-    // Managed fields themselves are not written through a subresource.
+    // Managed fields cannot be written through a subresource.
     let sent = if write.subresource.is_some() { None } else { managed_fields(&after) };
     let managed = if managed::is_reset(sent, schema.is_custom()) {
         Managed::default()
     } else {
         match Managed::decode(sent) {
             Ok(managed) if !managed.is_empty() => managed,
-            // Whoever knows nothing of managed fields and leaves them out, or writes nonsense, does not change them.
+            // A writer that omits managed fields, or sends invalid ones, does not change them.
             Ok(_) | Err(_) => Managed::decode(live_fields).unwrap_or_default(),
         }
     };
     set_managed_fields(&mut after, &Managed::default());
-    // An object without managed fields stays without until somebody applies.
+    // An object without managed fields gets none before the first apply.
     if before.is_some() && managed.is_empty() {
         return after;
     }
@@ -91,12 +91,12 @@ pub(super) fn track(schema: &Schema, before: Option<&Value>, mut after: Value, w
     after
 }
 
-/// The managed fields of an object that has none: whatever is there belongs to one manager.
+/// The managed fields of an object that has none: one manager owns everything.
 fn before_first_apply(schema: &Schema, live: &Value, write: &Write<'_>) -> Managed {
     update(schema, schema.start(), live, Managed::default(), BEFORE_FIRST_APPLY, write).unwrap_or_default()
 }
 
-/// Gives `manager` what differs between the two objects.
+/// Makes `manager` the owner of what differs between the two objects.
 fn update(
     schema: &Schema,
     before: &Value,
@@ -113,7 +113,7 @@ fn update(
     let mut managed = under_schema(schema, managed);
     let comparison = compare(schema.root(), before, after);
     let resets = schema.resets(write.subresource);
-    // Nobody is the workflow here: the manager's own entry, too, loses what the write takes away, and gets the rest back.
+    // No manager is excluded here: the writer's own entry, too, loses removed fields, and gets the rest back.
     let comparison = settle(schema, comparison.without(&resets), &mut managed, None, true).unwrap_or_default();
     let changed = comparison.modified.union(&comparison.added).without_subtrees(&resets);
     let changed = changed.difference(&unowned());
@@ -131,7 +131,7 @@ fn update(
     Ok(managed)
 }
 
-/// An apply whose objects are of their types.
+/// An apply with valid objects.
 struct Request<'a> {
     schema: &'a Schema,
     live: &'a Value,
@@ -155,7 +155,7 @@ impl Request<'_> {
             owned.time.clone_from(&last.time);
         }
         let after = match last {
-            // Who applies all that he applied last time takes nothing away.
+            // A manager that applies the same fields as last time removes nothing.
             Some(last) if schema.is_served(&last.api_version) && !last.set.difference(&set).is_empty() => {
                 self.prune(&united, &managed, &last.set)
             }
@@ -176,7 +176,7 @@ impl Request<'_> {
         Ok((after, managed))
     }
 
-    /// Takes away what the manager applied last time and now does not, unless somebody owns it.
+    /// Removes fields that the manager applied last time and not now, unless another manager owns them.
     fn prune(&self, united: &Value, managed: &Managed, last: &Set) -> Value {
         let of = self.schema.root();
         let named = |set: &Set| with_named(Some(of), set);
@@ -187,7 +187,7 @@ impl Request<'_> {
         }
         let all = named(&members(of, united));
         let pruned = remove(of, united, &last);
-        // Whatever anybody owns comes back, and so does all that the manager never had.
+        // Restores what any manager owns, and what this manager never had.
         let kept = named(&members(of, &pruned)).union(&named(&owned));
         let pruned = remove(of, united, &all.difference(&kept));
         let kept = named(&members(of, &pruned));
@@ -195,8 +195,8 @@ impl Request<'_> {
     }
 }
 
-/// Takes from all owners but `own` what the comparison says of their fields. What was changed under their hands is a
-/// conflict, which stops it unless it is forced.
+/// Removes compared fields from all owners but `own`. A changed field of another owner is a conflict, which fails
+/// unless the apply is forced.
 fn settle(
     schema: &Schema,
     comparison: Comparison,
@@ -230,7 +230,7 @@ fn settle(
     Ok(comparison)
 }
 
-/// The entries as they are under today's schema; those of versions that are gone are dropped later.
+/// The entries under the current schema; those of unknown versions are dropped later.
 fn under_schema(schema: &Schema, mut managed: Managed) -> Managed {
     for owned in managed.0.values_mut() {
         owned.set = reconcile(schema.root(), &owned.set);
@@ -238,7 +238,7 @@ fn under_schema(schema: &Schema, mut managed: Managed) -> Managed {
     managed
 }
 
-/// What no manager ever owns.
+/// Fields that no manager ever owns.
 fn unowned() -> Set {
     Set::of([
         &["apiVersion"],
@@ -270,7 +270,7 @@ fn go_kind(kind: &Gvk) -> String {
     format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind)
 }
 
-/// Which object it is, for messages.
+/// The identity of an object, for messages.
 fn describe(object: &Value) -> String {
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default();
@@ -318,7 +318,7 @@ pub(super) fn keep_times(before: &Value, mut after: Value) -> Value {
     after
 }
 
-/// Whether two values are equal, whatever stands at a path of names.
+/// Whether two values are equal, ignoring what is at a path.
 fn is_same_but(one: &Value, other: &Value, path: &[&str]) -> bool {
     let (Some((name, rest)), Value::Object(one), Value::Object(other)) = (path.split_first(), one, other) else {
         return path.is_empty() || one == other;

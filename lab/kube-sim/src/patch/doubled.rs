@@ -1,25 +1,25 @@
-//! Keys that stand twice in a mapping of a JSON text. Parsers keep the last one and are silent; the server tells of them.
+//! Duplicate keys in the mappings of a JSON text. Parsers silently keep the last one; the server reports them.
 
 use std::{borrow::Cow, collections::HashSet};
 
-/// A key that its mapping has already.
+/// A duplicate key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubled {
-    /// Its path, as strict decoding spells it: `spec.containers[0].name`.
+    /// Its path, as strict decoding writes it: `spec.containers[0].name`.
     pub path: String,
-    /// The key itself.
+    /// The key.
     pub key: String,
     /// Its line, from 1.
     pub line: usize,
 }
 
-/// A mapping or a list that is open.
+/// An open mapping or list.
 struct Level<'a> {
-    /// The keys so far; none of a list.
+    /// The keys so far; `None` for a list.
     keys: Option<HashSet<Cow<'a, [u8]>>>,
-    /// Where in the path it stands.
+    /// Its step in the path.
     at: Step<'a>,
-    /// The item that a list has come to.
+    /// The current index of a list.
     index: usize,
 }
 
@@ -31,7 +31,7 @@ enum Step<'a> {
     Index(usize),
 }
 
-/// The keys of `text`, which is JSON, that stand twice, each path once, in the order of the text.
+/// The duplicate keys of a JSON text, each path once, in the order of the text.
 pub fn doubled(text: &[u8]) -> Vec<Doubled> {
     let mut found: Vec<Doubled> = Vec::new();
     let mut open: Vec<Level<'_>> = Vec::new();
@@ -82,7 +82,7 @@ pub fn doubled(text: &[u8]) -> Vec<Doubled> {
     found
 }
 
-/// Where the quotation mark stands that ends a text.
+/// The position of the quotation mark that ends a text.
 fn end_of_text(text: &[u8], begin: usize) -> usize {
     let mut at = begin;
     while let Some(byte) = text.get(at) {

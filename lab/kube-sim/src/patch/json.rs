@@ -1,14 +1,18 @@
-//! JSON patch, RFC 6902, with what the server's library adds: indices from the end, `replace` and `copy` of a field that
-//! is absent.
+//! JSON patch, RFC 6902, with the extensions of the server's library: indices from the end, and `replace` and `copy` of
+//! an absent field.
 
 use serde_json::{Map, Value};
 
 use super::PatchError;
 
-/// More operations are refused, as the server does.
+/// Limit of operations, as in the server.
 pub const OPERATIONS_MAX: usize = 10_000;
 
-/// What `live` is after the operations of the patch, in their order.
+/// Applies the operations of a patch, in order.
+///
+/// # Errors
+///
+/// Fails if the patch is malformed, too large, or does not match the object.
 pub fn json_patch(live: &Value, patch: &Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
     if OPERATIONS_MAX < operations.len() {
@@ -24,16 +28,16 @@ pub fn json_patch(live: &Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(document)
 }
 
-/// One step of a patch, still as it was sent.
+/// One operation, as it was sent.
 struct Operation<'a>(&'a Map<String, Value>);
 
-/// The place that a pointer names: its parent, and the last part of the pointer.
+/// The target of a pointer: its parent, and the last part of the pointer.
 enum Place<'a> {
     Field(&'a mut Map<String, Value>, String),
     Item(&'a mut Vec<Value>, String),
 }
 
-/// Every operation of a patch whose texts are texts.
+/// The operations of a patch. Checks that texts are texts.
 fn operations(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
     let malformed = |problem: String| PatchError::Malformed(format!("error decoding patch: json: {problem}"));
     let items = match patch {
@@ -71,7 +75,7 @@ fn operations(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
     Ok(operations)
 }
 
-/// The fields of operations that no operation has, as strict decoding spells their paths.
+/// Unknown fields of operations, with paths as strict decoding writes them.
 pub(crate) fn unknown_in_operations(patch: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     for (index, operation) in patch.as_array().into_iter().flatten().enumerate() {
@@ -84,7 +88,7 @@ pub(crate) fn unknown_in_operations(patch: &Value) -> Vec<String> {
     unknown
 }
 
-/// How Go's decoder names the type of a value.
+/// The type of a value in Go's decoder.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -107,7 +111,7 @@ impl Operation<'_> {
             "move" => self.relocate(document),
             "test" => self.test(document),
             "copy" => self.copy(document),
-            other => Err(format!("`{other}` is no operation")),
+            other => Err(format!("unknown operation `{other}`")),
         }
     }
 
@@ -115,7 +119,7 @@ impl Operation<'_> {
         self.0.get(name).and_then(Value::as_str).ok_or_else(|| format!("an operation has no `{name}`"))
     }
 
-    /// The place that `path` or `from` names.
+    /// The target of `path` or `from`.
     fn place<'a>(&self, document: &'a mut Value, name: &str) -> Result<Place<'a>, String> {
         let pointer = self.text(name)?;
         Place::of(document, pointer).ok_or_else(|| format!("there is nothing at `{pointer}`"))
@@ -165,7 +169,7 @@ impl Operation<'_> {
 // === impl Place ===
 
 impl<'a> Place<'a> {
-    /// The place that a pointer names; none if anything on the way is neither mapping nor list, or absent.
+    /// The target of a pointer; `None` if a part of the path is absent, or is neither mapping nor list.
     fn of(document: &'a mut Value, pointer: &str) -> Option<Place<'a>> {
         let mut parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
         let mut container = document;
@@ -191,7 +195,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What stands there. A field may be absent, an item must not be.
+    /// The value there. A field may be absent, an item may not.
     fn get(&self) -> Result<Option<&Value>, String> {
         match self {
             Place::Field(fields, key) => Ok(fields.get(key.as_str())),
@@ -218,7 +222,7 @@ impl<'a> Place<'a> {
                 fields.insert(key, value);
             }
             Place::Item(items, key) if key == "-" => items.push(value),
-            // One past the end is a place, too.
+            // One past the end is valid, too.
             Place::Item(items, key) => items.insert(existing(&key, items.len() + 1)?, value),
         }
         Ok(())
@@ -235,9 +239,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The position of an item in a list of this length, counted from the end if it is negative.
+/// The position of an item in a list of this length; negative numbers count from the end.
 fn existing(key: &str, count: usize) -> Result<usize, String> {
-    let invalid = || format!("`{key}` is no position in a list of {count}");
+    let invalid = || format!("`{key}` is not a position in a list of {count}");
     let index: i64 = key.parse().map_err(|_| invalid())?;
     let distance = usize::try_from(index.unsigned_abs()).map_err(|_| invalid())?;
     if 0 <= index {

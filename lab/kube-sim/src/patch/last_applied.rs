@@ -1,5 +1,5 @@
-//! The hand-over from `kubectl apply` to `kubectl apply --server-side`: what the annotation says was applied by the
-//! client belongs to kubectl, and the annotation is kept true for clients that go back.
+//! The transition from `kubectl apply` to `kubectl apply --server-side`: kubectl owns what the annotation records as
+//! applied by the client. The annotation is kept up to date for clients that go back.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::{
 /// Only for this manager.
 pub(super) const MANAGER: &str = "kubectl";
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// All annotations together must not be larger, in bytes.
+/// Limit of all annotations together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// The conflicts that are none: about fields which the annotation tells to be kubectl's, and which are still so.
+/// The real conflicts: without those about unchanged fields that kubectl owns according to the annotation.
 pub(super) fn remaining(schema: &Schema, live: &Value, conflicts: Vec<Conflict>, api_version: &str) -> Vec<Conflict> {
     let Some(last) = last_applied(live) else { return conflicts };
     let Ok(last) = serde_json::from_str::<Value>(last) else { return conflicts };
@@ -33,7 +33,7 @@ pub(super) fn remaining(schema: &Schema, live: &Value, conflicts: Vec<Conflict>,
     conflicts.into_iter().filter(|conflict| !allowed.contains(&conflict.path)).collect()
 }
 
-/// Writes the annotation anew if there is one.
+/// Updates the annotation if it exists.
 pub(super) fn renew(after: &mut Value, applied: &Value) {
     if last_applied(after).is_none() {
         return;
@@ -56,7 +56,7 @@ fn last_applied(object: &Value) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The value with the keys of its mappings in order, as Go writes them.
+/// The value with sorted keys, as Go writes it.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

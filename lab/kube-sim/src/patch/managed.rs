@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns which fields of an object.
+//! `metadata.managedFields`: which manager owns which fields of an object.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value, json};
 
 use super::{Operation, set::Set};
 
-/// Who owns what.
+/// The owners and their fields.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managed(pub(super) BTreeMap<Owner, Owned>);
 
-/// One owner. Someone who applies is one owner at all versions, someone who updates is one a version.
+/// One owner. An applier is one owner for all versions, an updater one for each version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     pub(super) manager: String,
     pub(super) operation: Operation,
-    /// Empty if the operation is an apply.
+    /// Empty for an apply.
     api_version: String,
     pub(super) subresource: String,
 }
@@ -26,16 +26,16 @@ pub(super) struct Owner {
 pub(super) struct Owned {
     pub(super) set: Set,
     pub(super) api_version: String,
-    /// When the owner last changed anything; as it is written, since others may have written it.
+    /// When the owner last changed anything; as text, because another program may have written it.
     pub(super) time: Option<String>,
 }
 
-/// Updates of more managers than this are summed up.
+/// Limit of updating managers; the oldest beyond it are merged.
 const UPDATERS_MAX: usize = 10;
-/// Who has the sum.
+/// The owner of the merged fields.
 const ANCIENT: &str = "ancient-changes";
 
-/// The text of a time: to the second, as the server keeps it.
+/// The text of a time, in seconds, as the server stores it.
 pub(super) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -45,8 +45,8 @@ fn seconds(time: Option<&str>) -> i64 {
     time.and_then(|time| time.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second)
 }
 
-/// Whether the list is one that asks for managed fields to be forgotten: one empty entry, or none. The server never sees
-/// an empty list of a custom resource: it is dropped before.
+/// Whether the list requests a reset of managed fields: one empty entry, or none. The server never sees an empty list
+/// of a custom resource, because decoding drops it.
 pub(super) fn is_reset(entries: Option<&Value>, is_custom: bool) -> bool {
     match entries.and_then(Value::as_array).map(Vec::as_slice) {
         Some([]) => !is_custom,
@@ -71,7 +71,7 @@ impl Owner {
         }
     }
 
-    /// As messages name it.
+    /// The name in messages.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -119,7 +119,7 @@ impl Managed {
         Ok(managed)
     }
 
-    /// The entries, in the server's order; none if nobody owns anything.
+    /// The entries, in the server's order; `None` if there is no owner.
     pub(super) fn encode(&self) -> Option<Value> {
         if self.0.is_empty() {
             return None;
@@ -135,7 +135,7 @@ impl Managed {
         self.0.is_empty()
     }
 
-    /// Sums up the oldest updates where there are more than the server keeps.
+    /// Merges the oldest updates beyond the limit.
     pub(super) fn cap(&mut self) {
         let mut updaters: Vec<Owner> =
             self.0.keys().filter(|owner| owner.operation == Operation::Update).cloned().collect();
@@ -160,7 +160,7 @@ impl Managed {
             let Some(owned) = self.0.remove(&owner) else { continue };
             if let Some(sum) = self.0.get_mut(&bucket) {
                 sum.set = std::mem::take(&mut sum.set).union(&owned.set);
-                // What is summed up last is the youngest.
+                // The last merged entry is the newest.
                 sum.time = owned.time;
             }
             count -= 1;

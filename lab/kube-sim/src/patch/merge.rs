@@ -1,11 +1,15 @@
-//! JSON merge patch, RFC 7396, with the one liberty that the server's library takes: a null inside a list is kept where
-//! the list is new and dropped from mappings in it.
+//! JSON merge patch, RFC 7396, with the exception of the server's library: in a new list, a null stays, but mappings in
+//! it lose their nulls.
 
 use serde_json::{Map, Value};
 
 use super::{PatchError, json::go_type};
 
-/// What `live` is after the merge patch.
+/// Applies a merge patch.
+///
+/// # Errors
+///
+/// Fails if the patch is not a mapping.
 pub fn merge_patch(live: &Value, patch: &Value) -> Result<Value, PatchError> {
     match (live, patch) {
         (Value::Object(live), Value::Object(patch)) => {
@@ -33,7 +37,7 @@ fn merge(live: &mut Map<String, Value>, patch: &Map<String, Value>) {
                 live.shift_remove(key);
             }
             (Some(Value::Object(live)), Value::Object(patch)) => merge(live, patch),
-            // A list that takes the place of a mapping stays as it was sent.
+            // A list that replaces a mapping stays as it was sent.
             (Some(place @ Value::Object(_)), change) => *place = change.clone(),
             (_, change) => {
                 let mut change = change.clone();
@@ -44,7 +48,7 @@ fn merge(live: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// Drops the fields that are null, at every depth; the items of a list stay, null or not.
+/// Drops null fields at every depth; items of a list stay, even if they are null.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

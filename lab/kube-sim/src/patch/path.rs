@@ -1,5 +1,4 @@
-//! One step of a path into an object, as managed fields name it, and its two spellings: `f:name` in managed fields and
-//! `.name` in messages.
+//! One step of a path in managed fields, and its two notations: `f:name` in managed fields and `.name` in messages.
 
 use std::{cmp::Ordering, fmt};
 
@@ -7,22 +6,22 @@ use serde_json::{Map, Number, Value};
 
 /// One step: to a field, or to an item of a list by its keys, its value or its position.
 ///
-/// The order is that of managed fields.
+/// Ordered as in managed fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Field(Box<str>),
-    /// The item of a keyed list that has these values, sorted by name.
+    /// The item of a keyed list with these values, sorted by name.
     Keys(Vec<(Box<str>, Datum)>),
-    /// The item of a set that is this value.
+    /// The item of a set with this value.
     Value(Datum),
     Index(i64),
 }
 
-/// A value with a total order: numbers, texts, booleans, lists, mappings, null. Whole numbers equal those with `.0`.
+/// A value with a total order: numbers, texts, booleans, lists, mappings, null. `1` equals `1.0`.
 #[derive(Clone, Debug)]
 pub(super) struct Datum(pub(super) Value);
 
-/// Whether two values are equal, where `1` and `1.0` are.
+/// Whether two values are equal; `1` equals `1.0`.
 pub(super) fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => compare_numbers(left, right) == Ordering::Equal,
@@ -67,7 +66,7 @@ impl Ord for Datum {
             (Value::String(left), Value::String(right)) => left.cmp(right),
             (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
             (left, right) if rank(left) != rank(right) => rank(left).cmp(&rank(right)),
-            // Lists and mappings are keys of nothing; their text tells them apart.
+            // Lists and mappings are never keys; compare their texts.
             (left, right) if equal(left, right) => Ordering::Equal,
             (left, right) => left.to_string().cmp(&right.to_string()),
         }
@@ -104,7 +103,7 @@ impl Step {
         Step::Field(name.into())
     }
 
-    /// As in managed fields.
+    /// The notation in managed fields.
     pub(super) fn encode(&self) -> String {
         match self {
             Step::Field(name) => format!("f:{name}"),
@@ -118,7 +117,7 @@ impl Step {
         }
     }
 
-    /// From managed fields. `Ok(None)` for a step of a kind that we do not know: the server drops those.
+    /// Parses the notation of managed fields. `Ok(None)` for an unknown kind of step, which the server drops.
     pub(super) fn decode(text: &str) -> Result<Option<Step>, String> {
         let broken = |error: &dyn fmt::Display| format!("parsing key as path element: {text}: {error}");
         let Some((kind, rest)) = text.split_once(':') else { return Err(broken(&"key must be 2 characters long")) };
@@ -138,7 +137,7 @@ impl Step {
     }
 }
 
-/// JSON as Go writes it: what HTML would read is escaped.
+/// JSON as Go writes it: HTML characters are escaped.
 fn escaped(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
@@ -152,7 +151,7 @@ fn escaped(value: &Value) -> String {
 }
 
 impl fmt::Display for Step {
-    /// As in messages: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
+    /// The notation in messages: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::Field(name) => write!(f, ".{name}"),

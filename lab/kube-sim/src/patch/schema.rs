@@ -1,9 +1,9 @@
-//! What managed fields and server-side apply need of a kind: which lists are sets or keyed, what is atomic, which fields
-//! there are.
+//! The schema information that managed fields and server-side apply need: which lists are sets or keyed, what is
+//! atomic, and which fields exist.
 //!
-//! A schema is made from what the server publishes: the `openAPIV3Schema` of a CustomResourceDefinition's version, or a
-//! component of `/openapi/v3`. Types lie in one table and name each other by position, since some are recursive; equal
-//! tables of custom resources are shared in the whole process, since a fleet has the same CRDs a thousand times.
+//! A schema comes from what the server publishes: the `openAPIV3Schema` of a CustomResourceDefinition's version, or a
+//! component of `/openapi/v3`. Types are in one table and refer to each other by position, because some are recursive.
+//! Equal tables of custom resources are shared in the process, because a fleet has the same CRDs a thousand times.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,12 +24,13 @@ pub struct Schema {
     kind: Gvk,
     versions: Arc<[String]>,
     resets: Resets,
-    /// What a new object is compared with.
+    /// The object that a new object is compared with.
     start: Arc<Value>,
     is_custom: bool,
 }
 
-/// Which fields a write to an endpoint never changes: the server puts the old value back, so nobody owns them by it.
+/// Fields that a write to an endpoint never changes. The server restores the old value, so the writer does not own
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resets {
     /// Nothing: the kind has no status subresource.
@@ -44,7 +45,7 @@ pub enum Resets {
     StatusAndMetadata,
 }
 
-/// Types that name each other.
+/// Types that refer to each other.
 #[derive(Debug, Default)]
 pub struct Types(Vec<Atom>);
 
@@ -52,7 +53,7 @@ pub struct Types(Vec<Atom>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeId(u32);
 
-/// What a value may be: any of the parts that are there.
+/// The possible kinds of a value: any of those that are set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Atom {
     pub(super) scalar: Option<Scalar>,
@@ -60,7 +61,7 @@ pub(super) struct Atom {
     pub(super) map: Option<Fields>,
 }
 
-/// A value without parts.
+/// A scalar value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scalar {
     Number,
@@ -75,12 +76,12 @@ pub(super) struct List {
     pub(super) relation: Relation,
 }
 
-/// How the items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Relation {
-    /// They are not: the list is one value.
+    /// Not at all: the list is one value.
     Atomic,
-    /// By themselves.
+    /// By their value.
     Set,
     /// By these fields.
     Keyed(Vec<String>),
@@ -89,7 +90,7 @@ pub(super) enum Relation {
 #[derive(Clone, Debug)]
 pub(super) struct Fields {
     pub(super) named: Arc<BTreeMap<String, Property>>,
-    /// Of fields that have no name in the schema; none if there must not be any.
+    /// The type of fields that the schema does not name; `None` if they are not allowed.
     pub(super) others: Option<TypeId>,
     pub(super) atomic: bool,
 }
@@ -107,7 +108,7 @@ pub(super) struct Type<'a> {
     id: TypeId,
 }
 
-/// The parts of a type that a value can be of: one if the value tells, all if it does not.
+/// The kinds that a value can have: one if the value determines it, otherwise all.
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
     pub(super) scalar: Option<Scalar>,
@@ -115,7 +116,7 @@ pub(super) struct Choice<'a> {
     pub(super) map: Option<&'a Fields>,
 }
 
-/// The part of a type that is gone by.
+/// The kind of a type that applies.
 #[derive(Clone, Copy)]
 pub(super) enum Part<'a> {
     Map(&'a Fields),
@@ -124,37 +125,37 @@ pub(super) enum Part<'a> {
     Nothing,
 }
 
-/// Makes a table of types from components of OpenAPI documents.
+/// Builds a table of types from components of OpenAPI documents.
 pub struct TypesBuilder<'a> {
     components: &'a Map<String, Value>,
     types: Types,
     named: HashMap<&'a str, TypeId>,
-    /// Types that are a copy of another one but for being atomic or granular; filled in at the end.
+    /// Types that copy another one but are atomic or granular; set at the end.
     overrides: Vec<(TypeId, TypeId, bool)>,
 }
 
-/// Types of values that no schema tells of: lists and mappings are one value.
+/// The type of values without a schema: lists and mappings are one value.
 const UNTYPED: TypeId = TypeId(0);
-/// As [`UNTYPED`], but the fields of mappings are told apart.
+/// As [`UNTYPED`], but the fields of mappings are separate.
 const DEDUCED: TypeId = TypeId(1);
-/// What a component's name begins with where it is referred to.
+/// The prefix of references to components.
 const REFERENCE: &str = "#/components/schemas/";
-/// Values that look like texts, and are numbers or anything.
+/// Values with the type string that may also be numbers or anything.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
-/// The name that custom resources refer to their metadata by.
+/// The name of the metadata type of custom resources.
 const OBJECT_META: &str = "ObjectMeta";
 
-/// What custom resources refer to.
+/// The metadata type of custom resources.
 static METADATA: LazyLock<Map<String, Value>> = LazyLock::new(object_meta);
-/// Tables of custom resources that are in use, by the digest of what they were made from.
+/// Tables of custom resources in use, by the digest of their input.
 static SHARED: LazyLock<Mutex<HashMap<Digest, Weak<Types>>>> = LazyLock::new(Mutex::default);
 
 // === impl Schema ===
 
 impl Schema {
-    /// Of a custom resource: the `openAPIV3Schema` of one version. `status` says whether that version has the status
-    /// subresource, `versions` names all versions that are served, as `group/version`.
+    /// The schema of a custom resource, from the `openAPIV3Schema` of one version. `status` says whether that version
+    /// has the status subresource. `versions` contains all served versions, as `group/version`.
     pub fn custom(kind: Gvk, props: &Value, status: bool, versions: &[String]) -> Schema {
         let digest = Digest::of(props);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,14 +171,14 @@ impl Schema {
         Schema { types, root, kind, versions: versions.into(), resets, start, is_custom: true }
     }
 
-    /// Of a built-in kind, whose types are in a table of many. `empty` is an object of the kind in which nothing was set:
-    /// what it has belongs to nobody.
+    /// The schema of a built-in kind, whose types are in a shared table. `empty` is an object of the kind without
+    /// values: no manager owns what it contains.
     pub fn builtin(kind: Gvk, types: Arc<Types>, root: TypeId, resets: Resets, empty: Value) -> Schema {
         let versions = Arc::new([kind.api_version()]);
         Schema { types, root, versions, resets, start: Arc::new(start(&kind, empty)), is_custom: false, kind }
     }
 
-    /// The kind, at the version that the schema is of.
+    /// The kind and version of the schema.
     pub fn kind(&self) -> &Gvk {
         &self.kind
     }
@@ -194,7 +195,7 @@ impl Schema {
         Type { types: &self.types, id: self.root }
     }
 
-    /// Whether the server knows the kind at this version.
+    /// Whether the server serves the kind in this version.
     pub(super) fn is_served(&self, api_version: &str) -> bool {
         self.versions.is_empty() || self.versions.iter().any(|version| version == api_version)
     }
@@ -252,7 +253,7 @@ impl Types {
     }
 }
 
-/// The fields of a schema's part, made where they are absent.
+/// The fields of a part of the schema, which is created if it is absent.
 fn object<'a>(schema: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
     schema.as_object_mut()?.entry(name).or_insert_with(|| json!({})).as_object_mut()
 }
@@ -263,7 +264,7 @@ fn add_type_meta(properties: &mut Map<String, Value>) {
     properties.insert("metadata".to_owned(), json!({"$ref": format!("{REFERENCE}{OBJECT_META}")}));
 }
 
-/// Gives whole objects inside an object what every object has.
+/// Adds the common fields to embedded objects.
 fn embed(schema: &mut Value) {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.values_mut().for_each(embed);
@@ -313,7 +314,7 @@ fn object_meta() -> Map<String, Value> {
                 "controller": {"type": "boolean"},
                 "kind": {"type": "string"},
                 "name": {"type": "string"},
-                // Of a reference that names none, it is that; it is refused once the object is whole.
+                // The value of a reference without a UID; later validation refuses it.
                 "uid": {"type": "string", "default": ""},
             }},
         },
@@ -340,7 +341,7 @@ impl TypeId {
 // === impl TypesBuilder ===
 
 impl<'a> TypesBuilder<'a> {
-    /// Begins with the types that every table has.
+    /// Creates a builder with the types that every table has.
     pub fn new(components: &'a Map<String, Value>) -> TypesBuilder<'a> {
         let anything = |of: TypeId, atomic: bool| Atom {
             scalar: Some(Scalar::Any),
@@ -351,13 +352,13 @@ impl<'a> TypesBuilder<'a> {
         TypesBuilder { components, types, named: HashMap::new(), overrides: Vec::new() }
     }
 
-    /// The type of a component, made on first use.
+    /// The type of a component, which is created at its first use.
     pub fn component(&mut self, name: &str) -> TypeId {
         if let Some(&id) = self.named.get(name) {
             return id;
         }
         let Some((name, schema)) = self.components.get_key_value(name) else { return DEDUCED };
-        // The place is taken before the type is made: it may refer to itself.
+        // Reserve the position first, because the type may refer to itself.
         let id = self.push(Atom::default());
         self.named.insert(name, id);
         let atom = match name.as_str() {
@@ -398,7 +399,7 @@ impl<'a> TypesBuilder<'a> {
             "array" => Atom { list: Some(self.list(schema, keeps_unknown)), ..Atom::default() },
             "integer" | "number" => Atom { scalar: Some(Scalar::Number), ..Atom::default() },
             "boolean" => Atom { scalar: Some(Scalar::Boolean), ..Atom::default() },
-            // A text of another format may be something else: `int-or-string` is.
+            // A string with another format may be something else, such as `int-or-string`.
             "string" if matches!(format, "" | "byte") => Atom { scalar: Some(Scalar::Text), ..Atom::default() },
             "string" => Atom { scalar: Some(Scalar::Any), ..Atom::default() },
             _ => Atom {
@@ -452,7 +453,7 @@ impl<'a> TypesBuilder<'a> {
     }
 }
 
-/// Whether the schema says that a mapping is atomic, or that it is not.
+/// Whether the schema declares a mapping as atomic or granular.
 fn relationship(schema: &Value) -> Option<bool> {
     match schema["x-kubernetes-map-type"].as_str()? {
         "atomic" => Some(true),
@@ -494,12 +495,12 @@ impl<'a> Type<'a> {
         self.types.atom(self.id)
     }
 
-    /// Whether a mapping's fields are of a type that only their values tell.
+    /// Whether the type of a mapping's fields depends only on their values.
     pub(super) fn is_untyped_map(self, fields: &Fields) -> bool {
         fields.others == Some(DEDUCED)
     }
 
-    /// What a field of a mapping is of, and whether the schema names it.
+    /// The type of a field of a mapping, and whether the schema names it.
     pub(super) fn field(self, fields: &'a Fields, name: &str) -> Option<(Type<'a>, bool)> {
         match fields.named.get(name) {
             Some(property) => Some((self.at(property.of), true)),
@@ -507,7 +508,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// The parts that a value can be of. A value that is of none leaves all open.
+    /// The kinds that a value can have. A value that matches none leaves all.
     pub(super) fn choice(self, value: Option<&Value>) -> Choice<'a> {
         let atom = self.atom();
         let all = Choice { scalar: atom.scalar, list: atom.list.as_ref(), map: atom.map.as_ref() };
@@ -539,7 +540,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Whether both leave the same open.
+    /// Whether both have the same kinds.
     pub(super) fn is_same(self, other: Choice<'_>) -> bool {
         self.scalar.is_some() == other.scalar.is_some()
             && self.list.is_some() == other.list.is_some()

@@ -1,7 +1,8 @@
 //! A set of fields: the content of one entry of managed fields.
 //!
-//! It is a tree of steps. A field may be in the set without what is below it, and the other way round. Two differences
-//! matter: [`Set::difference`] takes away exactly the fields named, [`Set::without_subtrees`] all below them, too.
+//! It is a tree of steps. A field may be in the set without its descendants, and vice versa. So there are two
+//! differences: [`Set::difference`] removes exactly the named fields, [`Set::without_subtrees`] also everything below
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ pub(super) struct Set {
     nodes: BTreeMap<Step, Node>,
 }
 
-/// What is known of one field.
+/// The state of one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
-    /// The field itself is in the set.
+    /// Whether the field itself is in the set.
     member: bool,
     below: Set,
 }
@@ -34,7 +35,7 @@ impl Node {
 // === impl Set ===
 
 impl Set {
-    /// The fields at these paths.
+    /// A set of the fields at these paths.
     pub(super) fn of<const N: usize>(paths: [&[&str]; N]) -> Set {
         let mut set = Set::default();
         for path in paths {
@@ -47,7 +48,7 @@ impl Set {
         self.nodes.values().all(Node::is_empty)
     }
 
-    /// The whole object, the empty path, is never in a set.
+    /// Adds a path. The empty path, which is the whole object, is never in a set.
     pub(super) fn insert(&mut self, path: &[Step]) {
         let Some((last, way)) = path.split_last() else { return };
         let mut set = self;
@@ -57,7 +58,7 @@ impl Set {
         set.nodes.entry(last.clone()).or_default().member = true;
     }
 
-    /// What is below a step, to add to it.
+    /// The subset below a step, which is created if it is absent.
     pub(super) fn descend(&mut self, step: &Step) -> &mut Set {
         if !self.nodes.contains_key(step) {
             self.nodes.insert(step.clone(), Node::default());
@@ -65,7 +66,7 @@ impl Set {
         &mut self.nodes.get_mut(step).expect("it is there, or was just inserted").below
     }
 
-    /// Adds a field right below.
+    /// Adds a direct child.
     pub(super) fn add(&mut self, step: Step) {
         self.nodes.entry(step).or_default().member = true;
     }
@@ -74,7 +75,7 @@ impl Set {
         self.nodes.get(step).is_some_and(|node| node.member)
     }
 
-    /// What is below a step, if anything is.
+    /// The subset below a step, if there is one.
     pub(super) fn below(&self, step: &Step) -> Option<&Set> {
         self.nodes.get(step).map(|node| &node.below).filter(|set| !set.is_empty())
     }
@@ -89,12 +90,12 @@ impl Set {
         set.has(last)
     }
 
-    /// The steps right below, each with whether it is in the set and what is below it.
+    /// The direct children, each with whether it is in the set and what is below it.
     pub(super) fn steps(&self) -> impl Iterator<Item = (&Step, bool, &Set)> {
         self.nodes.iter().map(|(step, node)| (step, node.member, &node.below))
     }
 
-    /// All paths: at each level first its own fields, then what is below.
+    /// All paths: at each level first its own fields, then their descendants.
     pub(super) fn paths(&self) -> Vec<Vec<Step>> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
@@ -142,7 +143,7 @@ impl Set {
         Set { nodes: self.nodes.iter().filter_map(both).collect() }
     }
 
-    /// Without exactly the fields of `other`: what is below them stays.
+    /// Removes exactly the fields of `other`; their descendants stay.
     pub(super) fn difference(&self, other: &Set) -> Set {
         let rest = |(step, node): (&Step, &Node)| {
             let node = match other.nodes.get(step) {
@@ -156,7 +157,7 @@ impl Set {
         Set { nodes: self.nodes.iter().filter_map(rest).collect() }
     }
 
-    /// Without the fields of `other` and all below them.
+    /// Removes the fields of `other` and everything below them.
     pub(super) fn without_subtrees(&self, other: &Set) -> Set {
         let rest = |(step, node): (&Step, &Node)| {
             let node = match other.nodes.get(step) {
@@ -169,7 +170,7 @@ impl Set {
         Set { nodes: self.nodes.iter().filter_map(rest).collect() }
     }
 
-    /// As `fieldsV1`.
+    /// Encodes to `fieldsV1`.
     pub(super) fn encode(&self) -> Value {
         Value::Object(self.fields())
     }
@@ -186,7 +187,7 @@ impl Set {
         fields
     }
 
-    /// From `fieldsV1`.
+    /// Decodes from `fieldsV1`.
     pub(super) fn decode(fields: &Value) -> Result<Set, String> {
         let fields = match fields {
             Value::Object(fields) => fields,

@@ -1,4 +1,4 @@
-//! Errors as the `Status` objects of the server's answers.
+//! Errors as `Status` objects of the server's answers.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::{ApplyError, Conflict, PatchError};
 // === impl PatchError ===
 
 impl PatchError {
-    /// The answer.
+    /// The `Status` of the answer.
     pub fn status(&self) -> Value {
         match self {
             PatchError::Malformed(message) => failure(400, Some("BadRequest"), message),
@@ -25,7 +25,7 @@ impl PatchError {
 // === impl ApplyError ===
 
 impl ApplyError {
-    /// The answer.
+    /// The `Status` of the answer.
     pub fn status(&self) -> Value {
         match self {
             ApplyError::Conflict(conflicts) => {

@@ -1,19 +1,23 @@
-//! What Go's JSON decoder says of a text that is not JSON. The server quotes it in its answer.
+//! The error of Go's JSON decoder for an invalid text. The server quotes it in its answer.
 
 use serde_json::Value;
 
-/// Deeper nesting is refused, as Go's decoder does.
+/// Limit of nesting, as in Go's decoder.
 const DEPTH_MAX: usize = 10_000;
 
-/// The first thing that is wrong with `text` as JSON, in the words of Go's decoder; none if it is JSON.
+/// The first syntax error of `text`, in the words of Go's decoder; `None` if it is JSON.
 ///
-/// It looks at syntax alone, so what serde_json refuses beyond that (numbers out of range, invalid UTF-8) passes here.
+/// Checks only the syntax. What serde_json also refuses (numbers out of range, invalid UTF-8) is accepted here.
 pub fn syntax_error(text: &[u8]) -> Option<String> {
     let mut scanner = Scanner { text, at: 0, open: Vec::new() };
     scanner.value().and_then(|()| scanner.end()).err()
 }
 
-/// The value of a JSON text. Bytes that are no UTF-8, and halves of surrogate pairs, become U+FFFD, as Go's decoder has it.
+/// Parses a JSON text. As in Go's decoder, invalid UTF-8 and unpaired surrogates become U+FFFD.
+///
+/// # Errors
+///
+/// Fails if the text is not JSON.
 pub fn parse_json(text: &[u8]) -> Result<Value, String> {
     match serde_json::from_slice(text) {
         Ok(value) => Ok(value),
@@ -39,7 +43,7 @@ fn mended(text: &[u8]) -> String {
                 rest = &escape[6..];
                 continue;
             }
-            // What is escaped is one sign, and may be a backslash.
+            // An escaped character is one character, and may be a backslash.
             _ => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
         };
         mended.push_str(&escape[..length]);
@@ -52,7 +56,7 @@ fn mended(text: &[u8]) -> String {
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
-    /// The brackets that are open, so that nesting costs no stack.
+    /// The open brackets, so that nesting needs no stack.
     open: Vec<u8>,
 }
 
@@ -96,7 +100,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// After a value: closes what ends here. True once nothing is open; otherwise another value follows.
+    /// After a value: closes what ends here. True if nothing is open; otherwise another value follows.
     fn closed(&mut self) -> Result<bool, String> {
         loop {
             let Some(&bracket) = self.open.last() else { return Ok(true) };
@@ -236,7 +240,7 @@ impl Scanner<'_> {
         self.text.get(self.at).copied().ok_or_else(|| "unexpected end of JSON input".to_owned())
     }
 
-    /// At the end, Go's decoder asks whether a blank could follow.
+    /// At the end, Go's decoder checks whether a blank could follow.
     fn next_or_blank(&mut self) -> u8 {
         self.next().unwrap_or(b' ')
     }

@@ -1,8 +1,6 @@
-//! Walks over typed values: is it of its type, which fields has it, how do two differ, what are they together, what is
-//! left without some fields.
+//! Walks over typed values: validation, fields, comparison, merge, and removal of fields.
 //!
-//! A value that is absent and one that is null are two things here, as they are to the server. All walks but the first
-//! are asked of values that the first one let pass.
+//! As in the server, an absent value and a null differ. All walks but validation expect valid values.
 
 mod compare;
 mod members;
@@ -75,7 +73,7 @@ fn step_by_keys(items: Type<'_>, keys: &[String], item: &Value) -> Result<Step, 
     Ok(Step::Keys(found))
 }
 
-/// What a part says of an item or field below it that is named by `step`.
+/// The type of the item or field that `step` leads to.
 fn below<'a>(of: Type<'a>, step: &Step) -> Option<Type<'a>> {
     match (of.part(None), step) {
         (Part::Map(fields), Step::Field(name)) => of.field(fields, name).map(|(of, _)| of),

@@ -1,4 +1,4 @@
-//! Bytes that many objects have, kept once in the whole process.
+//! Bytes that many objects share, stored once in the process.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
 };
 
-/// Less is not worth the entry.
+/// Shorter texts are not worth an entry.
 const LENGTH_MIN: usize = 256;
-/// Entries whose bytes are gone are removed when there are twice as many as after the last time, and this many at least.
+/// Dead entries are removed when the table has twice as many entries as after the last removal, and at least this many.
 const SWEEP_MIN: usize = 1_024;
 
 #[derive(Default)]
@@ -20,14 +20,14 @@ struct Known {
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The bytes, or equal ones that somebody has already.
+/// The bytes, or equal ones that are already stored.
 pub(super) fn share(bytes: Vec<u8>) -> Arc<[u8]> {
     if bytes.len() < LENGTH_MIN {
         return bytes.into();
     }
     let hash = HASHER.hash_one(&bytes);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Two texts with one hash are two texts: the second is not shared.
+    // A hash collision: the second text is not shared.
     match known.by_hash.get(&hash).and_then(Weak::upgrade) {
         Some(found) if *found == *bytes => return found,
         Some(_) => return bytes.into(),

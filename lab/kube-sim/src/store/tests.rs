@@ -80,7 +80,7 @@ fn pages_go_on_where_they_ended_and_stay_in_their_namespace() {
         store.put(&maps(), &key(namespace, name), None, config_map(name, "1")).unwrap();
     }
     let names = |page: &Page| page.items.iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>();
-    // As the real server sorts: by the text with the slash.
+    // As in the real server, sort by the text with the slash.
     assert_eq!(names(&store.list("configmaps", "", None, 9, |_, _| true)), ["a-b/y", "a/x", "a/z", "b/x"]);
     let page = store.list("configmaps", "a/", None, 1, |_, _| true);
     assert_eq!((names(&page), page.remaining), (vec!["a/x".to_owned()], 1));

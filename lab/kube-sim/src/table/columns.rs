@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::age;
 
-/// A column: its name, its type, its priority, and what stands in it of an object.
+/// A column: its name, type and priority, and its cell for an object.
 pub(super) struct Column(pub(super) &'static str, pub(super) &'static str, pub(super) u8, pub(super) Cell);
 
 type Cell = fn(&Value, Timestamp) -> Value;
@@ -186,13 +186,13 @@ fn pairs(labels: &Value) -> Value {
     Value::from(if all.is_empty() { "<none>".to_owned() } else { all.join(",") })
 }
 
-/// A label selector, or a mapping that is one.
+/// A label selector, or a plain mapping.
 fn selector(selector: &Value) -> Value {
     if selector["matchLabels"].is_null() && selector["matchExpressions"].is_null() {
         let plain = selector.as_object().is_some_and(|fields| !fields.is_empty());
         return if plain { pairs(selector) } else { "<none>".into() };
     }
-    // By key, as selectors are sorted.
+    // By key, as the server sorts selectors.
     let mut terms: Vec<(String, String)> = selector["matchLabels"]
         .as_object()
         .into_iter()
@@ -248,7 +248,7 @@ fn ports(ports: &Value) -> Value {
     Value::from(if ports.is_empty() { "<none>".to_owned() } else { ports.join(",") })
 }
 
-/// A number or a share.
+/// A number or a percentage.
 fn amount(value: &Value) -> Value {
     match value {
         Value::Null => "N/A".into(),

@@ -22,7 +22,7 @@ enum Step<'a> {
     Where(Vec<&'a str>, &'a str),
 }
 
-/// The first step of a path, and what follows it.
+/// The first step of a path, and the rest.
 fn next(path: &str) -> Option<(Step<'_>, &str)> {
     if let Some(rest) = path.strip_prefix('[') {
         if let Some(filter) = rest.strip_prefix("?(") {

@@ -22,7 +22,7 @@ fn patterns_have_one_star() {
     assert!(matches("a.yaml", "a.yaml"));
 }
 
-/// What is embedded is what stands in the module's folder: a file that is added there must be added to the table.
+/// The table contains every file of the module's folder: add new files to it.
 #[test]
 fn every_file_of_the_module_is_embedded() {
     fn files(folder: &Path, base: &Path, found: &mut Vec<String>) {

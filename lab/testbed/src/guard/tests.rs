@@ -14,7 +14,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A shell that says its own process id and then waits for ever.
+/// A shell that writes its process id and then waits forever.
 const WAITS: &str = "echo $$ > pid.new; mv pid.new pid; while :; do sleep 1; done";
 
 async fn start(folder: &Path) -> (Guarded, String) {

@@ -26,7 +26,7 @@ use tidegate_core::{
 
 use super::{QUIET, TOLD_AGAIN, Tour};
 
-/// `dev` and `prod` once both have cache 1.1.0.
+/// The modules of `prod` after the bump.
 const PROD_BUMPED: [(&str, &str); 2] = [("cache", "1.1.0"), ("mailer", "2.4.0")];
 const DEV_WITHOUT_TRACING: [(&str, &str); 2] = [("cache", "1.1.0"), ("mailer", "2.4.0")];
 
@@ -63,8 +63,7 @@ impl Tour<'_> {
 
     /// All API servers count requests, so they prove it.
     pub(super) async fn idle(&self) -> anyhow::Result<String> {
-        // What the last step led to may still be on its way, and an agent that has just started has its runtime looked
-        // at.
+        // Effects of the last step may still follow, and a new agent requests a full resync.
         self.nothing_is_done(QUIET).await?;
         let seen = format!("in {QUIET:?}, no request to a runtime and no write to the KCP except for the Lease");
         report::seen(&seen);
@@ -129,7 +128,7 @@ impl Tour<'_> {
         let maps: Api<ConfigMap> = Api::namespaced(runtime.clone(), names::SKR_NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(runtime, names::SKR_NAMESPACE);
         report::doing("no user requests a reconcile: the agent of dev reports the changes");
-        // One change after the other: a pass for one would repair the other as well.
+        // One change after the other, because the pass for one would also repair the other.
         self.nothing_is_done(TOLD_AGAIN).await?;
         maps.delete("cache-config", &DeleteParams::default()).await.context("cannot delete a ConfigMap")?;
         report::doing("in dev, ConfigMap cache-config is deleted");

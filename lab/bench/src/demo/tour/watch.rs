@@ -26,12 +26,12 @@ pub(in crate::demo) const SOURCE: &str = "landscape";
 pub(super) struct Mark(Vec<servers::Mark>);
 
 impl Tour<'_> {
-    /// Asks until it is so, and says what was waited for if it is not.
+    /// Repeats `ask` until it succeeds; the error says what was expected.
     pub(super) async fn until<T>(&self, what: &str, ask: impl AsyncFnMut() -> Result<T, String>) -> anyhow::Result<T> {
         testbed::until(DEADLINE, ask).await.map_err(|late| anyhow!("{what}: {late}"))
     }
 
-    /// Checks that it keeps holding.
+    /// Checks that a condition keeps holding.
     pub(super) async fn throughout(
         &self,
         what: &str,
@@ -42,7 +42,8 @@ impl Tour<'_> {
         held.map_err(|(after, answer)| anyhow!("{what}: no longer after {after:.1?}: {answer}"))
     }
 
-    /// Waits until the daemon does nothing for a while: no request to a runtime, and no write to the KCP but the Lease.
+    /// Waits until the daemon is idle for a while: no request to a runtime, and no write to the KCP except for the
+    /// Lease.
     pub(super) async fn nothing_is_done(&self, duration: Duration) -> anyhow::Result<()> {
         let (mut mark, mut since) = (self.mark(), Instant::now());
         let seen = self.until("nothing is done while nothing changes", async || {
@@ -122,7 +123,7 @@ impl Tour<'_> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let api = match testbed::api_of(client, object).await {
             Ok(api) => api,
-            // Without its CRD nothing of a kind can be.
+            // Without its CRD, no object of a kind exists.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(kube::Error::Discovery(_)) => return Ok(()),
             Err(error) => return Err(error.to_string()),
@@ -162,7 +163,7 @@ impl Tour<'_> {
         Mark(self.servers().map(servers::Server::mark).collect())
     }
 
-    /// The daemon's requests since then: to the KCP (but those for its Lease and watches), and to the runtimes.
+    /// The daemon's requests since then: to the KCP (without its Lease and watches), and to the runtimes.
     pub(super) fn requests_since(&self, mark: &Mark) -> anyhow::Result<(Tally, Tally)> {
         let (mut kcp, mut skrs) = (Tally::default(), Tally::default());
         for (index, (server, mark)) in self.servers().zip(&mark.0).enumerate() {

@@ -11,10 +11,10 @@ use crate::sim::{
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
-/// Runtimes that send at once.
+/// Runtimes that send concurrently.
 const CONNECTIONS: usize = 16;
 
-/// What became of a storm.
+/// The result of a storm.
 pub(super) struct Storm {
     /// When each runtime began to send, in their order.
     pub(super) began: Vec<Timestamp>,
@@ -24,7 +24,7 @@ pub(super) struct Storm {
     pub(super) took: Duration,
 }
 
-/// A sender for each runtime, with a certificate of its own.
+/// A sender for each runtime, with its own certificate.
 pub(super) fn senders(stage: &Stage, daemon: &Daemon, runtimes: usize) -> anyhow::Result<Vec<Sender>> {
     let address = daemon.events_address()?;
     let sender = |index| {
@@ -34,7 +34,7 @@ pub(super) fn senders(stage: &Stage, daemon: &Daemon, runtimes: usize) -> anyhow
     (1..=runtimes).map(sender).collect()
 }
 
-/// Has each of them send as many events.
+/// Each sender sends this many events.
 pub(super) async fn send(senders: &[Sender], events: usize) -> anyhow::Result<Storm> {
     let started = Instant::now();
     let sends = senders.iter().map(|sender| async move {
@@ -45,7 +45,7 @@ pub(super) async fn send(senders: &[Sender], events: usize) -> anyhow::Result<St
     let took = started.elapsed();
     let failed: usize = sent.iter().map(|(_, sample)| sample.failed).sum();
     let taken: usize = sent.iter().map(|(_, sample)| sample.count()).sum();
-    // A sender that the listener rejects because of its limits tries again, as agents do.
+    // As agents do, a sender retries if the listener rejects an event because of its limits.
     let all = senders.len() * events;
     anyhow::ensure!(taken == all, "{taken} of {all} events were taken, {failed} attempts failed");
     Ok(Storm { began: sent.into_iter().map(|(began, _)| began).collect(), taken, took })

@@ -6,7 +6,7 @@ fn all_connections_are_used_however_few_the_runtimes_are() {
         let all: usize = (0..runtimes).map(|index| share(index, runtimes)).sum();
         assert_eq!(all, CONNECTIONS, "{runtimes} runtimes");
     }
-    // Where there are more runtimes than connections, whichever comes next has the one that was let go.
+    // With more runtimes than connections, the next runtime gets the connection that became free.
     assert_eq!(share(199, CONNECTIONS), 1);
 }
 

@@ -1,4 +1,4 @@
-//! A sender with as little between its clock and the socket as possible.
+//! A sender with minimal overhead between its clock and the socket.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,13 +15,13 @@ use tokio_rustls::TlsConnector;
 /// How a sender connects to the listener, and whether it keeps its connection.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sim) enum Way {
-    /// As if a gateway had ended TLS.
+    /// Like a gateway that has terminated TLS.
     Forwarded { keep: bool },
-    /// By itself.
+    /// Directly, over TLS.
     Tls { keep: bool },
 }
 
-/// A runtime that sends.
+/// A runtime that sends events.
 pub(in crate::sim) struct Sender {
     address: SocketAddr,
     keep: bool,
@@ -29,34 +29,34 @@ pub(in crate::sim) struct Sender {
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-/// When a sender ends.
+/// When a sender stops.
 #[derive(Clone, Copy, Debug)]
 struct Until {
     time: Instant,
     events: usize,
 }
 
-/// How long answers took.
+/// The durations of answers.
 #[derive(Debug, Default)]
 pub(in crate::sim) struct Sample {
     durations: Vec<Duration>,
-    /// Answers that were no 200, and connections that failed.
+    /// Answers other than 200, and failed connections.
     pub(in crate::sim) failed: usize,
 }
 
-/// No answer takes longer than this beyond the end of a phase.
+/// How long to wait for an answer after the end of a phase.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The user agent of Tidegate's agents. The daemon does not delay their events.
 const AGENT: &str = "tidegate-agent/bench";
-/// Longest time for some events.
+/// Limit for [`Sender::send_some`].
 const SOME_MAX: Duration = Duration::from_secs(60);
-/// Longest answer.
+/// Limit of an answer.
 const ANSWER_LEN_MAX: usize = 4096;
 
 // === impl Sender ===
 
 impl Sender {
-    /// A sender with a certificate.
+    /// Creates a sender with a certificate.
     pub(in crate::sim) fn new(
         address: SocketAddr,
         way: Way,
@@ -85,7 +85,7 @@ impl Sender {
         Ok(Sender { address, keep, request: request.into_bytes(), tls })
     }
 
-    /// Sends events one by one for some time. Answers that arrive after that time are included.
+    /// Sends events one by one for some time. Includes answers that arrive later.
     pub(super) async fn send(&self, time: Duration, pause: Duration) -> anyhow::Result<Sample> {
         let until = Until { time: Instant::now() + time, events: usize::MAX };
         let mut sample = Sample::default();
@@ -95,7 +95,7 @@ impl Sender {
         Ok(sample)
     }
 
-    /// Sends so many events, and gives up when as many have failed.
+    /// Sends this many events, and gives up after as many failures.
     pub(in crate::sim) async fn send_some(&self, events: usize) -> Sample {
         let until = Until { time: Instant::now() + SOME_MAX, events };
         let mut sample = Sample::default();
@@ -112,7 +112,7 @@ impl Sender {
         }
     }
 
-    /// Uses one connection: for one event, or for all.
+    /// Uses one connection for one event or for all.
     async fn converse(&self, until: Until, pause: Duration, sample: &mut Sample) -> anyhow::Result<()> {
         let started = Instant::now();
         let stream = TcpStream::connect(self.address).await?;
@@ -137,7 +137,7 @@ impl Sender {
         let mut buffer = [0; ANSWER_LEN_MAX];
         loop {
             stream.write_all(&self.request).await?;
-            // What TLS has taken need not have left yet.
+            // TLS may still buffer the data.
             stream.flush().await?;
             let mut length = 0;
             while !buffer[..length].ends_with(b"\r\n\r\n") {
@@ -158,14 +158,14 @@ impl Sender {
     }
 }
 
-/// The header of a gateway, as Envoy writes it.
+/// The header of a gateway, in Envoy's format.
 fn header(pem: &str) -> String {
     let encoded =
         pem.replace('\n', "%0A").replace(' ', "%20").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     format!("X-Forwarded-Client-Cert: Hash=ab;Cert=\"{encoded}\";Subject=\"CN=runtime\";URI=\r\n")
 }
 
-/// TLS as an agent does it, without resumption, since the Go agents have none.
+/// TLS as an agent uses it. Without resumption, because the Go agents have none.
 fn connector(authority: &str, identity: &kube_sim::Identity) -> anyhow::Result<TlsConnector> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).context("the authority is PEM")?)?;
@@ -189,7 +189,7 @@ impl Until {
 // === impl Sample ===
 
 impl Sample {
-    /// All of them together.
+    /// Merges samples.
     pub(super) fn all(samples: Vec<Sample>) -> Sample {
         let failed = samples.iter().map(|sample| sample.failed).sum();
         let mut durations: Vec<Duration> = samples.into_iter().flat_map(|sample| sample.durations).collect();
@@ -197,12 +197,12 @@ impl Sample {
         Sample { durations, failed }
     }
 
-    /// How many there are.
+    /// The number of answers.
     pub(in crate::sim) fn count(&self) -> usize {
         self.durations.len()
     }
 
-    /// What a part of them did not exceed. Only of [`Sample::all`].
+    /// The quantile `part`. Only for the result of [`Sample::all`].
     pub(super) fn quantile(&self, part: f64) -> Duration {
         #[expect(
             clippy::cast_precision_loss,

@@ -24,7 +24,7 @@ fn what_comes_of_a_process_counts_as_its_own() {
 fn others_take_what_neither_we_nor_nobody_took() {
     let began = Machine { at: Instant::now(), processors: 2, busy: ticks(1_000), ours: ticks(300) };
     let ended = Machine { at: began.at + Duration::from_secs(10), busy: ticks(2_200), ours: ticks(1_000), ..began };
-    // Twelve seconds of twenty were used, seven by us.
+    // Twelve of twenty seconds were used, seven by us.
     assert!((ended.others_since(&began) - 0.25).abs() < 1e-9);
 }
 

@@ -81,7 +81,7 @@ fn budgets_are_judged_by_the_phases_that_show_them() {
     let judged: Vec<(String, bool)> =
         report.budgets().iter().map(|budget| (format!("{:.2}", budget.measured), budget.is_met())).collect();
     let expected = [
-        // 2.5 s beside 2 s, and eleven writes for ten objects.
+        // 2.5 s compared with 2 s, and eleven writes for ten objects.
         ("1.25", true),
         ("1.10", false),
         // Thirteen requests, eleven of them writes, for a hundred objects in an hour; 0.7 s of processor time.

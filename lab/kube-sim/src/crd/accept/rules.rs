@@ -1,7 +1,7 @@
-//! Whether the rules of a schema are ones.
+//! Validates the CEL rules of a schema.
 //!
-//! What the server says of a rule that does not compile quotes its compiler, which knows the types of the schema, and so
-//! do we, as far as [`types`] goes.
+//! The server's message for a rule that does not compile quotes its compiler, which knows the types of the schema. So
+//! does ours, as far as [`types`] supports them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,7 +21,7 @@ use crate::refusal::Cause;
 
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// What is wrong with the texts of rules, before any is compiled.
+/// Errors in the texts of rules, before they are compiled.
 pub(super) fn check_texts(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (index, rule) in rules_of(schema).enumerate() {
         let at = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
@@ -57,7 +57,7 @@ pub(super) fn check_texts(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with rules that have texts. `forgets` is the list above whose items are not known again.
+/// Errors in rules with valid texts. `forgets` is the outermost list whose items cannot be correlated.
 pub(super) fn check(schema: &Value, path: &str, is_root: bool, forgets: Option<&str>, causes: &mut Vec<Cause>) {
     if rules_of(schema).next().is_none() {
         return;
@@ -100,14 +100,14 @@ pub(super) fn check(schema: &Value, path: &str, is_root: bool, forgets: Option<&
     }
 }
 
-/// An expression and what it gives, or what the server's compiler says of it.
+/// An expression and its type, or the message of the server's compiler.
 fn compile(variables: &BTreeMap<&str, Type>, text: &str) -> Result<(Type, Expression), String> {
     let gives = types::check(text, variables)?;
     let expression = Expression::compile(text).map_err(|problem| format!("ERROR: {problem}"))?;
     Ok((gives, expression))
 }
 
-/// What values of a schema are to rules; none if rules cannot see them. `name` is what messages call a mapping.
+/// The CEL type of a schema; `None` if rules cannot access its values. `name` is the name of a mapping in messages.
 fn type_of(schema: &Value, is_root: bool, name: &str) -> Option<Type> {
     if schema["x-kubernetes-int-or-string"] == true {
         return Some(Type::Dyn);
@@ -154,7 +154,7 @@ fn object(schema: &Value, is_root: bool, name: &str) -> Object {
     Object { name: name.to_owned(), fields }
 }
 
-/// Whether a path such as `.a['b']` leads through the schema.
+/// Whether a path such as `.a['b']` exists in the schema.
 fn leads(schema: &Value, path: &str) -> bool {
     let mut schema = schema;
     let mut rest = path;
@@ -179,7 +179,7 @@ fn rules_of(schema: &Value) -> impl Iterator<Item = &Value> {
     schema["x-kubernetes-validations"].as_array().into_iter().flatten()
 }
 
-/// A rule as Go prints it: signs that mean something in HTML are escaped.
+/// A rule as Go prints it: HTML characters are escaped.
 fn go_rule(rule: &Value) -> String {
     let text = |name: &str| Value::from(rule[name].as_str().unwrap_or_default());
     let rule = json!({

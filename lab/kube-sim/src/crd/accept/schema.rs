@@ -1,34 +1,34 @@
-//! What no schema of a definition may say, and what it may say only together.
+//! Validates keywords of a definition's schema, and their combinations.
 
 use serde_json::{Map, Value, json};
 
 use super::rules;
 use crate::refusal::Cause;
 
-/// What is wrong with a schema, as far as it was walked.
+/// The errors found so far.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) causes: Vec<Cause>,
-    /// What is wrong with rules: told after everything else.
+    /// Errors of rules: reported after all others.
     pub(super) of_rules: Vec<Cause>,
-    /// Parts of OpenAPI that have no place here: no more is said of a schema with one of them.
+    /// Whether unsupported keywords of OpenAPI were found: no more errors of such a schema are reported.
     pub(super) is_foreign: bool,
 }
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Default)]
 pub(super) struct Place {
     pub(super) is_root: bool,
-    /// Rules are compiled, which they are not inside `allOf`, `anyOf`, `oneOf` and `not`.
+    /// Whether rules are compiled. They are not inside `allOf`, `anyOf`, `oneOf` and `not`.
     pub(super) has_rules: bool,
-    /// Why there may be no defaults.
+    /// Why defaults are not allowed.
     without_defaults: Option<String>,
-    /// The outermost list above whose items are not known again, so that nothing can be compared with what it was.
+    /// The outermost list whose items cannot be correlated with their old values.
     forgets: Option<String>,
 }
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-/// Fields of OpenAPI that are not supported.
+/// Unsupported fields of OpenAPI.
 const FOREIGN: [&str; 5] = ["id", "additionalItems", "patternProperties", "definitions", "dependencies"];
 
 // === impl Place ===
@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-/// Walks a schema and everything below it.
+/// Validates a schema and everything below it.
 pub(super) fn walk(schema: &Value, path: &str, place: &Place, found: &mut Found) {
     let none = Map::new();
     let fields = schema.as_object().unwrap_or(&none);
@@ -53,7 +53,7 @@ pub(super) fn walk(schema: &Value, path: &str, place: &Place, found: &mut Found)
     kinds_of_lists(fields, path, &mut found.causes);
     keys_of_lists(fields, path, &mut found.causes);
     rules::check_texts(schema, path, &mut found.causes);
-    // A rule is not looked at where the schema that it speaks of is wrong.
+    // A rule is not checked if its schema has errors.
     if place.has_rules && found.causes.len() == begin {
         rules::check(schema, path, place.is_root, place.forgets.as_deref(), &mut found.of_rules);
     }
@@ -218,7 +218,7 @@ fn keys_of_lists(fields: &Map<String, Value>, path: &str, causes: &mut Vec<Cause
     }
 }
 
-/// Properties by name, since Go's order is none.
+/// Properties by name, because Go's order is random.
 pub(super) fn sorted(properties: Option<&Value>) -> Vec<(&String, &Value)> {
     let mut properties: Vec<_> = properties.and_then(Value::as_object).into_iter().flatten().collect();
     properties.sort_unstable_by_key(|(name, _)| name.as_str());

@@ -1,12 +1,12 @@
-//! Whether a schema is structural: every field has a type, and what stands inside `allOf`, `anyOf`, `oneOf` and `not` only
-//! narrows it.
+//! Checks that a schema is structural: every field has a type, and `allOf`, `anyOf`, `oneOf` and `not` only add
+//! constraints.
 
 use serde_json::{Map, Value, json};
 
 use super::schema::{sorted, text};
 use crate::refusal::Cause;
 
-/// Where a schema is looked at.
+/// The role of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Root,
@@ -16,7 +16,7 @@ enum Role {
     Condition,
 }
 
-/// Fields that conditions must not have, and what is said of one that has.
+/// Fields that conditions must not have, with the error message.
 const STRUCTURE: [(&str, &str); 10] = [
     ("default", "must be undefined to be structural"),
     ("title", "must be empty to be structural"),
@@ -30,7 +30,7 @@ const STRUCTURE: [(&str, &str); 10] = [
     ("x-kubernetes-map-type", "must be undefined to be structural"),
 ];
 
-/// Everything that makes a schema less than structural, sorted as the server sorts it.
+/// All errors, sorted as in the server.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     walk(schema, path, Role::Root, &mut causes);
@@ -94,7 +94,7 @@ fn typed(fields: &Map<String, Value>, path: &str, role: Role, causes: &mut Vec<C
     }
 }
 
-/// Metadata are the server's: a definition may narrow their names only.
+/// A definition may only restrict the names of metadata.
 fn about_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     let kind = metadata["type"].as_str().unwrap_or_default();
     if kind != "object" {
@@ -180,7 +180,7 @@ fn below(fields: &Map<String, Value>, path: &str, role: Role, causes: &mut Vec<C
     {
         walk(of, &format!("{path}.additionalProperties"), Role::Field, causes);
     }
-    // The alternatives of an int-or-string may name its types.
+    // The alternatives of an int-or-string may contain its types.
     if fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
         return;
     }
@@ -194,7 +194,7 @@ fn below(fields: &Map<String, Value>, path: &str, role: Role, causes: &mut Vec<C
     }
 }
 
-/// What Go says of the most common mistakes in a pattern.
+/// Go's message for the most common mistakes in a pattern.
 fn go_regexp(pattern: &str) -> String {
     let problem = match (pattern.matches('(').count(), pattern.matches(')').count()) {
         (open, close) if open > close => "missing closing )",

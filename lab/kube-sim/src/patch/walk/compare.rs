@@ -1,4 +1,4 @@
-//! How two values differ, as fields.
+//! Compares two values, as sets of fields.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(in super::super) struct Comparison {
     pub(in super::super) added: Set,
 }
 
-/// From `before` to `after`.
+/// Compares `before` with `after`.
 pub(in super::super) fn compare(of: Type<'_>, before: &Value, after: &Value) -> Comparison {
     let mut walk = Walk { path: Vec::new(), comparison: Comparison::default() };
     walk.visit(of, Some(before), Some(after));
@@ -31,7 +31,7 @@ pub(in super::super) fn compare(of: Type<'_>, before: &Value, after: &Value) -> 
 // === impl Comparison ===
 
 impl Comparison {
-    /// Without these fields and all below them.
+    /// Removes these fields and everything below them.
     pub(in super::super) fn without(self, fields: &Set) -> Comparison {
         Comparison {
             removed: self.removed.without_subtrees(fields),
@@ -132,7 +132,7 @@ impl Walk {
         }
         let of = of.at(list.items);
         for (step, (left, right)) in both {
-            // Items that look the same are compared as one value.
+            // Duplicate items are compared as one value.
             match (left.as_slice(), right.as_slice()) {
                 ([] | [_], [] | [_]) => {
                     self.below(step, |walk| walk.visit(of, left.first().copied(), right.first().copied()));

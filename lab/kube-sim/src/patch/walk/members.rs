@@ -1,4 +1,4 @@
-//! Which fields a value has: what one owns who applies it.
+//! The fields of a value, which its applier owns.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(in super::super) fn members(of: Type<'_>, value: &Value) -> Set {
     set
 }
 
-/// Adds what is in `value` to `set`, which is what is below it. True if the value itself is a field of the set.
+/// Adds the fields of `value` to `set`. True if the value itself is a field.
 fn collect(of: Type<'_>, value: &Value, set: &mut Set) -> bool {
     match of.part(Some(value)) {
         Part::Scalar(_) => true,
@@ -56,7 +56,7 @@ fn collect_items(of: Type<'_>, list: &List, value: &Value, set: &mut Set) {
     }
     for (step, item) in &steps {
         let mut inner = Set::default();
-        // Of items that look the same only the step is known.
+        // Of duplicate items, only the step is known.
         if counts[step] == 1 {
             let _ = collect(of.at(list.items), item, &mut inner);
         }
@@ -74,7 +74,7 @@ fn put(set: &mut Set, step: Step, inner: &Set, is_member: bool) {
     }
 }
 
-/// The set with the named fields above its members: whoever owns `a.b` has a part in `a` if the schema names it.
+/// The set with the named fields above its members: the owner of `a.b` also has `a`, if the schema names it.
 pub(in super::super) fn with_named(of: Option<Type<'_>>, set: &Set) -> Set {
     let mut all = Set::default();
     for (step, is_member, inner) in set.steps() {

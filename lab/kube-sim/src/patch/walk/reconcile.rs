@@ -1,4 +1,4 @@
-//! Sets that were written under an older schema: what has become atomic since is owned as a whole.
+//! Updates sets that were written under an older schema: what is atomic now is owned as a whole.
 
 use super::{
     super::{
@@ -9,7 +9,7 @@ use super::{
     below,
 };
 
-/// The set as it is under today's schema.
+/// The set under the current schema.
 pub(in super::super) fn reconcile(of: Type<'_>, set: &Set) -> Set {
     let mut changes = Changes { path: Vec::new(), atomic: Set::default() };
     changes.visit(of, Some(set), false);
@@ -21,18 +21,18 @@ pub(in super::super) fn reconcile(of: Type<'_>, set: &Set) -> Set {
 
 struct Changes {
     path: Vec<Step>,
-    /// What must be owned as a whole.
+    /// Fields that must be owned as a whole.
     atomic: Set,
 }
 
 // === impl Changes ===
 
 impl Changes {
-    /// `is_leaf` says that the field itself is owned and nothing below it.
+    /// `is_leaf` says that the field itself is owned but nothing below it.
     fn visit(&mut self, of: Type<'_>, set: Option<&Set>, is_leaf: bool) {
         let is_atomic = match of.part(None) {
             Part::Scalar(_) | Part::Nothing => return,
-            // What no schema tells of was never anything else.
+            // The type of values without a schema never changes.
             Part::Map(fields) if fields.named.is_empty() && of.is_untyped_map(fields) => return,
             Part::Map(fields) => fields.atomic && (is_leaf || set.is_some()),
             Part::List(list) => list.relation == Relation::Atomic,

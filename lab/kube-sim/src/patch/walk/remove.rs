@@ -1,4 +1,4 @@
-//! What is left of a value without some of its fields.
+//! Removes fields from a value.
 
 use serde_json::{Map, Value};
 
@@ -11,8 +11,8 @@ use super::{
     step_to,
 };
 
-/// The value without the fields of `set`. What is atomic goes as a whole or not at all; where nothing is left there is
-/// null.
+/// The value without the fields of `set`. An atomic value is removed as a whole or not at all; if nothing is left, the
+/// result is null.
 pub(in super::super) fn remove(of: Type<'_>, value: &Value, set: &Set) -> Value {
     match of.part(Some(value)) {
         Part::Scalar(_) => value.clone(),

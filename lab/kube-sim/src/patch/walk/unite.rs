@@ -1,5 +1,5 @@
-//! What a live value and an applied one are together: nothing is removed, and where both have a leaf the applied one
-//! counts. Items of a list come in the order of the applied list where it has them, the others stay between them.
+//! Merges an applied value into a live one: nothing is removed, and the applied value wins at leaves. Items of a list
+//! follow the order of the applied list; other items stay between them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use super::{
     as_list, as_map, step_to,
 };
 
-/// The live value with the applied one laid over it.
+/// The live value with the applied one merged into it.
 pub(in super::super) fn unite(of: Type<'_>, live: &Value, applied: &Value) -> Value {
     visit(of, Some(live), Some(applied)).unwrap_or_default()
 }
@@ -60,10 +60,10 @@ fn visit_fields(
     (!united.is_empty()).then_some(Value::Object(united))
 }
 
-/// A list with the step to each of its items, and the items by their steps.
+/// A list with the step of each item, and the items by their steps.
 struct Steps<'a> {
     order: Vec<(Step, &'a Value)>,
-    /// None for an item whose step another one has, too: such are not merged.
+    /// `None` for a step with several items, which are not merged.
     items: BTreeMap<Step, Option<&'a Value>>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Steps<'a> {
     }
 
     fn get(&self, step: &Step) -> Option<&'a Value> {
-        // An item that is ambiguous merges as null does: the other one counts.
+        // An ambiguous item merges like null: the other one wins.
         static NULL: Value = Value::Null;
         self.items.get(step).map(|item| item.unwrap_or(&NULL))
     }
@@ -96,7 +96,7 @@ fn visit_items(of: Type<'_>, list: &List, live: Option<&Value>, applied: Option<
     let items = of.at(list.items);
     let mut united = Vec::new();
     let mut done = BTreeSet::new();
-    // What both have, in the order of the applied list: live items that come too early wait for their turn.
+    // Common items, in the order of the applied list: live items that come too early wait.
     let mut shared: VecDeque<&Step> =
         applied.order.iter().map(|(step, _)| step).filter(|step| live.has(step)).collect();
     let mut next_shared = shared.pop_front();

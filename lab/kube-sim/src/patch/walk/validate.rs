@@ -1,4 +1,4 @@
-//! Is a value of its type? The messages are the server's, down to the way in which Go prints values.
+//! Validates the type of a value. The messages are the server's, including the way in which Go prints values.
 
 use serde_json::{Map, Value};
 
@@ -10,19 +10,19 @@ use super::{
     step_to,
 };
 
-/// Whether items of a list may have equal keys: what is stored may, what is applied must not.
+/// Whether items of a list may have equal keys: stored ones may, applied ones may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Duplicates {
     Allowed,
     Refused,
 }
 
-/// All that is wrong with a value, in the server's words.
+/// All errors of a value, in the server's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(in super::super) struct Invalid(String);
 
-/// Says what is wrong with a value.
+/// Reports the errors of a value.
 pub(in super::super) fn validate(of: Type<'_>, value: &Value, duplicates: Duplicates) -> Result<(), Invalid> {
     let mut validator = Validator { duplicates, path: String::new(), errors: Vec::new() };
     validator.visit(of, value);
@@ -87,7 +87,7 @@ impl Validator {
             self.path.push_str(&Step::field(name).to_string());
             match of.field(fields, name) {
                 Some((of, _)) => self.visit(of, value),
-                // The server, too, stops at the first one.
+                // As the server, stop at the first one.
                 None => {
                     self.error("field not declared in schema");
                     self.path.truncate(length);
@@ -126,7 +126,7 @@ impl Validator {
     }
 }
 
-/// A value as Go's `%T` names its type.
+/// The type of a value as Go's `%T` prints it.
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
