@@ -56,7 +56,7 @@ mod remove;
 pub(crate) use remove::abandon;
 
 /// Where a pass takes place.
-pub(crate) struct Site<'a> {
+pub(crate) struct ApplyTarget<'a> {
     pub(crate) context: &'a Context,
     pub(crate) cluster: &'a Cluster,
     pub(crate) cause: &'a Cause,
@@ -68,7 +68,7 @@ pub(crate) struct Site<'a> {
 
 /// What a process remembers of a Manifest between passes.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct KnownManifest {
     /// Which Manifest: one that is made anew has the name of the former, and nothing else of it.
     uid: Option<String>,
     applied: Option<Applied>,
@@ -83,7 +83,7 @@ pub(crate) struct Memory {
 }
 
 /// How a pass ended.
-pub(crate) struct Passed {
+pub(crate) struct ManifestReport {
     /// The Manifest, with the status that was written.
     pub(crate) manifest: Arc<Manifest>,
     /// When to go again, if unasked.
@@ -96,31 +96,35 @@ pub(crate) struct Passed {
 ///
 /// Only what concerns the runtime or KCP as a whole: that it cannot be reached or does not let us in. What is wrong with
 /// one object is in the status.
-pub(crate) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory: &mut Memory) -> Result<Passed, Error> {
-    let cause = origin(site, manifest);
-    let site = &Site { cause: &cause, ..*site };
+pub(crate) async fn reconcile(
+    target: &ApplyTarget<'_>,
+    manifest: &Arc<Manifest>,
+    memory: &mut KnownManifest,
+) -> Result<ManifestReport, Error> {
+    let cause = origin(target, manifest);
+    let target = &ApplyTarget { cause: &cause, ..*target };
     memory.wrote = false;
     if manifest.metadata.deletion_timestamp.is_some() {
-        return remove::reconcile(site, manifest, memory).await;
+        return remove::reconcile(target, manifest, memory).await;
     }
     if is_skipped(manifest) {
-        return Ok(Passed { manifest: Arc::clone(manifest), again: None });
+        return Ok(ManifestReport { manifest: Arc::clone(manifest), again: None });
     }
     let recorded = recorded(manifest);
-    let objects = match objects_of(site, manifest).await {
+    let objects = match objects_of(target, manifest).await {
         Ok(objects) => objects,
         // What is recorded of just this specification stands, whether or not its objects can be read at the moment.
-        Err(_) if site.live.is_none() && recorded.is_some_and(|digest| stands(manifest, digest)) => {
-            return Ok(Passed { manifest: Arc::clone(manifest), again: None });
+        Err(_) if target.live.is_none() && recorded.is_some_and(|digest| stands(manifest, digest)) => {
+            return Ok(ManifestReport { manifest: Arc::clone(manifest), again: None });
         }
-        Err(unavailable) => return source_unavailable(site, manifest, memory, &unavailable).await,
+        Err(unavailable) => return source_unavailable(target, manifest, memory, &unavailable).await,
     };
     let desired = desired_digest(&objects, manifest);
-    if let Some(again) = memory.rest(&desired).filter(|_| site.live.is_none()) {
-        return Ok(Passed { manifest: Arc::clone(manifest), again: Some(again) });
+    if let Some(again) = memory.rest(&desired).filter(|_| target.live.is_none()) {
+        return Ok(ManifestReport { manifest: Arc::clone(manifest), again: Some(again) });
     }
     let mut applied = Applied::before(&objects, memory.applied.take(), recorded, &desired);
-    let result = bring(site, manifest, &objects, desired, memory, &mut applied).await;
+    let result = bring(target, manifest, &objects, desired, memory, &mut applied).await;
     // Whatever became of the pass: what is missing is still known to be.
     memory.applied = Some(applied);
     result
@@ -128,16 +132,16 @@ pub(crate) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory:
 
 /// Looks for drift if that is asked for, and does what is to be done.
 async fn bring(
-    site: &Site<'_>,
+    target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
     objects: &Arc<SharedObjects>,
     desired: Digest,
-    memory: &mut Memory,
+    memory: &mut KnownManifest,
     applied: &mut Applied,
-) -> Result<Passed, Error> {
-    if let Some(live) = site.live {
+) -> Result<ManifestReport, Error> {
+    if let Some(live) = target.live {
         let suspects = applied.look(live);
-        objects::compare(site.cluster, &landscape::key(&manifest.metadata), live, applied, suspects).await?;
+        objects::compare(target.cluster, &landscape::key(&manifest.metadata), live, applied, suspects).await?;
     }
     let owned = Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
     let wanted: Inventory =
@@ -146,12 +150,12 @@ async fn bring(
     if applied.is_complete()
         && changes.prune.iter().all(|prune| memory.kept.contains(&prune.id))
         && stands(manifest, &desired.to_string())
-        && site.live.is_none()
+        && target.live.is_none()
     {
         memory.settle();
-        return Ok(Passed { manifest: Arc::clone(manifest), again: None });
+        return Ok(ManifestReport { manifest: Arc::clone(manifest), again: None });
     }
-    let pass = Pass { site, manifest, objects, desired, owned };
+    let pass = ManifestPass { target, manifest, objects, desired, owned };
     pass.run(memory, applied, &changes).await
 }
 
@@ -165,32 +169,32 @@ fn recorded(manifest: &Manifest) -> Option<&str> {
 }
 
 /// The same cause, with the revision and file of the ModuleTemplate behind the Manifest.
-fn origin(site: &Site<'_>, manifest: &Manifest) -> Cause {
+fn origin(target: &ApplyTarget<'_>, manifest: &Manifest) -> Cause {
     let module = landscape::label(&manifest.metadata, label::MODULE_NAME).unwrap_or_default();
     let version = manifest.spec.version.as_deref().unwrap_or_default();
     let template = Key::new(manifest.metadata.namespace.as_deref().unwrap_or_default(), &format!("{module}-{version}"));
-    match site.context.stores.landscape().templates.get(&template) {
-        Some(template) => site.context.origin(site.cause, definition::Kind::ModuleTemplate, &template.metadata),
-        None => site.cause.clone(),
+    match target.context.stores.landscape().templates.get(&template) {
+        Some(template) => target.context.origin(target.cause, definition::Kind::ModuleTemplate, &template.metadata),
+        None => target.cause.clone(),
     }
 }
 
 /// A pass that has something to do.
-struct Pass<'a> {
-    site: &'a Site<'a>,
+struct ManifestPass<'a> {
+    target: &'a ApplyTarget<'a>,
     manifest: &'a Arc<Manifest>,
     objects: &'a Arc<SharedObjects>,
     desired: Digest,
     owned: Inventory,
 }
 
-// === impl Memory ===
+// === impl KnownManifest ===
 
-impl Memory {
+impl KnownManifest {
     /// The memory of this very Manifest.
-    pub(crate) fn of(self, manifest: &Manifest) -> Memory {
+    pub(crate) fn of(self, manifest: &Manifest) -> KnownManifest {
         let uid = manifest.metadata.uid.clone();
-        if self.uid == uid { self } else { Memory { uid, ..Memory::default() } }
+        if self.uid == uid { self } else { KnownManifest { uid, ..KnownManifest::default() } }
     }
 
     /// Whether the pass that failed may have written the status.
@@ -231,25 +235,30 @@ const SOURCE_LOOK: Duration = Duration::from_secs(1);
 /// How often what only a change can help is tried all the same: somebody may have mended it in the runtime.
 const RETRY_STALLED: Duration = Duration::from_secs(300);
 
-// === impl Pass ===
+// === impl ManifestPass ===
 
-impl Pass<'_> {
-    async fn run(self, memory: &mut Memory, applied: &mut Applied, changes: &Changes) -> Result<Passed, Error> {
-        let site = self.site;
+impl ManifestPass<'_> {
+    async fn run(
+        self,
+        memory: &mut KnownManifest,
+        applied: &mut Applied,
+        changes: &Changes,
+    ) -> Result<ManifestReport, Error> {
+        let target = self.target;
         let missing = applied.missing();
         let strangers = self.strangers(applied, &missing).await?;
         let sent: Vec<usize> =
             missing.into_iter().filter(|&index| !strangers.contains_key(&applied.objects.objects[index].id)).collect();
         let recorded = self.record(memory, applied, &sent).await?;
         let key = landscape::key(&self.manifest.metadata);
-        let failed = objects::send(site.cluster, site.cause, &key, applied, &sent).await?;
+        let failed = objects::send(target.cluster, target.cause, &key, applied, &sent).await?;
         let inventory =
             Inventory::of(recorded.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
         // What takes the place of something goes before it.
         let (inventory, pruning) = if failed.is_empty() && strangers.is_empty() {
-            prune(site, &recorded, changes, inventory).await?
+            prune(target, &recorded, changes, inventory).await?
         } else {
-            (inventory, Pruning::default())
+            (inventory, PruneReport::default())
         };
         memory.kept = pruning.kept.iter().cloned().collect();
         if let Some(id) = pruning.kept.first() {
@@ -258,14 +267,14 @@ impl Pass<'_> {
                 "{id} has left the module and stays{others}; to let it go, annotate it with {}=enabled",
                 annotation::PRUNE
             );
-            site.context.events.publish(&**self.manifest, Severity::Normal, reason::KEPT, "Prune", note);
+            target.context.events.publish(&**self.manifest, Severity::Normal, reason::KEPT, "Prune", note);
         }
         let resource = self.module_resource(&recorded).await?;
         let (outcome, class) = self.judge(&strangers, &failed, &pruning, resource).await?;
         let complete = applied.is_complete();
         if let Some((id, whose)) = strangers.iter().next() {
             let note = format!("{id} exists and is not ours: {whose}");
-            site.context.events.publish(&**self.manifest, Severity::Warning, reason::CONFLICT, "Apply", note);
+            target.context.events.publish(&**self.manifest, Severity::Warning, reason::CONFLICT, "Apply", note);
         }
         let facts = ManifestFacts {
             outcome,
@@ -275,7 +284,7 @@ impl Pass<'_> {
             requested: requested(&recorded),
         };
         memory.wrote = true;
-        let manifest = store_status(site, &recorded, &facts).await?;
+        let manifest = store_status(target, &recorded, &facts).await?;
         let again = match class {
             Some(class) => Some(memory.postpone(class, self.desired)),
             None => {
@@ -283,7 +292,7 @@ impl Pass<'_> {
                 None
             }
         };
-        Ok(Passed { manifest, again })
+        Ok(ManifestReport { manifest, again })
     }
 
     /// Objects that we never recorded and that exist without our mark, with the names of their managers.
@@ -302,12 +311,12 @@ impl Pass<'_> {
             .map(|(id, sibling)| (id, format!("it belongs to Manifest {sibling}")))
             .collect();
         let asked = unrecorded.iter().filter(|object| !strangers.contains_key(&object.id));
-        let found = self.site.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
+        let found = self.target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
         strangers.extend(
             found
                 .into_iter()
                 .filter(|(_, metadata)| !was_unmanaged(self.manifest, metadata))
-                .filter_map(|(id, metadata)| whose(self.site, self.manifest, &metadata).map(|whose| (id, whose))),
+                .filter_map(|(id, metadata)| whose(self.target, self.manifest, &metadata).map(|whose| (id, whose))),
         );
         Ok(strangers)
     }
@@ -316,7 +325,7 @@ impl Pass<'_> {
     fn sibling_with(&self, id: &ObjectId) -> Option<String> {
         let own = &self.manifest.metadata.name;
         let mut is_before = true;
-        for sibling in self.site.manifests {
+        for sibling in self.target.manifests {
             if sibling.metadata.name == *own {
                 is_before = false;
                 continue;
@@ -327,7 +336,7 @@ impl Pass<'_> {
             };
             let brings = || {
                 let source = InstallSource::try_from(&sibling.spec.install.source).ok();
-                let objects = source.and_then(|InstallSource::Git { tree, .. }| self.site.context.modules.get(tree));
+                let objects = source.and_then(|InstallSource::Git { tree, .. }| self.target.context.modules.get(tree));
                 objects.is_some_and(|objects| objects.objects.iter().any(|object| object.id == *id))
             };
             let stays = sibling.metadata.deletion_timestamp.is_none();
@@ -339,7 +348,12 @@ impl Pass<'_> {
     }
 
     /// Writes the inventory with everything that is about to exist.
-    async fn record(&self, memory: &mut Memory, applied: &Applied, sent: &[usize]) -> Result<Arc<Manifest>, Error> {
+    async fn record(
+        &self,
+        memory: &mut KnownManifest,
+        applied: &Applied,
+        sent: &[usize],
+    ) -> Result<Arc<Manifest>, Error> {
         let coming: Inventory = sent
             .iter()
             .map(|&index| &applied.objects.objects[index])
@@ -357,7 +371,7 @@ impl Pass<'_> {
             requested: None,
         };
         memory.wrote = true;
-        store_status(self.site, self.manifest, &facts).await
+        store_status(self.target, self.manifest, &facts).await
     }
 
     /// Creates the default custom resource once. Returns whether it was created; none if that is not ours.
@@ -366,10 +380,10 @@ impl Pass<'_> {
         if is_resource_created(manifest) {
             return Ok(Some(true));
         }
-        let Some(kind) = self.site.cluster.kind(&resource.gvk()).await? else { return Ok(Some(false)) };
+        let Some(kind) = self.target.cluster.kind(&resource.gvk()).await? else { return Ok(Some(false)) };
         let body = Bytes::from(resource.value().to_string());
         let id = kind.id(&Key::new(resource.namespace(), resource.name()));
-        match self.site.cluster.create(self.site.cause, &kind, &id, body).await {
+        match self.target.cluster.create(self.target.cause, &kind, &id, body).await {
             // A user's own counts: it was there, and it is never updated by us.
             Ok(_) | Err(Error::Exists { .. }) => Ok(Some(true)),
             Err(error) if concerns_all(&error) => Err(error),
@@ -385,7 +399,7 @@ impl Pass<'_> {
         &self,
         strangers: &BTreeMap<ObjectId, String>,
         failed: &[Failed],
-        pruning: &Pruning,
+        pruning: &PruneReport,
         resource: Option<bool>,
     ) -> Result<(ManifestOutcome, Option<Class>), Error> {
         if let Some((id, whose)) = strangers.iter().next() {
@@ -437,9 +451,9 @@ impl Pass<'_> {
         };
         for (gvk, key) in workloads {
             let name = format!("{} {key}", gvk.kind);
-            let health = match self.site.cluster.kind(&gvk).await? {
+            let health = match self.target.cluster.kind(&gvk).await? {
                 None => Health::processing(format!("{gvk} is not served yet")),
-                Some(kind) => match self.site.cluster.get(&kind, &key).await? {
+                Some(kind) => match self.target.cluster.get(&kind, &key).await? {
                     Some(object) => health::of(object.value()),
                     None => Health::processing(format!("{name} is not there yet")),
                 },
@@ -452,14 +466,14 @@ impl Pass<'_> {
 
 /// What pruning came to.
 #[derive(Default)]
-struct Pruning {
+struct PruneReport {
     /// Objects that are being deleted, or that could not be.
     waiting: Vec<ObjectId>,
     /// Objects that stay although they are no longer wanted.
     kept: Vec<ObjectId>,
 }
 
-impl Pruning {
+impl PruneReport {
     fn is_finished(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -468,14 +482,16 @@ impl Pruning {
 /// Deletes what `changes` names and what bears our mark, on condition that it is still the same. Returns the inventory
 /// without what is gone.
 async fn prune(
-    site: &Site<'_>,
+    target: &ApplyTarget<'_>,
     manifest: &Manifest,
     changes: &Changes,
     inventory: Inventory,
-) -> Result<(Inventory, Pruning), Error> {
-    let results =
-        site.cluster.prune(site.cause, &changes.prune, &|metadata| whose(site, manifest, metadata).is_none()).await;
-    let (mut gone, mut pruning) = (Vec::new(), Pruning::default());
+) -> Result<(Inventory, PruneReport), Error> {
+    let results = target
+        .cluster
+        .prune(target.cause, &changes.prune, &|metadata| whose(target, manifest, metadata).is_none())
+        .await;
+    let (mut gone, mut pruning) = (Vec::new(), PruneReport::default());
     for pruned in results {
         if pruned.is_settled() {
             gone.push(pruned.id);
@@ -496,7 +512,7 @@ async fn prune(
 }
 
 /// Whose an object is; none if it is ours: it bears the mark, and names this Manifest or one of this runtime that is gone.
-fn whose(site: &Site<'_>, manifest: &Manifest, metadata: &Metadata) -> Option<String> {
+fn whose(target: &ApplyTarget<'_>, manifest: &Manifest, metadata: &Metadata) -> Option<String> {
     let managers = || match metadata.managers.as_slice() {
         [] => "it has no field manager".to_owned(),
         names => format!("managed by {}", names.join(", ")),
@@ -506,8 +522,8 @@ fn whose(site: &Site<'_>, manifest: &Manifest, metadata: &Metadata) -> Option<St
     }
     let owner = metadata.annotation(annotation::OWNED_BY).filter(|_| !names_owner(manifest, metadata))?;
     let Ok(key) = owner.parse::<Key>() else { return Some(managers()) };
-    let present = || site.manifests.iter().any(|sibling| landscape::key(&sibling.metadata) == key);
-    if present() || site.context.stores.manifest(&key).is_some() {
+    let present = || target.manifests.iter().any(|sibling| landscape::key(&sibling.metadata) == key);
+    if present() || target.context.stores.manifest(&key).is_some() {
         return Some(format!("it belongs to Manifest {}", key.name()));
     }
     // What every runtime has names its Kyma; Manifests bear the names of their Kyma and module.
@@ -529,10 +545,10 @@ fn was_unmanaged(manifest: &Manifest, metadata: &Metadata) -> bool {
 }
 
 /// The objects that a Manifest names, shared by all runtimes that have them.
-async fn objects_of(site: &Site<'_>, manifest: &Manifest) -> Result<Arc<SharedObjects>, String> {
+async fn objects_of(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Arc<SharedObjects>, String> {
     let InstallSource::Git { source, path, tree } =
         InstallSource::try_from(&manifest.spec.install.source).map_err(|error| error.to_string())?;
-    let context = site.context;
+    let context = target.context;
     if let Some(objects) = context.modules.get(tree) {
         return Ok(objects);
     }
@@ -542,16 +558,17 @@ async fn objects_of(site: &Site<'_>, manifest: &Manifest) -> Result<Arc<SharedOb
 }
 
 async fn source_unavailable(
-    site: &Site<'_>,
+    target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
-    memory: &mut Memory,
+    memory: &mut KnownManifest,
     message: &str,
-) -> Result<Passed, Error> {
+) -> Result<ManifestReport, Error> {
     let source = InstallSource::try_from(&manifest.spec.install.source).ok();
-    let is_expected = |key: &Key| site.context.stores.source(key).is_some() && !site.context.sources.is_visited(key);
+    let is_expected =
+        |key: &Key| target.context.stores.source(key).is_some() && !target.context.sources.is_visited(key);
     if source.is_some_and(|InstallSource::Git { source, .. }| is_expected(&source)) {
         // A new process has not come to it yet; whoever reads it wakes the runtime.
-        return Ok(Passed { manifest: Arc::clone(manifest), again: Some(SOURCE_LOOK) });
+        return Ok(ManifestReport { manifest: Arc::clone(manifest), again: Some(SOURCE_LOOK) });
     }
     let facts = ManifestFacts {
         outcome: ManifestOutcome::SourceUnavailable(message.to_owned()),
@@ -560,14 +577,14 @@ async fn source_unavailable(
         module_resource: None,
         requested: None,
     };
-    let manifest = store_status(site, manifest, &facts).await?;
+    let manifest = store_status(target, manifest, &facts).await?;
     memory.attempt = memory.attempt.saturating_add(1);
-    Ok(Passed { manifest, again: Some(retry::delay(Class::Transient, memory.attempt, RETRY_STALLED)) })
+    Ok(ManifestReport { manifest, again: Some(retry::delay(Class::Transient, memory.attempt, RETRY_STALLED)) })
 }
 
 /// Writes the status if it differs. Returns the Manifest with it.
 async fn store_status(
-    site: &Site<'_>,
+    target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
     facts: &ManifestFacts,
 ) -> Result<Arc<Manifest>, Error> {
@@ -578,7 +595,7 @@ async fn store_status(
     let kind = Kind::namespaced::<Manifest>();
     let key = landscape::key(&manifest.metadata);
     let body = status_body("Manifest", &key, &next);
-    let metadata = site.context.kcp.apply_status(site.cause, &kind, &kind.id(&key), body).await?;
+    let metadata = target.context.kcp.apply_status(target.cause, &kind, &kind.id(&key), body).await?;
     Ok(Arc::new(with_status(manifest, next, &metadata)))
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{
-    Memory, Round, manifests,
+    KnownRuntime, RuntimePass, manifests,
     outcome::{self, FailedKind},
     watch,
 };
@@ -37,76 +37,80 @@ const CATALOG_CRDS: [(&str, &str); 2] =
 const KYMA_CRD: &str = "kymas";
 
 /// Takes a Kyma that is being deleted a step nearer to its end.
-pub(super) async fn reconcile(round: &Round<'_>, manifests: Vec<Arc<Manifest>>, memory: &mut Memory) -> Pass {
-    let ours = round.kyma.metadata.finalizers.iter().flatten().any(|name| name == finalizer::KYMA);
+pub(super) async fn reconcile(
+    pass: &RuntimePass<'_>,
+    manifests: Vec<Arc<Manifest>>,
+    memory: &mut KnownRuntime,
+) -> Pass {
+    let ours = pass.kyma.metadata.finalizers.iter().flatten().any(|name| name == finalizer::KYMA);
     if !ours && manifests.is_empty() {
         return Ok(Finish::Gone);
     }
-    match outcome::access(round.context, round.key).await {
-        Ok(cluster) => match through(round, &cluster, &manifests, memory).await {
+    match outcome::access(pass.context, pass.key).await {
+        Ok(cluster) => match through(pass, &cluster, &manifests, memory).await {
             Ok(pass) => Ok(pass),
-            Err(failed) => unreachable(round, &failed, &manifests, memory).await,
+            Err(failed) => unreachable(pass, &failed, &manifests, memory).await,
         },
         Err(failed) if failed.kind == FailedKind::NoAccess => {
-            abandon(round, &manifests, memory).await.map_err(|error| Failure::new(error.class(), error.reason(), error))
+            abandon(pass, &manifests, memory).await.map_err(|error| Failure::new(error.class(), error.reason(), error))
         }
-        Err(failed) => unreachable(round, &failed, &manifests, memory).await,
+        Err(failed) => unreachable(pass, &failed, &manifests, memory).await,
     }
 }
 
 /// With access: everything goes in order.
 async fn through(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     cluster: &Arc<Cluster>,
     manifests: &[Arc<Manifest>],
-    memory: &mut Memory,
+    memory: &mut KnownRuntime,
 ) -> Result<Finish, outcome::Failed> {
     let mut deleting = Vec::with_capacity(manifests.len());
     for manifest in manifests {
-        deleting.push(manifests::delete(round, manifest).await?);
+        deleting.push(manifests::delete(pass, manifest).await?);
     }
     if manifests.iter().any(|manifest| manifest.metadata.deletion_timestamp.is_none()) {
-        step(round, "DeleteManifests", "the modules are asked to go");
+        step(pass, "DeleteManifests", "the modules are asked to go");
     }
     let waiting = facts(&deleting, "waiting for modules to be deleted".to_owned());
     if memory.counterpart.is_none() {
         memory.counterpart = super::counterpart::read(cluster).await?;
     }
-    let begun = round.kyma.status.as_ref().is_some_and(|status| status.state == State::Deleting);
+    let begun = pass.kyma.status.as_ref().is_some_and(|status| status.state == State::Deleting);
     if !begun {
-        round.conclude(&waiting, cluster, memory).await.map_err(said)?;
+        pass.conclude(&waiting, cluster, memory).await.map_err(said)?;
     }
-    let (passed, _) = round.pass_over(cluster, &deleting, None, memory).await?;
+    let (passed, _) = pass.pass_over(cluster, &deleting, None, memory).await?;
     let left: Vec<Arc<Manifest>> = passed.into_iter().filter(|manifest| !manifest::is_released(manifest)).collect();
-    if let Some(step) = remove_base(round, cluster).await? {
+    if let Some(step) = remove_base(pass, cluster).await? {
         let again = memory.look_again(&step);
-        round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
+        pass.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
         return Ok(again);
     }
     if !left.is_empty() {
         let messages: Vec<String> = left.iter().filter_map(|manifest| message(manifest)).collect();
         let step = messages.first().cloned().unwrap_or_else(|| "waiting for modules to be deleted".to_owned());
         let again = memory.look_again(&step);
-        round.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
+        pass.conclude(&facts(&left, step), cluster, memory).await.map_err(said)?;
         return Ok(again);
     }
-    drop_finalizer(round).await?;
-    step(round, "DropKymaFinalizer", "everything that the Kyma brought is gone");
-    round.context.pool.forget(round.key);
-    round.context.contacts.forget(round.key);
+    drop_finalizer(pass).await?;
+    step(pass, "DropKymaFinalizer", "everything that the Kyma brought is gone");
+    pass.context.pool.forget(pass.key);
+    pass.context.contacts.forget(pass.key);
     Ok(Finish::Gone)
 }
 
 /// Tells of one step of the end, under the reason that Lifecycle Manager has for it.
-fn step(round: &Round<'_>, reason: &'static str, note: &str) {
-    round.tell(Severity::Normal, reason, "Delete", note);
+fn step(pass: &RuntimePass<'_>, reason: &'static str, note: &str) {
+    pass.tell(Severity::Normal, reason, "Delete", note);
 }
 
 /// First and slowest look for the end of something: most of it takes a second, and what a user holds may take days.
 const LOOK_MIN: std::time::Duration = std::time::Duration::from_millis(250);
 const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
-impl Memory {
+impl KnownRuntime {
     /// When to look again for the end of `step`: soon, and later each time that it has not come.
     fn look_again(&mut self, step: &str) -> Finish {
         let looks = match &self.removing {
@@ -135,24 +139,24 @@ fn said(failure: Failure) -> outcome::Failed {
 }
 
 /// Deletes what every runtime has. Returns what is waited for, or nothing once all of it is gone.
-async fn remove_base(round: &Round<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
-    if watch::remove(round, cluster).await? != 0 {
-        step(round, "DeleteSkrWebhookResources", "what reported changes is deleted in the runtime");
+async fn remove_base(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
+    if watch::remove(pass, cluster).await? != 0 {
+        step(pass, "DeleteSkrWebhookResources", "what reported changes is deleted in the runtime");
     }
     // Nothing in the runtime needs it any more.
-    if !certificates::remove(round.context, round.cause, round.key).await? {
+    if !certificates::remove(pass.context, pass.cause, pass.key).await? {
         return Ok(Some("waiting for the certificate of the runtime to be deleted".to_owned()));
     }
     for (plural, reason) in CATALOG_CRDS {
-        if !remove(round, cluster, reason, &crd(), &Key::new("", &format!("{plural}.{KYMA_GROUP}"))).await? {
+        if !remove(pass, cluster, reason, &crd(), &Key::new("", &format!("{plural}.{KYMA_GROUP}"))).await? {
             return Ok(Some(format!("waiting for the {plural} in the runtime to be deleted")));
         }
     }
     let kyma = Gvk::new(KYMA_GROUP, tidegate_core::api::KYMA_VERSION, "Kyma");
-    if !remove(round, cluster, "DeleteSkrKyma", &kyma, &Key::new(SKR_NAMESPACE, SKR_KYMA)).await? {
+    if !remove(pass, cluster, "DeleteSkrKyma", &kyma, &Key::new(SKR_NAMESPACE, SKR_KYMA)).await? {
         return Ok(Some("waiting for the Kyma in the runtime to be deleted".to_owned()));
     }
-    if !remove(round, cluster, "DeleteSkrKymaCrd", &crd(), &Key::new("", &format!("{KYMA_CRD}.{KYMA_GROUP}"))).await? {
+    if !remove(pass, cluster, "DeleteSkrKymaCrd", &crd(), &Key::new("", &format!("{KYMA_CRD}.{KYMA_GROUP}"))).await? {
         return Ok(Some("waiting for the kymas in the runtime to be deleted".to_owned()));
     }
     Ok(None)
@@ -164,7 +168,7 @@ fn crd() -> Gvk {
 
 /// Deletes an object that bears our mark. Returns whether it is gone, or is not ours.
 async fn remove(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     cluster: &Cluster,
     reason: &'static str,
     gvk: &Gvk,
@@ -178,8 +182,8 @@ async fn remove(
     if metadata.deleting {
         return Ok(false);
     }
-    let deleted = cluster.delete(round.cause, &kind, &metadata, Propagation::Background).await?;
-    step(round, reason, &format!("{} is deleted in the runtime", metadata.id));
+    let deleted = cluster.delete(pass.cause, &kind, &metadata, Propagation::Background).await?;
+    step(pass, reason, &format!("{} is deleted in the runtime", metadata.id));
     Ok(deleted == Deleted::Gone)
 }
 
@@ -194,10 +198,10 @@ fn facts(manifests: &[Arc<Manifest>], step: String) -> Facts {
 
 /// The runtime cannot be reached: the Kyma stays, and says why and what would help.
 async fn unreachable(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     failed: &outcome::Failed,
     manifests: &[Arc<Manifest>],
-    memory: &mut Memory,
+    memory: &mut KnownRuntime,
 ) -> Pass {
     let hint = if failed.kind.is_access() {
         "; it goes on once the runtime can be reached, or once its access Secret is gone"
@@ -210,33 +214,37 @@ async fn unreachable(
         message: failed.message.clone(),
         access: failed.kind.is_access(),
     });
-    round.write_status(&facts, memory).await.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
+    pass.write_status(&facts, memory).await.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
     Err(Failure::new(failed.class.max(Class::Waiting), failed.reason, failed.message.clone()))
 }
 
 /// Without access Secret: nobody can reach the runtime any more.
-async fn abandon(round: &Round<'_>, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Result<Finish, Error> {
+async fn abandon(
+    pass: &RuntimePass<'_>,
+    manifests: &[Arc<Manifest>],
+    memory: &mut KnownRuntime,
+) -> Result<Finish, Error> {
     for manifest in manifests {
         let kind = Kind::namespaced::<Manifest>();
         let id = kind.id(&tidegate_core::landscape::key(&manifest.metadata));
         let uid = manifest.metadata.uid.clone().unwrap_or_default();
-        round.context.kcp.delete_if(round.cause, &kind, &id, &uid, None, Propagation::Background).await?;
+        pass.context.kcp.delete_if(pass.cause, &kind, &id, &uid, None, Propagation::Background).await?;
         let mut latest = Manifest::clone(manifest);
         latest.metadata.resource_version = None;
-        manifest::abandon(&round.context.kcp, round.cause, &latest).await?;
+        manifest::abandon(&pass.context.kcp, pass.cause, &latest).await?;
     }
-    if !certificates::remove(round.context, round.cause, round.key).await? {
+    if !certificates::remove(pass.context, pass.cause, pass.key).await? {
         return Ok(memory.look_again("certificate"));
     }
-    drop_finalizer(round).await?;
-    round.context.contacts.forget(round.key);
+    drop_finalizer(pass).await?;
+    pass.context.contacts.forget(pass.key);
     Ok(Finish::Gone)
 }
 
-async fn drop_finalizer(round: &Round<'_>) -> Result<(), Error> {
+async fn drop_finalizer(pass: &RuntimePass<'_>) -> Result<(), Error> {
     let ours = [finalizer::KYMA, finalizer::KYMA_PURGE];
     let kind = Kind::namespaced::<Kyma>();
-    finalizers::release(&round.context.kcp, round.cause, &kind, &round.kyma.metadata, &ours).await.map(drop)
+    finalizers::release(&pass.context.kcp, pass.cause, &kind, &pass.kyma.metadata, &ours).await.map(drop)
 }
 
 /// Manifests whose Kyma is gone: those that are being deleted are brought to their end.
@@ -245,7 +253,7 @@ pub(super) async fn orphans(
     key: &Key,
     cause: &Cause,
     manifests: &[Arc<Manifest>],
-    memory: &mut Memory,
+    memory: &mut KnownRuntime,
 ) -> Pass {
     let deleting: Vec<Arc<Manifest>> =
         manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some()).cloned().collect();
@@ -260,11 +268,11 @@ pub(super) async fn orphans(
     }
     match outcome::access(context, key).await {
         Ok(cluster) => {
-            let site = manifest::Site { context, cluster: &cluster, cause, live: None, manifests: &deleting };
+            let target = manifest::ApplyTarget { context, cluster: &cluster, cause, live: None, manifests: &deleting };
             for manifest in &deleting {
                 let key = tidegate_core::landscape::key(&manifest.metadata);
                 let mut known = memory.manifests.remove(&key).unwrap_or_default().of(manifest);
-                let passed = manifest::reconcile(&site, manifest, &mut known).await;
+                let passed = manifest::reconcile(&target, manifest, &mut known).await;
                 memory.manifests.insert(key, known);
                 passed.map_err(failure)?;
             }

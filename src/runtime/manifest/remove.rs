@@ -7,7 +7,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Memory, Passed, Pruning, Site, concerns_all, module_resource, prune, store_status};
+use super::{
+    ApplyTarget, KnownManifest, ManifestReport, PruneReport, concerns_all, module_resource, prune, store_status,
+};
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Propagation};
 use tidegate_core::{
     api::{
@@ -30,25 +32,29 @@ use crate::controller::finalizers;
 type Waiting = Option<String>;
 
 /// Removes what a Manifest installed, then its finalizers.
-pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory: &mut Memory) -> Result<Passed, Error> {
+pub(super) async fn reconcile(
+    target: &ApplyTarget<'_>,
+    manifest: &Arc<Manifest>,
+    memory: &mut KnownManifest,
+) -> Result<ManifestReport, Error> {
     // What goes now is not there for the next Manifest of this name.
     memory.applied = None;
     if is_unmanaged(manifest) {
-        release(site, manifest).await?;
-        return finish(site, manifest).await;
+        release(target, manifest).await?;
+        return finish(target, manifest).await;
     }
-    if let Some(waiting) = remove_resources(site, manifest).await? {
-        return wait(site, manifest, memory, waiting, None).await;
+    if let Some(waiting) = remove_resources(target, manifest).await? {
+        return wait(target, manifest, memory, waiting, None).await;
     }
     let owned = Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
     let changes = Changes::between(&Desired::nothing(), &owned);
-    let (left, pruning): (Inventory, Pruning) = prune(site, manifest, &changes, owned).await?;
+    let (left, pruning): (Inventory, PruneReport) = prune(target, manifest, &changes, owned).await?;
     if pruning.is_finished() {
-        return finish(site, manifest).await;
+        return finish(target, manifest).await;
     }
     let first = pruning.waiting.first().map(ToString::to_string).unwrap_or_default();
     let waiting = format!("deletion is not yet finished: {first}{}", super::more(pruning.waiting.len()));
-    wait(site, manifest, memory, waiting, Some(left)).await
+    wait(target, manifest, memory, waiting, Some(left)).await
 }
 
 /// Drops our finalizers without a look at the runtime: nobody can reach it any more.
@@ -57,13 +63,13 @@ pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -
 }
 
 /// Waits for custom resources of users, then deletes the default one and waits for that.
-async fn remove_resources(site: &Site<'_>, manifest: &Manifest) -> Result<Waiting, Error> {
+async fn remove_resources(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Waiting, Error> {
     let Some(resource) = manifest.spec.resource.clone().and_then(|value| Object::new(value).ok()) else {
         return Ok(None);
     };
-    let Some(kind) = site.cluster.kind(&resource.gvk()).await? else { return Ok(None) };
+    let Some(kind) = target.cluster.kind(&resource.gvk()).await? else { return Ok(None) };
     let ours = module_resource(manifest).map(|object| kind.id(&Key::new(object.namespace(), object.name())));
-    let all = site.cluster.list_metadata(&kind, None, None).await?;
+    let all = target.cluster.list_metadata(&kind, None, None).await?;
     if all.iter().any(|metadata| Some(&metadata.id) != ours.as_ref()) {
         return Ok(Some(status::WAITING_FOR_MODULE_RESOURCES.to_owned()));
     }
@@ -72,8 +78,8 @@ async fn remove_resources(site: &Site<'_>, manifest: &Manifest) -> Result<Waitin
         return Ok(Some(status::WAITING_FOR_MODULE_RESOURCES.to_owned()));
     }
     if !metadata.deleting {
-        site.cluster.delete(site.cause, &kind, metadata, Propagation::Background).await?;
-        if site.cluster.get_metadata(&kind, &metadata.key()).await?.is_none() {
+        target.cluster.delete(target.cause, &kind, metadata, Propagation::Background).await?;
+        if target.cluster.get_metadata(&kind, &metadata.key()).await?.is_none() {
             return Ok(None);
         }
     }
@@ -81,12 +87,12 @@ async fn remove_resources(site: &Site<'_>, manifest: &Manifest) -> Result<Waitin
 }
 
 /// Takes the mark off every object: from now on they are the user's.
-async fn release(site: &Site<'_>, manifest: &Manifest) -> Result<(), Error> {
+async fn release(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<(), Error> {
     let owned = Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
     let patch = Bytes::from(json!({"metadata": {"labels": {label::MANAGED_BY: null}}}).to_string());
     for id in owned.ids() {
-        let Some(kind) = kind_of(site, &owned, id).await? else { continue };
-        match site.cluster.merge_patch(site.cause, &kind, id, None, patch.clone()).await {
+        let Some(kind) = kind_of(target, &owned, id).await? else { continue };
+        match target.cluster.merge_patch(target.cause, &kind, id, None, patch.clone()).await {
             // What is not there needs no release.
             Ok(_) | Err(Error::NotFound { .. }) => {}
             Err(error) if concerns_all(&error) => return Err(error),
@@ -96,20 +102,20 @@ async fn release(site: &Site<'_>, manifest: &Manifest) -> Result<(), Error> {
     Ok(())
 }
 
-async fn kind_of(site: &Site<'_>, owned: &Inventory, id: &ObjectId) -> Result<Option<Kind>, Error> {
+async fn kind_of(target: &ApplyTarget<'_>, owned: &Inventory, id: &ObjectId) -> Result<Option<Kind>, Error> {
     match owned.gvk(id) {
-        Some(gvk) => site.cluster.kind(&gvk).await,
+        Some(gvk) => target.cluster.kind(&gvk).await,
         None => Ok(None),
     }
 }
 
 async fn wait(
-    site: &Site<'_>,
+    target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
-    memory: &mut Memory,
+    memory: &mut KnownManifest,
     waiting: String,
     left: Option<Inventory>,
-) -> Result<Passed, Error> {
+) -> Result<ManifestReport, Error> {
     let synced = match left {
         Some(left) => left.to_synced(),
         None => manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
@@ -121,19 +127,19 @@ async fn wait(
         module_resource: None,
         requested: super::requested(manifest),
     };
-    let manifest = store_status(site, manifest, &facts).await?;
+    let manifest = store_status(target, manifest, &facts).await?;
     memory.attempt = memory.attempt.saturating_add(1);
     let again = retry::backoff(Duration::from_millis(250), retry::DEPENDENCY_POLL_MAX, memory.attempt);
-    Ok(Passed { manifest, again: Some(again) })
+    Ok(ManifestReport { manifest, again: Some(again) })
 }
 
 /// Drops our finalizers; says which others are left.
-async fn finish(site: &Site<'_>, manifest: &Arc<Manifest>) -> Result<Passed, Error> {
-    let foreign = drop_finalizers(&site.context.kcp, site.cause, manifest).await?;
+async fn finish(target: &ApplyTarget<'_>, manifest: &Arc<Manifest>) -> Result<ManifestReport, Error> {
+    let foreign = drop_finalizers(&target.context.kcp, target.cause, manifest).await?;
     if foreign.is_empty() {
         let mut released = Manifest::clone(manifest);
         released.metadata.finalizers = None;
-        return Ok(Passed { manifest: Arc::new(released), again: None });
+        return Ok(ManifestReport { manifest: Arc::new(released), again: None });
     }
     let facts = ManifestFacts {
         outcome: ManifestOutcome::Deleting(format!("waiting as other finalizers are present: [{}]", foreign.join(" "))),
@@ -142,8 +148,8 @@ async fn finish(site: &Site<'_>, manifest: &Arc<Manifest>) -> Result<Passed, Err
         module_resource: None,
         requested: None,
     };
-    let manifest = store_status(site, manifest, &facts).await?;
-    Ok(Passed { manifest, again: Some(retry::delay(Class::Waiting, u32::MAX, Duration::ZERO)) })
+    let manifest = store_status(target, manifest, &facts).await?;
+    Ok(ManifestReport { manifest, again: Some(retry::delay(Class::Waiting, u32::MAX, Duration::ZERO)) })
 }
 
 /// Returns the finalizers of others.
