@@ -21,7 +21,7 @@ use tidegate_core::{
     status::{Failure, ModuleFact, Planned},
 };
 
-use crate::runtime::manifest::is_released;
+use crate::runtime::manifest::{is_released, is_unmanaged};
 
 /// Label of Manifests that belong to a mandatory module: they follow another rule.
 const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
@@ -233,10 +233,6 @@ async fn unmanage(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Result<Arc<Ma
             .insert(annotation::IS_UNMANAGED.to_owned(), "true".to_owned());
     }
     delete(pass, &Arc::new(marked)).await
-}
-
-fn is_unmanaged(manifest: &Manifest) -> bool {
-    landscape::annotation(&manifest.metadata, annotation::IS_UNMANAGED) == Some("true")
 }
 
 fn module_of(metadata: &ObjectMeta) -> Option<&str> {
