@@ -69,7 +69,7 @@ pub struct Context {
     /// Repositories: definitions and objects of modules.
     pub sources: SourceRegistry,
     /// What this process remembers of each runtime.
-    pub runtimes: runtime::Memories,
+    pub runtimes: runtime::KnownRuntimes,
     /// When each runtime was last heard of.
     pub contacts: Contacts,
     /// The agent in runtimes; `None` if none is installed.
