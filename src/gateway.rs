@@ -15,7 +15,7 @@ pub mod pki;
 mod state;
 
 use k8s_openapi::jiff::Timestamp;
-use tidegate_cluster::Cause;
+use tidegate_cluster::{Cause, Cluster};
 use tidegate_core::{
     landscape,
     name::Key,
@@ -25,22 +25,36 @@ use tidegate_core::{
 use tidegate_process::{ambient, retry::Class};
 
 use self::{
+    certificates::Certificates,
     decide::{Act, Next, decide},
     enact::Stop,
     state::{AuthoritySecret, Known, Observed},
 };
 use crate::{
-    controller::{self, Context, Failure, Pass},
+    controller::{self, Failure, Pass, Queue},
     queue::{Finish, Trigger, Triggers},
-    stores::{Access, secret::GatewaySecret},
+    stores::{Access, Stores, secret::GatewaySecret},
 };
+
+/// What passes over the gateway's Secret use of the daemon.
+#[derive(Clone, Copy)]
+pub struct GatewayContext<'a> {
+    /// The control plane. Writes through it are refused while we do not lead.
+    pub kcp: &'a Cluster,
+    /// What stands in the control plane.
+    pub stores: &'a Stores,
+    /// Where runtimes are woken that wait for the authority.
+    pub queue: &'a Queue,
+    /// Certificates, and whoever issues them.
+    pub certificates: &'a Certificates,
+}
 
 /// Brings the gateway's Secret to what it should be.
 ///
 /// # Errors
 ///
 /// What the control plane answers; that nobody issues certificates yet, or that a Secret cannot be used.
-pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass {
+pub async fn reconcile(context: GatewayContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let Some(backend) = context.certificates.backend() else {
         return Err(Failure::new(Class::Waiting, "NoIssuer", "it is not known yet who issues certificates"));
     };
@@ -65,8 +79,8 @@ pub(crate) fn pem_of(authority: &Authority) -> String {
 }
 
 /// Runtimes whose certificate should have been issued anew by now, by name.
-pub fn overdue(context: &Context, now: Timestamp) -> Vec<String> {
-    let certificates = &context.certificates;
+pub fn overdue(context: GatewayContext<'_>, now: Timestamp) -> Vec<String> {
+    let certificates = context.certificates;
     if !certificates.is_wanted {
         return Vec::new();
     }
@@ -89,7 +103,7 @@ pub fn overdue(context: &Context, now: Timestamp) -> Vec<String> {
 }
 
 /// Whether the certificate that the gateway serves is near its end; `None` if there is none that can be read.
-pub fn is_close_to_expiry(context: &Context, now: Timestamp) -> Option<bool> {
+pub fn is_close_to_expiry(context: GatewayContext<'_>, now: Timestamp) -> Option<bool> {
     let secret = context.stores.gateway_secret()?;
     let served = pki::read_first(&secret.certificate).ok()?;
     Some(certificate::ends_soon(&served.validity, context.certificates.rules.expiry_window, now))
@@ -97,7 +111,7 @@ pub fn is_close_to_expiry(context: &Context, now: Timestamp) -> Option<bool> {
 
 /// One pass over the Secret.
 struct GatewayPass<'a> {
-    context: &'a Context,
+    context: GatewayContext<'a>,
     key: &'a Key,
     backend: Backend,
     cause: &'a Cause,
@@ -125,7 +139,7 @@ impl GatewayPass<'_> {
     }
 
     fn known(&self) -> Known<'_> {
-        let certificates = &self.context.certificates;
+        let certificates = self.context.certificates;
         let gateways = self.context.stores.gateways();
         let resolved = certificates.listener.resolve(gateways.iter().map(|entry| &entry.gateway));
         // Without an address there are no agents; that is told where they would be installed.
@@ -141,7 +155,7 @@ impl GatewayPass<'_> {
 
     /// Does one thing, and takes down what came of it.
     async fn enact(&self, observed: &mut Observed, act: Act) -> Result<(), Stop> {
-        let (kcp, cause) = (&self.context.kcp, self.cause);
+        let (kcp, cause) = (self.context.kcp, self.cause);
         match act {
             Act::ReadAuthority(key) => observed.authority = enact::read(kcp, &key, AuthoritySecret::of).await?,
             Act::MakeAuthority { key, replaces, validity } => {
@@ -150,7 +164,7 @@ impl GatewayPass<'_> {
             }
             Act::ReadGateway => observed.gateway = enact::read(kcp, self.key, GatewaySecret::of).await?,
             Act::CountBehind(bundle) => observed.behind = Some(self.behind(bundle)),
-            Act::Sign(root) => self.context.certificates.sign_with(root, &self.context.queue),
+            Act::Sign(root) => self.context.certificates.sign_with(root, self.context.queue),
             Act::Write(content) => enact::write(kcp, cause, self.key, &content).await?,
         }
         Ok(())
@@ -158,7 +172,7 @@ impl GatewayPass<'_> {
 
     /// Runtimes that can be reached and are not known to trust a bundle.
     fn behind(&self, bundle: Option<Digest>) -> usize {
-        let stores = &self.context.stores;
+        let stores = self.context.stores;
         let kymas = stores.kymas();
         let kymas = kymas.iter().filter(|kyma| kyma.metadata.deletion_timestamp.is_none());
         let keys = kymas.map(|kyma| landscape::key(&kyma.metadata));

@@ -17,6 +17,8 @@ mod enact;
 pub mod inbox;
 mod state;
 
+use std::sync::{Arc, RwLock};
+
 use kube::core::SelectorExt as _;
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
@@ -33,45 +35,63 @@ use self::{
     state::{Known, Observed},
 };
 use crate::{
-    controller::{self, Context, Failure, Pass},
+    controller::{self, Failure, Pass},
     queue::{Finish, Triggers},
+    source::registry::SourceRegistry,
     stores::Stores,
 };
 
 pub use state::Memories;
+
+/// What passes over Watchers use of the daemon.
+#[derive(Clone, Copy)]
+pub struct WatcherContext<'a> {
+    /// The control plane. Writes through it are refused while we do not lead.
+    pub kcp: &'a Cluster,
+    /// What stands in the control plane.
+    pub stores: &'a Stores,
+    /// Which sources have been read, so that their templates are known.
+    pub sources: &'a SourceRegistry,
+    /// The templates.
+    pub library: &'a RwLock<Arc<Library>>,
+    /// What this process remembers of each Watcher.
+    pub memories: &'a Memories,
+    /// Whether agents send to an address of this process.
+    pub has_address: bool,
+}
 
 /// Brings the VirtualService of a Watcher to what it should be.
 ///
 /// # Errors
 ///
 /// What the control plane answers, or that the templates have not been read yet.
-pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass {
+pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let landscape = context.stores.landscape();
     let Some(watcher) = landscape.watchers.get(key) else {
-        context.watchers.remember(key, None);
+        context.memories.remember(key, None);
         return Ok(Finish::Gone);
     };
     if watcher.metadata.deletion_timestamp.is_none() {
-        context.templates_read(&watcher.metadata)?;
+        controller::templates_read(context.stores, context.sources, &watcher.metadata)?;
     }
     let cause = controller::cause(triggers);
-    let library = context.library();
-    let pass = WatcherPass { kcp: &context.kcp, library: &library, cause: &cause, key };
+    let library = controller::library(context.library);
+    let pass = WatcherPass { kcp: context.kcp, library: &library, cause: &cause, key };
     let mut known = Known {
         watcher,
         key,
-        remembered: context.watchers.recall(key),
+        remembered: context.memories.recall(key),
         rival: watch::rival(watcher, all(&landscape)),
         companions: watch::companions(watcher, all(&landscape)),
-        gateways: gateways(&context.stores, watcher),
-        has_address: context.certificates.listener.address.is_some(),
+        gateways: gateways(context.stores, watcher),
+        has_address: context.has_address,
         look: decide::looks(triggers, watcher),
     };
     let (mut observed, now) = (Observed::new(watcher), ambient::now());
     loop {
         let decision = decide(&known, &observed, now);
         known.remembered = decision.remembered;
-        context.watchers.remember(key, known.remembered);
+        context.memories.remember(key, known.remembered);
         let act = match decision.next {
             Next::Do(act) => act,
             Next::End(finish) => return Ok(finish),

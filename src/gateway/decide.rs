@@ -148,7 +148,8 @@ pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> 
             replaces: gateway.map(|gateway| gateway.resource_version.clone()),
             bundle: plan.bundle,
             bundled_at: plan.bundled_at,
-            credentials: (plan.switch == Switch::Now).then(|| credentials(known, secret, authority, root.as_ref(), now)),
+            credentials: (plan.switch == Switch::Now)
+                .then(|| credentials(known, secret, authority, root.as_ref(), now)),
         }));
     }
     acts.push(Act::Sign(root));
@@ -277,10 +278,7 @@ fn refused(known: &Known<'_>, authority: Key, refusal: certificate::Refusal) -> 
 }
 
 fn unreadable(key: &Key, error: &pki::Error) -> Problem {
-    Problem::new(
-        "BadAuthority",
-        format!("the certificate authority in Secret {key} cannot be used: {}", chain(error)),
-    )
+    Problem::new("BadAuthority", format!("the certificate authority in Secret {key} cannot be used: {}", chain(error)))
 }
 
 fn authority_key(known: &Known<'_>) -> Key {

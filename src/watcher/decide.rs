@@ -239,9 +239,10 @@ fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus
     let mut all = known.watcher.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let (state, message) = match verdict {
         Verdict::Routed(_) => (State::Ready, "VirtualService is configured"),
-        Verdict::Direct => {
-            (State::Ready, "VirtualService is not needed: runtimes send events straight to the listener of this Tidegate")
-        }
+        Verdict::Direct => (
+            State::Ready,
+            "VirtualService is not needed: runtimes send events straight to the listener of this Tidegate",
+        ),
         // Lifecycle Manager's words, which tools compare.
         Verdict::Refused(_) | Verdict::Unserved(_) | Verdict::Rival(_) => {
             (State::Error, "VirtualService is not configured")

@@ -26,8 +26,15 @@ const ALL: &[&str] = &["VirtualService", "Gateway"];
 fn a_new_watcher_gets_its_finalizer_before_its_route() {
     let (watcher, key) = (watcher(&json!({})), key());
     let played = play(known(&watcher, &key), &world());
-    let script =
-        ["take charge", "render", "discover VirtualService", "read", "apply", "report Ready", "end After(300s, Resync)"];
+    let script = [
+        "take charge",
+        "render",
+        "discover VirtualService",
+        "read",
+        "apply",
+        "report Ready",
+        "end After(300s, Resync)",
+    ];
     assert_eq!(played.script, script);
     assert_eq!(played.remembered, Some(virtual_service().digest()));
 }
@@ -60,10 +67,7 @@ fn a_route_of_others_is_not_applied_over() {
     let (watcher, key) = (held(), key());
     let theirs = World { live: Some(live(&json!({ "hosts": ["b"] }), "another")), ..world() };
     let played = play(known(&watcher, &key), &theirs);
-    assert_eq!(
-        played.script,
-        ["render", "discover VirtualService", "read", "report Error", "end Failed(Stalled)"]
-    );
+    assert_eq!(played.script, ["render", "discover VirtualService", "read", "report Error", "end Failed(Stalled)"]);
     assert!(problem(&played).contains("exists and is not ours"), "{}", problem(&played));
     assert_eq!(played.remembered, None);
 }
