@@ -1046,8 +1046,8 @@ impl Daemon {
             tasks.spawn(async move {
                 while let Some(work) = context.queue.next().await {
                     let pass = match work.subject().clone() {
-                        Subject::Source(key) => source::reconcile(&context, &key, work.triggers()).await,
-                        Subject::Watcher(key) => watcher::reconcile(&context, &key, work.triggers()).await,
+                        Subject::Source(key) => source::reconcile(context.source(), &key, work.triggers()).await,
+                        Subject::Watcher(key) => watcher::reconcile(context.watcher(), &key, work.triggers()).await,
                         Subject::Runtime(_) | Subject::Gateway(_) => Ok(Finish::Done),
                     };
                     context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));
