@@ -79,8 +79,7 @@ struct KnownRuntime {
     /// Those whose status a pass may have written before it failed: what it says now is asked for.
     doubtful: BTreeSet<Key>,
     manifests: BTreeMap<Key, manifest::KnownManifest>,
-    /// What the end is waited for of, and how many looks for it there were.
-    removing: Option<(String, u32)>,
+    removal: remove::RemovalWait,
 }
 
 /// A watch that does not show what we wrote this long ago is not asked any more: the API server is.
