@@ -285,7 +285,7 @@ fn no_link_of_a_work_tree_is_followed() {
         assert_eq!(output.status.code(), Some(3), "{format}");
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(!text.contains("planted-value"), "{format}: {text}");
-        assert!(text.contains("links are not followed"), "{format}: {text}");
+        assert!(text.contains("Tidegate does not follow links"), "{format}: {text}");
     }
 }
 

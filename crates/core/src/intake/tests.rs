@@ -160,7 +160,10 @@ fn a_release_waits_for_its_template_unless_it_stands_already() {
         world
     };
     let held = &decide(&world().situation()).held[&id("ModuleReleaseMeta/m")];
-    assert_eq!(held.message, "ModuleReleaseMeta kcp-system/m needs ModuleTemplate kcp-system/m-1, which is held back");
+    assert_eq!(
+        held.message,
+        "ModuleReleaseMeta kcp-system/m depends on ModuleTemplate kcp-system/m-1, which is held back"
+    );
     assert!(!decide(&world().ours(["ModuleReleaseMeta/m"]).situation()).held.contains_key(&id("ModuleReleaseMeta/m")));
 }
 
