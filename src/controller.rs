@@ -28,21 +28,22 @@ use tidegate_core::{
     landscape::{self, SourceName},
     name::Key,
     plan::{Settings, watch::Agent},
-    template::{Library, Templates},
+    template::Library,
 };
 use tidegate_process::retry::Class;
 
 use crate::{
-    gateway::certificates::Certificates,
+    gateway::{GatewayContext, certificates::Certificates},
     metrics::Metrics,
-    queue::{self, Finish, Trigger, Triggers},
+    queue::{self, Finish, Triggers},
     runtime::{self, contacts::Contacts, manifest::Modules},
-    source::registry::SourceRegistry,
+    source::{SourceContext, registry::SourceRegistry},
     stores::{self, Stores},
-    watcher::{self, inbox::Inbox},
+    watcher::{self, WatcherContext, inbox::Inbox},
 };
 
-/// Everything that the controllers share. Made once by the daemon; a pass gets it by reference.
+/// Everything that the daemon wires together, made once. Passes over GitSources, Watchers and the gateway's Secret get
+/// only what they use of it: [`Context::source`], [`Context::watcher`], [`Context::gateway`].
 pub struct Context {
     /// The control plane. Writes through it are refused while we do not lead.
     pub kcp: Arc<Cluster>,
@@ -69,7 +70,7 @@ pub struct Context {
     /// Repositories: definitions and objects of modules.
     pub sources: SourceRegistry,
     /// What this process remembers of each runtime.
-    pub runtimes: runtime::Memories,
+    pub runtimes: runtime::KnownRuntimes,
     /// When each runtime was last heard of.
     pub contacts: Contacts,
     /// The agent in runtimes; `None` if none is installed.
@@ -125,55 +126,80 @@ pub struct Failure {
 impl Context {
     /// The templates as they are now.
     pub fn library(&self) -> Arc<Library> {
-        Arc::clone(&self.library.read().unwrap_or_else(PoisonError::into_inner))
+        library(&self.library)
     }
 
-    /// Fails while a source with template overrides has not been read in this process, and an object with these metadata
-    /// comes from it, or anything of the catalog or the Watchers. To render before it is read would write what the
-    /// embedded templates say, and take it back a moment later.
+    /// Fails while the templates of an object with these metadata have not been read in this process.
+    ///
+    /// # Errors
+    ///
+    /// Waiting, for a source with template overrides.
     pub fn templates_read(&self, metadata: &ObjectMeta) -> Result<(), Failure> {
-        let is_unread = |source: &stores::Source| {
-            let overrides = source.object.spec.templates.as_ref().is_some_and(|folder| !folder.is_empty());
-            overrides && self.sources.loaded(&source.key()).is_none()
-        };
-        let unread: Vec<Key> =
-            self.stores.sources().iter().filter(|source| is_unread(source)).map(stores::Source::key).collect();
-        if unread.is_empty() {
-            return Ok(());
-        }
-        let landscape = self.stores.landscape();
-        let templates = landscape.templates.values().map(|template| &template.metadata);
-        let releases = landscape.releases.values().map(|release| &release.metadata);
-        let watchers = landscape.watchers.values().map(|watcher| &watcher.metadata);
-        let all = std::iter::once(metadata).chain(templates).chain(releases).chain(watchers);
-        let owners: BTreeSet<Key> = all.filter_map(SourceName::of).map(|source| source.key().clone()).collect();
-        match unread.into_iter().find(|source| owners.contains(source)) {
-            None => Ok(()),
-            Some(source) => {
-                let message = format!("the templates of GitSource {source} have not been read yet");
-                Err(Failure::new(Class::Waiting, "TemplatesNotRead", message))
-            }
+        templates_read(&self.stores, &self.sources, metadata)
+    }
+
+    /// What passes over GitSources use.
+    pub fn source(&self) -> SourceContext<'_> {
+        SourceContext {
+            kcp: &self.kcp,
+            stores: &self.stores,
+            queue: &self.queue,
+            metrics: &self.metrics,
+            events: &self.events,
+            registry: &self.sources,
+            library: &self.library,
+            namespaces: &self.namespaces,
+            allow_local_sources: self.allow_local_sources,
         }
     }
 
-    /// Sets or drops the overrides of a source. Where that changes anything, everything is rendered anew: a template may
-    /// change without any custom resource changing.
-    pub fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
-        {
-            let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
-            if library.of_source(Some(&source)) == templates.as_ref().unwrap_or(library.base()) {
-                return;
-            }
-            match templates {
-                Some(templates) => Arc::make_mut(&mut library).set(source, templates),
-                None => Arc::make_mut(&mut library).remove(&source),
-            }
+    /// What passes over Watchers use.
+    pub fn watcher(&self) -> WatcherContext<'_> {
+        WatcherContext {
+            kcp: &self.kcp,
+            stores: &self.stores,
+            sources: &self.sources,
+            library: &self.library,
+            memories: &self.watchers,
+            has_address: self.certificates.listener.address.is_some(),
         }
-        let landscape = self.stores.landscape();
-        let runtimes = self.stores.kymas().into_iter().map(|kyma| Subject::Runtime(landscape::key(&kyma.metadata)));
-        let watchers = landscape.watchers.keys().cloned().map(Subject::Watcher);
-        for subject in runtimes.chain(watchers) {
-            self.queue.push(subject, Trigger::Git);
+    }
+
+    /// What passes over the gateway's Secret use.
+    pub fn gateway(&self) -> GatewayContext<'_> {
+        GatewayContext { kcp: &self.kcp, stores: &self.stores, queue: &self.queue, certificates: &self.certificates }
+    }
+}
+
+/// The templates as they are now.
+pub(crate) fn library(library: &RwLock<Arc<Library>>) -> Arc<Library> {
+    Arc::clone(&library.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Fails while a source with template overrides has not been read in this process, and an object with these metadata
+/// comes from it, or anything of the catalog or the Watchers. To render before it is read would write what the embedded
+/// templates say, and take it back a moment later.
+pub(crate) fn templates_read(stores: &Stores, sources: &SourceRegistry, metadata: &ObjectMeta) -> Result<(), Failure> {
+    let is_unread = |source: &stores::Source| {
+        let overrides = source.object.spec.templates.as_ref().is_some_and(|folder| !folder.is_empty());
+        overrides && sources.loaded(&source.key()).is_none()
+    };
+    let unread: Vec<Key> =
+        stores.sources().iter().filter(|source| is_unread(source)).map(stores::Source::key).collect();
+    if unread.is_empty() {
+        return Ok(());
+    }
+    let landscape = stores.landscape();
+    let templates = landscape.templates.values().map(|template| &template.metadata);
+    let releases = landscape.releases.values().map(|release| &release.metadata);
+    let watchers = landscape.watchers.values().map(|watcher| &watcher.metadata);
+    let all = std::iter::once(metadata).chain(templates).chain(releases).chain(watchers);
+    let owners: BTreeSet<Key> = all.filter_map(SourceName::of).map(|source| source.key().clone()).collect();
+    match unread.into_iter().find(|source| owners.contains(source)) {
+        None => Ok(()),
+        Some(source) => {
+            let message = format!("the templates of GitSource {source} have not been read yet");
+            Err(Failure::new(Class::Waiting, "TemplatesNotRead", message))
         }
     }
 }

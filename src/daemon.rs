@@ -167,7 +167,7 @@ impl Daemon {
             resync: config.resync,
             library: RwLock::new(Arc::new(Library::new(templates))),
             sources: SourceRegistry::new(state),
-            runtimes: crate::runtime::Memories::default(),
+            runtimes: crate::runtime::KnownRuntimes::default(),
             contacts: crate::runtime::contacts::Contacts::default(),
             agent: config.agent.clone(),
             inbox,

@@ -61,13 +61,13 @@ pub use watch::Reports;
 
 /// What a process remembers of all runtimes between passes.
 #[derive(Debug, Default)]
-pub struct Memories(Mutex<HashMap<Key, Memory>>);
+pub struct KnownRuntimes(Mutex<HashMap<Key, KnownRuntime>>);
 
 /// What a process remembers of one runtime between passes.
 #[derive(Debug, Default)]
-struct Memory {
-    base: base::Memory,
-    watch: watch::Memory,
+struct KnownRuntime {
+    base: base::KnownBase,
+    watch: watch::KnownWatch,
     /// The Kyma in the runtime, as it was last read or written.
     counterpart: Option<Arc<Kyma>>,
     /// Its specification as the last pass left it.
@@ -78,9 +78,8 @@ struct Memory {
     written: BTreeMap<Key, (Arc<Manifest>, Instant)>,
     /// Those whose status a pass may have written before it failed: what it says now is asked for.
     doubtful: BTreeSet<Key>,
-    manifests: BTreeMap<Key, manifest::Memory>,
-    /// What the end is waited for of, and how many looks for it there were.
-    removing: Option<(String, u32)>,
+    manifests: BTreeMap<Key, manifest::KnownManifest>,
+    removal: remove::RemovalWait,
 }
 
 /// A watch that does not show what we wrote this long ago is not asked any more: the API server is.
@@ -91,14 +90,14 @@ const PASS_MAX: Duration = Duration::from_secs(300);
 /// Manifests of one runtime that are worked on at once; their requests share the runtime's bound.
 const MANIFESTS_AT_ONCE: usize = 4;
 
-// === impl Memories ===
+// === impl KnownRuntimes ===
 
-impl Memories {
-    fn take(&self, key: &Key) -> Memory {
+impl KnownRuntimes {
+    fn take(&self, key: &Key) -> KnownRuntime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
     }
 
-    fn put(&self, key: &Key, memory: Memory) {
+    fn put(&self, key: &Key, memory: KnownRuntime) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), memory);
     }
 
@@ -123,7 +122,7 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
     }
 }
 
-async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Memory) -> Pass {
+async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut KnownRuntime) -> Pass {
     let now = ambient::now();
     let cause = crate::controller::cause(triggers);
     let manifests = known_manifests(context, key, memory)
@@ -135,23 +134,23 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     let look = looks(triggers, memory.watch.is_due(context, key), &kyma, &manifests);
     let resync = triggers.contains(Trigger::Resync);
-    let round = Round { context, key, kyma: &kyma, cause: &cause, now, look, resync, read: rereads(triggers) };
+    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, look, resync, read: rereads(triggers) };
     if kyma.metadata.deletion_timestamp.is_some() {
-        return remove::reconcile(&round, manifests, memory).await;
+        return remove::reconcile(&pass, manifests, memory).await;
     }
-    if round.is_skipped() {
+    if pass.is_skipped() {
         return Ok(Finish::Deferred);
     }
     context.templates_read(&kyma.metadata)?;
-    let installed = match round.install(&manifests, memory).await {
+    let installed = match pass.install(&manifests, memory).await {
         Ok(installed) => installed,
         // Somebody was faster, or the watch is behind: that says nothing of the runtime, and the next pass sees it.
         Err(failed) if failed.kind == outcome::FailedKind::Stale => {
             return Err(Failure::new(Class::Transient, failed.reason, failed.message));
         }
-        Err(failed) => return round.failed(failed, &manifests, memory).await,
+        Err(failed) => return pass.failed(failed, &manifests, memory).await,
     };
-    round.conclude(&installed.facts, &installed.cluster, memory).await?;
+    pass.conclude(&installed.facts, &installed.cluster, memory).await?;
     Ok(match installed.again {
         Some(delay) => Finish::After(delay, Trigger::Retry),
         None => Finish::Done,
@@ -159,7 +158,7 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, memory: &mut Mem
 }
 
 /// One pass over a runtime.
-struct Round<'a> {
+struct RuntimePass<'a> {
     context: &'a Context,
     key: &'a Key,
     kyma: &'a Arc<Kyma>,
@@ -174,17 +173,21 @@ struct Round<'a> {
 }
 
 /// What a pass that went through found.
-struct Installed {
+struct InstallReport {
     cluster: Arc<Cluster>,
     facts: Facts,
     again: Option<Duration>,
 }
 
-// === impl Round ===
+// === impl RuntimePass ===
 
-impl Round<'_> {
+impl RuntimePass<'_> {
     /// Brings everything in the runtime, and the Manifests in KCP, to what they should be.
-    async fn install(&self, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Result<Installed, outcome::Failed> {
+    async fn install(
+        &self,
+        manifests: &[Arc<Manifest>],
+        memory: &mut KnownRuntime,
+    ) -> Result<InstallReport, outcome::Failed> {
         let cluster = self.access().await?;
         self.take_charge().await?;
         let landscape = self.context.stores.landscape();
@@ -197,7 +200,7 @@ impl Round<'_> {
         let plan = plan::runtime(&landscape, self.kyma, &spec, &self.context.settings);
         let live = if look { Some(self.survey(&cluster, manifests).await?) } else { None };
         let base = base::bring(self, &cluster, &landscape, &plan, live.as_ref(), &mut memory.base).await?;
-        let counterpart::Brought { reverted, again: counterpart_again } =
+        let counterpart::CounterpartReport { reverted, again: counterpart_again } =
             counterpart::bring(self, &cluster, &mut memory.counterpart, &mut memory.left).await?;
         if !reverted.is_empty() {
             let note = format!("edits in the runtime were taken back: {}", reverted.join(", "));
@@ -221,7 +224,7 @@ impl Round<'_> {
             failure: modules.failure(),
             deleting: None,
         };
-        Ok(Installed {
+        Ok(InstallReport {
             cluster,
             facts,
             again: [again, base.again, watch.again, counterpart_again].into_iter().fold(None, soonest),
@@ -239,10 +242,10 @@ impl Round<'_> {
         cluster: &Cluster,
         manifests: &[Arc<Manifest>],
         live: Option<&BTreeMap<ObjectId, Metadata>>,
-        memory: &mut Memory,
+        memory: &mut KnownRuntime,
     ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
-        let site = manifest::Site { context: self.context, cluster, cause: self.cause, live, manifests };
-        let mut taken: Vec<(Arc<Manifest>, manifest::Memory)> = manifests
+        let target = manifest::ApplyTarget { context: self.context, cluster, cause: self.cause, live, manifests };
+        let mut taken: Vec<(Arc<Manifest>, manifest::KnownManifest)> = manifests
             .iter()
             .map(|manifest| {
                 let memory = memory.manifests.remove(&landscape::key(&manifest.metadata)).unwrap_or_default();
@@ -250,9 +253,9 @@ impl Round<'_> {
             })
             .collect();
         // Boxed, since the compiler cannot see that a stream of closures over borrowed values is `Send`.
-        let passes: Vec<BoxFuture<'_, Result<manifest::Passed, Error>>> =
-            taken.iter_mut().map(|(manifest, memory)| manifest::reconcile(&site, manifest, memory).boxed()).collect();
-        let results: Vec<Result<manifest::Passed, Error>> =
+        let passes: Vec<BoxFuture<'_, Result<manifest::ManifestReport, Error>>> =
+            taken.iter_mut().map(|(manifest, memory)| manifest::reconcile(&target, manifest, memory).boxed()).collect();
+        let results: Vec<Result<manifest::ManifestReport, Error>> =
             stream::iter(passes).buffered(MANIFESTS_AT_ONCE).collect().await;
         let (mut passed, mut again, mut failure) = (Vec::new(), None, None);
         // What one pass has written counts, whatever became of the others.
@@ -366,7 +369,7 @@ fn rereads(triggers: Triggers) -> bool {
 }
 
 /// The Manifests of a Kyma: what the watch says, or what we wrote since.
-async fn known_manifests(context: &Context, key: &Key, memory: &mut Memory) -> Result<Vec<Arc<Manifest>>, Error> {
+async fn known_manifests(context: &Context, key: &Key, memory: &mut KnownRuntime) -> Result<Vec<Arc<Manifest>>, Error> {
     let listed = context.stores.manifests_of(key);
     let listed: BTreeMap<Key, Arc<Manifest>> =
         listed.into_iter().map(|manifest| (landscape::key(&manifest.metadata), manifest)).collect();

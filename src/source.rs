@@ -8,96 +8,83 @@
 //! Credentials are read from the Secret when a fetch needs them, and sent over TLS only. Nothing that a remote said is
 //! written anywhere.
 
+mod decide;
 mod enact;
 mod leave;
 mod load;
 mod memory;
 pub mod registry;
 mod report;
+mod state;
 mod survey;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
 };
 
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
-use self::{enact::Enacted, memory::Memory};
+use self::enact::Enacted;
 use crate::{
-    controller::{Context, Failure, Pass, Subject},
-    source::registry::{Loaded, Slot},
-    stores::Source,
+    controller::{Failure, Pass, Queue, Subject, events::Recorder},
+    metrics::Metrics,
+    source::registry::{Loaded, Slot, SourceRegistry},
+    stores::{Source, Stores},
 };
-use tidegate_cluster::Cause;
+use tidegate_cluster::{Cause, Cluster};
 use tidegate_core::{
     api::GitSource,
-    definition,
-    diagnostic::Diagnostics,
     intake::{
         self, Installed, Other, Situation, Terms, TermsError,
         status::{self, Fetched},
     },
     landscape::{self, SourceName},
     name::Key,
-    object::Digest,
-    revision::{Oid, Revision},
+    revision::Oid,
+    template::{Library, Templates},
 };
-use tidegate_process::{ambient, retry::Class};
+use tidegate_process::ambient;
 
 use crate::queue::{Finish, Trigger, Triggers};
 
-/// What passes over one source leave for the next.
-#[derive(Default)]
-pub(crate) struct Progress {
-    /// What was fetched last, see [`Terms::fetching`].
-    fetching: Option<Digest>,
-    /// When to look again.
-    poll_at: Option<Instant>,
-    /// How the last look ended.
-    fetched: Option<Fetched>,
-    /// What can help if it failed.
-    class: Option<Class>,
-    /// The revision last looked at, whether it is in force or not.
-    attempted: Option<Revision>,
-    /// The revision that `onError: RefuseRevision` keeps out, and why.
-    refused: Option<(Revision, Digest, Diagnostics)>,
-    /// The branch was rewritten, and what is gone since has not been settled. The status says so as well, in the
-    /// condition with the scope, so that the next process knows it.
-    rewritten: bool,
-    /// The revision in force has not been applied yet.
-    is_new: bool,
-    /// The Secret's content, until a server refuses it.
-    access: Option<load::SourceAccess>,
-    /// Resource version of the Secret when it was read last; nothing if it was not there.
-    seen_secret: Option<String>,
-    /// Whether another Secret is what can help.
-    awaits_secret: bool,
-    /// Parsed files.
-    cache: definition::Cache,
-    /// What is known of the objects in KCP.
-    memory: Memory,
-    /// Trees and blobs that the mirror was told to keep.
-    kept: BTreeSet<Oid>,
-    /// Our last status, until the watch shows it.
-    written: Option<report::Written>,
+pub(crate) use state::Progress;
+
+/// What passes over GitSources use of the daemon.
+#[derive(Clone, Copy)]
+pub struct SourceContext<'a> {
+    /// The control plane. Writes through it are refused while we do not lead.
+    pub kcp: &'a Cluster,
+    /// What stands in the control plane.
+    pub stores: &'a Stores,
+    /// Where other subjects are woken.
+    pub queue: &'a Queue,
+    /// What is counted.
+    pub metrics: &'a Metrics,
+    /// What users are told.
+    pub events: &'a Recorder,
+    /// What has been read from git.
+    pub registry: &'a SourceRegistry,
+    /// The templates: those of the daemon, and the overrides of sources.
+    pub library: &'a RwLock<Arc<Library>>,
+    /// Namespaces in which definitions are valid.
+    pub namespaces: &'a BTreeSet<String>,
+    /// Whether GitSources in KCP may name local paths.
+    pub allow_local_sources: bool,
 }
 
-/// How long a pass that must look again soon waits: for a watch that is behind, or an object that just went.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-
 /// Brings KCP to what the source declares.
-pub async fn reconcile(ctx: &Context, key: &Key, triggers: Triggers) -> Pass {
+pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let Some(Source { object, origin }) = ctx.stores.source(key) else {
         // Whoever declares what it leaves behind may have it now.
         ctx.set_templates(SourceName::new(key.clone()), None);
-        for other in ctx.sources.forget(key) {
+        for other in ctx.registry.forget(key) {
             ctx.queue.push(Subject::Source(other), Trigger::Event);
         }
-        ctx.sources.remove(key).await;
+        ctx.registry.remove(key).await;
         return Ok(Finish::Gone);
     };
-    let slot = ctx.sources.slot(key);
+    let slot = ctx.registry.slot(key);
     let mut progress = slot.progress.lock().await;
     let source = report::current(&object, &progress);
     let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, triggers, now: Instant::now() };
@@ -109,15 +96,40 @@ pub async fn reconcile(ctx: &Context, key: &Key, triggers: Triggers) -> Pass {
         Ok(terms) => pass.run(&mut progress, &terms).await,
         Err(error) => pass.invalid(&mut progress, &error).await,
     };
-    if ctx.sources.visited(&slot) {
+    if ctx.registry.visited(&slot) {
         pass.wake_runtimes();
     }
     result
 }
 
+// === impl SourceContext ===
+
+impl SourceContext<'_> {
+    /// Sets or drops the overrides of a source. Where that changes anything, everything is rendered anew: a template may
+    /// change without any custom resource changing.
+    fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
+        {
+            let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
+            if library.of_source(Some(&source)) == templates.as_ref().unwrap_or(library.base()) {
+                return;
+            }
+            match templates {
+                Some(templates) => Arc::make_mut(&mut library).set(source, templates),
+                None => Arc::make_mut(&mut library).remove(&source),
+            }
+        }
+        let landscape = self.stores.landscape();
+        let runtimes = self.stores.kymas().into_iter().map(|kyma| Subject::Runtime(landscape::key(&kyma.metadata)));
+        let watchers = landscape.watchers.keys().cloned().map(Subject::Watcher);
+        for subject in runtimes.chain(watchers) {
+            self.queue.push(subject, Trigger::Git);
+        }
+    }
+}
+
 /// One pass over one source.
 struct SourcePass<'a> {
-    ctx: &'a Context,
+    ctx: SourceContext<'a>,
     key: &'a Key,
     slot: &'a Slot,
     source: &'a GitSource,
@@ -132,7 +144,7 @@ impl SourcePass<'_> {
     async fn run(&self, progress: &mut Progress, terms: &Terms) -> Pass {
         leave::guard(self).await?;
         self.load(progress, terms).await;
-        let Some(loaded) = self.ctx.sources.loaded(self.key) else {
+        let Some(loaded) = self.ctx.registry.loaded(self.key) else {
             self.report(progress, None, &Enacted::default(), terms).await?;
             return Ok(self.finish(progress, terms, &Enacted::default(), false));
         };
@@ -170,7 +182,7 @@ impl SourcePass<'_> {
             installed: &installed,
             policy: &terms.policy,
             errors: loaded.diagnostics.has_errors() || progress.refused.is_some(),
-            moved: self.moved(progress, terms),
+            moved: decide::has_moved(self.source, progress.rewritten, terms),
         };
         let (live, mut behind) = survey::live(self, &name, loaded, &mut progress.memory);
         let mut decision = intake::decide(&Situation { live: &live, ..situation });
@@ -194,7 +206,7 @@ impl SourcePass<'_> {
     fn others(&self) -> BTreeMap<String, Other> {
         let other = |source: Source| {
             let key = source.key();
-            let loaded = self.ctx.sources.loaded(&key);
+            let loaded = self.ctx.registry.loaded(&key);
             let other = Other {
                 idle: source.object.spec.suspend || source.object.metadata.deletion_timestamp.is_some(),
                 declares: loaded.map(|loaded| Arc::clone(&loaded.declares)),
@@ -216,14 +228,6 @@ impl SourcePass<'_> {
             })
         };
         self.ctx.stores.manifests().into_iter().filter_map(installed).collect()
-    }
-
-    /// Whether what is gone from git may be gone because somebody pointed the source elsewhere.
-    fn moved(&self, progress: &Progress, terms: &Terms) -> bool {
-        match status::settled_scope(self.source) {
-            None => progress.rewritten,
-            Some((scope, settled)) => progress.rewritten || !settled || scope != terms.scope(),
-        }
     }
 
     /// Wakes the runtimes with modules from this source, which may have waited for its objects.
@@ -256,7 +260,7 @@ impl SourcePass<'_> {
         if trees == progress.kept {
             return;
         }
-        let Some(mirror) = self.ctx.sources.opened(self.slot) else { return };
+        let Some(mirror) = self.ctx.registry.opened(self.slot) else { return };
         match mirror.keep(trees.clone()).await {
             Ok(()) => progress.kept = trees,
             // The trees are in the mirror for now; the next pass tries again.
@@ -270,7 +274,7 @@ impl SourcePass<'_> {
     async fn suspended(&self, progress: &mut Progress, terms: &Terms) -> Pass {
         self.hold(progress, terms).await;
         // What was committed meanwhile is looked for at once when the source is resumed, not at the next poll.
-        progress.poll_at = None;
+        progress.fetch = None;
         let status = status::suspended(self.source, ambient::now());
         self.write(progress, status).await?;
         Ok(Finish::Done)
@@ -278,31 +282,15 @@ impl SourcePass<'_> {
 
     /// The GitSource makes no sense: what is in force stays.
     async fn invalid(&self, progress: &mut Progress, error: &TermsError) -> Pass {
-        progress.fetched = Some(Fetched::Failed { reason: "InvalidSpec", message: error.to_string(), stalled: true });
-        let status = self.status(progress, None, &Enacted::default(), None);
+        let fetched = Fetched::Failed { reason: "InvalidSpec", message: error.to_string(), stalled: true };
+        let status = self.status(progress, &fetched, None, &Enacted::default(), None);
         self.write(progress, status).await?;
         Ok(Finish::Done)
     }
 
     /// When to look again.
     fn finish(&self, progress: &Progress, terms: &Terms, enacted: &Enacted, again: bool) -> Finish {
-        if let Some(class) = enacted.class {
-            return Finish::Failed(class);
-        }
-        match (&progress.fetched, progress.class) {
-            (Some(Fetched::Failed { .. }), Some(Class::Transient | Class::Waiting)) => {
-                return Finish::Failed(Class::Transient);
-            }
-            (Some(Fetched::Failed { .. } | Fetched::Done) | None, _) => {}
-        }
-        let mut until_poll = progress.poll_at.map_or(terms.interval, |at| at.saturating_duration_since(Instant::now()));
-        if progress.awaits_secret {
-            until_poll = until_poll.min(load::SECRET_LOOK);
-        }
-        if again && LOOK_AGAIN < until_poll {
-            return Finish::After(LOOK_AGAIN, Trigger::Retry);
-        }
-        Finish::After(until_poll, Trigger::Resync)
+        decide::finish(terms, progress.fetch, &progress.reading, enacted.class, again, Instant::now())
     }
 }
 

@@ -62,8 +62,8 @@ impl Observer {
             leading: self.leadership.is_leading(),
             paused: self.paused,
             events_dropped: context.events.dropped(),
-            certificates_overdue: gateway::overdue(context, now),
-            server_close_to_expiry: gateway::is_close_to_expiry(context, now),
+            certificates_overdue: gateway::overdue(context.gateway(), now),
+            server_close_to_expiry: gateway::is_close_to_expiry(context.gateway(), now),
         }
     }
 

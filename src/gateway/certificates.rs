@@ -368,9 +368,9 @@ impl Certificates {
         state.is_awaited = is_awaited;
     }
 
-    /// Whether an authority is the one that we sign with.
-    pub(crate) fn signs_with(&self, authority: &certificate::Authority) -> bool {
-        self.state().root.as_ref().is_some_and(|root| root.certificate().der == authority.der)
+    /// The certificate of the authority that we sign with, in DER.
+    pub(crate) fn signs_with(&self) -> Option<Arc<[u8]>> {
+        self.state().root.as_ref().map(|root| Arc::clone(&root.certificate().der))
     }
 
     /// Takes the authority that we sign with, and wakes whoever waits for it.

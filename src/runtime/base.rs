@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Round, delay};
+use super::{RuntimePass, delay};
 use tidegate_cluster::{Cluster, Error, Metadata, Propagation};
 use tidegate_core::{
     api::{
@@ -34,7 +34,7 @@ use crate::{
 
 /// What a process remembers of it in one runtime.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct KnownBase {
     applied: Option<Applied>,
     attempt: u32,
 }
@@ -68,7 +68,7 @@ struct Inputs {
 }
 
 /// How the parts fare after a pass.
-pub(super) struct Brought {
+pub(super) struct BaseReport {
     pub(super) crds: Part,
     pub(super) catalog: Part,
     /// Digest of all of it, once all of it is applied.
@@ -99,29 +99,29 @@ fn release_kind() -> Gvk {
 
 /// Brings what every runtime has to what it should be.
 pub(super) async fn bring(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     cluster: &Cluster,
     landscape: &Arc<Landscape>,
     plan: &RuntimePlan,
     live: Option<&BTreeMap<ObjectId, Metadata>>,
-    memory: &mut Memory,
-) -> Result<Brought, Error> {
-    let base = round.context.bases.of(round, landscape, &plan.class);
+    memory: &mut KnownBase,
+) -> Result<BaseReport, Error> {
+    let base = pass.context.bases.of(pass, landscape, &plan.class);
     let digest = base.digest;
     let recorded =
-        round.kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
+        pass.kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
     let mut applied = Applied::before(&base.objects, memory.applied.take(), recorded, &digest);
-    let owner = landscape::key(&round.kyma.metadata);
+    let owner = landscape::key(&pass.kyma.metadata);
     if let Some(live) = live {
         let suspects = applied.look(live);
         objects::compare(cluster, &owner, live, &mut applied, suspects).await?;
     }
     let missing = applied.missing();
     let changed = !missing.is_empty() || recorded != Some(digest.to_string().as_str());
-    let failed = objects::send(cluster, round.cause, &owner, &mut applied, &missing).await?;
+    let failed = objects::send(cluster, pass.cause, &owner, &mut applied, &missing).await?;
     // A catalog that could not be rendered whole says nothing about what is no longer in it.
     if (changed || live.is_some()) && failed.is_empty() && base.problems.is_empty() {
-        prune_catalog(round, cluster, &base.objects).await?;
+        prune_catalog(pass, cluster, &base.objects).await?;
     }
     let complete = applied.is_complete() && base.problems.is_empty();
     memory.applied = Some(applied);
@@ -131,7 +131,7 @@ pub(super) async fn bring(
         .filter_map(|failed| failed.error.as_ref())
         .map(|error| delay(error.class(), memory.attempt))
         .min();
-    Ok(Brought {
+    Ok(BaseReport {
         crds: part(&failed, &[], |id| matches!(&*id.kind, "Namespace" | "CustomResourceDefinition")),
         catalog: part(&failed, &base.problems, |id| matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")),
         applied: complete.then_some(digest),
@@ -145,7 +145,7 @@ fn part(failed: &[Failed], problems: &[String], belongs: impl Fn(&ObjectId) -> b
 }
 
 /// Deletes the copies of definitions that this runtime no longer sees; what users made themselves stays.
-async fn prune_catalog(round: &Round<'_>, cluster: &Cluster, desired: &SharedObjects) -> Result<(), Error> {
+async fn prune_catalog(pass: &RuntimePass<'_>, cluster: &Cluster, desired: &SharedObjects) -> Result<(), Error> {
     let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
     for gvk in [template_kind(), release_kind()] {
         let Some(kind) = cluster.kind(&gvk).await? else { continue };
@@ -153,7 +153,7 @@ async fn prune_catalog(round: &Round<'_>, cluster: &Cluster, desired: &SharedObj
             let kept = desired.objects.iter().any(|object| object.id == metadata.id);
             let ours = metadata.has_manager(FIELD_MANAGER) || metadata.has_manager(CATALOG_MANAGER_UPSTREAM);
             if !kept && ours && !metadata.deleting {
-                cluster.delete(round.cause, &kind, &metadata, Propagation::Background).await?;
+                cluster.delete(pass.cause, &kind, &metadata, Propagation::Background).await?;
             }
         }
     }
@@ -164,10 +164,10 @@ async fn prune_catalog(round: &Round<'_>, cluster: &Cluster, desired: &SharedObj
 
 impl Bases {
     /// The objects for a runtime of a class.
-    fn of(&self, round: &Round<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
-        let context = round.context;
+    fn of(&self, pass: &RuntimePass<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
+        let context = pass.context;
         let inputs = Inputs { landscape: Arc::clone(landscape), library: context.library() };
-        let overriding = inputs.library.overriding(&round.kyma.metadata);
+        let overriding = inputs.library.overriding(&pass.kyma.metadata);
         let kin = Kin { class: class.clone(), overriding };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, base)) = known.get(&kin)

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-use super::{Round, outcome::Failed};
+use super::{RuntimePass, outcome::Failed};
 use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
     api::{
@@ -39,7 +39,7 @@ pub(super) async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> 
 
 /// What came of bringing the Kyma in the runtime to what it should be.
 #[derive(Default)]
-pub(super) struct Brought {
+pub(super) struct CounterpartReport {
     /// What users had changed and what was taken back.
     pub(super) reverted: Vec<String>,
     /// When to look again.
@@ -48,57 +48,57 @@ pub(super) struct Brought {
 
 /// Creates it, or writes what differs.
 pub(super) async fn bring(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     cluster: &Cluster,
     known: &mut Option<Arc<Kyma>>,
     left: &mut Option<KymaSpec>,
-) -> Result<Brought, Failed> {
-    let brought = write(round, cluster, known, left.as_ref()).await?;
+) -> Result<CounterpartReport, Failed> {
+    let brought = write(pass, cluster, known, left.as_ref()).await?;
     *left = known.as_ref().map(|kyma| kyma.spec.clone());
     Ok(brought)
 }
 
 /// `left` is the specification that an earlier pass left: where it still stands, what differs is news from KCP.
 async fn write(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     cluster: &Cluster,
     known: &mut Option<Arc<Kyma>>,
     left: Option<&KymaSpec>,
-) -> Result<Brought, Failed> {
+) -> Result<CounterpartReport, Failed> {
     if known.as_ref().is_some_and(|kyma| kyma.metadata.deletion_timestamp.is_some()) {
         // It is created again once it is gone, which nothing tells us.
         *known = None;
-        return Ok(Brought { again: Some(retry::DEPENDENCY_POLL), ..Brought::default() });
+        return Ok(CounterpartReport { again: Some(retry::DEPENDENCY_POLL), ..CounterpartReport::default() });
     }
-    let library = round.context.library();
-    let desired = render::runtime_kyma(library.of(&round.kyma.metadata), round.kyma, &round.kyma.spec)?;
+    let library = pass.context.library();
+    let desired = render::runtime_kyma(library.of(&pass.kyma.metadata), pass.kyma, &pass.kyma.spec)?;
     let kind = Kind::namespaced::<Kyma>();
     let id = kind.id(&key());
-    match counterpart::write(&desired, round.kyma, known.as_deref()) {
-        Write::Nothing => Ok(Brought::default()),
+    match counterpart::write(&desired, pass.kyma, known.as_deref()) {
+        Write::Nothing => Ok(CounterpartReport::default()),
         Write::Create(object) => {
             let body = Bytes::from(object.value().to_string());
-            match cluster.create(round.cause, &kind, &id, body).await {
+            match cluster.create(pass.cause, &kind, &id, body).await {
                 Ok(_) | Err(Error::Exists { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
             *known = read(cluster).await?;
-            round.tell(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "the runtime has got its Kyma");
-            Ok(Brought::default())
+            pass.tell(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "the runtime has got its Kyma");
+            Ok(CounterpartReport::default())
         }
         Write::Merge { patch, reverted } => {
             let untouched = known.as_ref().is_some_and(|kyma| Some(&kyma.spec) == left);
             let reverted = if untouched { Vec::new() } else { reverted };
-            cluster.merge_patch(round.cause, &kind, &id, None, Bytes::from(patch.to_string())).await?;
+            cluster.merge_patch(pass.cause, &kind, &id, None, Bytes::from(patch.to_string())).await?;
             *known = read(cluster).await?;
-            Ok(Brought { reverted, again: None })
+            Ok(CounterpartReport { reverted, again: None })
         }
     }
 }
 
 /// Gives the Kyma in the runtime a copy of the status, if it has another.
 pub(super) async fn show(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     cluster: &Cluster,
     status: &KymaStatus,
     known: &mut Option<Arc<Kyma>>,
@@ -109,7 +109,7 @@ pub(super) async fn show(
         return Ok(());
     }
     let kind = Kind::namespaced::<Kyma>();
-    match cluster.apply_status(round.cause, &kind, &kind.id(&key()), status_body("Kyma", &key(), &shown)).await {
+    match cluster.apply_status(pass.cause, &kind, &kind.id(&key()), status_body("Kyma", &key(), &shown)).await {
         Ok(_) => {}
         // It went while we looked elsewhere, by our own hand at the end of a runtime: nobody is left to be shown anything.
         Err(Error::NotFound { .. } | Error::NotServed { .. }) => {

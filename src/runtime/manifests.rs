@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Round, outcome::Failed};
+use super::{RuntimePass, outcome::Failed};
 use tidegate_cluster::{Cluster, Error, Kind, Metadata, OnConflict, Propagation};
 use tidegate_core::{
     api::{
@@ -21,7 +21,7 @@ use tidegate_core::{
     status::{Failure, ModuleFact, Planned},
 };
 
-use crate::runtime::manifest::is_released;
+use crate::runtime::manifest::{is_released, is_unmanaged};
 
 /// Label of Manifests that belong to a mandatory module: they follow another rule.
 const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
@@ -65,7 +65,7 @@ impl Modules {
 
 /// Applies and deletes the Manifests of a Kyma.
 pub(super) async fn bring(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     plan: &RuntimePlan,
     manifests: &[Arc<Manifest>],
 ) -> Result<Modules, Failed> {
@@ -79,7 +79,7 @@ pub(super) async fn bring(
         let live = by_module.remove(module.name.as_str());
         let (planned, present) = match &module.outcome {
             ModuleOutcome::Install(installation) => {
-                let present = install(round, installation, live, &mut modules.problems).await?;
+                let present = install(pass, installation, live, &mut modules.problems).await?;
                 (planned(installation), present)
             }
             ModuleOutcome::Refuse(refusal) => {
@@ -88,14 +88,14 @@ pub(super) async fn bring(
                     None => refusal.message.clone(),
                 };
                 let present = match live {
-                    Some(live) if !refusal.keep => Some(delete(round, live).await?),
+                    Some(live) if !refusal.keep => Some(delete(pass, live).await?),
                     live => live.cloned(),
                 };
                 (Planned::Refused { state: refusal.state, message }, present)
             }
             ModuleOutcome::Unmanage => {
                 let present = match live {
-                    Some(live) => Some(unmanage(round, live).await?),
+                    Some(live) => Some(unmanage(pass, live).await?),
                     None => None,
                 };
                 (Planned::Unmanaged, present)
@@ -105,7 +105,7 @@ pub(super) async fn bring(
         modules.present.extend(present);
     }
     for (name, live) in by_module {
-        modules.present.push(delete(round, live).await?);
+        modules.present.push(delete(pass, live).await?);
         modules.planned.push((name.to_owned(), Planned::Removing));
     }
     Ok(modules)
@@ -122,7 +122,7 @@ fn planned(installation: &Installation) -> Planned {
 
 /// Applies the Manifest of a module if it differs.
 async fn install(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     installation: &Installation,
     live: Option<&Arc<Manifest>>,
     problems: &mut Vec<String>,
@@ -132,12 +132,12 @@ async fn install(
         return if live.metadata.deletion_timestamp.is_some() {
             Ok(Some(Arc::clone(live)))
         } else {
-            Ok(Some(delete(round, live).await?))
+            Ok(Some(delete(pass, live).await?))
         };
     }
-    let library = round.context.library();
-    let uid = round.kyma.metadata.uid.clone().unwrap_or_default();
-    let desired = match render::manifest(library.of(&round.kyma.metadata), installation, &uid) {
+    let library = pass.context.library();
+    let uid = pass.kyma.metadata.uid.clone().unwrap_or_default();
+    let desired = match render::manifest(library.of(&pass.kyma.metadata), installation, &uid) {
         Ok(desired) => desired,
         Err(error) => {
             // A broken template changes nothing: what is installed stays.
@@ -151,8 +151,8 @@ async fn install(
     let kind = Kind::namespaced::<Manifest>();
     let id = desired.id();
     let body = Bytes::from(desired.value().to_string());
-    let kcp = &round.context.kcp;
-    let (metadata, created) = kcp.apply_telling(round.cause, &kind, &id, body, OnConflict::Force).await?;
+    let kcp = &pass.context.kcp;
+    let (metadata, created) = kcp.apply_telling(pass.cause, &kind, &id, body, OnConflict::Force).await?;
     if live.is_none() && !created {
         // It was there, and nobody had told us: what it says of its objects counts.
         return Ok(read(kcp, &Key::new(desired.namespace(), desired.name())).await?);
@@ -203,40 +203,36 @@ fn matches(desired: &Object, live: &Manifest) -> bool {
 }
 
 /// Asks for a Manifest to be deleted; the pass over it does the work.
-pub(super) async fn delete(round: &Round<'_>, live: &Arc<Manifest>) -> Result<Arc<Manifest>, Failed> {
+pub(super) async fn delete(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Result<Arc<Manifest>, Failed> {
     if live.metadata.deletion_timestamp.is_some() {
         return Ok(Arc::clone(live));
     }
     let kind = Kind::namespaced::<Manifest>();
     let id = kind.id(&landscape::key(&live.metadata));
     let uid = live.metadata.uid.clone().unwrap_or_default();
-    round.context.kcp.delete_if(round.cause, &kind, &id, &uid, None, Propagation::Background).await?;
+    pass.context.kcp.delete_if(pass.cause, &kind, &id, &uid, None, Propagation::Background).await?;
     // The deletion has made a new resource version that we do not know: what follows must not insist on the old one.
     let mut deleting = Manifest::clone(live);
-    deleting.metadata.deletion_timestamp = Some(Time(round.now));
+    deleting.metadata.deletion_timestamp = Some(Time(pass.now));
     deleting.metadata.resource_version = None;
     Ok(Arc::new(deleting))
 }
 
 /// Marks a Manifest as unmanaged, then deletes it: its objects stay, without the mark.
-async fn unmanage(round: &Round<'_>, live: &Arc<Manifest>) -> Result<Arc<Manifest>, Failed> {
+async fn unmanage(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Result<Arc<Manifest>, Failed> {
     let mut marked = Manifest::clone(live);
     if !is_unmanaged(live) {
         let kind = Kind::namespaced::<Manifest>();
         let key: Key = landscape::key(&live.metadata);
         let patch = json!({"metadata": {"annotations": {annotation::IS_UNMANAGED: "true"}}});
-        round.context.kcp.merge_patch(round.cause, &kind, &kind.id(&key), None, Bytes::from(patch.to_string())).await?;
+        pass.context.kcp.merge_patch(pass.cause, &kind, &kind.id(&key), None, Bytes::from(patch.to_string())).await?;
         marked
             .metadata
             .annotations
             .get_or_insert_default()
             .insert(annotation::IS_UNMANAGED.to_owned(), "true".to_owned());
     }
-    delete(round, &Arc::new(marked)).await
-}
-
-fn is_unmanaged(manifest: &Manifest) -> bool {
-    landscape::annotation(&manifest.metadata, annotation::IS_UNMANAGED) == Some("true")
+    delete(pass, &Arc::new(marked)).await
 }
 
 fn module_of(metadata: &ObjectMeta) -> Option<&str> {
@@ -244,9 +240,9 @@ fn module_of(metadata: &ObjectMeta) -> Option<&str> {
 }
 
 /// The modules as they are, for a status that says why nothing can be done.
-pub(super) fn as_they_are(round: &Round<'_>, manifests: &[Arc<Manifest>], message: &str) -> Vec<ModuleFact> {
-    let before = round.kyma.status.iter().flat_map(|status| &status.modules).map(|module| module.name.clone());
-    let wanted = round.kyma.spec.modules.iter().map(|module| module.name.clone());
+pub(super) fn as_they_are(pass: &RuntimePass<'_>, manifests: &[Arc<Manifest>], message: &str) -> Vec<ModuleFact> {
+    let before = pass.kyma.status.iter().flat_map(|status| &status.modules).map(|module| module.name.clone());
+    let wanted = pass.kyma.spec.modules.iter().map(|module| module.name.clone());
     let names: std::collections::BTreeSet<String> = before.chain(wanted).collect();
     names
         .into_iter()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Memory, Round, counterpart, is_newer, manifests};
+use super::{KnownRuntime, RuntimePass, counterpart, is_newer, manifests};
 use tidegate_cluster::{self as cluster, Cluster, Error, Kind};
 use tidegate_core::{
     api::{
@@ -132,9 +132,9 @@ pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>,
     }
 }
 
-// === impl Round ===
+// === impl RuntimePass ===
 
-impl Round<'_> {
+impl RuntimePass<'_> {
     /// Sees to it that the Kyma in KCP bears our finalizer and label before anything exists that it must outlive.
     pub(super) async fn take_charge(&self) -> Result<(), Error> {
         let metadata = &self.kyma.metadata;
@@ -162,7 +162,7 @@ impl Round<'_> {
     }
 
     /// Says in the status why nothing could be done.
-    pub(super) async fn failed(&self, failed: Failed, manifests: &[Arc<Manifest>], memory: &mut Memory) -> Pass {
+    pub(super) async fn failed(&self, failed: Failed, manifests: &[Arc<Manifest>], memory: &mut KnownRuntime) -> Pass {
         let facts = Facts {
             modules: manifests::as_they_are(self, manifests, &failed.message),
             failure: Some(status::Failure {
@@ -183,7 +183,12 @@ impl Round<'_> {
     }
 
     /// Writes the status of the Kyma, and its copy in the runtime, where they differ.
-    pub(super) async fn conclude(&self, facts: &Facts, cluster: &Cluster, memory: &mut Memory) -> Result<(), Failure> {
+    pub(super) async fn conclude(
+        &self,
+        facts: &Facts,
+        cluster: &Cluster,
+        memory: &mut KnownRuntime,
+    ) -> Result<(), Failure> {
         let status = self.write_status(facts, memory).await.map_err(kcp_failure)?;
         match counterpart::show(self, cluster, &status, &mut memory.counterpart).await {
             Ok(()) => Ok(()),
@@ -196,7 +201,11 @@ impl Round<'_> {
         }
     }
 
-    pub(super) async fn write_status(&self, facts: &Facts, memory: &mut Memory) -> Result<KymaStatus, cluster::Error> {
+    pub(super) async fn write_status(
+        &self,
+        facts: &Facts,
+        memory: &mut KnownRuntime,
+    ) -> Result<KymaStatus, cluster::Error> {
         let kyma = self.with_latest_status(memory);
         // What is said is true from now on: a pass may have begun before what it tells of existed.
         let next = status::kyma(&kyma, facts, ambient::now());
@@ -235,7 +244,7 @@ impl Round<'_> {
     }
 
     /// The Kyma with the status that we wrote last, where the watch still shows an older one.
-    fn with_latest_status(&self, memory: &Memory) -> Kyma {
+    fn with_latest_status(&self, memory: &KnownRuntime) -> Kyma {
         let mut kyma = Kyma::clone(self.kyma);
         if let Some((resource_version, status)) = &memory.status
             && is_newer(&Some(resource_version.clone()), &kyma.metadata.resource_version)

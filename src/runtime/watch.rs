@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Round, base, delay};
+use super::{RuntimePass, base, delay};
 use tidegate_cluster::{Cluster, Error, Kind, Metadata};
 use tidegate_core::{
     api::{
@@ -59,7 +59,7 @@ pub use reports::Reports;
 
 /// What a process remembers of it in one runtime.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct KnownWatch {
     shared: Option<Applied>,
     own: Option<Own>,
     ours: Ours,
@@ -79,7 +79,7 @@ struct Own {
 }
 
 /// How it fares after a pass.
-pub(super) struct Brought {
+pub(super) struct WatchReport {
     pub(super) webhook: Part,
     /// The Secret with which its image is pulled, where one is configured.
     pub(super) pull_secret: Option<Part>,
@@ -145,9 +145,9 @@ fn drift(manifests: &[Arc<Manifest>]) -> Drift {
     drift
 }
 
-// === impl Memory ===
+// === impl KnownWatch ===
 
-impl Memory {
+impl KnownWatch {
     /// Whether a resync must look at everything.
     pub(super) fn is_due(&self, context: &Context, kyma: &Key) -> bool {
         self.rhythm.is_due(&context.contacts, context.resync, kyma, Instant::now())
@@ -161,42 +161,42 @@ impl Memory {
 
 /// Brings it to what it should be. `manifests` are as the pass over them left them.
 pub(super) async fn bring(
-    round: &Round<'_>,
+    pass: &RuntimePass<'_>,
     cluster: &Cluster,
     landscape: &Arc<Landscape>,
     manifests: &[Arc<Manifest>],
     live: Option<&BTreeMap<ObjectId, Metadata>>,
-    memory: &mut Memory,
-) -> Result<Brought, Error> {
-    let context = round.context;
-    let conditions = round.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    memory: &mut KnownWatch,
+) -> Result<WatchReport, Error> {
+    let context = pass.context;
+    let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
     let Some(agent) = &context.agent else {
-        let report = context.reports.of(round, landscape, None);
-        let site = Site { round, cluster, live, recorded, report: &report, pieces: None, user: None };
-        return site.bring(memory).await;
+        let report = context.reports.of(pass, landscape, None);
+        let watch = WatchPass { pass, cluster, live, recorded, report: &report, pieces: None, user: None };
+        return watch.bring(memory).await;
     };
-    let pieces = match pieces(round, agent).await? {
+    let pieces = match pieces(pass, agent).await? {
         Ok(pieces) => pieces,
         Err(missing) => return Ok(missing.brought(agent)),
     };
     let drift = drift(manifests);
     let user = memory.ours.user(cluster, live.is_some(), recorded).await?;
     let told = reports::Told { address: &pieces.address, drift: &drift, user: user.as_ref() };
-    let report = context.reports.of(round, landscape, Some(told));
-    let site = Site { round, cluster, live, recorded, report: &report, pieces: Some((agent, &pieces)), user };
-    site.bring(memory).await
+    let report = context.reports.of(pass, landscape, Some(told));
+    let watch = WatchPass { pass, cluster, live, recorded, report: &report, pieces: Some((agent, &pieces)), user };
+    watch.bring(memory).await
 }
 
 /// Looks for what an agent needs, in the order in which a platform team sets it up.
-async fn pieces(round: &Round<'_>, agent: &Agent) -> Result<Result<Pieces, Missing>, Error> {
-    let stores = &round.context.stores;
+async fn pieces(pass: &RuntimePass<'_>, agent: &Agent) -> Result<Result<Pieces, Missing>, Error> {
+    let stores = &pass.context.stores;
     let gateways = stores.gateways();
     let address = match agent.listener.resolve(gateways.iter().map(|entry| &entry.gateway)) {
         Ok(address) => address,
         Err(error) => return Ok(Err(Missing::waiting(reason::NO_ADDRESS, error.to_string()))),
     };
-    let issued = match certificates::ensure(round.context, round.cause, round.kyma, round.now).await? {
+    let issued = match certificates::ensure(pass.context, pass.cause, pass.kyma, pass.now).await? {
         Standing::Issued(issued) => issued,
         Standing::Pending(message) => return Ok(Err(Missing::waiting(reason::NO_CERTIFICATE, message))),
         Standing::Refused(message) => {
@@ -222,8 +222,8 @@ async fn pieces(round: &Round<'_>, agent: &Agent) -> Result<Result<Pieces, Missi
 }
 
 /// Where a pass takes place, and what it wants.
-struct Site<'a> {
-    round: &'a Round<'a>,
+struct WatchPass<'a> {
+    pass: &'a RuntimePass<'a>,
     cluster: &'a Cluster,
     live: Option<&'a BTreeMap<ObjectId, Metadata>>,
     /// What the status says was applied.
@@ -242,13 +242,13 @@ impl Missing {
     }
 
     /// What stands is left as it is, and whatever brings the piece wakes the runtime.
-    fn brought(self, agent: &Agent) -> Brought {
+    fn brought(self, agent: &Agent) -> WatchReport {
         let message = format!("no agent is installed: {}", self.message);
         let pull_secret = agent.pull_secret.as_ref().map(|_| match self.reason {
             reason::NO_PULL_SECRET => Part::Waiting(message.clone()),
             _ => Part::Unknown,
         });
-        Brought {
+        WatchReport {
             pull_secret,
             webhook: if self.wrong { Part::Failed(message.clone()) } else { Part::Waiting(message.clone()) },
             watch: WatchFact { status: Status::False, reason: self.reason, message },
@@ -258,19 +258,19 @@ impl Missing {
     }
 }
 
-// === impl Site ===
+// === impl WatchPass ===
 
-impl Site<'_> {
-    async fn bring(&self, memory: &mut Memory) -> Result<Brought, Error> {
+impl WatchPass<'_> {
+    async fn bring(&self, memory: &mut KnownWatch) -> Result<WatchReport, Error> {
         if let Some(live) = self.live {
             memory.rhythm.looked(live, Instant::now());
         }
         let own = self.own();
         let total = Digest::all([&self.report.digest, &own]);
-        let conditions = self.round.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let conditions = self.pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let recorded = self.recorded.map(|recorded| recorded.digest);
         let mut shared = Applied::before(&self.report.objects, memory.shared.take(), recorded, &total);
-        let owner = landscape::key(&self.round.kyma.metadata);
+        let owner = landscape::key(&self.pass.kyma.metadata);
         if let Some(live) = self.live {
             let suspects = shared.look(live);
             objects::compare(self.cluster, &owner, live, &mut shared, suspects).await?;
@@ -281,7 +281,7 @@ impl Site<'_> {
             // Nobody is asked about it, so this is the only sign that there ever is.
             let note = "somebody changed or deleted the webhook configuration in the runtime, so changes there may not have \
                         been told since; everything is looked at, and it is as it should be again";
-            self.round.tell(Severity::Warning, told::REPORTING_CHANGED, "Watch", note);
+            self.pass.tell(Severity::Warning, told::REPORTING_CHANGED, "Watch", note);
         }
         let mut failed = self.bring_trust(recorded.is_some(), &mut shared).await?;
         if failed.is_empty() {
@@ -295,7 +295,7 @@ impl Site<'_> {
         let missing = shared.missing();
         // Whoever is asked before he has his certificate would only fail.
         if failed.is_empty() {
-            failed = objects::send(self.cluster, self.round.cause, &owner, &mut shared, &missing).await?;
+            failed = objects::send(self.cluster, self.pass.cause, &owner, &mut shared, &missing).await?;
         }
         let complete = failed.is_empty() && shared.is_complete() && self.report.problems.is_empty();
         memory.shared = Some(shared);
@@ -306,7 +306,7 @@ impl Site<'_> {
             .min();
         let pull_secret = self.pull_secret(memory, &failed);
         if let Some(message) = failed.first().map(|failed| &failed.message).or(self.report.problems.first()) {
-            return Ok(Brought {
+            return Ok(WatchReport {
                 webhook: Part::Failed(message.clone()),
                 pull_secret,
                 watch: WatchFact { status: Status::False, reason: reason::NOT_APPLIED, message: message.clone() },
@@ -317,21 +317,21 @@ impl Site<'_> {
         let applied = complete.then(|| ours::record(&total, self.user.as_deref()));
         match self.pieces {
             None => {
-                Ok(Brought { webhook: Part::Done, pull_secret, watch: WatchFact::not_configured(), applied, again })
+                Ok(WatchReport { webhook: Part::Done, pull_secret, watch: WatchFact::not_configured(), applied, again })
             }
             Some((agent, pieces)) => {
                 if applied.is_some() {
-                    let Round { context, key, .. } = self.round;
+                    let RuntimePass { context, key, .. } = self.pass;
                     context.certificates.trusts(key, Digest::of_bytes(&pieces.bundle), &context.queue);
                 }
                 let brought = self.readiness(agent.program, applied, conditions, memory).await?;
-                Ok(Brought { pull_secret, ..brought })
+                Ok(WatchReport { pull_secret, ..brought })
             }
         }
     }
 
     /// How the Secret with which the agent's image is pulled fares, where one is configured.
-    fn pull_secret(&self, memory: &Memory, failed: &[Failed]) -> Option<Part> {
+    fn pull_secret(&self, memory: &KnownWatch, failed: &[Failed]) -> Option<Part> {
         let (agent, _) = self.pieces?;
         let id = secret_kind().id(&Key::new(SKR_NAMESPACE, agent.pull_secret.as_deref()?));
         if let Some(failed) = failed.iter().find(|failed| failed.id == id) {
@@ -351,8 +351,8 @@ impl Site<'_> {
         program: Program,
         applied: Option<String>,
         conditions: &[Condition],
-        memory: &mut Memory,
-    ) -> Result<Brought, Error> {
+        memory: &mut KnownWatch,
+    ) -> Result<WatchReport, Error> {
         let said = conditions::is_true(conditions, Type::SkrWebhook.as_str());
         let found = memory.readiness.look(self.cluster, self.live.is_some(), said).await?;
         let (webhook, not_ready, again) = match found {
@@ -370,11 +370,11 @@ impl Site<'_> {
                 WatchFact { status: Status::False, reason: reason::NOT_READY, message }
             }
             None => {
-                let Round { context, key, .. } = self.round;
+                let RuntimePass { context, key, .. } = self.pass;
                 memory.rhythm.watch(&context.contacts, key, program, conditions, Instant::now())
             }
         };
-        Ok(Brought { webhook, pull_secret: None, watch, applied, again })
+        Ok(WatchReport { webhook, pull_secret: None, watch, applied, again })
     }
 
     /// Digest of what the runtime's own objects are made from.
@@ -399,13 +399,13 @@ impl Site<'_> {
         }
         let mut configurations = shared.missing();
         configurations.retain(|&index| &*shared.objects.objects[index].id.kind == WEBHOOKS);
-        let owner = landscape::key(&self.round.kyma.metadata);
-        objects::send(self.cluster, self.round.cause, &owner, shared, &configurations).await
+        let owner = landscape::key(&self.pass.kyma.metadata);
+        objects::send(self.cluster, self.pass.cause, &owner, shared, &configurations).await
     }
 
     /// Brings the runtime's own objects to what they should be. Their content is read only if they have to be written, or
     /// if somebody else wrote them.
-    async fn bring_own(&self, of: &Digest, is_recorded: bool, memory: &mut Memory) -> Result<Vec<Failed>, Error> {
+    async fn bring_own(&self, of: &Digest, is_recorded: bool, memory: &mut KnownWatch) -> Result<Vec<Failed>, Error> {
         let Some((agent, pieces)) = self.pieces else {
             memory.own = None;
             return Ok(Vec::new());
@@ -432,7 +432,7 @@ impl Site<'_> {
             }
         };
         let mut applied = Applied { objects: Arc::new(objects), seen: seen.into() };
-        let owner = landscape::key(&self.round.kyma.metadata);
+        let owner = landscape::key(&self.pass.kyma.metadata);
         if let Some(live) = self.live {
             let suspects = applied.look(live);
             objects::compare(self.cluster, &owner, live, &mut applied, suspects).await?;
@@ -442,7 +442,7 @@ impl Site<'_> {
         if sends_deployment {
             memory.readiness.doubt();
         }
-        let failed = objects::send(self.cluster, self.round.cause, &owner, &mut applied, &missing).await?;
+        let failed = objects::send(self.cluster, self.pass.cause, &owner, &mut applied, &missing).await?;
         memory.own = Some(Own { of: *of, ids, seen: applied.seen.into() });
         Ok(failed)
     }
@@ -453,7 +453,7 @@ impl Site<'_> {
             let id = secret_kind().id(&Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET));
             Ok(Err(Failed { id, error: None, message }))
         };
-        let Some(leaf) = certificates::load(self.round.context, &pieces.issued).await? else {
+        let Some(leaf) = certificates::load(self.pass.context, &pieces.issued).await? else {
             return failed(format!("Secret {} lacks the runtime's certificate or its key", pieces.issued.secret));
         };
         let templates = self.report.templates();
@@ -461,7 +461,7 @@ impl Site<'_> {
         let mut rendered = vec![render::agent_secret(templates, data)];
         if let Some(key) = agent.pull_secret() {
             let kind = Kind::namespaced::<Secret>();
-            let Some(secret) = self.round.context.kcp.get_as::<Secret>(&kind, &key).await? else {
+            let Some(secret) = self.pass.context.kcp.get_as::<Secret>(&kind, &key).await? else {
                 return failed(format!("Secret {key} is gone"));
             };
             let (type_, labels) = (secret.type_.unwrap_or_default(), secret.metadata.labels.unwrap_or_default());

@@ -13,10 +13,10 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{SourcePass, memory::Memory, survey::served};
+use super::{SourcePass, decide, memory::Memory, survey::served};
 use tidegate_cluster::{self as cluster, Cause, Effect, OnConflict, Outcome, Propagation, Task};
 use tidegate_core::{
-    api::names::{FIELD_MANAGER, annotation, label},
+    api::names::FIELD_MANAGER,
     definition::Kind,
     intake::{Decision, Id, Why, text},
     landscape::{self, SourceName},
@@ -238,9 +238,7 @@ async fn prune_one(
 ) -> Result<bool, cluster::Error> {
     let kind = served(id.0);
     let Some(metadata) = pass.ctx.kcp.get_metadata(&kind, &id.1).await? else { return Ok(true) };
-    let ours = metadata.label(label::SOURCE) == Some(label_value) && metadata.uid == uid;
-    let keep = metadata.annotation(annotation::PRUNE) == Some("disabled");
-    if !ours || keep || metadata.deleting {
+    if !decide::may_prune(&metadata, label_value, uid) {
         return Ok(false);
     }
     match pass.ctx.kcp.delete(cause, &kind, &metadata, Propagation::Background).await? {

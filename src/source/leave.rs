@@ -9,7 +9,12 @@ use std::collections::BTreeMap;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::{Progress, SourcePass, failure, survey::served};
+use super::{
+    Progress, SourcePass,
+    decide::{self, Parting},
+    failure,
+    survey::served,
+};
 use tidegate_cluster::{self as cluster, Cause, Deleted, Metadata, OnConflict, Propagation, Target};
 use tidegate_core::{
     api::{
@@ -18,7 +23,7 @@ use tidegate_core::{
         names::{annotation, finalizer, label},
     },
     definition::Kind,
-    intake::{Id, Other, OtherTool, status},
+    intake::{Id, Other, status},
     landscape::SourceName,
     name::Key,
     object::Gvk,
@@ -77,7 +82,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass 
     let selector = format!("{}={label_value}", label::SOURCE);
     for kind in Kind::ALL.into_iter().rev() {
         let mut ours: Vec<Metadata> = Vec::new();
-        for namespace in &pass.ctx.namespaces {
+        for namespace in pass.ctx.namespaces {
             let marked = pass.ctx.kcp.list_metadata(&served(kind), Some(namespace), Some(&selector)).await;
             ours.extend(marked.map_err(failure)?.into_iter().filter(|metadata| !is_inherited(kind, metadata, &others)));
         }
@@ -90,7 +95,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass 
         results.into_iter().collect::<Result<Vec<()>, _>>().map_err(failure)?;
     }
     let kind = cluster::Kind::namespaced::<GitSource>();
-    let released = finalizers::release(&pass.ctx.kcp, &cause, &kind, &pass.source.metadata, &[finalizer::SOURCE]).await;
+    let released = finalizers::release(pass.ctx.kcp, &cause, &kind, &pass.source.metadata, &[finalizer::SOURCE]).await;
     released.map(|_| Finish::Done).map_err(failure)
 }
 
@@ -166,16 +171,14 @@ async fn let_go(
     prune: bool,
 ) -> Result<(), cluster::Error> {
     let served = served(kind);
-    let kept = metadata.annotation(annotation::PRUNE) == Some("disabled")
-        || OtherTool::of(&metadata.labels, &metadata.annotations, &metadata.managers).is_some();
-    if prune && !kept {
-        return match pass.ctx.kcp.delete(cause, &served, metadata, Propagation::Background).await? {
+    match decide::parting(metadata, prune) {
+        Parting::Unmark => unmark(pass, cause, kind, metadata).await,
+        Parting::Delete => match pass.ctx.kcp.delete(cause, &served, metadata, Propagation::Background).await? {
             Deleted::Gone | Deleted::Terminating => Ok(()),
             // It has changed since the list, and may bear our mark no more: this pass fails, and the next one lists again.
             Deleted::Changed => Err(cluster::Error::Changed { target: Target::Object(metadata.id.clone()) }),
-        };
+        },
     }
-    unmark(pass, cause, kind, metadata).await
 }
 
 /// Takes the marks of a source off an object.

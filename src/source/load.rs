@@ -6,9 +6,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
-use super::{Progress, SourcePass};
+use super::{
+    Progress, SourcePass,
+    decide::{self, FetchedRevision},
+    state::{LastFetch, Reading, RefusedRevision},
+};
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{
@@ -19,10 +23,7 @@ use tidegate_core::{
     },
     definition::{self, Cache, Channels, Definition, Elsewhere, Options},
     diagnostic::Diagnostics,
-    intake::{
-        self, Declared, Follow, Id, Terms,
-        status::{self, Fetched, Withheld},
-    },
+    intake::{self, Declared, Follow, Id, Terms, status::Withheld},
     landscape::{self, SourceName},
     name::Key,
     object::{Digest, Gvk},
@@ -50,9 +51,6 @@ pub(super) struct SourceAccess {
     credentials: Option<Credentials>,
     ca: Option<Vec<u8>>,
 }
-
-/// How often the Secret of a source is looked at that cannot be read for want of a better one.
-pub(super) const SECRET_LOOK: Duration = Duration::from_secs(10);
 
 /// Why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -91,14 +89,16 @@ pub(super) enum Problem {
 impl SourcePass<'_> {
     /// Fetches if it is time to, and puts what was found in force.
     pub(super) async fn load(&self, progress: &mut Progress, terms: &Terms) {
-        if self.is_due(progress, terms) || self.is_rotated(progress, terms).await {
+        let (last, reading) = (progress.fetch, &progress.reading);
+        let is_due = decide::is_due(self.source, terms, last, reading, self.triggers, self.now);
+        if is_due || self.is_rotated(progress, terms).await {
             let result = self.look(progress, terms).await;
             let now = Instant::now();
-            progress.poll_at = Some(now + retry::poll(terms.interval, ambient::fraction()));
-            progress.fetching = Some(terms.fetching());
+            let next = now + retry::poll(terms.interval, ambient::fraction());
+            progress.fetch = Some(LastFetch { fetching: terms.fetching(), next });
             self.note(progress, result);
         }
-        let loaded = self.ctx.sources.loaded(self.key);
+        let loaded = self.ctx.registry.loaded(self.key);
         let result = match &loaded {
             // A source that cannot be asked has what it had before the restart.
             None => self.recall(progress, terms).await,
@@ -115,11 +115,11 @@ impl SourcePass<'_> {
     /// Puts the last good revision of a suspended source in force, without asking anybody for a newer one.
     pub(super) async fn hold(&self, progress: &mut Progress, terms: &Terms) {
         let Ok(url) = terms.url.parse::<git::Url>() else { return };
-        if let Err(error) = self.ctx.sources.mirror(self.key, self.slot, &url) {
+        if let Err(error) = self.ctx.registry.mirror(self.key, self.slot, &url) {
             tracing::warn!(source = %self.key, %error, "the mirror of a suspended source cannot be opened");
             return;
         }
-        if self.ctx.sources.loaded(self.key).is_none()
+        if self.ctx.registry.loaded(self.key).is_none()
             && let Err(error) = self.recall(progress, terms).await
         {
             tracing::warn!(source = %self.key, %error, "the last good revision of a suspended source cannot be read");
@@ -151,45 +151,26 @@ impl SourcePass<'_> {
         }
     }
 
-    fn is_due(&self, progress: &Progress, terms: &Terms) -> bool {
-        let requested = status::requested(self.source);
-        let handled = self.source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.clone());
-        let failed = matches!(progress.fetched, Some(Fetched::Failed { .. }));
-        progress.poll_at.is_none_or(|at| at <= self.now)
-            || progress.fetching != Some(terms.fetching())
-            || (requested.is_some() && requested != handled)
-            || self.triggers.contains(Trigger::Git)
-            || self.triggers.contains(Trigger::Requested)
-            || (failed && self.triggers.contains(Trigger::Retry))
-    }
-
     /// Whether the Secret that a server refused, or that made no sense, is another by now.
     async fn is_rotated(&self, progress: &Progress, terms: &Terms) -> bool {
-        let Some(secret) = terms.secret.as_ref().filter(|_| progress.awaits_secret) else { return false };
+        let Some(secret) = terms.secret.as_ref().filter(|_| progress.reading.awaits_secret()) else { return false };
         let found = self.ctx.kcp.get_metadata(&secrets(), &Key::new(self.key.namespace(), secret)).await;
         found.is_ok_and(|found| found.map(|metadata| metadata.resource_version) != progress.seen_secret)
     }
 
+    /// Takes note of how reading ended.
     fn note(&self, progress: &mut Progress, result: Result<(), Problem>) {
-        match result {
-            Ok(()) => {
-                progress.fetched = Some(Fetched::Done);
-                progress.class = None;
-                progress.awaits_secret = false;
-            }
+        progress.reading = match result {
+            Ok(()) => Reading::Done,
             Err(problem) => {
                 tracing::warn!(source = %self.key, reason = problem.reason(), error = %problem, "a source cannot be read");
-                let class = problem.class();
-                progress.class = Some(class);
-                // What fails for a moment is tried again anyway.
-                progress.awaits_secret = class == Class::Stalled && problem.is_of_access();
-                progress.fetched = Some(Fetched::Failed {
+                Reading::Failed {
                     reason: problem.reason(),
                     message: problem.to_string(),
-                    stalled: class == Class::Stalled,
-                });
+                    remedy: decide::remedy(problem.class(), problem.is_of_access()),
+                }
             }
-        }
+        };
     }
 
     /// Fetches, and reads what is new.
@@ -199,37 +180,31 @@ impl SourcePass<'_> {
         if url.path().is_some() && !local_allowed {
             return Err(Problem::Local);
         }
-        let mirror = self.ctx.sources.mirror(self.key, self.slot, &url).map_err(Problem::Git)?;
+        let mirror = self.ctx.registry.mirror(self.key, self.slot, &url).map_err(Problem::Git)?;
         let fetched = self.fetch(progress, terms, &mirror, url).await?;
-        let loaded = self.ctx.sources.loaded(self.key);
-        let unchanged = loaded
-            .as_ref()
-            .is_some_and(|loaded| loaded.revision == fetched.revision && loaded.reading == terms.reading());
-        let refused = progress.refused.as_ref().is_some_and(|(revision, reading, _)| {
-            *revision == fetched.revision && *reading == terms.reading() && terms.on_error == OnError::RefuseRevision
-        });
-        if unchanged {
-            progress.refused = None;
-            progress.attempted = Some(fetched.revision.clone());
-            // The mirror of another URL does not know yet that this revision is in force.
-            return mirror.record_good(&fetched.revision).await.map_err(Problem::Git);
-        }
-        if refused {
-            return Ok(());
-        }
-        if !fetched.fast_forward {
-            match (&terms.follow, terms.allow_rewrite) {
-                (Follow::Branch(name), false) => {
-                    let before = mirror.last_good().map_or_else(|| "the last one".to_owned(), |good| good.to_string());
-                    return Err(Problem::Rewritten { reference: name.clone(), found: fetched.revision, before });
-                }
-                // Before the revision is recorded as good: a process that begins after that sees no rewrite.
-                (Follow::Branch(_) | Follow::Tag(_) | Follow::Commit(_), _) => {
-                    self.rewritten(progress, terms).await.map_err(Problem::Unrecorded)?;
-                }
+        let loaded = self.ctx.registry.loaded(self.key);
+        let in_force = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
+        let refused = progress.refused.as_ref();
+        match decide::fetched(terms, &fetched.revision, fetched.fast_forward, in_force, refused) {
+            FetchedRevision::InForce => {
+                progress.refused = None;
+                progress.attempted = Some(fetched.revision.clone());
+                // The mirror of another URL does not know yet that this revision is in force.
+                mirror.record_good(&fetched.revision).await.map_err(Problem::Git)
             }
+            FetchedRevision::StillRefused => Ok(()),
+            FetchedRevision::Rewritten(reference) => Err(Problem::Rewritten {
+                reference,
+                found: fetched.revision,
+                before: mirror.last_good().map_or_else(|| "the last one".to_owned(), |good| good.to_string()),
+            }),
+            FetchedRevision::ReadRewritten => {
+                // Before the revision is recorded as good: a process that begins after that sees no rewrite.
+                self.rewritten(progress, terms).await.map_err(Problem::Unrecorded)?;
+                self.read(progress, terms, fetched.revision).await
+            }
+            FetchedRevision::Read => self.read(progress, terms, fetched.revision).await,
         }
-        self.read(progress, terms, fetched.revision).await
     }
 
     async fn fetch(
@@ -300,7 +275,7 @@ impl SourcePass<'_> {
 
     /// Puts the last good revision in force that an earlier process recorded.
     async fn recall(&self, progress: &mut Progress, terms: &Terms) -> Result<(), Problem> {
-        let Some(mirror) = self.ctx.sources.opened(self.slot) else { return Ok(()) };
+        let Some(mirror) = self.ctx.registry.opened(self.slot) else { return Ok(()) };
         let Some(revision) = mirror.last_good() else { return Ok(()) };
         let accepting = Terms { on_error: OnError::Withhold, ..terms.clone() };
         let (attempted, refused) = (progress.attempted.clone(), progress.refused.take());
@@ -312,8 +287,8 @@ impl SourcePass<'_> {
 
     /// Reads a revision and puts it in force, unless the source refuses broken ones.
     async fn read(&self, progress: &mut Progress, terms: &Terms, revision: Revision) -> Result<(), Problem> {
-        let mirror = self.ctx.sources.opened(self.slot).ok_or_else(|| Problem::Interrupted(revision.clone()))?;
-        let before = self.ctx.sources.loaded(self.key);
+        let mirror = self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(revision.clone()))?;
+        let before = self.ctx.registry.loaded(self.key);
         let previous = before.as_ref().map(|loaded| Arc::clone(&loaded.snapshot));
         let filter = Filter::new(terms.templates.as_deref());
         let snapshot = mirror.snapshot(&revision, previous, &filter, Limits::default()).await.map_err(Problem::Git)?;
@@ -321,9 +296,9 @@ impl SourcePass<'_> {
         let parse = Parse {
             name: SourceName::new(self.key.clone()),
             snapshot: Arc::new(snapshot),
-            options: Options { elsewhere: Arc::new(self.elsewhere()), ..options(terms, &self.ctx.namespaces) },
+            options: Options { elsewhere: Arc::new(self.elsewhere()), ..options(terms, self.ctx.namespaces) },
             reading,
-            base: self.ctx.library().base().clone(),
+            base: crate::controller::library(self.ctx.library).base().clone(),
             before: before.clone(),
         };
         let cache = std::mem::take(&mut progress.cache);
@@ -333,7 +308,7 @@ impl SourcePass<'_> {
         progress.cache = cache;
         progress.attempted = Some(revision.clone());
         if terms.on_error == OnError::RefuseRevision && loaded.diagnostics.has_errors() {
-            progress.refused = Some((revision, reading, loaded.diagnostics));
+            progress.refused = Some(RefusedRevision { revision, reading, diagnostics: loaded.diagnostics });
             return Ok(());
         }
         progress.refused = None;
@@ -344,7 +319,7 @@ impl SourcePass<'_> {
             super::report::seen(self.ctx, &revision);
         }
         self.ctx.set_templates(SourceName::new(self.key.clone()), loaded.templates.clone());
-        for other in self.ctx.sources.publish(self.key, self.slot, Arc::new(loaded)) {
+        for other in self.ctx.registry.publish(self.key, self.slot, Arc::new(loaded)) {
             self.ctx.queue.push(Subject::Source(other), Trigger::Event);
         }
         // What was read stays in force until another revision is, so it is recorded before anything is applied.

@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde_json::json;
 
-use super::{Enacted, Progress, SourcePass};
+use super::{Enacted, Progress, SourceContext, SourcePass, decide};
 use tidegate_cluster::{self as cluster, Cause};
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus, shared::Condition},
@@ -20,7 +20,7 @@ use tidegate_process::ambient;
 
 use crate::{
     controller::{
-        Context, Failure,
+        Failure,
         events::{Severity, reason},
     },
     source::registry::Loaded,
@@ -57,14 +57,14 @@ fn as_written<'a>(source: &'a GitSource, progress: &Progress) -> Cow<'a, GitSour
 }
 
 /// Takes note that a commit was seen.
-pub(super) fn seen(ctx: &Context, revision: &Revision) {
+pub(super) fn seen(ctx: SourceContext<'_>, revision: &Revision) {
     if let Some(commit) = revision.commit() {
         ctx.metrics.seen(&commit.to_string(), std::time::Instant::now());
     }
 }
 
 /// Takes note that all of a commit is in KCP.
-pub(super) fn arrived(ctx: &Context, revision: &Revision) {
+pub(super) fn arrived(ctx: SourceContext<'_>, revision: &Revision) {
     if let Some(commit) = revision.commit() {
         ctx.metrics.arrived(&commit.to_string(), std::time::Instant::now());
     }
@@ -81,7 +81,7 @@ impl SourcePass<'_> {
         enacted: &Enacted,
         terms: &Terms,
     ) -> Result<(), Failure> {
-        let status = self.status(progress, decided, enacted, Some(terms));
+        let status = self.status(progress, &progress.reading.fetched(), decided, enacted, Some(terms));
         self.tell(&status, decided.map(|(_, decision)| decision));
         let settled = status::is_settled(&status);
         self.write(progress, status).await?;
@@ -101,29 +101,29 @@ impl SourcePass<'_> {
     pub(super) fn status(
         &self,
         progress: &Progress,
+        fetched: &Fetched,
         decided: Option<(&Loaded, &Decision)>,
         enacted: &Enacted,
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
         let none = Diagnostics::default();
-        let fetched = progress.fetched.clone().unwrap_or(Fetched::Done);
         let refused = progress.refused.as_ref();
         let scope = terms.map(Terms::scope).unwrap_or_default();
         let pass = status::Pass {
-            fetched: &fetched,
+            fetched,
             attempted: progress.attempted.as_ref(),
             in_force: decided.map(|(loaded, _)| &loaded.revision),
             refused: refused.is_some(),
             decision: decided.map(|(_, decision)| decision),
             withheld: decided.map_or(&[], |(loaded, _)| &loaded.withheld),
             diagnostics: match (refused, decided) {
-                (Some((_, _, diagnostics)), _) => diagnostics,
+                (Some(refused), _) => &refused.diagnostics,
                 (None, Some((loaded, _))) => &loaded.diagnostics,
                 (None, None) => &none,
             },
             failures: &enacted.failures,
             scope: &scope,
-            moved: terms.is_some_and(|terms| self.moved(progress, terms)),
+            moved: terms.is_some_and(|terms| decide::has_moved(self.source, progress.rewritten, terms)),
         };
         status::of(&as_written(self.source, progress), &pass, ambient::now())
     }

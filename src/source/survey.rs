@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    SourcePass,
+    SourceContext, SourcePass,
     memory::{Memory, Seen},
 };
 use tidegate_cluster::{self as cluster, Cluster};
@@ -25,7 +25,7 @@ use tidegate_core::{
     name::Key,
 };
 
-use crate::{controller::Context, source::registry::Loaded};
+use crate::source::registry::Loaded;
 
 /// More objects than this are looked up by one list of their kind.
 const LOOK_UPS_MAX: usize = 8;
@@ -60,11 +60,15 @@ pub(super) fn served(kind: Kind) -> cluster::Kind {
 }
 
 /// Asks for the field managers of objects that are not ours.
-pub(super) async fn look_up(ctx: &Context, ids: &BTreeSet<Id>, memory: &mut Memory) -> Result<(), cluster::Error> {
+pub(super) async fn look_up(
+    ctx: SourceContext<'_>,
+    ids: &BTreeSet<Id>,
+    memory: &mut Memory,
+) -> Result<(), cluster::Error> {
     for kind in Kind::ALL {
         let wanted: Vec<&Id> = ids.iter().filter(|id| id.0 == kind).collect();
         let found = if wanted.len() <= LOOK_UPS_MAX {
-            one_by_one(&ctx.kcp, kind, &wanted).await?
+            one_by_one(ctx.kcp, kind, &wanted).await?
         } else {
             // The daemon's rights end at the namespaces that count.
             let namespaces: BTreeSet<&str> = wanted.iter().map(|id| id.1.namespace()).collect();

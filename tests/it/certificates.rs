@@ -281,7 +281,7 @@ impl World {
             tasks.spawn(async move {
                 while let Some(work) = context.queue.next().await {
                     let pass = match work.subject().clone() {
-                        Subject::Gateway(key) => gateway::reconcile(&context, &key, work.triggers()).await,
+                        Subject::Gateway(key) => gateway::reconcile(context.gateway(), &key, work.triggers()).await,
                         Subject::Runtime(key) => Ok(pass(&context, &key, &runtimes).await),
                         Subject::Source(_) | Subject::Watcher(_) => Ok(Finish::Done),
                     };
@@ -372,7 +372,7 @@ impl Daemon {
     }
 
     fn overdue(&self) -> Vec<String> {
-        gateway::overdue(&self.context, ambient::now())
+        gateway::overdue(self.context.gateway(), ambient::now())
     }
 }
 

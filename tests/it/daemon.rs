@@ -297,7 +297,7 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
 
     let (code, text) = run(&["reconcile", "nothing"]).await;
     assert_eq!(code, Some(2));
-    assert!(text.contains("there is no GitSource, Kyma, Manifest or Watcher `nothing`"), "{text}");
+    assert!(text.contains("no GitSource, Kyma, Manifest or Watcher `nothing`"), "{text}");
     assert_eq!(run(&["suspend", "watcher/landscape"]).await.0, Some(2));
 }
 

@@ -427,7 +427,7 @@ fn the_runtime_decides_where_it_is_told_to() {
     assert_eq!(report["held"][0]["why"], "decided-by-runtime");
     let unknown = report["unknown"].as_array().unwrap();
     assert!(
-        unknown.iter().any(|one| one["value"] == "module lists of runtimes that decide by themselves"),
+        unknown.iter().any(|one| one["value"] == "module lists of runtimes that select their own modules"),
         "{unknown:?}"
     );
 }
@@ -507,7 +507,7 @@ fn custom_resources_are_checked_against_every_module() {
         "{all:#?}"
     );
     let refused = of("object-refused")[0];
-    assert!(refused["message"].as_str().unwrap().ends_with("; 1 runtime with cache-1.0.0 will refuse it"), "{refused}");
+    assert!(refused["message"].as_str().unwrap().ends_with("; 1 runtime with cache-1.0.0 will reject it"), "{refused}");
     assert_eq!(refused["place"]["path"], path);
     let held = &report["held"][0];
     assert_eq!((&held["why"], &held["module"]), (&"refused".into(), &"mailer".into()), "{held}");
@@ -528,7 +528,7 @@ fn custom_resources_are_checked_against_every_module() {
     let stage = Stage::new();
     stage.replace("modules/cache/1.1.0/objects/crd.yaml", "v1alpha1", "v1");
     let found = errors(&stage, 3);
-    assert!(found.iter().any(|message| message.contains("serves no such version")), "{found:?}");
+    assert!(found.iter().any(|message| message.contains("does not serve this version")), "{found:?}");
 }
 
 /// What could not be said stands in the first line, whatever else differs.
@@ -591,7 +591,7 @@ fn templates_that_cannot_be_read_are_not_replaced_by_embedded_ones() {
     let report = stage.json(&arguments, 1);
     assert!(manifests(&report) > 0, "{report:#}");
     assert_eq!(codes(&report), BTreeSet::from(["templates-absent".to_owned()]));
-    assert!(report["diagnostics"][0]["message"].as_str().unwrap().contains("there is no folder `templates`"));
+    assert!(report["diagnostics"][0]["message"].as_str().unwrap().contains("the folder `templates` does not exist"));
 }
 
 /// A rule that judges nothing is said to, and a file without rules is none.

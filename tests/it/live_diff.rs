@@ -382,7 +382,7 @@ async fn objects_come_and_go(stage: &Stage) {
     assert!(effects("create", "kcp-system/one").iter().all(|effect| **effect == "applies"), "{report:#}");
     let held = held(&report, "conflict");
     assert_eq!((&held["module"], &held["runtimes"]), (&json!("mailer"), &json!(["kcp-system/one"])));
-    assert!(held["message"].as_str().unwrap().contains("newcomer exists and is not ours"), "{held}");
+    assert!(held["message"].as_str().unwrap().contains("newcomer exists and belongs to"), "{held}");
     for (name, text) in [("config.yaml", config), ("crd.yaml", crd)] {
         write(stage, &format!("{folder}/{name}"), &text);
     }
@@ -662,7 +662,7 @@ async fn the_accounts_of_pipelines_have_every_right_that_is_needed_and_cannot_wr
         let patch = Patch::Merge(json!({"metadata": {"labels": {"written": "by-a-pipeline"}}}));
         match api.patch("one", &PatchParams::default(), &patch).await {
             Ok(_) => Err("it was written".to_owned()),
-            Err(error) if error.to_string().contains("only try out") => Ok(()),
+            Err(error) if error.to_string().contains("may only send dry-run requests") => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     })

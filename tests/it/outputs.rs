@@ -224,7 +224,7 @@ fn what_is_wrong_with_rules_is_one_sentence_before_any_work() {
     fs::write(&rules, "- name: a\n  rule: 'true'\n").unwrap();
     refused(&["--policy", &path, "--policy", &path], "rule `a` is already defined in another file");
     refused(&["--policy", "/no/such/file"], "cannot read /no/such/file");
-    refused(&["--fail-on", "deletes"], "there is no rule `deletes`");
+    refused(&["--fail-on", "deletes"], "unknown rule `deletes`");
     refused(&["--fail-on", "mass-change=110%"], "is not a share of the runtimes");
     refused(&["--budget", "100"], "a comment needs at least 6000 characters");
     refused(&["--marker", "a--b"], "cannot be a marker");

@@ -398,7 +398,7 @@ async fn asked_for(stage: &Stage, kind: &str, name: &str) {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.to_lowercase().starts_with(&format!("{kind} kcp-system/{name}: done")), "{text}");
+    assert!(text.to_lowercase().starts_with(&format!("{kind} kcp-system/{name}: reconciled: ")), "{text}");
 }
 
 async fn deleting_our_definition_of_sources_leaves_everything_that_they_declared() {

@@ -455,7 +455,7 @@ async fn a_source_that_is_gone_keeps_its_last_good_revision_also_across_a_restar
     eventually("the status says so", SOON, async || {
         let source = world.source("landscape").await;
         let fetched = condition(&source, "Fetched");
-        let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays in force"));
+        let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays active"));
         (fetched.status == "False" && in_force).then_some(()).ok_or(fetched.message.clone())
     })
     .await;
@@ -1046,8 +1046,8 @@ impl Daemon {
             tasks.spawn(async move {
                 while let Some(work) = context.queue.next().await {
                     let pass = match work.subject().clone() {
-                        Subject::Source(key) => source::reconcile(&context, &key, work.triggers()).await,
-                        Subject::Watcher(key) => watcher::reconcile(&context, &key, work.triggers()).await,
+                        Subject::Source(key) => source::reconcile(context.source(), &key, work.triggers()).await,
+                        Subject::Watcher(key) => watcher::reconcile(context.watcher(), &key, work.triggers()).await,
                         Subject::Runtime(_) | Subject::Gateway(_) => Ok(Finish::Done),
                     };
                     context.queue.finish(work, pass.unwrap_or_else(|failure| Finish::Failed(failure.class)));

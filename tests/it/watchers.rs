@@ -45,7 +45,10 @@ async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_
     state("former", "Ready").await;
     assert_eq!(hosts("former").await, json!(["watcher.example.org"]));
     let refused = state("theirs", "Error").await["status"]["conditions"].to_string();
-    assert!(refused.contains(&format!("VirtualService {namespace}/theirs exists and is not ours")), "{refused}");
+    assert!(
+        refused.contains(&format!("VirtualService {namespace}/theirs exists and is not managed by Tidegate")),
+        "{refused}"
+    );
     assert!(refused.contains("testbed manages it"), "{refused}");
     let next = format!("kubectl annotate virtualservice -n {namespace} theirs tidegate.dev/adopt=true");
     assert!(refused.contains(&next), "{refused}");

@@ -1,8 +1,9 @@
 //! The custom resources as types.
 //!
-//! What the API server stores and what users write, field by field, as the upstream CRDs have it; no behaviour beyond
-//! small readings of one's own fields. The CRDs that `tidegate crds` prints come from these types.
-//! Unknown fields are not refused here: definitions are checked against the CRD schemas before they become these types.
+//! Objects as the API server stores them and users write them, with the fields of the upstream
+//! CRDs. The types have no behavior except accessors. The CRDs that `tidegate crds` prints are
+//! generated from them. Unknown fields are accepted here: definitions are validated by the CRD
+//! schemas before they become these types.
 
 pub mod crd;
 pub mod git_source;
@@ -36,7 +37,8 @@ pub const TIDEGATE_GROUP: &str = "tidegate.dev";
 /// The version of the Kyma kinds that is no longer served.
 const KYMA_VERSION_RETIRED: &str = "v1beta1";
 
-/// The CustomResourceDefinitions of all our kinds, by name. They are made once in a process, which takes a while.
+/// The CustomResourceDefinitions of all our kinds, by name. Generated once per process, because
+/// generation is slow.
 pub fn crds() -> &'static [CustomResourceDefinition] {
     static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(make_crds);
     &CRDS
@@ -49,7 +51,7 @@ fn make_crds() -> Vec<CustomResourceDefinition> {
         crd::finish(GitSource::crd()),
         retired(Kyma::crd()),
         retired(Manifest::crd()),
-        // This kind came with the current version.
+        // This kind was introduced with the current version.
         upstream(ModuleReleaseMeta::crd()),
         retired(ModuleTemplate::crd()),
         retired(Watcher::crd()),

@@ -1,7 +1,9 @@
-//! What has to happen so that a cluster holds what is desired: what to apply, what to prune, what to leave and why.
+//! Computes what must change so that a cluster has the desired objects: what to apply, what to
+//! prune, and what to keep and why.
 //!
-//! Never prunes on an incomplete view, nor what is not in the inventory, nor the namespace `kyma-system`. Whether a live
-//! object may really be deleted is decided a second time, by [`Prune::verdict`], on what the cluster says about it at that moment.
+//! Never prunes on an incomplete view. Never prunes objects outside the inventory or the namespace
+//! `kyma-system`. [`Prune::verdict`] decides a second time, from the live object, whether it may
+//! really be deleted.
 
 use std::sync::Arc;
 
@@ -21,33 +23,35 @@ pub use cover::covers;
 /// Whether every definition behind a desired set could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completeness {
-    /// All of it is known: what is not in it is not desired.
+    /// The set is complete: an object that is not in it is not desired.
     Complete,
-    /// Something could not be read or rendered: what is not in it may still be desired.
+    /// Something could not be read or rendered: an object that is not in the set may still be
+    /// desired.
     Partial,
 }
 
-/// Why a desired set looks as it does.
+/// The purpose of a desired set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// This is what shall be there from now on.
+    /// The cluster must have these objects from now on.
     Install,
-    /// All of it shall go: a module is disabled, or its Kyma is deleted. CustomResourceDefinitions and Namespaces go too.
+    /// Everything must be removed: a module is disabled, or its Kyma is deleted. This includes
+    /// CustomResourceDefinitions and Namespaces.
     Remove,
 }
 
-/// Objects that shall be there, with the version under which they are applied.
+/// The desired objects, with the versions for their apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
     /// The objects.
     pub objects: Inventory,
-    /// Whether that is all of them.
+    /// Whether the set is complete.
     pub completeness: Completeness,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
 }
 
-/// What has to happen.
+/// The necessary changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// In the order of apply.
@@ -56,68 +60,70 @@ pub struct Changes {
     pub prune: Vec<Prune>,
 }
 
-/// One object that shall go.
+/// One object to prune.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prune {
-    /// Which.
+    /// Its id.
     pub id: ObjectId,
-    /// The version under which it was applied last.
+    /// The version of its last apply.
     pub version: Arc<str>,
-    /// What must hold besides our mark.
+    /// Its condition besides the ownership label.
     pub guard: Guard,
 }
 
-/// What must hold of a live object, besides our mark, before it is pruned.
+/// A condition on a live object, besides our ownership label, before it is pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing more.
+    /// No further condition.
     Mark,
-    /// It carries `tidegate.dev/prune: enabled`: data of users would go with it.
+    /// It must have the annotation `tidegate.dev/prune: enabled`, because the deletion would remove
+    /// user data.
     Annotation,
 }
 
-/// What the cluster says of an object that shall go.
+/// The facts about a live object that is to be pruned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live<'a> {
-    /// Whether it bears our mark.
+    /// Whether it has our ownership label.
     pub marked: bool,
-    /// Whether its deletion is under way.
+    /// Whether it is being deleted.
     pub deleting: bool,
     /// Its annotation `tidegate.dev/prune`.
     pub prune: Option<&'a str>,
 }
 
-/// What becomes of an object that shall go.
+/// The decision about an object that is to be pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// It is not there: it leaves the inventory.
+    /// It does not exist: remove it from the inventory.
     Gone,
-    /// Delete it, on condition that it is still the same.
+    /// Delete it, provided that it is still the same object.
     Delete,
-    /// Its deletion is under way: it stays in the inventory until it is gone.
+    /// It is being deleted: keep it in the inventory until it is gone.
     Wait,
-    /// It does not bear our mark: it is not ours, stays, and leaves the inventory.
+    /// It lacks our ownership label, so it is not ours: keep it, and remove it from the inventory.
     Foreign,
-    /// It is annotated `tidegate.dev/prune: disabled`: it stays, and is reported.
+    /// It has the annotation `tidegate.dev/prune: disabled`: keep and report it.
     Disabled,
-    /// A CustomResourceDefinition, Namespace or PersistentVolumeClaim without `tidegate.dev/prune: enabled`: it stays, and is reported.
+    /// A CustomResourceDefinition, Namespace or PersistentVolumeClaim without `tidegate.dev/prune:
+    /// enabled`: keep and report it.
     Guarded,
 }
 
 // === impl Desired ===
 
 impl Desired {
-    /// All that shall be there.
+    /// A complete desired set.
     pub fn complete(objects: Inventory) -> Desired {
         Desired { objects, completeness: Completeness::Complete, purpose: Purpose::Install }
     }
 
-    /// A part of what shall be there.
+    /// A part of the desired set.
     pub fn partial(objects: Inventory) -> Desired {
         Desired { objects, completeness: Completeness::Partial, purpose: Purpose::Install }
     }
 
-    /// Nothing, on purpose: all that is owned shall go.
+    /// An intentionally empty set: all owned objects are removed.
     pub fn nothing() -> Desired {
         Desired { objects: Inventory::default(), completeness: Completeness::Complete, purpose: Purpose::Remove }
     }
@@ -126,12 +132,12 @@ impl Desired {
 // === impl Changes ===
 
 impl Changes {
-    /// What must happen so that the cluster holds `desired` and nothing else of ours.
+    /// The changes after which the cluster has `desired` and nothing else of ours.
     pub fn between(desired: &Desired, owned: &Inventory) -> Changes {
         let mut apply: Vec<ObjectId> = desired.objects.ids().cloned().collect();
         apply.sort_by(|one, other| one.apply_order().cmp(&other.apply_order()));
-        // A definition that failed to parse looks exactly like one that was removed.
-        // We do not guess: while the view is partial, everything we own stays.
+        // A definition that failed to parse looks exactly like one that was removed. So as long as the view is partial,
+        // everything we own stays.
         let mut prune: Vec<Prune> = match desired.completeness {
             Completeness::Partial => Vec::new(),
             Completeness::Complete => owned
@@ -148,7 +154,7 @@ impl Changes {
         Changes { apply, prune }
     }
 
-    /// Whether nothing has to happen.
+    /// Whether nothing has to change.
     pub fn is_empty(&self) -> bool {
         self.apply.is_empty() && self.prune.is_empty()
     }
@@ -162,7 +168,7 @@ impl Prune {
         Gvk { group: Arc::clone(&self.id.group), version: Arc::clone(&self.version), kind: Arc::clone(&self.id.kind) }
     }
 
-    /// What becomes of it, seen how it stands in the cluster; `None` if it is not there.
+    /// The decision from the live object; `None` if it does not exist.
     pub fn verdict(&self, live: Option<&Live<'_>>) -> Verdict {
         let Some(live) = live else { return Verdict::Gone };
         if !live.marked {
@@ -191,12 +197,13 @@ impl Verdict {
     }
 }
 
-/// What no module's change or removal may take away: the namespace in which the runtime's own Kyma lives.
+/// Objects that no change or removal of a module may delete: the namespace with the runtime's own
+/// Kyma.
 fn is_never_pruned(id: &ObjectId) -> bool {
     id.group.is_empty() && &*id.kind == "Namespace" && &*id.name == names::SKR_NAMESPACE
 }
 
-/// Objects that hold users' data go only where that was asked for: with the whole module, or by an annotation.
+/// Objects with user data are only deleted on request: with the whole module, or by an annotation.
 fn guard(id: &ObjectId, purpose: Purpose) -> Guard {
     let holds_data = matches!(
         (&*id.group, &*id.kind),
@@ -208,7 +215,7 @@ fn guard(id: &ObjectId, purpose: Purpose) -> Guard {
     }
 }
 
-/// Annotation `tidegate.dev/prune` of an object's JSON.
+/// Annotation `tidegate.dev/prune` in the JSON of an object.
 pub fn prune_annotation(object: &Value) -> Option<&str> {
     object.pointer("/metadata/annotations")?.get(names::annotation::PRUNE)?.as_str()
 }

@@ -1,24 +1,26 @@
-//! Conditions of our custom resources: how one is set, and what Lifecycle Manager's conditions say.
+//! Conditions of our custom resources: how to set them, and the texts of Lifecycle Manager's
+//! conditions.
 //!
-//! Types, reasons and texts are those that tools in the field match on (facts of the upstream system, to the letter).
-//! Reads no clock: the caller passes `now`.
+//! External tools match on types, reasons and texts, so upstream's are kept to the letter. Reads no
+//! clock: the caller passes `now`.
 
 use crate::api::shared::{Condition, Time};
 
-/// What a condition says of its type.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It holds.
+    /// The condition is true.
     True,
-    /// It does not hold.
+    /// The condition is false.
     False,
-    /// It is not known.
+    /// The condition is unknown.
     Unknown,
 }
 
-/// Sets a condition. Its transition time moves only when its status does; the list stays sorted by type.
+/// Sets a condition. Its transition time only changes with its status; the list stays sorted by
+/// type.
 ///
-/// Returns whether anything but time differs from before.
+/// Returns whether anything except the time changed.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -56,60 +58,62 @@ pub fn set(
     changed
 }
 
-/// Removes a condition. Returns whether there was one.
+/// Removes a condition. Returns whether it existed.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|condition| condition.type_ != type_);
     conditions.len() != before
 }
 
-/// The condition of a type.
+/// The condition with a type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of a type is there and true.
+/// Whether a condition exists and is true.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
-/// The message of a condition that is there and true.
+/// The message of a condition that exists and is true.
 pub fn message<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
     find(conditions, type_)
         .filter(|condition| condition.status == Status::True.as_str())
         .map(|condition| condition.message.as_str())
 }
 
-/// Condition whose message is the digest of what was applied last, on Manifest, Kyma and Watcher.
+/// Condition whose message is the digest of the last apply, on Manifest, Kyma and Watcher.
 pub const APPLIED: &str = "tidegate.dev/Applied";
 /// Reason of [`APPLIED`].
 pub const APPLIED_REASON: &str = "Applied";
-/// Condition with the last handled value of the annotation that asks for a reconcile.
+/// Condition with the last handled value of the annotation that requests a reconcile.
 pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
 /// Reason of [`RECONCILE_REQUESTED`].
 pub const RECONCILE_REQUESTED_REASON: &str = "Handled";
-/// Condition that says who decides the module list, and what was reverted.
+/// Condition with the owner of the module list, and the reverted changes.
 pub const MODULES_FROM: &str = "tidegate.dev/ModulesFrom";
-/// Condition of a Kyma that says whether changes in its runtime are heard of, and which piece is missing.
+/// Condition of a Kyma: whether Tidegate receives changes in its runtime, and which part is
+/// missing.
 pub const WATCH: &str = "tidegate.dev/Watch";
-/// Condition of a Kyma whose message is the digest of what was applied to hear of changes in its runtime, and as whom.
+/// Condition of a Kyma whose message is the digest of the applied watch objects, and the user that
+/// applied them.
 pub const WATCH_APPLIED: &str = "tidegate.dev/WatchApplied";
-/// Condition of a Watcher that says why its VirtualService cannot be, in a sentence: what Lifecycle Manager's condition
-/// says is always the same.
+/// Condition of a Watcher with the reason why its VirtualService cannot be created. The text of
+/// Lifecycle Manager's condition is constant.
 pub const ROUTE: &str = "tidegate.dev/Route";
 /// Reason of [`ROUTE`].
 pub const ROUTE_REASON: &str = "NotConfigured";
-/// Condition of a Watcher whose manager has others: their events take one path.
+/// Condition of a Watcher whose manager has other Watchers: their events use the same path.
 pub const SHARED_MANAGER: &str = "tidegate.dev/SharedManager";
 /// Reason of [`SHARED_MANAGER`].
 pub const SHARED_MANAGER_REASON: &str = "SameManager";
-/// Condition that says whether the runtime can be reached, and why not.
+/// Condition that shows whether the runtime is reachable, and why not.
 pub const REACHABLE: &str = "tidegate.dev/Reachable";
 
 // === impl Status ===
 
 impl Status {
-    /// As a condition spells it.
+    /// The value in a condition.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::True => "True",
@@ -127,30 +131,30 @@ impl From<bool> for Status {
 
 /// Reasons of [`WATCH`].
 pub mod watch {
-    /// No agent is to be installed.
+    /// No agent is configured.
     pub const NOT_CONFIGURED: &str = "NotConfigured";
-    /// Nobody knows where agents send to.
+    /// The address of the listener is unknown.
     pub const NO_ADDRESS: &str = "NoListenerAddress";
     /// The runtime has no certificate.
     pub const NO_CERTIFICATE: &str = "NoCertificate";
-    /// There is no CA bundle.
+    /// The CA bundle is missing.
     pub const NO_AUTHORITY: &str = "NoCertificateAuthority";
-    /// There is no Secret to pull the agent's image with.
+    /// The image pull Secret of the agent is missing.
     pub const NO_PULL_SECRET: &str = "NoImagePullSecret";
-    /// Something could not be applied.
+    /// An object could not be applied.
     pub const NOT_APPLIED: &str = "NotApplied";
-    /// The agent does not run.
+    /// The agent is not running.
     pub const NOT_READY: &str = "AgentNotReady";
-    /// The agent runs and has not been heard of yet.
+    /// The agent is running but has not connected yet.
     pub const AWAITED: &str = "Awaited";
-    /// The agent runs and is heard of.
+    /// The agent is running and connected.
     pub const HEARD: &str = "Heard";
-    /// The agent runs, and is heard of only when something changes.
+    /// The agent is running, and only connects when an object changes.
     pub const INSTALLED: &str = "Installed";
-    /// The agent runs and is not heard of.
+    /// The agent is running but not connected.
     pub const SILENT: &str = "Silent";
 
-    /// All of them.
+    /// All reasons.
     pub const ALL: [&str; 11] = [
         NOT_CONFIGURED,
         NO_ADDRESS,
@@ -170,9 +174,9 @@ pub mod watch {
 pub mod kyma {
     use super::{Condition, Status, Time};
 
-    /// Reason of every condition of a Kyma, whatever its status.
+    /// The reason of every condition of a Kyma, for every status.
     pub const REASON: &str = "Ready";
-    /// Removed when met: an older Lifecycle Manager wrote it.
+    /// Removed if present: an older Lifecycle Manager set it.
     pub const DEPRECATED: &str = "Ready";
 
     /// A condition type of a Kyma.
@@ -186,12 +190,12 @@ pub mod kyma {
         ModuleCatalog,
         /// The webhook configuration in the runtime.
         SkrWebhook,
-        /// The Secret with which the runtime pulls images; only where one is configured.
+        /// The image pull Secret in the runtime, if one is configured.
         SkrImagePullSecretSync,
     }
 
     impl Type {
-        /// As the condition spells it.
+        /// The name of the condition type.
         pub fn as_str(self) -> &'static str {
             match self {
                 Type::CrdsSync => "CRDsSync",
@@ -228,7 +232,7 @@ pub mod kyma {
         }
     }
 
-    /// Sets a condition with its text. Returns whether anything differs from before.
+    /// Sets a condition with its text. Returns whether anything changed.
     pub fn set(
         conditions: &mut Vec<Condition>,
         type_: Type,
@@ -247,16 +251,16 @@ pub mod manifest {
     /// A condition type of a Manifest.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Type {
-        /// The objects could be read and rendered.
+        /// The objects were read and rendered.
         Resources,
         /// The objects are applied and the workload is ready.
         Installation,
-        /// The default custom resource was created; only where there is one.
+        /// The default custom resource was created, if there is one.
         ModuleCr,
     }
 
     impl Type {
-        /// As the condition spells it.
+        /// The name of the condition type.
         pub fn as_str(self) -> &'static str {
             match self {
                 Type::Resources => "Resources",
@@ -265,7 +269,7 @@ pub mod manifest {
             }
         }
 
-        /// Its reason, whatever the status.
+        /// Its reason, for every status.
         pub fn reason(self) -> &'static str {
             match self {
                 Type::Resources => "ResourcesAvailable",
@@ -274,7 +278,7 @@ pub mod manifest {
             }
         }
 
-        /// Its text, whatever the status.
+        /// Its text, for every status.
         pub fn message(self) -> &'static str {
             match self {
                 Type::Resources => "resources are parsed and ready for use",
@@ -284,20 +288,20 @@ pub mod manifest {
         }
     }
 
-    /// Text of the last operation when all is ready.
+    /// Text of the last operation if everything is ready.
     pub const OPERATION_READY: &str = "installation is ready and resources can be used";
     /// Text of the last operation while workloads start.
     pub const OPERATION_WAITING: &str = "waiting for resources to become ready";
     /// Text of the last operation once the workload is ready.
     pub const OPERATION_RESOURCES_READY: &str = "resources are ready";
-    /// Text of the last operation while other custom resources of the module keep it from being removed.
+    /// Text of the last operation while other custom resources of the module block its removal.
     pub const OPERATION_WAITING_FOR_CRS: &str = "waiting for module crs deletion";
-    /// Text of the last operation while pruned objects are still there.
+    /// Text of the last operation while pruned objects still exist.
     pub const OPERATION_DELETING: &str = "deletion is not yet finished";
-    /// Text of the last operation when the workload failed.
+    /// Text of the last operation if the workload failed.
     pub const OPERATION_MANAGER_ERROR: &str = "manager is in error state";
 
-    /// Sets a condition with its reason and text. Returns whether anything differs from before.
+    /// Sets a condition with its reason and text. Returns whether anything changed.
     pub fn set(
         conditions: &mut Vec<Condition>,
         type_: Type,

@@ -1,7 +1,9 @@
-//! The Kyma in a runtime, counterpart of the Kyma in KCP: what must be written to it, and what was reverted.
+//! The Kyma in a runtime, the counterpart of the Kyma in KCP: what to write to it, and what was
+//! reverted.
 //!
-//! Once it is there it is written by merge patch, never by server-side apply: `spec.modules` is a map to the API server, in
-//! which an apply cannot remove what a user added; and where the runtime decides, an apply without `spec` would remove it.
+//! An existing counterpart is written by merge patch, never by server-side apply. For the API
+//! server, `spec.modules` is a map, and an apply cannot remove what a user added to it. If the
+//! runtime selects its modules, an apply without `spec` would remove it.
 
 use serde_json::{Map, Value, json};
 
@@ -14,25 +16,26 @@ use crate::{
     plan,
 };
 
-/// What must be written to the Kyma in a runtime.
+/// The necessary write to the Kyma in a runtime.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// It is as desired.
     Nothing,
-    /// It is not there.
+    /// It does not exist.
     Create(Box<Object>),
-    /// It differs.
+    /// It changes.
     Merge {
         /// The merge patch.
         patch: Value,
-        /// What users had changed and is taken back, in words.
+        /// The changes of users that are reverted, in words.
         reverted: Vec<String>,
     },
 }
 
-/// What must be written so that the runtime's Kyma is `desired`, as far as the Kyma in KCP lets us decide.
+/// The write that turns the runtime's Kyma into `desired`, as far as the Kyma in KCP controls it.
 ///
-/// `desired` is the Kyma as rendered, with the spec of `kyma`, which is the one in KCP; `live` is what stands in the runtime.
+/// `desired` is the rendered Kyma with the spec of `kyma`, the one in KCP. `live` is the Kyma in
+/// the runtime.
 pub fn write(desired: &Object, kyma: &Kyma, live: Option<&Kyma>) -> Write {
     let Some(live) = live else { return Write::Create(Box::new(desired.clone())) };
     let mut patch = Map::new();
@@ -47,7 +50,7 @@ pub fn write(desired: &Object, kyma: &Kyma, live: Option<&Kyma>) -> Write {
     if patch.is_empty() { Write::Nothing } else { Write::Merge { patch: Value::Object(patch), reverted } }
 }
 
-/// What differs between the spec that shall be and the one that is, in words; order does not count.
+/// The differences between the desired and the live spec, in words. The order does not matter.
 fn differences(target: &KymaSpec, live: &KymaSpec) -> Vec<String> {
     let mut found = Vec::new();
     if target.channel != live.channel {
@@ -69,7 +72,7 @@ fn differences(target: &KymaSpec, live: &KymaSpec) -> Vec<String> {
     found
 }
 
-/// Labels and annotations that are desired and differ.
+/// Desired labels and annotations that differ from the live ones.
 fn metadata_patch(desired: &Object, live: &Kyma) -> Option<Value> {
     let wanted = |field: &str| desired.value().pointer(&format!("/metadata/{field}")).and_then(Value::as_object);
     let mut metadata = Map::new();

@@ -1,26 +1,30 @@
 //! What users write: custom resources in the files of a snapshot, checked before anything is applied.
 //!
-//! [`read`] finds the files, parses them, checks each definition by itself (schema, CEL, names) and all of them
-//! together (references, collisions), and reads the objects of modules that live in git. Every problem is a diagnostic
-//! with file, line and column; one bad definition never hides the good ones.
+//! [`read`] finds the files and parses them. It checks each definition by itself (schema, CEL,
+//! names) and all of them together (references, collisions). It also reads the objects of modules
+//! that live in git. Every problem is a diagnostic with file, line and column. One invalid
+//! definition never hides the valid ones.
 //!
-//! # What is withheld
+//! # What is held back
 //!
-//! A broken definition is withheld: the cluster keeps its last good version. So is what would reach for it:
+//! An invalid definition is held back: the cluster keeps its last good version. So are definitions
+//! that refer to it:
 //!
-//! * A ModuleTemplate whose module objects are broken is broken.
-//! * A ModuleReleaseMeta is withheld as a whole if one of its channels (or its mandatory version) names a ModuleTemplate
-//!   that is broken or absent. Channels are not dropped one by one: that would uninstall a module from every runtime of
-//!   the channel, where keeping the old text keeps the version that works.
-//! * A Kyma is withheld if it is broken itself, or names a module or a channel that no ModuleReleaseMeta has. It is not
-//!   withheld because a ModuleReleaseMeta is: what it refers to stays in the cluster as it was.
-//! * A template that only sits beside a withheld release is applied: nothing installs it before a release names it.
+//! * A ModuleTemplate is invalid if its module objects are.
+//! * A ModuleReleaseMeta is held back as a whole if one of its channels (or its mandatory version)
+//!   names a ModuleTemplate that is invalid or missing. To drop only the channel would uninstall
+//!   the module from every runtime of the channel.
+//! * A Kyma is held back if it is invalid, or names a module or a channel that no ModuleReleaseMeta
+//!   has. It is not held back because a ModuleReleaseMeta is: the old ModuleReleaseMeta stays in
+//!   the cluster.
+//! * A ModuleTemplate is applied even if its ModuleReleaseMeta is held back: nothing installs it
+//!   before a release names it.
 //!
-//! Nothing here reads a cluster: a reference that leaves the repository resolves if it leads to what the caller says
-//! stands [`Elsewhere`], or to a kind that this source must not declare ([`Options::allow`]).
+//! This module never reads a cluster. A reference that leaves the repository resolves if its target
+//! exists [`Elsewhere`], or if this source must not declare the kind ([`Options::allow`]).
 //!
-//! Refuses to be clever about broken text: a definition that cannot be parsed is only a diagnostic, since nobody knows
-//! what it would have been. While a diagnostic of error level stands, nothing is pruned; so it is not lost either.
+//! It does not guess: a definition that cannot be parsed is only a diagnostic. While there is a
+//! diagnostic of error level, nothing is pruned, so the definition is not lost either.
 
 mod check;
 pub mod code;
@@ -54,53 +58,53 @@ use crate::{
     yaml,
 };
 
-/// The kinds that users write, in the order of apply; pruning goes the other way.
+/// The kinds that users write, in the order of apply. Pruning uses the reverse order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A version of a module.
     ModuleTemplate,
     /// The channels of a module.
     ModuleReleaseMeta,
-    /// What is watched in runtimes.
+    /// The objects to watch in runtimes.
     Watcher,
     /// A runtime.
     Kyma,
 }
 
-/// What a source may declare. An empty list allows everything that we know.
+/// What a source may declare. An empty list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow {
     /// Kinds.
     pub kinds: Vec<String>,
     /// Namespaces.
     pub namespaces: Vec<String>,
-    /// Names, with `*` for any run of characters.
+    /// Names; `*` matches any run of characters.
     pub names: Vec<String>,
 }
 
-/// Which files are read and what they may say.
+/// Which files are read, and what they may contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Folders and files that are read; empty for all.
     pub paths: Vec<String>,
     /// What is not read, in gitignore's syntax.
     pub ignore: Vec<String>,
-    /// Folder of template overrides, which are not definitions.
+    /// Folder of template overrides, which contains no definitions.
     pub templates: Option<String>,
-    /// Whether objects of kinds that are not ours are errors.
+    /// Whether objects of foreign kinds are errors.
     pub strict: bool,
     /// What may be declared.
     pub allow: Allow,
-    /// The namespaces whose definitions count. The first is that of definitions without one; empty allows all, with
-    /// `kcp-system` as the default.
+    /// The namespaces in which definitions are allowed. The first is the default of definitions
+    /// without one. Empty allows all, with `kcp-system` as the default.
     pub namespaces: Vec<String>,
-    /// What a file may hold.
+    /// Limits of a file.
     pub limits: yaml::Limits,
-    /// What stands elsewhere, so that references to it resolve.
+    /// Definitions that exist elsewhere, so that references to them resolve.
     pub elsewhere: Arc<Elsewhere>,
 }
 
-/// Definitions that another source or a user brings to the control plane.
+/// Definitions that another source or a user created in the control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
     /// ModuleTemplates.
@@ -114,7 +118,7 @@ pub struct Elsewhere {
 pub enum Channels {
     /// These channels.
     Known(BTreeSet<String>),
-    /// The module is mandatory: no Kyma asks for it.
+    /// The module is mandatory: no Kyma requests it.
     Mandatory,
 }
 
@@ -125,16 +129,16 @@ pub struct Definition {
     pub kind: Kind,
     /// Its namespace and name.
     pub key: Key,
-    /// Where it begins.
+    /// Where it starts.
     pub place: Place,
-    /// What is applied: as written, with its namespace, and its descriptor filled in where a module in git has none.
-    /// Valid by the schema; defaults are left to the API server.
+    /// The object to apply: as written, plus its namespace and, for a module in git, a generated
+    /// descriptor. Valid according to the schema. Defaults are left to the API server.
     pub object: Object,
     /// Digest of [`object`](Self::object).
     pub digest: Digest,
-    /// Where the objects of a ModuleTemplate live, if in git.
+    /// The location of a ModuleTemplate's objects, if they are in git.
     pub module: Option<ModuleSource>,
-    /// Where its fields stand, for warnings that name one.
+    /// The positions of its fields, for warnings that name one.
     pub fields: Arc<yaml::Positions>,
 }
 
@@ -145,23 +149,23 @@ pub struct Withheld {
     pub kind: Kind,
     /// Its namespace and name.
     pub key: Key,
-    /// Where the first reason stands.
+    /// The place of the first reason.
     pub place: Place,
     /// The first reason, in one sentence.
     pub message: String,
 }
 
-/// A custom resource of a module that is refused where another module is installed in a version whose definition of the
-/// kind does not take it.
+/// A custom resource of a module that another module's CRD rejects, in one of that module's
+/// versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// The tree of the module that brings it.
+    /// The tree of the module that contains it.
     pub tree: Oid,
-    /// The module that brings it.
+    /// The module that contains it.
     pub module: Key,
     /// The object.
     pub object: ObjectId,
-    /// Where it stands.
+    /// The place of the object.
     pub place: Place,
     /// The tree of the module that defines its kind.
     pub definer: Oid,
@@ -176,15 +180,15 @@ pub struct Unfit {
 /// Everything that a snapshot declares.
 #[derive(Clone, Debug, Default)]
 pub struct Definitions {
-    /// What may be applied.
+    /// The valid definitions.
     pub good: BTreeMap<(Kind, Key), Arc<Definition>>,
-    /// What may not, by kind and key.
+    /// The definitions that are held back, by kind and key.
     pub withheld: Vec<Withheld>,
     /// The objects of modules that live in git, by the id of their tree or file.
     pub modules: BTreeMap<Oid, Arc<ModuleObjects>>,
-    /// Custom resources of modules that some runtimes will refuse.
+    /// Custom resources of modules that some runtimes will reject.
     pub unfit: Vec<Unfit>,
-    /// What is referred to and not declared here, whether it stands elsewhere or not.
+    /// Referenced objects that are not declared here, whether they exist elsewhere or not.
     pub outside: BTreeSet<(Kind, Key)>,
     /// How many files were read for definitions.
     pub files: usize,
@@ -196,7 +200,7 @@ impl Kind {
     /// All of them, in the order of apply.
     pub const ALL: [Kind; 4] = [Kind::ModuleTemplate, Kind::ModuleReleaseMeta, Kind::Watcher, Kind::Kyma];
 
-    /// As it stands in `kind`.
+    /// The value of `kind`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::ModuleTemplate => "ModuleTemplate",
@@ -221,15 +225,15 @@ impl FromStr for Kind {
     }
 }
 
-/// A text names none of our kinds.
+/// The text is not one of our kinds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is none of the kinds that git declares")]
+#[error("`{0}` is not a kind that git declares")]
 pub struct UnknownKind(pub String);
 
 // === impl Definition ===
 
 impl Definition {
-    /// Where it says in which folder the objects of its module are; `None` if they are in none.
+    /// The place of the annotation with the module path; `None` if the module is not in git.
     pub fn module_place(&self) -> Option<Place> {
         self.module.as_ref()?;
         let path = ["metadata", "annotations", crate::api::names::annotation::MODULE_PATH].map(PathPart::from);
@@ -258,7 +262,8 @@ impl Default for Options {
 // === impl Elsewhere ===
 
 impl Elsewhere {
-    /// Of all this, what is referred to: nothing else can change what a source's definitions come to.
+    /// The part of `self` that the definitions refer to. Nothing else can affect the result for a
+    /// source.
     #[must_use]
     pub fn of_interest(&self, outside: &BTreeSet<(Kind, Key)>) -> Elsewhere {
         let keys = |kind| outside.iter().filter(move |(of, _)| *of == kind).map(|(_, key)| key);
@@ -273,7 +278,7 @@ impl Elsewhere {
 // === impl Definitions ===
 
 impl Definitions {
-    /// Everything that is declared, good or withheld: what must not be pruned.
+    /// Everything that is declared, valid or held back. None of it may be pruned.
     pub fn declared(&self) -> BTreeSet<(Kind, Key)> {
         let good = self.good.keys().cloned();
         good.chain(self.withheld.iter().map(|withheld| (withheld.kind, withheld.key.clone()))).collect()
@@ -282,7 +287,7 @@ impl Definitions {
 
 /// Reads all definitions of a snapshot.
 ///
-/// The cache makes a pass cheap: what did not change since the last one is not parsed again. The result and the
+/// The cache makes a pass cheap: unchanged files are not parsed again. The result and the
 /// diagnostics do not depend on it.
 pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
     let mut found = Diagnostics::default();
@@ -310,13 +315,13 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     let mut reads: Vec<(&Arc<str>, Arc<file::FileRead>)> =
         files.naming.iter().map(|(path, file)| (*path, cache.file(path, file, options))).collect();
     let (mut sources, mut module_paths) = module_sources(snapshot, &reads);
-    // What lies below a module path is read as objects of that module, and only so.
+    // Files below a module path are read only as objects of that module.
     let rest = files.rest.iter().filter(|(path, _)| !is_of_module(&module_paths, path));
     reads.extend(rest.map(|(path, file)| (*path, cache.file(path, file, options))).collect::<Vec<_>>());
     reads.sort_by_key(|(path, _)| *path);
     let mut named = reads.iter().flat_map(|(_, read)| &read.candidates).filter_map(|one| one.module_path.as_ref());
     if named.any(|(_, place)| !files.is_naming(&place.path)) {
-        // The annotation may be written in a way that a search for its text does not find. Then everything is read first.
+        // The annotation may be written so that a search for its text does not find it. Then all files are read first.
         let all = files.naming.iter().chain(&files.rest);
         reads = all.map(|(path, file)| (*path, cache.file(path, file, options))).collect();
         reads.sort_by_key(|(path, _)| *path);
@@ -333,8 +338,8 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     Definitions { files, ..definitions }
 }
 
-/// The next pieces of work that [`read`] would do, for whoever has several threads: do them in any order, give the results
-/// to [`Cache::take`], and ask again until there are none.
+/// The next pieces of work that [`read`] would do, for callers with several threads. Run them in
+/// any order, pass the results to [`Cache::take`], and repeat until there are none.
 pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options) -> Vec<Piece<'a>> {
     cache.expect(options);
     let selection = paths::Selection::new(&mut Diagnostics::default(), snapshot, options);
@@ -359,9 +364,9 @@ pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options
     pieces
 }
 
-/// The files that are read for definitions, in the order of paths.
+/// The files that are read for definitions, in path order.
 struct Files<'a> {
-    /// Those that may name a module path.
+    /// Files that may contain a module path.
     naming: Vec<(&'a Arc<str>, &'a File)>,
     /// All others.
     rest: Vec<(&'a Arc<str>, &'a File)>,
@@ -370,7 +375,7 @@ struct Files<'a> {
 impl<'a> Files<'a> {
     fn of(snapshot: &'a Snapshot, selection: &paths::Selection) -> Files<'a> {
         let covered = snapshot.files.iter().filter(|(path, file)| {
-            // A link or a submodule may stand for a folder of definitions, whatever its name.
+            // A link or a submodule may stand for a folder of definitions, regardless of its name.
             if file.text().is_some() { selection.takes(path) } else { selection.covers(path) }
         });
         let (naming, rest) = covered.partition(|(_, file)| {
@@ -385,20 +390,21 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Whether a file lies at or below one of the paths.
+/// Whether a file is at or below one of the paths.
 fn is_of_module(module_paths: &BTreeSet<String>, path: &str) -> bool {
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
     !module_paths.is_empty()
         && (module_paths.contains("") || ends.into_iter().any(|end| module_paths.contains(&path[..end])))
 }
 
-/// By the place of its annotation, where each module in git lives, or why that cannot be used.
+/// By the place of its annotation: the location of each module in git, or why it is invalid.
 type Sources = BTreeMap<Place, Result<ModuleSource, Diagnostic>>;
 
-/// Where the modules live that templates name, and the folders and files of their objects.
+/// Resolves the module paths of all ModuleTemplates. Returns the sources, and the folders and files
+/// of their objects.
 ///
-/// A template below a module path is one of that module's documents and names nothing; what comes first in the order
-/// of paths decides.
+/// A ModuleTemplate below a module path is a document of that module and resolves nothing. The
+/// first one in path order wins.
 fn module_sources(snapshot: &Snapshot, reads: &[(&Arc<str>, Arc<file::FileRead>)]) -> (Sources, BTreeSet<String>) {
     let (mut sources, mut module_paths) = (BTreeMap::new(), BTreeSet::new());
     for candidate in reads.iter().flat_map(|(_, read)| &read.candidates) {

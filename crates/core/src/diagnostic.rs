@@ -1,57 +1,58 @@
-//! Problems as values: what is wrong, where, how bad, and what to do next.
+//! Problems as values: what is wrong, where, how severe it is, and what to do next.
 //!
-//! Core functions take `&mut Diagnostics` first and return a value; one bad definition never hides the good ones.
-//! A diagnostic carries no excerpt of its file: whoever renders it for a terminal looks the line up in the snapshot,
-//! and nobody renders excerpts into status, Events or logs.
+//! Core functions take `&mut Diagnostics` first and return a value; one invalid definition never
+//! hides the valid ones. A diagnostic contains no excerpt of its file. The terminal output takes
+//! the line from the snapshot. Status, Events and logs never contain excerpts.
 
 use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The definition is withheld, and nothing is pruned while it stands.
+    /// The definition is held back, and nothing is pruned until the error is corrected.
     Error,
-    /// Worth knowing; nothing is withheld.
+    /// Worth knowing. Nothing is held back.
     Warning,
 }
 
-/// A file and a position in it. Line and column count from 1; a line of 0 means the file as a whole.
+/// A file and a position in it. Line and column count from 1; a line of 0 means the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Path relative to the repository, with `/`.
     pub path: Arc<str>,
-    /// Line, from 1; 0 for the file as a whole.
+    /// Line, from 1. 0 for the whole file.
     pub line: u32,
-    /// Column in characters, from 1; 0 where only the line is known.
+    /// Column in characters, from 1. 0 if only the line is known.
     pub column: u32,
 }
 
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Diagnostic {
-    /// Where.
+    /// The place.
     pub place: Option<Place>,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// Stable, documented in `docs/diagnostics.md`.
+    /// The code: stable and documented in `docs/diagnostics.md`.
     pub code: &'static str,
-    /// One sentence that names what was found; no secret, no excerpt.
+    /// One sentence that names the problem, without secrets or excerpts.
     pub message: String,
     /// What to do next.
     pub hint: Option<String>,
 }
 
-/// Where diagnostics go. Sorted by place when read, so that two runs print the same bytes.
+/// The sink of diagnostics. They are read in the order of places, so that two runs print the same
+/// bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 // === impl Place ===
 
 impl Place {
-    /// A file as a whole.
+    /// The place of a whole file.
     pub fn file(path: &str) -> Place {
         Place { path: path.into(), line: 0, column: 0 }
     }
@@ -85,13 +86,13 @@ impl Diagnostic {
         Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, message) }
     }
 
-    /// With its place.
+    /// Sets its place.
     #[must_use]
     pub fn at(self, place: Place) -> Diagnostic {
         Diagnostic { place: Some(place), ..self }
     }
 
-    /// With what to do next.
+    /// Sets the hint: what to do next.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Diagnostic {
         Diagnostic { hint: Some(hint.into()), ..self }
@@ -110,37 +111,37 @@ impl fmt::Display for Diagnostic {
 // === impl Diagnostics ===
 
 impl Diagnostics {
-    /// Takes one more.
+    /// Adds a diagnostic.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.0.push(diagnostic);
     }
 
-    /// Takes all of another.
+    /// Adds all diagnostics of another sink.
     pub fn append(&mut self, other: Diagnostics) {
         self.0.extend(other.0);
     }
 
-    /// Whether an error stands: then nothing may be pruned.
+    /// Whether there is an error. Then nothing may be pruned.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// The number of diagnostics.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them, as they came.
+    /// All diagnostics, in the order of their addition.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
     }
 
-    /// All of them by place, then severity, code and message; the same one twice is once.
+    /// All diagnostics by place, then severity, code and message, without duplicates.
     pub fn sorted(mut self) -> Vec<Diagnostic> {
         self.0.sort();
         self.0.dedup();

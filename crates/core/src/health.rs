@@ -1,8 +1,8 @@
-//! How an object fares, read from its status: the rules that the field calls kstatus, with Lifecycle Manager's reading
-//! of workloads, and `status.state` of the Kyma kinds.
+//! The health of an object, from its status: the kstatus rules, with Lifecycle Manager's rules for
+//! workloads, and `status.state` of the Kyma kinds.
 //!
-//! Looks only at the object it is given. A status that was written for an
-//! older generation says nothing, and a workload without conditions has only just been created: both mean "under way".
+//! Uses only the given object. A status for an older generation is ignored, and a workload without
+//! conditions was just created. Both mean "in progress".
 
 use std::fmt;
 
@@ -12,34 +12,34 @@ use crate::api::{KYMA_GROUP, shared::State};
 
 mod workload;
 
-/// How an object fares.
+/// The health of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// In one word: `Ready`, `Processing`, `Deleting`, `Warning` or `Error`.
+    /// The state: `Ready`, `Processing`, `Deleting`, `Warning` or `Error`.
     pub state: State,
-    /// Why, in one sentence without variables that change by themselves; empty when ready.
+    /// The reason in one sentence, without values that change by themselves. Empty if ready.
     pub message: String,
 }
 
 // === impl Health ===
 
 impl Health {
-    /// All is as desired.
+    /// The object is ready.
     pub fn ready() -> Health {
         Health { state: State::Ready, message: String::new() }
     }
 
-    /// Under way.
+    /// Work is in progress.
     pub fn processing(message: impl Into<String>) -> Health {
         Health { state: State::Processing, message: message.into() }
     }
 
-    /// Needs a human or a change.
+    /// A user must act, or a change is necessary.
     pub fn error(message: impl Into<String>) -> Health {
         Health { state: State::Error, message: message.into() }
     }
 
-    /// Whether all is as desired.
+    /// Whether the object is ready.
     pub fn is_ready(&self) -> bool {
         self.state == State::Ready
     }
@@ -54,10 +54,11 @@ impl fmt::Display for Health {
     }
 }
 
-/// Of any object.
+/// The health of any object.
 ///
-/// Workloads, pods, jobs, claims, CustomResourceDefinitions and APIServices by their own rules; kinds of the Kyma group
-/// by `status.state`; every other object by its condition `Ready` if it has one, else it is ready as soon as it is there.
+/// Workloads, pods, jobs, claims, CustomResourceDefinitions and APIServices have specific rules.
+/// Kinds of the Kyma group use `status.state`. Every other object uses its condition `Ready`;
+/// without one it is ready as soon as it exists.
 pub fn of(object: &Value) -> Health {
     if !object.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null) {
         return Health { state: State::Deleting, message: "it is being deleted".to_owned() };
@@ -69,7 +70,7 @@ pub fn of(object: &Value) -> Health {
         return health;
     }
     if is_stale(object) {
-        return Health::processing("its controller has not seen the latest change yet");
+        return Health::processing("its controller has not observed the latest change yet");
     }
     if group == KYMA_GROUP || group.ends_with(".kyma-project.io") {
         return kyma(object);
@@ -80,7 +81,8 @@ pub fn of(object: &Value) -> Health {
     }
 }
 
-/// Of several: the worst, `Error` before `Deleting` before `Processing` before `Warning`; ready if there is none.
+/// The worst health of several objects: `Error`, `Deleting`, `Processing`, then `Warning`. Ready
+/// for no objects.
 pub fn worst<'a>(all: impl IntoIterator<Item = (&'a str, &'a Health)>) -> Health {
     let rank = |state: State| match state {
         State::Error => 5,
@@ -101,8 +103,8 @@ pub fn worst<'a>(all: impl IntoIterator<Item = (&'a str, &'a Health)>) -> Health
     })
 }
 
-/// `status.state` of a Kyma kind; without one it is under way, unless it has no status at all, which many modules'
-/// custom resources never get.
+/// `status.state` of a Kyma kind. Without one, work is in progress. Without any status, the object
+/// is ready, because many modules' custom resources never get one.
 fn kyma(object: &Value) -> Health {
     let Some(state) = object.pointer("/status/state").and_then(Value::as_str) else { return Health::ready() };
     let message = || match condition(object, "Ready").map(message_of) {
@@ -118,14 +120,14 @@ fn kyma(object: &Value) -> Health {
     }
 }
 
-/// Whether the status was written for an older generation.
+/// Whether the status is for an older generation.
 fn is_stale(object: &Value) -> bool {
     let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
     let observed = object.pointer("/status/observedGeneration").and_then(Value::as_i64);
     matches!((generation, observed), (Some(generation), Some(observed)) if observed < generation)
 }
 
-/// The condition of a type.
+/// The condition with a type.
 fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     object.pointer("/status/conditions")?.as_array()?.iter().find(|condition| condition["type"] == type_)
 }
@@ -134,7 +136,7 @@ fn has_condition(object: &Value, type_: &str) -> bool {
     condition(object, type_).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Message of a condition, or else its reason.
+/// The message of a condition, otherwise its reason.
 fn message_of(condition: &Value) -> String {
     let text = |field: &str| condition[field].as_str().filter(|text| !text.is_empty());
     text("message").or_else(|| text("reason")).unwrap_or_default().to_owned()

@@ -1,15 +1,18 @@
-//! What a git source means for what stands in KCP: which definitions are applied, which are refused and why, what is
-//! pruned and what must wait.
+//! Decides what a git source means for the objects in KCP: which definitions are applied, which are
+//! rejected and why, what is pruned and what must wait.
 //!
-//! A decision over values: what the loaded sources declare, what stands in KCP, what the GitSource allows. Nothing is
-//! read and nothing is sent from here. The rules, in one place each:
+//! The inputs are values: the declarations of the loaded sources, the objects in KCP, and the
+//! settings of the GitSource. This module reads nothing and sends nothing. Each rule is in one
+//! place:
 //!
-//! * An object belongs to the source whose mark it bears. Its first owner keeps it; when the owner no longer declares
-//!   it and another loaded source does, it moves without a delete (`ownership`).
-//! * What exists without our mark is never applied over, unless the definition says so by annotation; what bears the
-//!   marks of Flux or Argo CD is not applied over at all (`ownership`).
-//! * Nothing is pruned while an error stands, while a source has not been read, or while someone must confirm it
-//!   (`prune`).
+//! * The ownership label of an object names its source. The first owner keeps it. If the owner no
+//!   longer declares it and another loaded source does, that source takes it over without a delete
+//!   (`ownership`).
+//! * An existing object without our ownership label is never overwritten, unless its definition
+//!   allows it by annotation. An object that Flux or Argo CD manages is never overwritten
+//!   (`ownership`).
+//! * Nothing is pruned while there is an error, while a source has not been read, or while a user
+//!   must confirm it (`prune`).
 //! * The status of a GitSource is computed once per pass (`status`).
 
 pub mod code;
@@ -38,47 +41,48 @@ use crate::{
     revision::Oid,
 };
 
-/// What a definition and its object in KCP are called. Ordered by kind in the order of apply, then by key.
+/// The id of a definition and of its object in KCP. Ordered by kind in the order of apply, then by
+/// key.
 pub type Id = (Kind, Key);
 
-/// What this decision needs to know of a definition that may be applied.
+/// The facts about a valid definition.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Digest of what is applied, as it stands in the annotation.
+    /// Digest of the object to apply, as in the annotation.
     pub digest: Arc<str>,
-    /// Where it is written.
+    /// Its place.
     pub place: Place,
-    /// It says that an existing object without our mark may be taken over.
+    /// Whether Tidegate may take over an existing object without our ownership label.
     pub adopt: bool,
-    /// Definitions of the same source without which it must not be applied.
+    /// Definitions of the same source that it depends on.
     pub needs: Vec<Id>,
 }
 
-/// What this decision needs to know of an object in KCP.
+/// The facts about an object in KCP.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// Uid: a delete must hit this object and no later one of the same name.
+    /// Its uid, so that a delete affects this object and no later one with the same name.
     pub uid: Arc<str>,
-    /// Value of the label that marks objects of git sources.
+    /// Value of the label with its source.
     pub source: Option<Arc<str>>,
-    /// Digest of the definition that was last applied to it.
+    /// Digest of the definition in the last apply.
     pub digest: Option<Arc<str>>,
-    /// A field that git sets has another value.
+    /// Whether a field from git has another value.
     pub drifted: bool,
     /// It is being deleted.
     pub deleting: bool,
-    /// Its annotation says that it must not be pruned.
+    /// Whether its annotation disables its prune.
     pub keep: bool,
-    /// Another GitOps tool takes care of it.
+    /// The other GitOps tool that manages it.
     pub tool: Option<OtherTool>,
-    /// Names of its field managers; `None` where nobody asked the API server yet.
+    /// Names of its field managers; `None` if they have not been read yet.
     pub managers: Option<Arc<[String]>>,
 }
 
 // === impl Live ===
 
 impl Live {
-    /// From an object's metadata. `managers` are the names of its field managers where they are known.
+    /// Reads the metadata of an object. `managers` are the names of its field managers, if known.
     pub fn of(metadata: &ObjectMeta, managers: Option<Arc<[String]>>) -> Live {
         let empty = BTreeMap::new();
         let labels = metadata.labels.as_ref().unwrap_or(&empty);
@@ -101,20 +105,21 @@ impl Live {
 pub struct Other {
     /// Namespace and name.
     pub key: Key,
-    /// It is suspended or being deleted: nobody waits for it to be read.
+    /// Whether it is suspended or being deleted. Then no other source waits until it is read.
     pub idle: bool,
-    /// Everything that its last revision declares, broken definitions included; `None` until it has been read.
+    /// Everything that its last revision declares, including invalid definitions. `None` until it
+    /// has been read.
     pub declares: Option<Arc<BTreeSet<Id>>>,
 }
 
-/// What the GitSource says about deleting.
+/// The prune settings of a GitSource.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Whether anything is pruned at all.
+    /// Whether pruning is enabled.
     pub prune: bool,
-    /// Most objects that are pruned without a confirmation.
+    /// Maximum number of objects that are pruned without a confirmation.
     pub limit_objects: usize,
-    /// Largest share of what the source declares that is pruned without a confirmation.
+    /// Maximum percentage of the declared objects that is pruned without a confirmation.
     pub limit_percent: usize,
     /// The commit whose prunes the user confirmed, as written in the annotation.
     pub confirmed: Option<String>,
@@ -126,30 +131,31 @@ impl Default for Policy {
     }
 }
 
-/// All that a decision is made from.
+/// The inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// The source.
     pub source: &'a Key,
-    /// The value of the label with which it marks objects.
+    /// The value of its ownership label on objects.
     pub label: &'a str,
-    /// The commit that is looked at; a folder without git has none.
+    /// The current commit. A folder without git has none.
     pub commit: Option<Oid>,
-    /// The definitions that may be applied.
+    /// The valid definitions.
     pub declared: &'a BTreeMap<Id, Declared>,
-    /// The definitions that are broken, or refer to a broken one: their objects stay as they are.
+    /// The definitions that are invalid or refer to an invalid one. Their objects stay as they are.
     pub withheld: &'a BTreeSet<Id>,
-    /// What stands in KCP: every object that is declared, and every object that bears a source's mark.
+    /// The objects in KCP: every declared object, and every object with the ownership label of a
+    /// source.
     pub live: &'a BTreeMap<Id, Live>,
-    /// The other sources by the value of their label.
+    /// The other sources, by the value of their ownership label.
     pub others: &'a BTreeMap<String, Other>,
-    /// What runtimes have installed.
+    /// The installed modules of runtimes.
     pub installed: &'a [Installed],
-    /// What the GitSource says about deleting.
+    /// The prune settings of the GitSource.
     pub policy: &'a Policy,
-    /// Whether a diagnostic of error level stands for this revision.
+    /// Whether there is a diagnostic of error level for this revision.
     pub errors: bool,
-    /// The source's URL, ref or paths are not those of the last settled pass, or its branch was rewritten.
+    /// Whether URL, ref or paths changed since the last settled pass, or the branch was rewritten.
     pub moved: bool,
 }
 
@@ -160,49 +166,51 @@ pub enum Why {
     Absent,
     /// Its definition changed.
     Changed,
-    /// Somebody else changed a field that git sets.
+    /// Another client changed a field that git sets.
     Drifted,
-    /// It existed without our mark, and its definition says that it may be taken over.
+    /// It existed without our ownership label, and its definition allows Tidegate to take it over.
     Adopted,
-    /// The source that owned it no longer declares it.
+    /// Its former owner no longer declares it.
     Moved,
 }
 
-/// What is done about a source, and what is not.
+/// The decision for a source.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// What is applied, in this order.
+    /// The objects to apply, in this order.
     pub apply: Vec<(Id, Why)>,
-    /// How many definitions stand in KCP as git has them.
+    /// The number of definitions that match their objects in KCP.
     pub equal: usize,
-    /// Namespaces in which nothing stands yet, so that they may be absent: they are created if an apply fails for it.
+    /// Namespaces without objects, which may be missing. They are created if an apply fails for
+    /// that reason.
     pub namespaces: BTreeSet<Arc<str>>,
-    /// Definitions that are good and still not applied, and why.
+    /// Valid definitions that are not applied, and why.
     pub held: BTreeMap<Id, Held>,
-    /// Objects without our mark whose field managers must be known before the decision is final.
+    /// Objects without our ownership label whose field managers must be read before the decision is
+    /// final.
     pub look_up: BTreeSet<Id>,
-    /// What is pruned, in this order: the reverse of apply.
+    /// The objects to prune, in this order: the reverse order of apply.
     pub prune: Vec<(Id, Arc<str>)>,
-    /// What git no longer declares and is still not pruned, and why.
+    /// Objects that git no longer declares and that are not pruned, and why.
     pub waiting: BTreeMap<Id, Wait>,
-    /// Sources to which an object moves: their pass applies it.
+    /// Sources that take over an object: their pass applies it.
     pub awaken: BTreeSet<Key>,
-    /// Every refusal and every reason for waiting.
+    /// All rejections and all reasons to wait.
     pub diagnostics: Diagnostics,
 }
 
-/// A good definition that is not applied.
+/// A valid definition that is not applied.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// Where it is written.
     pub place: Place,
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub message: String,
-    /// It only waits for an object to be gone; nobody has to do anything.
+    /// Whether it only waits for an object to be deleted, so no user needs to act.
     pub terminating: bool,
 }
 
-/// Decides what is applied and pruned for one source.
+/// Decides what to apply and prune for one source.
 pub fn decide(situation: &Situation<'_>) -> Decision {
     let mut decision = Decision::default();
     for (id, declared) in situation.declared {
@@ -222,7 +230,8 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
                 decision.look_up.insert(id.clone());
             }
             ownership::Claim::Terminating => {
-                let message = format!("{} is being deleted in KCP; it is created again once it is gone", text(id));
+                let message =
+                    format!("{} is being deleted in KCP; Tidegate creates it again when it is gone", text(id));
                 let held = Held { place: declared.place.clone(), message, terminating: true };
                 let diagnostic = Diagnostic::warning(code::TERMINATING, held.message.clone());
                 decision.diagnostics.push(diagnostic.at(held.place.clone()));
@@ -238,25 +247,25 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
         }
     }
     decision.namespaces = namespaces(situation, &decision.apply);
-    // A refusal is an error like any other: while it stands, the view of what should be there is not complete.
+    // A rejection is an error like any other: with it, the desired set is incomplete.
     let errors = situation.errors || decision.diagnostics.has_errors() || !decision.look_up.is_empty();
     prune::decide(situation, errors, &mut decision);
     decision
 }
 
-/// Holds a definition back that needs one which is held back: applied alone it would change runtimes to something that
-/// git does not say. Kinds come in the order of apply, so what is needed has been decided before. A definition that
-/// stands in KCP already changes nothing by staying.
+/// Holds back a definition that depends on one that is held back: to apply it alone would change
+/// runtimes to a state that git does not declare. Kinds come in the order of apply, so dependencies
+/// are decided first. A definition that already matches its object in KCP is not affected.
 fn held_by_need(situation: &Situation<'_>, id: &Id, declared: &Declared, decision: &Decision) -> Option<Held> {
     let (needed, cause) = declared.needs.iter().find_map(|needed| Some((needed, decision.held.get(needed)?)))?;
     if ownership::claim(situation, id, declared) == ownership::Claim::Equal {
         return None;
     }
-    let message = format!("{} needs {}, which is withheld", text(id), text(needed));
+    let message = format!("{} depends on {}, which is held back", text(id), text(needed));
     Some(Held { place: declared.place.clone(), message, terminating: cause.terminating })
 }
 
-/// Definitions without which one must not be applied: the ModuleTemplates that a ModuleReleaseMeta names.
+/// The definitions that a definition depends on: the ModuleTemplates of a ModuleReleaseMeta.
 pub fn needs(definition: &Definition) -> Vec<Id> {
     if definition.kind != Kind::ModuleReleaseMeta {
         return Vec::new();
@@ -268,12 +277,12 @@ pub fn needs(definition: &Definition) -> Vec<Id> {
     versions.map(|version| (Kind::ModuleTemplate, Key::new(namespace, &format!("{module}-{version}")))).collect()
 }
 
-/// How diagnostics call an object: `Kyma kcp-system/dev`.
+/// The name of an object in diagnostics: `Kyma kcp-system/dev`.
 pub fn text(id: &Id) -> String {
     format!("{} {}", id.0, id.1)
 }
 
-/// The namespaces of what is to be created, save those in which something stands already.
+/// The namespaces of objects that will be created, except those that already contain objects.
 fn namespaces(situation: &Situation<'_>, apply: &[(Id, Why)]) -> BTreeSet<Arc<str>> {
     let absent: BTreeSet<&str> =
         apply.iter().filter(|(_, why)| *why == Why::Absent).map(|((_, key), _)| key.namespace()).collect();

@@ -1,7 +1,8 @@
-//! What we own: the objects that we may have created and that may still exist.
+//! The inventory: the objects that Tidegate may have created and that may still exist.
 //!
-//! An inventory grows before the first write and shrinks after the last, so that at no moment a live object of ours is
-//! unrecorded. Identity ignores the API version, which is kept only as the version with which an object was applied.
+//! An inventory grows before the first write and shrinks after the last one, so every live object
+//! of ours is always recorded. Identity ignores the API version, which is only kept as the version
+//! of the last apply.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,15 +11,15 @@ use crate::{
     object::{Gvk, ObjectId},
 };
 
-/// A set of objects, each once, in the order of their ids; with each the version under which it was applied last.
+/// A set of objects in the order of their ids, each with the version of its last apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory(BTreeMap<ObjectId, Arc<str>>);
 
 // === impl Inventory ===
 
 impl Inventory {
-    /// As a Manifest's status holds it. If an object stands in it twice (Lifecycle Manager keeps one entry a version),
-    /// the last one counts.
+    /// Reads the inventory in the status of a Manifest. If it contains an object twice (Lifecycle
+    /// Manager keeps one entry per version), the last entry wins.
     pub fn of(synced: &[SyncedObject]) -> Inventory {
         synced
             .iter()
@@ -29,7 +30,7 @@ impl Inventory {
             .collect()
     }
 
-    /// As a Manifest's status holds it: sorted, each object once.
+    /// The inventory for the status of a Manifest: sorted and without duplicates.
     pub fn to_synced(&self) -> Vec<SyncedObject> {
         let entry = |(id, version): (&ObjectId, &Arc<str>)| SyncedObject {
             group: id.group.to_string(),
@@ -46,17 +47,17 @@ impl Inventory {
         self.0.insert(id, version);
     }
 
-    /// Whether an object stands in it.
+    /// Whether it contains an object.
     pub fn contains(&self, id: &ObjectId) -> bool {
         self.0.contains_key(id)
     }
 
-    /// The version with which an object was applied last.
+    /// The version of the last apply of an object.
     pub fn version(&self, id: &ObjectId) -> Option<&Arc<str>> {
         self.0.get(id)
     }
 
-    /// Group, version and kind of an object of it.
+    /// Group, version and kind of an object in it.
     pub fn gvk(&self, id: &ObjectId) -> Option<Gvk> {
         self.version(id).map(|version| Gvk {
             group: Arc::clone(&id.group),
@@ -75,24 +76,24 @@ impl Inventory {
         self.0.keys()
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Before anything is written: all that we own and all that we are about to create. Where both name an object, the
-    /// version about to be applied counts.
+    /// The inventory before a write: everything that we own, and everything that we are about to
+    /// create. For an object in both, the version of the coming apply wins.
     #[must_use]
     pub fn union(&self, other: &Inventory) -> Inventory {
         self.iter().chain(other.iter()).map(|(id, version)| (id.clone(), Arc::clone(version))).collect()
     }
 
-    /// After everything is written: without what is known to be gone.
+    /// The inventory after a write: without objects that are known to be gone.
     #[must_use]
     pub fn without<'a>(&self, gone: impl IntoIterator<Item = &'a ObjectId>) -> Inventory {
         let mut rest = self.clone();

@@ -1,7 +1,8 @@
-//! The landscape: every definition that counts, typed and indexed by key.
+//! The landscape: every valid definition, typed and indexed by key.
 //!
-//! The command line builds it from the definitions of one revision, the daemon from what stands in KCP; both see the
-//! same objects, because [`stamp`] makes the first into the second. The landscape decides nothing: `plan` does.
+//! The command line builds it from the definitions of one revision, the daemon from the objects in
+//! KCP. Both get the same objects, because [`stamp`] turns a definition into the object in KCP. The
+//! landscape decides nothing: `plan` does.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,7 +23,7 @@ use crate::{
 
 pub mod file;
 
-/// Definitions by key. Iteration is in the order of keys, so two runs see the same order.
+/// Definitions by key. Iteration is in key order, so it is reproducible.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Landscape {
     /// Runtimes.
@@ -31,7 +32,7 @@ pub struct Landscape {
     pub templates: BTreeMap<Key, Arc<ModuleTemplate>>,
     /// Channels of modules, by `<namespace>/<module>`.
     pub releases: BTreeMap<Key, Arc<ModuleReleaseMeta>>,
-    /// What is watched in runtimes.
+    /// Objects to watch in runtimes.
     pub watchers: BTreeMap<Key, Arc<Watcher>>,
 }
 
@@ -39,13 +40,14 @@ pub struct Landscape {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceName(Key);
 
-/// Code of the diagnostic of a definition that passes the schema and is still not understood.
+/// Diagnostic code of a definition that passes the schema but cannot be deserialized.
 pub const CODE_UNREADABLE: &str = "unreadable";
 
-/// Longest value of a label.
+/// Maximum length of a label value.
 const LABEL_LEN_MAX: usize = 63;
 
-/// Key of an object by its metadata. What has no namespace or name, which no API server stores, gets empty texts.
+/// The key of an object. A missing name or namespace, which no API server stores, becomes an empty
+/// string.
 pub fn key(metadata: &ObjectMeta) -> Key {
     Key::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
@@ -60,10 +62,11 @@ pub fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// What is applied to KCP for a definition: as written, with our marks.
+/// The object that is applied to KCP for a definition: as written, with our ownership label and
+/// annotations.
 ///
-/// Nothing in it changes unless the definition, its path or its module does, so an unrelated commit writes nothing:
-/// neither commit nor line is part of it. The digest covers everything else that is applied.
+/// It changes only if the definition, its path or its module does: it contains neither commit nor
+/// line. So an unrelated commit causes no write. The digest covers everything else that is applied.
 pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
     let mut object = definition.object.clone();
     object.map_mut().shift_remove("status");
@@ -81,14 +84,14 @@ pub fn stamp(definition: &Definition, source: &SourceName) -> Object {
         Kind::Kyma => {
             object.set_label(names::label::MANAGED_BY, names::MANAGED_BY_KCP);
             add_finalizer(&mut object, finalizer::KYMA);
-            // A list goes from the API server with the last item that an apply takes from it, so that an empty one is no
-            // longer told from none: it is said in a word that git decides.
+            // The API server removes a list when an apply removes its last item, so empty and missing lists would look
+            // alike. An annotation that git controls records the difference.
             let wants_none = object.value()["spec"]["modules"].as_array().is_some_and(Vec::is_empty);
             if wants_none && object.annotation(annotation::MODULES_FROM).is_none() {
                 object.set_annotation(annotation::MODULES_FROM, "git");
             }
         }
-        // Set at once, so that the controller need not write the Watcher a second time.
+        // Set here, so that the controller need not write the Watcher a second time.
         Kind::Watcher => add_finalizer(&mut object, finalizer::WATCHER),
         Kind::ModuleTemplate | Kind::ModuleReleaseMeta => {}
     }
@@ -110,12 +113,12 @@ fn add_finalizer(object: &mut Object, finalizer: &str) {
 // === impl Landscape ===
 
 impl Landscape {
-    /// The definitions of one source, as they will stand in KCP.
+    /// The definitions of one source, as they will be in KCP.
     pub fn of(diagnostics: &mut Diagnostics, definitions: &Definitions, source: &SourceName) -> Landscape {
         Landscape::following(diagnostics, definitions, source, None)
     }
 
-    /// As [`Landscape::of`]; definitions that are the very same in `previous`, of the same source, are shared with it.
+    /// As [`Landscape::of`]. Shares unchanged definitions of the same source with `previous`.
     pub fn following(
         diagnostics: &mut Diagnostics,
         definitions: &Definitions,
@@ -148,7 +151,7 @@ impl Landscape {
                 }
             };
             if let Err(error) = inserted {
-                // The schema let it pass and our types do not, which no definition should manage.
+                // The schema accepts it and our types reject it, which should be impossible.
                 let message = format!("{kind} {key} cannot be read: {error}");
                 diagnostics.push(Diagnostic::error(CODE_UNREADABLE, message).at(definition.place.clone()));
             }
@@ -176,14 +179,15 @@ fn insert<T: DeserializeOwned>(
 // === impl SourceName ===
 
 impl SourceName {
-    /// Of the GitSource with this key.
+    /// The name of a GitSource by its key.
     pub fn new(key: Key) -> SourceName {
         SourceName(key)
     }
 
-    /// The source that owns an object in KCP: it has our label, and the annotation spells out which one.
+    /// The source that owns an object in KCP. The object has our ownership label, and its
+    /// annotation contains the full name.
     ///
-    /// The annotation alone proves nothing: it is copied along when a user copies an object's text.
+    /// The annotation alone proves nothing: it is included when a user copies an object.
     pub fn of(metadata: &ObjectMeta) -> Option<SourceName> {
         let label = label(metadata, names::label::SOURCE)?;
         let source = SourceName(annotation(metadata, names::annotation::SOURCE)?.parse().ok()?);
@@ -195,7 +199,8 @@ impl SourceName {
         &self.0
     }
 
-    /// Value of label `tidegate.dev/source`: `<namespace>.<name>`, past 63 characters cut and hashed.
+    /// Value of the label `tidegate.dev/source`: `<namespace>.<name>`. Beyond 63 characters it is
+    /// cut and hashed.
     pub fn label_value(&self) -> String {
         let full = format!("{}.{}", self.0.namespace(), self.0.name());
         if full.len() <= LABEL_LEN_MAX {

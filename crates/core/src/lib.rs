@@ -1,10 +1,12 @@
-//! What git declares, what it means, and what must change: values in, values out.
+//! Tidegate's pure core: what git declares, what it means, and what must change.
 //!
-//! Nothing here reads a clock, an environment, randomness or a file, and nothing waits: `now` and settings are arguments.
-//! So one engine serves the daemon, the command line, the simulation and the tests, and two runs over the same inputs give
-//! the same bytes.
+//! Functions take values and return values. They read no clock, environment, randomness or file,
+//! and never wait: `now` and settings are arguments. So the daemon, the command line, the
+//! simulation and the tests use the same engine, and two runs with the same inputs give the same
+//! bytes.
 //!
-//! In layer order; a module uses only modules of rows above it, or before it in its row.
+//! The table is in layer order: a module only uses modules of earlier rows, or earlier ones in its
+//! own row.
 //!
 //! | Layer | Modules |
 //! | --- | --- |

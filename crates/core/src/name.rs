@@ -1,32 +1,32 @@
-//! Checked strings. Length and alphabet are settled once, when text becomes a name; nobody checks again.
+//! Checked strings. Length and alphabet are validated once, when text becomes a name.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not a name.
+/// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseNameError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("a name must not be empty")]
     Empty,
-    /// More than the limit.
-    #[error("a name has at most {limit} characters, this one has {found}")]
+    /// The text is too long.
+    #[error("a name has at most {limit} characters, but this one has {found}")]
     TooLong {
         /// Characters found.
         found: usize,
         /// Characters allowed.
         limit: usize,
     },
-    /// A character that must not be there.
+    /// The text contains a forbidden character.
     #[error(
-        "`{found}` must not stand in a name; use lower-case letters, digits, `-` and `.`, and begin and end with a letter or digit"
+        "`{found}` is not allowed in a name; use lower-case letters, digits, `-` and `.`, and begin and end with a letter or digit"
     )]
     Forbidden {
         /// The character.
         found: char,
     },
-    /// Not `NAMESPACE/NAME`.
+    /// The text is not `NAMESPACE/NAME`.
     #[error("`{found}` is not of the form NAMESPACE/NAME")]
     NoNamespace {
         /// The text.
@@ -34,10 +34,11 @@ pub enum ParseNameError {
     },
 }
 
-/// Longest RFC 1123 subdomain, which is what the API server allows as the name of an object.
+/// Maximum length of an RFC 1123 subdomain, which is the limit for object names.
 const SUBDOMAIN_LEN_MAX: usize = 253;
 
-/// Checks that `text` is an RFC 1123 subdomain: the name of an object.
+/// Checks that `text` is an RFC 1123 subdomain: a valid object name. Fails if it is empty, too
+/// long, or contains a forbidden character.
 pub fn check_subdomain(text: &str) -> Result<(), ParseNameError> {
     if text.is_empty() {
         return Err(ParseNameError::Empty);
@@ -72,7 +73,7 @@ pub struct Key {
 // === impl Key ===
 
 impl Key {
-    /// From parts that the API server or a check has accepted.
+    /// A key from parts that the API server or a check has accepted.
     pub fn new(namespace: &str, name: &str) -> Key {
         Key { namespace: namespace.into(), name: name.into() }
     }

@@ -1,4 +1,4 @@
-//! Kubernetes objects as values: identity, digest and the order in which they are applied.
+//! Kubernetes objects as values: identity, digest and order of apply.
 
 use std::{fmt, sync::Arc};
 
@@ -17,37 +17,37 @@ pub struct Gvk {
     pub kind: Arc<str>,
 }
 
-/// What makes two objects the same one: the version does not count.
+/// The identity of an object. It does not include the version.
 ///
-/// Displays as `Kind.group namespace/name`, without the parts that are empty.
+/// Displays as `Kind.group namespace/name`, without empty parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId {
     /// Group; empty for the core group.
     pub group: Arc<str>,
     /// Kind.
     pub kind: Arc<str>,
-    /// Namespace; empty for what is cluster-scoped.
+    /// Namespace; empty for a cluster-scoped object.
     pub namespace: Arc<str>,
     /// Name.
     pub name: Arc<str>,
 }
 
-/// When an object is applied; pruning goes the other way.
+/// The stage of apply. Pruning uses the reverse order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// CustomResourceDefinitions, waited for until established.
+    /// CustomResourceDefinitions. Tidegate waits until they are established.
     Crd,
     /// Namespaces.
     Namespace,
     /// ServiceAccounts, Roles and bindings.
     Rbac,
-    /// ConfigMaps, Secrets, Services and every built-in kind not named elsewhere.
+    /// ConfigMaps, Secrets, Services and all other built-in kinds.
     Configuration,
-    /// What runs pods.
+    /// Workloads.
     Workload,
-    /// Webhook configurations and API services, which fail while their workload is not there.
+    /// Webhook configurations and API services, which fail while their workload is missing.
     Webhook,
-    /// Every kind that is not built in.
+    /// Every custom kind.
     CustomResource,
 }
 
@@ -58,11 +58,11 @@ pub struct Digest([u8; 32]);
 /// Why a value is not an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseObjectError {
-    /// Not a mapping.
+    /// The value is not a mapping.
     #[error("an object must be a mapping")]
     NotAMapping,
-    /// A required text is absent, empty or not a text.
-    #[error("`{0}` must be a text that is not empty")]
+    /// A required string is missing, empty or not a string.
+    #[error("`{0}` must be a non-empty string")]
     Missing(&'static str),
 }
 
@@ -70,7 +70,7 @@ pub enum ParseObjectError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object(Value);
 
-/// One step down into a value: to a field of a mapping or to an item of a list.
+/// One step into a value: to a field of a mapping or to an item of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathPart {
     /// A field.
@@ -116,12 +116,12 @@ impl ObjectId {
         ObjectId { group: group.into(), kind: kind.into(), namespace: namespace.into(), name: name.into() }
     }
 
-    /// When objects of this kind are applied.
+    /// The stage of this kind.
     pub fn stage(&self) -> Stage {
         Stage::of(&self.group, &self.kind)
     }
 
-    /// The order of apply: by stage, then by name. Its reverse is the order of prune.
+    /// The order of apply: by stage, then by name. Pruning uses the reverse order.
     pub fn apply_order(&self) -> (Stage, &ObjectId) {
         (self.stage(), self)
     }
@@ -158,9 +158,9 @@ impl Stage {
     }
 }
 
-/// Whether the API server itself serves a group, CRDs aside.
+/// Whether the API server serves a group without CRDs.
 pub fn is_built_in_group(group: &str) -> bool {
-    // `gateway.networking.k8s.io` and others end like built-in groups and come from CRDs, so the list is explicit.
+    // `gateway.networking.k8s.io` and others look like built-in groups but are from CRDs, so the list is explicit.
     const BUILT_IN: [&str; 21] = [
         "",
         "admissionregistration.k8s.io",
@@ -190,21 +190,21 @@ pub fn is_built_in_group(group: &str) -> bool {
 // === impl Digest ===
 
 impl Digest {
-    /// Of a value, whatever the order of its keys.
+    /// The digest of a value, independent of the order of keys.
     pub fn of(value: &Value) -> Digest {
         let mut hasher = Sha256::new();
         hash_canonical(value, &mut hasher);
         Digest(hasher.finalize().into())
     }
 
-    /// Of several digests, in their order.
+    /// The digest of several digests, in order.
     pub fn all<'a>(digests: impl IntoIterator<Item = &'a Digest>) -> Digest {
         let mut hasher = Sha256::new();
         digests.into_iter().for_each(|digest| hasher.update(digest.0));
         Digest(hasher.finalize().into())
     }
 
-    /// Of bytes.
+    /// The digest of bytes.
     pub fn of_bytes(bytes: &[u8]) -> Digest {
         Digest(Sha256::digest(bytes).into())
     }
@@ -214,7 +214,7 @@ impl Digest {
         &self.0
     }
 
-    /// From [`Digest::as_bytes`].
+    /// The inverse of [`Digest::as_bytes`].
     pub fn from_bytes(bytes: [u8; 32]) -> Digest {
         Digest(bytes)
     }
@@ -239,7 +239,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Feeds a value to a hasher so that equal values give equal bytes and different values different ones.
+/// Feeds a value to a hasher. Equal values give equal bytes, and different values different ones.
 fn hash_canonical(value: &Value, hasher: &mut Sha256) {
     match value {
         Value::Null => hasher.update(b"n"),
@@ -271,7 +271,7 @@ fn hash_text(tag: &[u8], text: &str, hasher: &mut Sha256) {
 // === impl Object ===
 
 impl Object {
-    /// Checks that `value` is an object.
+    /// Converts a value. Fails if it is not a mapping, or lacks `apiVersion`, `kind` or a name.
     pub fn new(value: Value) -> Result<Object, ParseObjectError> {
         let map = value.as_object().ok_or(ParseObjectError::NotAMapping)?;
         let text = |value: Option<&Value>| value.and_then(Value::as_str).is_some_and(|text| !text.is_empty());
@@ -292,12 +292,12 @@ impl Object {
         &self.0
     }
 
-    /// Its JSON, taken.
+    /// Converts it to its JSON.
     pub fn into_value(self) -> Value {
         self.0
     }
 
-    /// One of its top-level fields.
+    /// A top-level field.
     pub fn field(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
@@ -318,17 +318,17 @@ impl Object {
         self.text("/metadata/name")
     }
 
-    /// Its namespace, or the empty text.
+    /// Its namespace; empty if it has none.
     pub fn namespace(&self) -> &str {
         self.text("/metadata/namespace")
     }
 
-    /// One of its labels.
+    /// A label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.0.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str)
     }
 
-    /// One of its annotations.
+    /// An annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.0.pointer("/metadata/annotations").and_then(|annotations| annotations.get(key)).and_then(Value::as_str)
     }
@@ -343,7 +343,7 @@ impl Object {
         self.set_metadata("annotations", key, value);
     }
 
-    /// Sets the namespace; the empty text removes it.
+    /// Sets the namespace. An empty one removes it.
     pub fn set_namespace(&mut self, namespace: &str) {
         let metadata = self.metadata_mut();
         if namespace.is_empty() {
@@ -353,20 +353,20 @@ impl Object {
         }
     }
 
-    /// Its top-level mapping, for changes that keep `apiVersion`, `kind` and `metadata.name` in place.
+    /// Its top-level mapping, for changes that keep `apiVersion`, `kind` and `metadata.name`.
     pub fn map_mut(&mut self) -> &mut Map<String, Value> {
-        self.0.as_object_mut().expect("an object is a mapping: checked when it was made")
+        self.0.as_object_mut().expect("an object is a mapping: checked on construction")
     }
 
-    /// Its metadata, for changes that keep the name in place.
+    /// Its metadata, for changes that keep the name.
     pub fn metadata_mut(&mut self) -> &mut Map<String, Value> {
         self.map_mut()
             .get_mut("metadata")
             .and_then(Value::as_object_mut)
-            .expect("an object has metadata with a name: checked when it was made")
+            .expect("an object has metadata with a name: checked on construction")
     }
 
-    /// Digest of all of it.
+    /// Digest of the whole object.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.0)
     }
@@ -405,7 +405,7 @@ impl fmt::Display for DisplayPath<'_> {
         for (position, part) in self.0.iter().enumerate() {
             match part {
                 PathPart::Index(index) => write!(f, "[{index}]")?,
-                // A key such as `tidegate.dev/source` would read as several fields.
+                // A key such as `tidegate.dev/source` would look like several fields.
                 PathPart::Key(key) if key.contains(['.', '/', '[', ']']) => write!(f, "[{key}]")?,
                 PathPart::Key(key) if position == 0 => f.write_str(key)?,
                 PathPart::Key(key) => write!(f, ".{key}")?,

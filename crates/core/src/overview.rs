@@ -1,7 +1,8 @@
-//! The whole landscape in one look: what is well, what is under way, what is wrong and why.
+//! An overview of the whole landscape: what is ready, what is in progress, what is wrong and why.
 //!
-//! Made from the custom resources in KCP alone, so that `tidegate status` needs no more than the rights to read them, and
-//! `run --once` can say what is not done. Pure: the same resources give the same overview, in the order of their names.
+//! It is computed only from the custom resources in KCP. So `tidegate status` only needs read
+//! access to them, and `run --once` can report what is not done. Pure: the same resources give the
+//! same overview, in the order of their names.
 
 use serde::Serialize;
 
@@ -16,21 +17,21 @@ use crate::{
     landscape,
 };
 
-/// How something stands.
+/// The state of a source, runtime, module or Watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// Somebody must do something.
+    /// A user must act.
     Wrong,
-    /// Work is under way.
+    /// Work is in progress.
     Waiting,
-    /// Somebody stopped it on purpose.
+    /// A user stopped it intentionally.
     Stopped,
-    /// As it should be.
+    /// It is as desired.
     Well,
 }
 
-/// Everything, each kind by name.
+/// The whole landscape; each kind is sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Overview {
     /// The git sources.
@@ -47,19 +48,19 @@ pub struct Overview {
 pub struct SourceLine {
     /// `<namespace>/<name>`.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
     /// One sentence.
     pub message: String,
-    /// The last commit of which nothing was withheld.
+    /// The last commit without held back definitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_revision: Option<String>,
-    /// The commit last looked at.
+    /// The last read commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempted_revision: Option<String>,
-    /// How many definitions are where.
+    /// The number of definitions in each state.
     pub counts: Counts,
-    /// What is wrong with its definitions.
+    /// The problems of its definitions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DiagnosticEntry>,
 }
@@ -69,9 +70,9 @@ pub struct SourceLine {
 pub struct RuntimeLine {
     /// `<namespace>/<name>` of the Kyma.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
-    /// The Kyma in one word; empty if nobody has looked at it.
+    /// The state of the Kyma; empty if no pass has processed it.
     pub state: State,
     /// One sentence.
     pub message: String,
@@ -84,9 +85,9 @@ pub struct RuntimeLine {
 pub struct ModuleLine {
     /// Its name.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
-    /// The module in one word.
+    /// The state of the module in its status.
     pub state: State,
     /// Installed version.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +95,7 @@ pub struct ModuleLine {
     /// Installed channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// What is wrong, if anything is.
+    /// The problem, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -104,7 +105,7 @@ pub struct ModuleLine {
 pub struct WatcherLine {
     /// `<namespace>/<name>`.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
     /// One sentence.
     pub message: String,
@@ -113,7 +114,7 @@ pub struct WatcherLine {
 // === impl Overview ===
 
 impl Overview {
-    /// Of these resources.
+    /// The overview of these resources.
     pub fn of<'a>(
         sources: impl IntoIterator<Item = &'a GitSource>,
         kymas: impl IntoIterator<Item = &'a Kyma>,
@@ -130,13 +131,13 @@ impl Overview {
         overview
     }
 
-    /// Whether definitions of some source are invalid.
+    /// Whether a source has invalid definitions.
     pub fn has_invalid_definitions(&self) -> bool {
         let errors = |source: &SourceLine| source.diagnostics.iter().any(|diagnostic| diagnostic.severity == "error");
         self.sources.iter().any(|source| source.standing != Standing::Stopped && errors(source))
     }
 
-    /// Whether work on anything is under way.
+    /// Whether work is in progress.
     pub fn is_under_way(&self) -> bool {
         let waiting = |standing: Standing| standing == Standing::Waiting;
         self.sources.iter().any(|source| waiting(source.standing))
@@ -144,7 +145,7 @@ impl Overview {
             || self.watchers.iter().any(|watcher| waiting(watcher.standing))
     }
 
-    /// What is not as it should be, one line each. What somebody stopped on purpose is not among it.
+    /// The problems, one line each. Does not include what a user stopped intentionally.
     pub fn not_done(&self) -> Vec<String> {
         let open = |standing: Standing| matches!(standing, Standing::Wrong | Standing::Waiting);
         let mut lines = Vec::new();
@@ -155,7 +156,7 @@ impl Overview {
             lines.push(format!("runtime {}: {}", runtime.name, runtime.message));
             for module in runtime.modules.iter().filter(|module| open(module.standing)) {
                 let message = module.message.as_deref().unwrap_or("not ready yet");
-                // The runtime's sentence often is that of its module.
+                // The message of the runtime often repeats that of its module.
                 if runtime.message.contains(message) {
                     continue;
                 }
@@ -175,12 +176,12 @@ fn source(source: &GitSource) -> SourceLine {
     let current = status.observed_generation == source.metadata.generation;
     let ready = condition(&status.conditions, "Ready");
     let (standing, message) = match ready {
-        _ if source.spec.suspend => (Standing::Stopped, "suspended: nothing is fetched, applied or pruned".to_owned()),
+        _ if source.spec.suspend => (Standing::Stopped, "suspended: no fetch, apply or prune".to_owned()),
         Some(ready) if current && ready.status == "True" => (Standing::Well, ready.message.clone()),
         Some(ready) if current && ready.status == "False" => (Standing::Wrong, ready.message.clone()),
         Some(ready) if current => (Standing::Waiting, ready.message.clone()),
-        Some(_) => (Standing::Waiting, "its latest change has not been looked at yet".to_owned()),
-        None => (Standing::Waiting, "not looked at yet".to_owned()),
+        Some(_) => (Standing::Waiting, "its latest change has not been reconciled yet".to_owned()),
+        None => (Standing::Waiting, "not reconciled yet".to_owned()),
     };
     SourceLine {
         name: landscape::key(&source.metadata).to_string(),
@@ -208,8 +209,8 @@ fn runtime(kyma: &Kyma) -> RuntimeLine {
         (Standing::Stopped, message)
     } else {
         match status.state {
-            State::Unknown => (Standing::Waiting, "not looked at yet".to_owned()),
-            State::Ready if behind => (Standing::Waiting, "its latest change has not been looked at yet".to_owned()),
+            State::Unknown => (Standing::Waiting, "not reconciled yet".to_owned()),
+            State::Ready if behind => (Standing::Waiting, "its latest change has not been reconciled yet".to_owned()),
             state => (of_state(state), operation.unwrap_or_else(|| state.to_string())),
         }
     };
@@ -231,7 +232,7 @@ fn module(module: &ModuleStatus) -> ModuleLine {
 
 fn watcher(watcher: &Watcher) -> WatcherLine {
     let (standing, message) = match &watcher.status {
-        None => (Standing::Waiting, "not looked at yet".to_owned()),
+        None => (Standing::Waiting, "not reconciled yet".to_owned()),
         Some(status) => {
             let problem = status.conditions.iter().find(|condition| condition.status != "True");
             let message = problem.map_or_else(|| status.state.to_string(), |condition| condition.message.clone());

@@ -1,7 +1,9 @@
-//! What definitions mean: which modules a runtime gets in which version, what it sees of the catalog, what is watched.
+//! Interprets definitions: the modules and versions of a runtime, its catalog, and its watched
+//! objects.
 //!
-//! Pure functions of a [`Landscape`]. Messages of refusals are Lifecycle Manager's, to the letter, because tools and
-//! people search for them. This module writes no objects: `render` turns a plan into objects.
+//! Pure functions of a [`Landscape`]. The messages of refusals are Lifecycle Manager's, to the
+//! letter, because tools and users search for them. This module creates no objects: `render` turns
+//! a plan into objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,80 +32,81 @@ pub use catalog::{Catalog, Class, Release, catalog};
 pub use install_source::{InstallSource, ParseInstallSourceError};
 pub use manifest_name::manifest_name;
 
-/// What a plan depends on beside definitions.
+/// What a plan depends on besides definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Channel where neither module nor Kyma names one.
+    /// Default channel if neither the module nor the Kyma specifies one.
     pub default_channel: String,
     /// Modules that only Kymas selected by their ModuleReleaseMeta may use.
     pub restricted_modules: BTreeSet<String>,
 }
 
-/// Who decides which modules a runtime has.
+/// Who selects the modules of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModulesFrom {
     /// The Kyma in the runtime, once it exists.
     Runtime,
-    /// The Kyma in KCP; edits in the runtime are reverted.
+    /// The Kyma in KCP. Edits in the runtime are reverted.
     Git,
-    /// The Kyma in KCP, and in the runtime users may add modules.
+    /// The Kyma in KCP, plus modules that users add in the runtime.
     Merge,
 }
 
-/// What one runtime shall have.
+/// The desired modules and catalog of one runtime.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimePlan {
     /// The Kyma in KCP.
     pub kyma: Key,
     /// The wanted modules, by name.
     pub modules: Vec<ModulePlan>,
-    /// Which catalog the runtime sees: equal classes see equal catalogs, see [`catalog()`].
+    /// The class of its catalog: equal classes see equal catalogs, see [`catalog()`].
     pub class: Class,
 }
 
-/// What becomes of one wanted module.
+/// The plan for one wanted module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModulePlan {
     /// Name of the module.
     pub name: String,
-    /// The channel that counts.
+    /// Its effective channel.
     pub channel: String,
-    /// What becomes of it.
+    /// The decision.
     pub outcome: ModuleOutcome,
 }
 
-/// What becomes of one wanted module.
+/// The decision about one wanted module.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModuleOutcome {
-    /// Its Manifest is to be as described.
+    /// Its Manifest must match this description.
     Install(Box<Installation>),
-    /// It cannot be installed as asked.
+    /// It cannot be installed as requested.
     Refuse(Refusal),
-    /// The user takes care of it: an existing Manifest gets the annotation `is-unmanaged`, none is created.
+    /// The user manages it: an existing Manifest gets the annotation `is-unmanaged`, and no new one
+    /// is created.
     Unmanage,
 }
 
-/// Why a module cannot be installed as asked.
+/// Why a module cannot be installed as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// One word for programs, in PascalCase.
+    /// The machine-readable reason, in PascalCase.
     pub reason: &'static str,
     /// The module's state: Warning or Error.
     pub state: State,
-    /// One sentence for the module's status.
+    /// One sentence for the status of the module.
     pub message: String,
-    /// What to do next, where there is more to say than Lifecycle Manager's sentence.
+    /// What to do next, if Lifecycle Manager's sentence does not say it.
     pub hint: Option<String>,
-    /// Whether an existing Manifest stays as it is; otherwise it is to be deleted.
+    /// Whether an existing Manifest stays as it is. Otherwise it is deleted.
     pub keep: bool,
 }
 
-/// Everything that a Manifest says.
+/// The content of a Manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Installation {
     /// The Kyma in KCP.
     pub kyma: Key,
-    /// Name of the Manifest, in the Kyma's namespace.
+    /// Name of the Manifest, in the namespace of the Kyma.
     pub manifest_name: String,
     /// Module.
     pub module: String,
@@ -111,31 +114,32 @@ pub struct Installation {
     pub component: String,
     /// Version.
     pub version: String,
-    /// Channel from which the version came.
+    /// Channel of the version.
     pub channel: String,
     /// The ModuleTemplate.
     pub template: Key,
-    /// Its generation, for the module's status.
+    /// Its generation, for the status of the module.
     pub template_generation: Option<i64>,
-    /// What becomes of the default custom resource.
+    /// Policy for the default custom resource.
     pub policy: CustomResourcePolicy,
     /// The default custom resource, with name and namespace.
     pub default_resource: Option<Value>,
-    /// Whether the default custom resource is cluster-scoped, by the ModuleTemplate's annotation.
+    /// Whether the default custom resource is cluster-scoped, according to the annotation of the
+    /// ModuleTemplate.
     pub default_resource_cluster_scoped: bool,
     /// The workload that operates the module.
     pub manager: Option<Manager>,
-    /// The specialised controller, by the ModuleTemplate's label.
+    /// The specialised controller, from the label of the ModuleTemplate.
     pub controller: Option<String>,
-    /// Where the objects come from.
+    /// The source of the objects.
     pub source: InstallSource,
-    /// Images that replace those named in the objects.
+    /// Images that replace those in the objects.
     pub localized_images: Vec<String>,
 }
 
-/// Reasons of refusals.
+/// Reasons for refusals.
 pub mod reason {
-    /// There is no ModuleReleaseMeta of that name.
+    /// The ModuleReleaseMeta does not exist.
     pub const NO_RELEASE: &str = "NoRelease";
     /// The channel is reserved, or the module does not have it.
     pub const NO_CHANNEL: &str = "NoChannel";
@@ -145,15 +149,15 @@ pub mod reason {
     pub const NOT_ALLOWED: &str = "NotAllowed";
     /// A higher version is installed.
     pub const DOWNGRADE: &str = "Downgrade";
-    /// The ModuleTemplate takes its objects from a repository, but no GitSource owns it.
+    /// The ModuleTemplate refers to objects in a repository, but no GitSource owns it.
     pub const NO_SOURCE: &str = "NoSource";
-    /// Where the objects come from is not known or not supported.
+    /// The source of the objects is unknown or not supported.
     pub const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
     /// Neither ModuleReleaseMeta nor ModuleTemplate names the OCM component.
     pub const NO_COMPONENT: &str = "NoComponent";
 }
 
-/// The channel name that must not be used.
+/// The reserved channel name.
 pub const RESERVED_CHANNEL: &str = "none";
 
 impl Default for Settings {
@@ -162,13 +166,13 @@ impl Default for Settings {
     }
 }
 
-/// Whether the downgrade guard can judge a version.
+/// Whether the downgrade guard can compare a version.
 pub fn is_version(text: &str) -> bool {
     semver::Version::parse(text).is_ok()
 }
 
-/// Who decides a Kyma's modules: its annotation; without a known value git, where git declares the Kyma with a list of
-/// modules, be it an empty one.
+/// Who selects the modules of a Kyma, from its annotation. Without a valid annotation: git, if git
+/// declares the Kyma with a list of modules, even an empty one.
 pub fn modules_from(kyma: &Kyma) -> ModulesFrom {
     match landscape::annotation(&kyma.metadata, names::annotation::MODULES_FROM) {
         Some("runtime") => ModulesFrom::Runtime,
@@ -181,9 +185,10 @@ pub fn modules_from(kyma: &Kyma) -> ModulesFrom {
     }
 }
 
-/// The module list and channel that count, from the Kyma in KCP and the one in the runtime, if that exists.
+/// The effective module list and channel, from the Kyma in KCP and the Kyma in the runtime, if that
+/// exists.
 ///
-/// Whether maintenance windows are skipped is decided in KCP alone.
+/// Only the Kyma in KCP decides whether maintenance windows are skipped.
 pub fn effective(kyma: &Kyma, runtime: Option<&KymaSpec>) -> KymaSpec {
     let Some(runtime) = runtime else { return kyma.spec.clone() };
     match modules_from(kyma) {
@@ -201,11 +206,11 @@ pub fn effective(kyma: &Kyma, runtime: Option<&KymaSpec>) -> KymaSpec {
     }
 }
 
-/// The module list and channel that count, as far as the control plane tells: what [`effective`] would give, without a
-/// look into the runtime.
+/// The effective module list and channel according to the control plane: the result of
+/// [`effective`] without access to the runtime.
 ///
-/// Where the runtime decides, its wishes are known from the Kyma's status, which names every module that is wanted; what
-/// a status does not tell is as the Kyma in KCP has it.
+/// If the runtime selects its modules, the status of the Kyma names every wanted module. Everything
+/// that the status lacks is taken from the Kyma in KCP.
 pub fn reported(kyma: &Kyma) -> KymaSpec {
     let Some(status) = &kyma.status else { return kyma.spec.clone() };
     let mode = modules_from(kyma);
@@ -228,7 +233,7 @@ pub fn reported(kyma: &Kyma) -> KymaSpec {
     effective(kyma, Some(&runtime))
 }
 
-/// What one runtime shall have; `spec` is what [`effective`] gave.
+/// The plan of one runtime. `spec` is the result of [`effective`].
 pub fn runtime(landscape: &Landscape, kyma: &Kyma, spec: &KymaSpec, settings: &Settings) -> RuntimePlan {
     let class = Class::of(landscape, kyma, settings);
     let wanted: BTreeMap<&str, &Module> = spec.modules.iter().map(|module| (module.name.as_str(), module)).collect();

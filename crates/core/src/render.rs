@@ -1,8 +1,9 @@
-//! From plan to objects: what stands in the control plane and in runtimes when all is as desired.
+//! Turns a plan into objects: the desired objects of the control plane and of runtimes.
 //!
-//! Contexts of templates are made here, and so are the marks by which we find our objects again. Objects that are equal
-//! for many runtimes are rendered and serialised once, see [`SharedObjects`]. What only a live cluster knows is passed
-//! in; offline it is a placeholder, see [`live`]. Nothing here looks at a cluster.
+//! This module builds the contexts of templates and sets the labels and annotations by which
+//! Tidegate finds its objects. Objects that many runtimes share are rendered and serialised once,
+//! see [`SharedObjects`]. Values from a live cluster are passed in; offline they are placeholders,
+//! see [`live`]. This module never reads a cluster.
 
 use std::sync::LazyLock;
 
@@ -37,13 +38,14 @@ pub use scope::built_in_scope;
 pub use shared::{Mark, SharedObject, SharedObjects};
 pub use watch::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
 
-/// The kinds whose CRDs a runtime gets.
+/// The kinds whose CRDs are installed in runtimes.
 const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];
 
-/// Labels of the Kyma in KCP that its counterpart bears as well.
+/// Labels of the Kyma in KCP that its counterpart also has.
 const KYMA_LABELS_SHOWN: [&str; 3] = [label::RUNTIME_ID, label::GLOBAL_ACCOUNT_ID, label::SUBACCOUNT_ID];
 
-/// The Manifest of one module of one runtime. `owner_uid` is the Kyma's.
+/// The Manifest of one module of one runtime. `owner_uid` is the Kyma's. Fails if the template
+/// fails.
 pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &str) -> Result<Object, Error> {
     let kyma = &installation.kyma;
     let context = json!({
@@ -83,7 +85,7 @@ pub fn manifest(templates: &Templates, installation: &Installation, owner_uid: &
 
 /// The VirtualService of one Watcher. `owner_uid` is the Watcher's.
 ///
-/// `port` is [`Watch::port`], which has checked the number.
+/// `port` is [`Watch::port`], which has validated it. Fails if the template fails.
 pub fn virtual_service(
     templates: &Templates,
     watch: &Watch,
@@ -111,16 +113,17 @@ pub fn virtual_service(
     templates.render(Template::VirtualService, &context, &stamp, &format!("Watcher {watcher}"))
 }
 
-/// The system namespace of every runtime.
+/// The system namespace of every runtime. Fails if the template fails.
 pub fn runtime_namespace(templates: &Templates) -> Result<Object, Error> {
     let context = json!({ "name": names::SKR_NAMESPACE });
     let stamp = Stamp::new("", names::SKR_NAMESPACE).label(label::MANAGED_BY, names::MANAGED_BY_SKR);
     templates.render(Template::Namespace, &context, &stamp, "the namespace of runtimes")
 }
 
-/// The CRDs of every runtime. They come from our types and from no template: a changed schema would break users.
+/// The CRDs of every runtime. They are generated from our types and not from a template: a changed
+/// schema would break users.
 ///
-/// Made once in a process.
+/// Generated once per process.
 pub fn runtime_crds() -> &'static [Object] {
     static CRDS: LazyLock<Vec<Object>> = LazyLock::new(make_runtime_crds);
     &CRDS
@@ -131,7 +134,7 @@ fn make_runtime_crds() -> Vec<Object> {
     crds.map(|crd| {
         let value = serde_json::to_value(crd).expect("a CRD is JSON");
         let mut object = Object::new(value).expect("a CRD is an object");
-        // Served by the API server alone; an apply of it would only differ.
+        // Only the API server sets these fields; applying them would only cause conflicts.
         object.map_mut().shift_remove("status");
         object.set_label(label::MANAGED_BY, names::MANAGED_BY_SKR);
         object
@@ -139,7 +142,7 @@ fn make_runtime_crds() -> Vec<Object> {
     .collect()
 }
 
-/// The Kyma of one runtime, with the spec that it is to have.
+/// The Kyma of one runtime, with its desired spec. Fails if the template fails.
 pub fn runtime_kyma(templates: &Templates, kyma: &Kyma, spec: &KymaSpec) -> Result<Object, Error> {
     let key = landscape::key(&kyma.metadata);
     let context = json!({ "kyma": { "namespace": key.namespace(), "name": key.name() }, "spec": spec });
@@ -155,7 +158,7 @@ pub fn runtime_kyma(templates: &Templates, kyma: &Kyma, spec: &KymaSpec) -> Resu
     templates.render(Template::Kyma, &context, &stamp, &format!("Kyma {key}"))
 }
 
-/// One ModuleTemplate as runtimes are shown it.
+/// One ModuleTemplate as runtimes see it.
 pub fn catalog_template(library: &Library, landscape: &Landscape, key: &Key) -> Option<Result<Object, Error>> {
     let template = landscape.templates.get(key)?;
     let context = json!({
@@ -167,7 +170,7 @@ pub fn catalog_template(library: &Library, landscape: &Landscape, key: &Key) -> 
     Some(templates.render(Template::ModuleTemplate, &context, &stamp, &format!("ModuleTemplate {key}")))
 }
 
-/// One ModuleReleaseMeta as runtimes of a class are shown it.
+/// One ModuleReleaseMeta as runtimes of a class see it.
 pub fn catalog_release(
     library: &Library,
     landscape: &Landscape,
@@ -183,7 +186,7 @@ pub fn catalog_release(
     Some(templates.render(Template::ModuleReleaseMeta, &context, &stamp, &format!("ModuleReleaseMeta {key}")))
 }
 
-/// All objects of a catalog, and what could not be rendered.
+/// All objects of a catalog, and the errors of those that could not be rendered.
 pub fn catalog(library: &Library, landscape: &Landscape, catalog: &Catalog) -> (Vec<Object>, Vec<Error>) {
     let templates = catalog.templates.iter().filter_map(|key| catalog_template(library, landscape, key));
     let releases = catalog.releases.iter().filter_map(|release| catalog_release(library, landscape, release));
@@ -197,7 +200,7 @@ pub fn catalog(library: &Library, landscape: &Landscape, catalog: &Catalog) -> (
     (objects, errors)
 }
 
-/// The Watchers that can be acted upon, by key, and why the others cannot.
+/// The valid Watchers by key, and the errors of the others.
 pub fn watches<'a>(watchers: impl IntoIterator<Item = &'a Watcher>) -> (Vec<Watch>, Vec<crate::plan::watch::Error>) {
     let (mut watches, mut errors) = (Vec::new(), Vec::new());
     for watcher in watchers {
@@ -224,8 +227,9 @@ fn owner(kind: &str, key: &Key, uid: &str, controller: bool) -> Value {
     owner
 }
 
-/// The marks of a definition's copy in a runtime: its own, without what only concerns KCP. Path, source and digest change
-/// with every edit of the file, and no runtime shall be written to for that.
+/// The labels and annotations of a definition's copy in a runtime: its own, without those that only
+/// matter in KCP. Path, source and digest change with every edit of the file, and such an edit must
+/// not cause a write to runtimes.
 fn copied(metadata: &ObjectMeta) -> Stamp {
     let concerns_runtimes = |key: &&String| {
         let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);

@@ -1,10 +1,10 @@
-//! What identifies content in git: commits, trees and blobs, and the revision that status shows.
+//! Identifies content in git: commits, trees and blobs, and the revision in the status.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A text is not 40 hexadecimal digits.
+/// The text is not 40 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a full object id of 40 hexadecimal digits")]
 pub struct ParseOidError(pub String);
@@ -13,26 +13,26 @@ pub struct ParseOidError(pub String);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Oid([u8; 20]);
 
-/// Where a snapshot comes from, as status shows it: `main@sha1:<commit>`.
+/// The source of a snapshot, as in the status: `main@sha1:<commit>`.
 ///
 /// A work tree has no commit and prints as `worktree`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Revision {
-    /// A commit, and the name under which it was found (branch, tag or, without either, the commit itself).
+    /// A commit, and the name that resolved to it (branch, tag, or the commit itself).
     Commit {
         /// Branch or tag as the user wrote it.
         name: String,
         /// The commit.
         commit: Oid,
     },
-    /// Files as they lie on disk.
+    /// Files on disk.
     WorkTree,
 }
 
 // === impl Oid ===
 
 impl Oid {
-    /// From raw bytes.
+    /// An id from raw bytes.
     pub fn new(bytes: [u8; 20]) -> Oid {
         Oid(bytes)
     }

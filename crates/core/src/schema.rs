@@ -1,10 +1,12 @@
-//! The structural schemas of CustomResourceDefinitions, compiled once and asked offline.
+//! The structural schemas of CustomResourceDefinitions, compiled once and evaluated offline.
 //!
-//! Says of a value what the API server would say of it: types, patterns, formats, limits, required and unknown fields,
-//! list-map keys and CEL rules. It refuses nothing that the server accepts, but for one thing: a list where a text of a
-//! format must be, which the server lets pass and no reader expects. Unknown fields, which the server may drop
-//! in silence, are violations here, since a definition with a misspelt field never means what its author thinks.
-//! It knows neither files nor positions: a violation bears a path, and its reader finds the line.
+//! Reports what the API server would report about a value: types, patterns, formats, limits,
+//! required and unknown fields, list-map keys and CEL rules. It rejects nothing that the server
+//! accepts, with two exceptions. A list where a string with a format is required is a violation:
+//! the server accepts it, but no reader expects it. Unknown fields are violations, although the
+//! server may drop them silently: a misspelt field is always a mistake.
+//!
+//! It knows neither files nor positions: a violation has a path, and its reader finds the line.
 
 mod check;
 pub mod expression;
@@ -30,20 +32,21 @@ pub struct Schema(Arc<Node>);
 
 /// Why a schema cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the schema of `{field}` cannot be used: {problem}")]
+#[error("invalid schema of `{field}`: {problem}")]
 pub struct CompileError {
-    /// Where in the object the schema stands, such as `spec.modules[].name`.
+    /// The field with the invalid schema, such as `spec.modules[].name`.
     pub field: String,
     /// What is wrong.
     pub problem: String,
 }
 
-/// One thing that is wrong with a value.
+/// One violation of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where. The last part is absent from the value if the kind is [`ViolationKind::Required`].
+    /// The path of the value. The last part is absent from the value if the kind is
+    /// [`ViolationKind::Required`].
     pub path: Vec<PathPart>,
-    /// What.
+    /// The kind of violation.
     pub kind: ViolationKind,
     /// One sentence, without the path.
     pub message: String,
@@ -51,53 +54,57 @@ pub struct Violation {
     pub hint: Option<String>,
 }
 
-/// What is wrong with a value.
+/// The kind of a violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViolationKind {
-    /// The schema has no such field.
+    /// The field is unknown.
     UnknownField {
-        /// The field that was probably meant.
+        /// The field that the user probably meant.
         did_you_mean: Option<String>,
     },
-    /// A required field is absent.
+    /// A required field is missing.
     Required,
-    /// Another type than the schema's.
+    /// The value has the wrong type.
     Type,
-    /// Null where a value must be.
+    /// The value is null, but the field is not nullable.
     Null,
-    /// Not of the format, such as `date-time`.
+    /// The value does not match its format, such as `date-time`.
     Format,
     /// The pattern does not match.
     Pattern,
-    /// None of the allowed values.
+    /// The value is not one of the allowed values.
     Enum,
-    /// Shorter or fewer than allowed.
+    /// The value is shorter, or has fewer items, than allowed.
     TooShort,
-    /// Longer or more than allowed.
+    /// The value is longer, or has more items, than allowed.
     TooLong,
-    /// Below the minimum, above the maximum, or no multiple.
+    /// The number is below the minimum, above the maximum, or not a multiple.
     Range,
-    /// Two items of a list that must differ.
+    /// Two items of a list must differ, but are equal.
     Duplicate,
-    /// `oneOf`, `anyOf`, `allOf` or `not` does not hold.
+    /// `oneOf`, `anyOf`, `allOf` or `not` is violated.
     Combination,
-    /// A CEL rule does not hold.
+    /// A CEL rule is violated.
     Rule,
-    /// A CEL rule does not hold for what was there before: only [`Schema::check_update`] says so, and it refuses nothing.
+    /// The old value already violates a CEL rule. Only [`Schema::check_update`] reports it, and the
+    /// server accepts the object.
     Tolerated,
-    /// `metadata` is not what every object's must be.
+    /// `metadata` is invalid for every kind.
     Metadata,
 }
 
 // === impl Schema ===
 
 impl Schema {
-    /// Compiles the schema of a whole object: the `openAPIV3Schema` of one version of a CustomResourceDefinition.
+    /// Compiles the schema of a whole object: the `openAPIV3Schema` of one version of a
+    /// CustomResourceDefinition. Fails if the schema is not structural or one of its patterns or
+    /// rules is invalid.
     pub fn compile(props: &JSONSchemaProps) -> Result<Schema, CompileError> {
         Node::compile(props, "").map(|root| Schema(Arc::new(root)))
     }
 
-    /// Compiles the schema of the version that a CustomResourceDefinition stores.
+    /// Compiles the schema of the storage version of a CustomResourceDefinition. Fails as
+    /// [`Schema::compile`] does, or if no stored version has a schema.
     pub fn of(crd: &CustomResourceDefinition) -> Result<Schema, CompileError> {
         let stored = crd.spec.versions.iter().find(|version| version.storage);
         let props = stored.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
@@ -105,7 +112,7 @@ impl Schema {
         Schema::compile(props.ok_or_else(missing)?)
     }
 
-    /// Everything that is wrong with `value`, in the order of its fields; the defaults are thought of as filled in.
+    /// All violations in `value`, in the order of its fields. Missing fields have their defaults.
     ///
     /// `value` is the whole object: `apiVersion`, `kind` and `metadata` are checked as for every kind.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
@@ -114,16 +121,17 @@ impl Schema {
         violations
     }
 
-    /// As [`Schema::check`], of a value that takes the place of `old`: rules that compare with it are asked as well, and
-    /// what was there before is not wrong now, though the server warns of rules that it breaks.
+    /// As [`Schema::check`], for a value that replaces `old`. Transition rules are evaluated as
+    /// well. Unchanged values are not violations, but the server warns about rules that they
+    /// violate.
     pub fn check_update(&self, value: &Value, old: &Value) -> Vec<Violation> {
         let mut violations = Vec::new();
         check::object(&self.0, value, Some(old), &mut violations);
         violations
     }
 
-    /// Fills in the defaults, removes nulls from fields that cannot be null and writes `8080.0` as 8080 where a whole
-    /// number must be, as the API server does when it stores an object.
+    /// Sets defaults, removes nulls from fields that are not nullable, and writes `8080.0` as 8080
+    /// in integer fields, as the API server does when it stores an object.
     pub fn default(&self, value: &mut Value) {
         fill_in(&self.0, value);
     }

@@ -1,78 +1,79 @@
-//! The files of one revision, as values: paths, object ids, contents within limits.
+//! The files of one revision as values: paths, object ids, and contents within limits.
 //!
-//! A snapshot holds what may matter and nothing else: YAML and JSON files, and everything below the folder of
-//! template overrides. What cannot be read as a definition (a symbolic link, a submodule, a file that is too large)
-//! is in it as well, with the reason instead of the bytes, so that a reader can say what is wrong and where.
+//! A snapshot contains only files that may matter: YAML and JSON files, and everything in the
+//! folder of template overrides. A file that cannot be read (a symbolic link, a submodule, a file
+//! that is too large) is included with the reason instead of its bytes. So a reader can report what
+//! is wrong and where.
 //!
-//! Nothing here reads a file or a repository: `git` makes snapshots, this module says what is in them.
+//! This module reads no file and no repository: `git` creates snapshots.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::revision::{Oid, Revision};
 
-/// What a snapshot may hold at most. Each limit is named in the error that it causes.
+/// The limits of a snapshot. Each limit is named in the error that it causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest file whose bytes are read.
     pub file_bytes_max: u64,
-    /// Most files that matter; with more, no snapshot is made at all.
+    /// Maximum number of files that matter. With more, no snapshot is created.
     pub files_max: usize,
-    /// Most bytes in all files together; what comes after them in path order is not read.
+    /// Maximum total size of all files. Files beyond it, in path order, are not read.
     pub total_bytes_max: u64,
 }
 
 /// Which paths matter.
 ///
-/// Names that start with `.` never do, nor does anything below a folder whose name starts with `.`.
+/// Names that start with `.` never matter, nor does anything in a folder with such a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Folder below which every file matters, whatever its name: the template overrides.
+    /// Folder in which every file matters, regardless of its name: the template overrides.
     templates: Option<Arc<str>>,
 }
 
 /// The files of one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Where they come from.
+    /// The revision.
     pub revision: Revision,
-    /// By path relative to the repository's root, with `/`.
+    /// By path relative to the root of the repository, with `/`.
     pub files: BTreeMap<Arc<str>, File>,
-    /// Tree id of every folder without a hidden name; the root is the empty path.
+    /// Tree id of every folder without a hidden name. The root is the empty path.
     ///
-    /// A tree id covers all files below the folder, also those that do not matter here.
+    /// A tree id covers all files in the folder, also those that do not matter here.
     pub trees: BTreeMap<Arc<str>, Oid>,
 }
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Blob id; of a submodule the commit that it names.
+    /// Blob id. For a submodule, the commit that it names.
     pub id: Oid,
-    /// Its bytes, or why there are none.
+    /// Its bytes, or why they were not read.
     pub content: Content,
 }
 
-/// The bytes of a file, or why there are none.
+/// The bytes of a file, or why they were not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Its bytes, shared by equal files and by snapshots that follow each other. Whether they are UTF-8 is for the
-    /// parser to say.
+    /// Its bytes, shared by equal files and by consecutive snapshots. The parser checks whether
+    /// they are UTF-8.
     Text(Arc<[u8]>),
     /// Larger than [`Limits::file_bytes_max`].
     TooLarge {
         /// Its size.
         bytes: u64,
     },
-    /// A symbolic link, whatever it points to.
+    /// A symbolic link, regardless of its target.
     Symlink,
     /// A submodule, or a repository within the work tree.
     Submodule,
-    /// A pointer of Git LFS in place of the content.
+    /// A Git LFS pointer instead of the content.
     LfsPointer,
-    /// Not read, since [`Limits::total_bytes_max`] was reached before.
+    /// Not read, because earlier files reached [`Limits::total_bytes_max`].
     OverBudget,
-    /// The name is no UTF-8; the path shows the offending bytes as `\xNN`. It may be a folder, whose content is
-    /// then left out.
+    /// The name is not UTF-8. The path shows invalid bytes as `\xNN`. For a folder, its content is
+    /// left out.
     NameNotUtf8,
 }
 
@@ -81,11 +82,11 @@ pub enum Content {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            // The API server takes objects of up to 1.5 MiB; a definition beyond 1 MiB is a mistake.
+            // The API server accepts objects of up to 1.5 MiB; a definition beyond 1 MiB is a mistake.
             file_bytes_max: 1 << 20,
-            // Ten times the 5,000 Kymas that the budgets speak of, with as many files beside them.
+            // Ten times the 5,000 Kymas of the performance budgets, with as many other files.
             files_max: 100_000,
-            // 20,000 definitions of 1 KiB take a third of it.
+            // 20,000 definitions of 1 KiB use a third of it.
             total_bytes_max: 64 << 20,
         }
     }
@@ -94,27 +95,28 @@ impl Default for Limits {
 // === impl Filter ===
 
 impl Filter {
-    /// YAML and JSON files, and every file below `templates`, a folder relative to the repository's root.
+    /// YAML and JSON files, and every file in `templates`, a folder relative to the root of the
+    /// repository.
     pub fn new(templates: Option<&str>) -> Filter {
         let trimmed = templates.map(|folder| folder.trim_start_matches("./").trim_matches('/'));
         Filter { templates: trimmed.filter(|folder| !folder.is_empty()).map(Arc::from) }
     }
 
-    /// Whether a file matters, by its path relative to the repository's root.
+    /// Whether the file at this path, relative to the root of the repository, matters.
     pub fn takes(&self, path: &str) -> bool {
         let hidden = path.split('/').any(|name| name.starts_with('.'));
         !hidden && (is_definition_name(path) || self.templates.as_deref().is_some_and(|folder| is_below(path, folder)))
     }
 }
 
-/// Whether a file is read for definitions, by the end of its name. Case does not matter: a file that is passed over for
-/// its name would count as gone from git.
+/// Whether a file is read for definitions, by its extension. Case does not matter: a file that is
+/// skipped because of its name would look removed from git.
 pub fn is_definition_name(path: &str) -> bool {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
     ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// Whether `path` is `folder` or stands below it; everything stands below the empty path.
+/// Whether `path` is `folder` or below it. Everything is below the empty path.
 pub fn is_below(path: &str, folder: &str) -> bool {
     match path.strip_prefix(folder) {
         Some(rest) => folder.is_empty() || rest.is_empty() || rest.starts_with('/'),
@@ -125,14 +127,14 @@ pub fn is_below(path: &str, folder: &str) -> bool {
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// One without files.
+    /// A snapshot without files.
     pub fn empty(revision: Revision) -> Snapshot {
         Snapshot { revision, files: BTreeMap::new(), trees: BTreeMap::new() }
     }
 
-    /// The tree id of a folder or the blob id of a file; the empty path is the root.
+    /// The tree id of a folder or the blob id of a file. The empty path is the root.
     ///
-    /// A symbolic link and a submodule have none: what they stand for is not in the repository.
+    /// A symbolic link or submodule has none: its target is not in the repository.
     pub fn object_id(&self, path: &str) -> Option<Oid> {
         if let Some(tree) = self.trees.get(path) {
             return Some(*tree);
@@ -143,11 +145,11 @@ impl Snapshot {
         })
     }
 
-    /// The file at `path`, or all files below it, in path order; the empty path gives all.
+    /// The file at `path`, or all files below it, in path order. The empty path returns all files.
     pub fn below<'a>(&'a self, path: &str) -> impl Iterator<Item = (&'a Arc<str>, &'a File)> {
         let folder: Arc<str> = path.into();
         let start = Arc::clone(&folder);
-        // Between `a` and `a/b` stand names such as `a-b`, so being below is asked of each name that begins alike.
+        // Names such as `a-b` sort between `a` and `a/b`, so each name with the common prefix is checked.
         self.files
             .range(start..)
             .take_while({

@@ -1,7 +1,8 @@
-//! What the status of a Kyma and of a Manifest says: computed once per pass, from what the pass found, and written only when it differs.
+//! The status of a Kyma and of a Manifest: computed once per pass from its findings, and written
+//! only if it differs.
 //!
-//! Sorted, without a clock of its own: times move only when what they time has changed. Texts and the reason `Ready`
-//! are Lifecycle Manager's, since tools compare them.
+//! Sorted, without a clock: a time only changes together with its value. Texts and the reason
+//! `Ready` are Lifecycle Manager's, because tools compare them.
 
 use std::sync::Arc;
 
@@ -20,21 +21,21 @@ use crate::{
     object::{Digest, Gvk},
 };
 
-/// One module of a runtime, as a pass left it.
+/// One module of a runtime after a pass.
 #[derive(Clone, Debug)]
 pub struct ModuleFact {
     /// Name of the module.
     pub name: String,
-    /// What the plan made of it.
+    /// The decision of the plan.
     pub planned: Planned,
-    /// Its Manifest after the pass, if there is one.
+    /// Its Manifest after the pass, if it exists.
     pub manifest: Option<Arc<Manifest>>,
 }
 
-/// What the plan made of a module.
+/// The decision of the plan about a module.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Planned {
-    /// It is installed.
+    /// The module is installed.
     Install {
         /// Its ModuleTemplate.
         template: Key,
@@ -42,63 +43,62 @@ pub enum Planned {
         template_generation: Option<i64>,
         /// Channel.
         channel: String,
-        /// Whether the default custom resource is ours to make.
+        /// Whether Tidegate creates the default custom resource.
         policy: CustomResourcePolicy,
     },
-    /// It is not, or stays as it was, for a reason.
+    /// The module is not installed, or stays as it was, for a reason.
     Refused {
         /// `Error` or `Warning`.
         state: State,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// The user takes care of it.
+    /// The user manages the module.
     Unmanaged,
-    /// It is being removed.
+    /// The module is being removed.
     Removing,
 }
 
 /// Whether a part of the runtime is as desired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// Not looked at in this process, and nothing recorded.
+    /// Not checked in this process, and nothing is recorded.
     #[default]
     Unknown,
     /// As desired.
     Done,
-    /// Not as desired yet, and what is waited for.
+    /// Not yet as desired. Contains what it waits for.
     Waiting(String),
-    /// Not as desired, and why.
+    /// Not as desired. Contains the reason.
     Failed(String),
 }
 
-/// Whether changes in a runtime are heard of.
+/// Whether Tidegate receives changes in a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchFact {
     /// Whether they are.
     pub status: Status,
-    /// One word.
+    /// The reason.
     pub reason: &'static str,
-    /// One sentence.
+    /// The message.
     pub message: String,
 }
 
 // === impl WatchFact ===
 
 impl WatchFact {
-    /// No agent is to be installed.
+    /// No agent is configured.
     pub fn not_configured() -> WatchFact {
         WatchFact {
             status: Status::False,
             reason: conditions::watch::NOT_CONFIGURED,
-            message:
-                "no agent is installed: give --skr-watcher-image-tag to have changes in the runtime heard of at once"
-                    .to_owned(),
+            message: "no agent is installed: set --skr-watcher-image-tag to receive changes in the runtime at once"
+                .to_owned(),
         }
     }
 }
 
-/// What a pass found out about a runtime.
+/// The findings of a pass about a runtime.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The modules, by name.
@@ -109,27 +109,27 @@ pub struct Facts {
     pub catalog: Part,
     /// The webhook configuration in the runtime.
     pub webhook: Part,
-    /// The Secret with which the runtime pulls the agent's image, where one is configured.
+    /// The image pull Secret of the agent in the runtime, if one is configured.
     pub pull_secret: Option<Part>,
-    /// Digest of namespace, CRDs, catalog and webhook, once all of them are applied.
+    /// Digest of namespace, CRDs, catalog and webhook, if all of them are applied.
     pub applied: Option<Digest>,
-    /// Whether changes in the runtime are heard of.
+    /// Whether Tidegate receives changes in the runtime.
     pub watch: Option<WatchFact>,
-    /// What is recorded of what was applied for that, once all of it is: its digest, and as whom.
+    /// The digest of the watch objects and the user that applied them, if all of them are applied.
     pub watch_applied: Option<String>,
-    /// The channel in force.
+    /// The active channel.
     pub channel: String,
-    /// Value of the annotation that asked for this pass.
+    /// Value of the annotation that requested this pass.
     pub requested: Option<String>,
-    /// Who decides the module list, in one sentence.
+    /// The owner of the module list, in one sentence.
     pub modules_from: Option<ModulesFromFact>,
-    /// What keeps the whole runtime from being worked on.
+    /// What blocks the whole runtime.
     pub failure: Option<Failure>,
-    /// The Kyma is being deleted: what is waited for.
+    /// The Kyma is being deleted. Contains what the deletion waits for.
     pub deleting: Option<String>,
 }
 
-/// Who decides the module list.
+/// The owner of the module list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModulesFromFact {
     /// `Runtime`, `Git` or `Merge`.
@@ -138,14 +138,14 @@ pub struct ModulesFromFact {
     pub message: String,
 }
 
-/// What keeps a whole runtime from being worked on.
+/// What blocks a whole runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Static, PascalCase.
     pub reason: &'static str,
     /// One sentence.
     pub message: String,
-    /// Whether the cause is that the runtime cannot be reached or entered.
+    /// Whether the runtime is unreachable or denies access.
     pub access: bool,
 }
 
@@ -156,7 +156,7 @@ pub fn kyma(kyma: &Kyma, facts: &Facts, now: Timestamp) -> KymaStatus {
     let mut modules: Vec<ModuleStatus> = facts.modules.iter().filter_map(|fact| module(fact, &before)).collect();
     modules.sort_by(|left, right| left.name.cmp(&right.name));
     if facts.failure.as_ref().is_some_and(|failure| failure.access) && facts.deleting.is_none() {
-        // Without access nothing is known of any module: each says so, as the Kyma does.
+        // Without access, the state of every module is unknown: each has the message of the Kyma.
         modules.iter_mut().for_each(|module| module.state = State::Error);
     }
     let generation = kyma.metadata.generation;
@@ -190,7 +190,7 @@ fn kyma_conditions(
         vec![(Type::CrdsSync, &facts.crds), (Type::ModuleCatalog, &facts.catalog), (Type::SkrWebhook, &facts.webhook)];
     match &facts.pull_secret {
         Some(part) => parts.push((Type::SkrImagePullSecretSync, part)),
-        // What could not be worked on was not found out.
+        // A part that was not processed was not checked.
         None if facts.failure.is_some() || facts.deleting.is_some() => {}
         None => {
             conditions::remove(&mut all, Type::SkrImagePullSecretSync.as_str());
@@ -200,7 +200,7 @@ fn kyma_conditions(
         let status = match part {
             Part::Done => Status::True,
             Part::Waiting(_) | Part::Failed(_) => Status::False,
-            // What an earlier pass found out still holds as far as anyone knows.
+            // The result of an earlier pass is the latest known one.
             Part::Unknown if conditions::find(&all, type_.as_str()).is_some() => continue,
             Part::Unknown => Status::Unknown,
         };
@@ -224,7 +224,7 @@ fn kyma_conditions(
     match &facts.failure {
         Some(failure) if failure.access => set(conditions::REACHABLE, false, failure.reason, &failure.message),
         Some(_) => {}
-        None => set(conditions::REACHABLE, true, "Reached", "the runtime can be reached"),
+        None => set(conditions::REACHABLE, true, "Reached", "the runtime is reachable"),
     }
     if let Some(WatchFact { status, reason, message }) = &facts.watch {
         conditions::set(&mut all, conditions::WATCH, *status, reason, message, generation, now);
@@ -232,7 +232,8 @@ fn kyma_conditions(
     all
 }
 
-/// The Kyma in one word and one sentence: an Error dominates, then Warning, then Processing; conditions come last.
+/// The state and message of the Kyma. Errors come first, then warnings, then modules in progress;
+/// conditions come last.
 fn summary(facts: &Facts, modules: &[ModuleStatus], conditions: &[Condition]) -> (State, String) {
     if let Some(waiting) = &facts.deleting {
         return (State::Deleting, waiting.clone());
@@ -279,7 +280,7 @@ fn summary(facts: &Facts, modules: &[ModuleStatus], conditions: &[Condition]) ->
     (State::Ready, "kyma is ready".to_owned())
 }
 
-/// The entry of one module; none once a module that is being removed has no Manifest any more.
+/// The status of one module. `None` once a module that is being removed has no Manifest any more.
 fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
     let previous = before.modules.iter().find(|module| module.name == fact.name).cloned();
     let installed = fact.manifest.as_deref().map(|manifest| of_manifest(&fact.name, manifest));
@@ -298,7 +299,7 @@ fn module(fact: &ModuleFact, before: &KymaStatus) -> Option<ModuleStatus> {
             })
         }
         Planned::Refused { state, message } => {
-            // What is installed stays, with its version; the message says why nothing newer is.
+            // The installed version stays; the message says why no newer one is installed.
             let base = installed
                 .or(previous)
                 .unwrap_or_else(|| ModuleStatus { name: fact.name.clone(), ..ModuleStatus::default() });
@@ -331,7 +332,7 @@ fn of_manifest(module: &str, manifest: &Manifest) -> ModuleStatus {
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|map| map.get(key)).cloned();
     let state = match status.map(|status| status.state) {
         None | Some(State::Unknown) => State::Processing,
-        // It is ready as it was: nobody has come to what it is to be now.
+        // It was ready before, and no pass has processed the new specification yet.
         Some(State::Ready | State::Warning) if is_outdated(manifest) => State::Processing,
         Some(state) => state,
     };
@@ -362,7 +363,7 @@ fn of_manifest(module: &str, manifest: &Manifest) -> ModuleStatus {
     }
 }
 
-/// Whether the status of a Manifest is about an earlier specification.
+/// Whether the status of a Manifest is for an earlier specification.
 fn is_outdated(manifest: &Manifest) -> bool {
     let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let said = conditions::find(conditions, conditions::manifest::Type::Installation.as_str());
@@ -396,33 +397,33 @@ fn default_resource(manifest: &Manifest, policy: CustomResourcePolicy) -> Option
     })
 }
 
-/// How a module fares in its runtime, after a pass over its Manifest.
+/// The state of a module in its runtime after a pass over its Manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestOutcome {
     /// Everything is applied and the workloads are ready.
     Ready,
-    /// Everything is applied; what is waited for.
+    /// Everything is applied. Contains what the module waits for.
     Waiting(String),
-    /// The workload, or an object that could not be applied, is in error.
+    /// The workload failed, or an object could not be applied.
     Failed(String),
-    /// Where the objects come from cannot be read: nothing was touched.
+    /// The source of the objects cannot be read. Nothing was changed.
     SourceUnavailable(String),
-    /// It is being removed; what is waited for.
+    /// The module is being removed. Contains what the removal waits for.
     Deleting(String),
 }
 
-/// What a pass found out about a Manifest.
+/// The findings of a pass about a Manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestFacts {
-    /// How it fares.
+    /// Its state.
     pub outcome: ManifestOutcome,
     /// The inventory.
     pub synced: Vec<SyncedObject>,
-    /// Digest of the objects, once all of them are applied.
+    /// Digest of the objects, if all of them are applied.
     pub applied: Option<Digest>,
-    /// Whether the default custom resource was created; none if it is not ours to make.
+    /// Whether the default custom resource was created. `None` if Tidegate does not create it.
     pub module_resource: Option<bool>,
-    /// Value of the annotation that asked for this pass.
+    /// Value of the annotation that requested this pass.
     pub requested: Option<String>,
 }
 
@@ -473,14 +474,14 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
     }
 }
 
-/// What a Manifest says when all is well.
+/// The message of a Manifest that is ready.
 pub const INSTALLED: &str = "installation is ready and resources can be used";
-/// What a Manifest says while its workloads start.
+/// The message of a Manifest whose workloads are starting.
 pub const WAITING_FOR_RESOURCES: &str = "waiting for resources to become ready";
-/// What a Manifest says while users' custom resources keep it from being removed.
+/// The message of a Manifest while users' custom resources block its removal.
 pub const WAITING_FOR_MODULE_RESOURCES: &str = "waiting for module crs deletion";
 
-/// What the last pass said, with the time at which it first said so.
+/// The message of the last pass, with the time of its first occurrence.
 pub fn operation_at(before: Option<&LastOperation>, operation: String, now: Timestamp) -> LastOperation {
     match before {
         Some(before) if before.operation == operation && before.last_update_time.is_some() => before.clone(),
@@ -488,7 +489,7 @@ pub fn operation_at(before: Option<&LastOperation>, operation: String, now: Time
     }
 }
 
-/// The API stores times to the second; comparing finer ones would differ for ever.
+/// The API stores times in seconds; a finer comparison would always differ.
 pub fn seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }

@@ -1,17 +1,22 @@
-//! Templates: every generated object comes from one, and a source or the command line may replace any of them.
+//! Templates: every generated object comes from one, and a source or the command line may override
+//! any of them.
 //!
-//! A template sees a documented context and writes one object of one kind; see [`Template`] for the list. It reads no
-//! file, clock or random number, ends for lack of fuel, and its output is capped. What an expression builds on the way is
-//! bounded by the process that overrides are rendered in ([`confine`]). Delimiters are `{{ }}`, `{% %}`, `{# #}`. Beside the engine's own filters there are
+//! A template gets a documented context and writes one object of one kind; see [`Template`] for the
+//! list. It reads no file, clock or random number. Fuel limits its run time, and its output is
+//! limited. A separate process limits the memory of overrides ([`confine`]). Delimiters are
+//! `{{ }}`, `{% %}`, `{# #}`. In addition to the filters of the engine there are
 //!
-//! * `tojson`: any value as JSON on one line, which is YAML too: the safe way to print anything;
-//! * `toyaml`: any value as YAML in several lines, without the last line break; follow it by `indent(n)`;
-//! * `indent(n)`: every line but the first further to the right;
-//! * `quote`: a scalar as a quoted text;
+//! * `tojson`: any value as JSON on one line, which is also YAML: the safe way to print any value;
+//! * `toyaml`: any value as YAML on several lines, without the last line break; follow it by
+//!   `indent(n)`;
+//! * `indent(n)`: indents every line except the first;
+//! * `quote`: a scalar as a quoted string;
 //!
-//! and the function `fail("why")`. A variable that is not there is an error; a field without value is null.
+//! and the function `fail("why")`. An undefined variable is an error; a field without a value is
+//! null.
 //!
-//! Identity, ownership and marks are set afterwards by code: a template can neither forge nor drop them.
+//! Tidegate sets identity, ownership and its labels afterwards: a template can neither forge nor
+//! drop them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,59 +44,61 @@ pub use check::Stamp;
 pub use engine::{Answer, Cause, Engine, Failure, Local, Mistake, Mode, Request, confine};
 pub use list::{Produces, Template};
 
-/// A set of templates: one for each [`Template`], and partial ones that these include. Cheap to clone.
+/// A set of templates: one for each [`Template`], and the partial templates that these include.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct Templates {
-    /// The templates that are not the embedded ones.
+    /// The overrides.
     overrides: Arc<BTreeMap<String, Override>>,
-    /// What renders them.
+    /// Their engine.
     set: engine::Shared,
-    /// Overrides that are not templates: nothing is rendered in their stead.
+    /// Overrides that are not valid templates. Nothing is rendered in their place.
     broken: Arc<BTreeMap<String, Error>>,
-    /// Of all overrides.
+    /// Digest of all overrides.
     digest: Digest,
 }
 
-/// A template that is not an embedded one.
+/// An override.
 #[derive(Clone)]
 struct Override {
     path: Arc<str>,
     text: Arc<str>,
-    /// The variables that it looks at.
+    /// The variables that it reads.
     variables: BTreeSet<String>,
 }
 
-/// Which templates count for which objects: a source's own for what it declares, and the base for everything else.
+/// Which templates apply to which objects: those of a source to its own objects, the base to
+/// everything else.
 #[derive(Clone)]
 pub struct Library {
     base: Templates,
     sources: BTreeMap<SourceName, Templates>,
 }
 
-/// A file below a folder of templates.
+/// A file in a folder of templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateFile {
-    /// Path below that folder: the template's name.
+    /// Path in that folder: the template's name.
     pub name: String,
-    /// Path as diagnostics shall show it.
+    /// Path in diagnostics.
     pub path: Arc<str>,
-    /// Its text; `None` if it cannot be read, which was said already.
+    /// Its text; `None` if it cannot be read, which is already reported.
     pub text: Option<String>,
 }
 
-/// Why an object could not be rendered. One sentence, with the template and line where known.
+/// Why an object could not be rendered. One sentence, with template and line if known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("template {}{}: {message} (rendering {subject})", .template, .line.map(|line| format!(":{line}")).unwrap_or_default())]
 pub struct Error {
-    /// Name of the template, which may be one that another includes.
+    /// Name of the template, or of one that it includes.
     pub template: String,
     /// Line in it, from 1.
     pub line: Option<u32>,
     /// What is wrong.
     pub message: String,
-    /// What was being rendered, such as `Watcher kcp-system/watcher`.
+    /// The object that is rendered, such as `Watcher kcp-system/watcher`.
     pub subject: String,
-    /// The override's file; `None` for an embedded template.
+    /// The file of the override; `None` for an embedded template.
     pub path: Option<Arc<str>>,
 }
 
@@ -99,9 +106,9 @@ pub struct Error {
 const CODE_SYMLINK: &str = "symlink";
 /// Code of the diagnostic of an [`Error`].
 pub const CODE_TEMPLATE: &str = "template";
-/// Code of the warning about a folder of templates that is not there.
+/// Code of the warning about a missing folder of templates.
 pub const CODE_TEMPLATES_ABSENT: &str = "templates-absent";
-/// Code of the diagnostic of a file that overrides nothing.
+/// Code of the error about a file that overrides nothing.
 pub const CODE_TEMPLATE_UNKNOWN: &str = "template-unknown";
 
 // === impl Templates ===
@@ -112,10 +119,11 @@ impl Templates {
         Templates { overrides: Arc::default(), set: None, broken: Arc::default(), digest: Digest::of_bytes(&[]) }
     }
 
-    /// These templates with some replaced. Files whose name begins with `_` are partial: others include them.
+    /// These templates with overrides. A file whose name begins with `_` is a partial template,
+    /// which others include.
     ///
-    /// A file that replaces nothing, cannot be read or is no template is an error; what would be rendered by it is
-    /// withheld, and the template that it was to replace does not step in.
+    /// A file that overrides nothing, cannot be read or is not a valid template is an error.
+    /// Objects that it would render are held back; the embedded template does not replace it.
     #[must_use]
     pub fn with_overrides(
         &self,
@@ -167,9 +175,10 @@ impl Templates {
         Templates { overrides: overrides.into(), set: Some(Arc::new(set)), broken: broken.into(), digest }
     }
 
-    /// Renders every template that is not embedded with the example of its context, and reports what fails.
+    /// Renders every override with the example of its context, and reports failures.
     ///
-    /// An example cannot prove a template right, but it shows most mistakes before any object needs the template.
+    /// An example cannot prove that a template is correct, but it shows most mistakes before an
+    /// object needs the template.
     pub fn check(&self, diagnostics: &mut Diagnostics) {
         let replaced = Template::ALL.into_iter().filter(|template| self.overrides.contains_key(template.name()));
         for template in replaced.filter(|template| !self.broken.contains_key(template.name())) {
@@ -187,13 +196,13 @@ impl Templates {
         found.map_or_else(|| template.text().to_owned(), |found| found.text.to_string())
     }
 
-    /// The file that replaces the embedded template, if one does.
+    /// The override of the embedded template, if there is one.
     pub fn overridden_by(&self, template: Template) -> Option<&str> {
         self.overrides.get(template.name()).map(|found| &*found.path)
     }
 
-    /// Where a template, or a partial one that it may include, says something else than in `old`; `None` where all is the
-    /// same. Of an embedded template the place is `None`.
+    /// The place where a template, or a partial template that it may include, differs from `old`;
+    /// `None` if it does not differ. For an embedded template the place is `None`.
     pub fn differs(&self, old: &Templates, template: Template) -> Option<Option<Place>> {
         if self == old {
             return None;
@@ -214,7 +223,7 @@ impl Templates {
             }
             let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
             let same = before.lines().zip(after.lines()).take_while(|(before, after)| before == after).count();
-            // What was only cut off at the end shows at the last line that is left.
+            // If lines were only removed at the end, the last remaining line is the place.
             let line = (same + 1).min(after.lines().count().max(1));
             let line = u32::try_from(line).unwrap_or(u32::MAX);
             let new = self.overrides.get(name).map(|found| Place::at(&found.path, line, 0));
@@ -222,9 +231,9 @@ impl Templates {
         })
     }
 
-    /// Whether a template, or anything that it may include, can look at this variable of its context.
+    /// Whether a template, or any template that it may include, can read this context variable.
     pub fn may_use(&self, template: Template, variable: &str) -> bool {
-        // What a partial template looks at is not followed: with any of them around, everything may be looked at.
+        // The variables of partial templates are not tracked: with partial templates, every variable may be read.
         let partial = self.overrides.keys().any(|name| Template::named(name).is_none());
         partial
             || match self.overrides.get(template.name()) {
@@ -233,7 +242,8 @@ impl Templates {
             }
     }
 
-    /// Renders the object that `stamp` names. `subject` says in errors for what definition.
+    /// Renders the object that `stamp` names. `subject` names the definition in errors. Fails if
+    /// the template fails or writes an invalid object.
     pub fn render(&self, template: Template, context: &Value, stamp: &Stamp, subject: &str) -> Result<Object, Error> {
         if let Some(error) = self.broken.get(template.name()) {
             return Err(Error { subject: subject.to_owned(), ..error.clone() });
@@ -261,19 +271,20 @@ impl Templates {
         }
     }
 
-    /// Whether a text stands in a template, or in another one that it may include.
+    /// Whether a string occurs in a template, or in one that it may include.
     fn is_literal(&self, template: Template, text: &str) -> bool {
         self.source(template).contains(text) || self.overrides.values().any(|found| found.text.contains(text))
     }
 
-    /// The line of a template that wrote a line of output; without one, the line that wrote last.
+    /// The template line behind a line of output. Without an output line, the template line that
+    /// wrote last.
     fn template_line(&self, template: Template, context: &Value, line: Option<u32>) -> Option<u32> {
         let output = self.text(template, context, Mode::Marked).ok()?;
         line.map_or_else(|| lines::last_template_line(&output), |line| lines::template_line(&output, line))
     }
 }
 
-/// Equal texts in equal order, whatever file they are from.
+/// Digest of the texts in order, independent of their files.
 impl PartialEq for Templates {
     fn eq(&self, other: &Templates) -> bool {
         self.digest == other.digest
@@ -293,23 +304,23 @@ impl std::fmt::Debug for Templates {
     }
 }
 
-/// A context as `tidegate template context` prints it, as a value.
+/// The context that `tidegate template context` prints, as a value.
 pub fn example(template: Template) -> Value {
     let nodes = yaml::parse(template.context(), &yaml::Limits::default());
     nodes.ok().and_then(|nodes| nodes.first().map(yaml::Node::to_json)).unwrap_or_default()
 }
 
-/// The templates below a folder of a snapshot: its YAML files, but those that document contexts.
+/// The templates in a folder of a snapshot: its YAML files, except those that document contexts.
 ///
-/// Where the folder is a link, nobody knows which templates it was to replace: none of them can be read.
+/// If the folder is a link, its templates are unknown, so none can be read.
 pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -> Vec<TemplateFile> {
     let mut files = Vec::new();
-    // Nothing stands below a link, so the folder itself or one around it may be one.
+    // A link has no children in the snapshot, so the folder or one of its parents may be one.
     let ends = folder.match_indices('/').map(|(end, _)| end).chain([folder.len()]);
     let around = ends.filter_map(|end| snapshot.files.get_key_value(&folder[..end]));
     for (path, _) in around.filter(|(_, file)| file.content == Content::Symlink) {
-        let message = "the folder of templates is, or lies behind, a symbolic link, and links are not followed";
-        let hint = "put the folder itself here: until then nothing is rendered that it may have templates for";
+        let message = "the folder of templates is, or is behind, a symbolic link, and Tidegate does not follow links";
+        let hint = "put the folder itself here; until then nothing is rendered that its templates may affect";
         diagnostics.push(Diagnostic::error(CODE_SYMLINK, message).hint(hint).at(Place::file(path)));
         let unread =
             |template: Template| TemplateFile { name: template.name().to_owned(), path: Arc::clone(path), text: None };
@@ -324,28 +335,28 @@ pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -
         }
         let text = file.text().and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
         if text.is_none() {
-            let message = format!("template {name} cannot be read: it is no text, a link, or too large");
+            let message = format!("template {name} cannot be read: it is a link, is not UTF-8, or is too large");
             diagnostics.push(Diagnostic::error(CODE_TEMPLATE, message).at(Place::file(path)));
         }
         files.push(TemplateFile { name: name.to_owned(), path: Arc::clone(path), text });
     }
     if !is_there {
-        let message = format!("there is no folder `{folder}` with templates: the embedded ones are used");
-        let hint = "put a template there, or take `spec.templates` out of the GitSource";
+        let message = format!("the folder `{folder}` does not exist, so Tidegate uses the embedded templates");
+        let hint = "put a template there, or remove `spec.templates` from the GitSource";
         diagnostics.push(Diagnostic::warning(CODE_TEMPLATES_ABSENT, message).hint(hint));
     }
     files
 }
 
-/// What is said of everything that would be rendered by a template that cannot be read.
+/// The error for every object of a template that cannot be read.
 fn unreadable(template: String, path: Arc<str>) -> Error {
-    let message = "cannot be read, and the template that it replaces does not step in".to_owned();
+    let message = "cannot be read, and the embedded template does not replace it".to_owned();
     Error { template, line: None, message, subject: "nothing yet".to_owned(), path: Some(path) }
 }
 
 fn unknown(file: &TemplateFile) -> Diagnostic {
     let names: Vec<&str> = Template::ALL.into_iter().map(Template::name).collect();
-    Diagnostic::error(CODE_TEMPLATE_UNKNOWN, format!("there is no template `{}`", file.name))
+    Diagnostic::error(CODE_TEMPLATE_UNKNOWN, format!("template `{}` does not exist", file.name))
         .at(Place::file(&file.path))
         .hint(format!("use one of {}; begin the name of a partial template with `_`", names.join(", ")))
 }
@@ -358,12 +369,12 @@ fn error(mistake: Mistake, subject: &str, path: Option<Arc<str>>) -> Error {
 // === impl Library ===
 
 impl Library {
-    /// With the templates of everything that no source overrides.
+    /// A library with the templates for everything that no source overrides.
     pub fn new(base: Templates) -> Library {
         Library { base, sources: BTreeMap::new() }
     }
 
-    /// The templates of objects that no single source stands for.
+    /// The templates for objects that belong to no single source.
     pub fn base(&self) -> &Templates {
         &self.base
     }
@@ -373,12 +384,12 @@ impl Library {
         self.sources.insert(source, templates);
     }
 
-    /// Forgets the templates of a source.
+    /// Removes the templates of a source.
     pub fn remove(&mut self, source: &SourceName) {
         self.sources.remove(source);
     }
 
-    /// The templates for what comes from an object: those of the source that owns it.
+    /// The templates for an object: those of the source that owns it.
     pub fn of(&self, metadata: &ObjectMeta) -> &Templates {
         self.of_source(SourceName::of(metadata).as_ref())
     }
@@ -393,7 +404,8 @@ impl Library {
         SourceName::of(metadata).filter(|source| self.sources.contains_key(source))
     }
 
-    /// The templates for what several objects share: a source's, if all come from it.
+    /// The templates for a shared result of several objects: those of a source if it owns all of
+    /// them.
     pub fn of_all<'a>(&self, all: impl IntoIterator<Item = &'a ObjectMeta>) -> &Templates {
         let mut sources = all.into_iter().map(SourceName::of);
         let Some(first) = sources.next() else { return &self.base };
@@ -404,7 +416,7 @@ impl Library {
 // === impl Error ===
 
 impl Error {
-    /// As a diagnostic, at the template's line if the template is a file of the user's.
+    /// The error as a diagnostic, at the line of the override if there is one.
     pub fn diagnostic(&self) -> Diagnostic {
         let line = self.line.unwrap_or_default();
         let diagnostic = Diagnostic::error(

@@ -1,12 +1,13 @@
-//! YAML and JSON text to trees with a position on every node and key, and back.
+//! Parses YAML and JSON to trees with a position on every node and key, and writes them back.
 //!
-//! The only user of the YAML crates. What may reach a cluster is read under kubectl's scalar rules (`0644` is 420,
-//! `yes` is true, duplicate keys are errors) and written so that kubectl reads it back unchanged; our own
-//! configuration files are read by another crate with plainer rules ([`read_own`]).
+//! This is the only user of the YAML crates. Objects for a cluster are read by kubectl's scalar
+//! rules (`0644` is 420, `yes` is true, duplicate keys are errors), and written so that kubectl
+//! reads them back unchanged. Our own configuration files are read by another crate with plainer
+//! rules ([`read_own`]).
 //!
-//! A stream is cut into its documents first, so that one broken document hides no other. Depth, number of nodes,
-//! number of documents and the growth by aliases are limited, and an error names the limit that it met. No error
-//! quotes a value: it may be a secret.
+//! A stream is first split into documents, so one invalid document hides no other. Depth, number of
+//! nodes, number of documents and the growth by aliases are limited; an error names the limit. No
+//! error quotes a value: it may be a secret.
 
 mod own;
 mod positions;
@@ -23,7 +24,7 @@ pub use self::{
 };
 use crate::object::PathPart;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The value.
@@ -34,31 +35,32 @@ pub struct Node {
     pub column: u32,
 }
 
-/// A value under kubectl's scalar rules. A number without fraction is an integer, however it is written.
+/// A value by kubectl's scalar rules. A number without a fraction is an integer, however it is
+/// written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeValue {
     /// `null`, `~` or nothing.
     Null,
-    /// `true`, `yes`, `on` and their likes.
+    /// `true`, `yes`, `on` and their variants.
     Bool(bool),
-    /// An integer that is negative or small enough.
+    /// An integer that fits into `i64`.
     Int(i64),
     /// An integer beyond `i64`.
     UInt(u64),
-    /// A number with a fraction, or a very large one. Never infinite, never NaN.
+    /// A number with a fraction, or a very large one. Never infinite or NaN.
     Float(f64),
-    /// Text.
+    /// A string.
     Str(String),
     /// A list.
     Seq(Vec<Node>),
-    /// A mapping, in the order of the text. Keys differ from each other.
+    /// A mapping, in the order of the text. Keys are unique.
     Map(Vec<Entry>),
 }
 
-/// A key, where it stands, and its value.
+/// A key, its position, and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The key as JSON has it: an unquoted `1` or `on` becomes text as kubectl does it.
+    /// The key as JSON has it: like kubectl, an unquoted `1` or `on` becomes a string.
     pub key: String,
     /// Line of the key, from 1.
     pub key_line: u32,
@@ -68,41 +70,41 @@ pub struct Entry {
     pub value: Node,
 }
 
-/// What a stream may hold at most.
+/// The limits of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Nested lists and mappings.
     pub depth_max: usize,
     /// Documents in a stream.
     pub documents_max: usize,
-    /// Values and keys in a document as it is written.
+    /// Values and keys in a document, as written.
     pub nodes_max: usize,
     /// Values and keys that aliases may add to a document.
     pub alias_nodes_max: usize,
 }
 
-/// What kind of problem a text has.
+/// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ParseErrorKind {
-    /// It is no YAML.
+    /// The text is not valid YAML.
     Syntax,
     /// A mapping has a key twice.
     DuplicateKey,
-    /// A limit was met.
+    /// A limit is exceeded.
     Limit,
-    /// It is no UTF-8.
+    /// The text is not UTF-8.
     NotUtf8,
 }
 
-/// Why a text cannot be read. Bears no excerpt of the text.
+/// Why a text cannot be read. Contains no excerpt of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct ParseError {
     /// Line, from 1.
     pub line: u32,
-    /// Column in characters, from 1; 0 where only the line is known.
+    /// Column in characters, from 1. 0 if only the line is known.
     pub column: u32,
-    /// What kind of problem it is.
+    /// The kind of the problem.
     pub kind: ParseErrorKind,
     /// One sentence.
     pub message: String,
@@ -115,13 +117,13 @@ pub struct ParseError {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            // The deepest CustomResourceDefinitions in use (a pod template within a schema) have about 45 levels.
+            // The deepest CustomResourceDefinitions in use (a pod template in a schema) have about 45 levels.
             depth_max: 100,
-            // A bundle of 1 MiB with documents of 100 bytes.
+            // A file of 1 MiB with documents of 100 bytes.
             documents_max: 10_000,
-            // A file of 1 MiB cannot hold many more.
+            // A file of 1 MiB cannot contain many more.
             nodes_max: 500_000,
-            // Aliases are for small repetitions; what grows further is written to exhaust a reader.
+            // Aliases serve small repetitions. Larger growth is an attempt to exhaust memory.
             alias_nodes_max: 50_000,
         }
     }
@@ -160,7 +162,7 @@ impl Node {
         }
     }
 
-    /// Its items, if this is a list.
+    /// Its items, if it is a list.
     pub fn items(&self) -> &[Node] {
         match &self.value {
             NodeValue::Seq(items) => items,
@@ -168,7 +170,7 @@ impl Node {
         }
     }
 
-    /// Its text, if it is a text.
+    /// Its text, if it is a string.
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
             NodeValue::Str(text) => Some(text),
@@ -181,7 +183,8 @@ impl Node {
         path.iter().try_fold(self, Node::child)
     }
 
-    /// Line and column of the value at a path, or of the last node on the way there if the path leaves the tree.
+    /// Line and column of the value at a path. If the path leaves the tree, those of the last node
+    /// on the way.
     pub fn position(&self, path: &[PathPart]) -> (u32, u32) {
         let mut node = self;
         let mut key = None;
@@ -194,15 +197,14 @@ impl Node {
                     };
                     node = child;
                 }
-                // What is missing is missing from the field that should hold it: the key says it better than the
-                // first line of its content.
+                // A missing field is missing from its parent: the parent's key is a better position than its content.
                 None => return key.map_or((node.line, node.column), |entry| (entry.key_line, entry.key_column)),
             }
         }
         (node.line, node.column)
     }
 
-    /// Line and column of the key at a path, or of the value if the last part is an index.
+    /// Line and column of the key at a path. If the last part is an index, those of the value.
     pub fn key_position(&self, path: &[PathPart]) -> (u32, u32) {
         match path.split_last() {
             Some((PathPart::Key(name), parent)) => self
@@ -221,9 +223,9 @@ impl Node {
     }
 }
 
-/// A text as a terminal may see it.
+/// A text with escapes, safe to print to a terminal.
 pub fn printable(text: &str) -> String {
-    // Nearly every text is harmless, and a report may have millions of them.
+    // Nearly every text is harmless, and a report may contain millions.
     if text.chars().all(is_harmless) { text.to_owned() } else { text.chars().flat_map(visible).collect() }
 }
 
@@ -237,13 +239,14 @@ pub fn short(text: &str) -> String {
     shown
 }
 
-/// A character as a terminal may see it: what would move the cursor or hide text is escaped.
+/// A character, escaped if it would move the cursor or hide text in a terminal.
 fn visible(c: char) -> Vec<char> {
     if is_harmless(c) { vec![c] } else { c.escape_default().collect() }
 }
 
-/// Besides control characters, those are none that turn the direction of writing or cannot be seen: they make text read
-/// as another. Nor are code points that are no characters, which readers of XML refuse.
+/// Besides control characters, escapes characters that change the writing direction or are
+/// invisible: they make a text look like another. Also escapes noncharacters, which XML readers
+/// reject.
 fn is_harmless(c: char) -> bool {
     !c.is_control()
         && u32::from(c) & 0xfffe != 0xfffe

@@ -1,7 +1,9 @@
-//! The last steps of a comparison: rules see objects as they are, save for Secrets; then no value of a Secret is left in
-//! the report, wherever it was copied to, and the lines that differ are made from what is left.
+//! The last steps of a comparison. First, rules check the objects, in which only Secrets are
+//! masked. Then every copy of a Secret's value is removed from the report, and the changed lines
+//! are computed.
 //!
-//! In this order: whoever writes a Secret chooses its values, and must not choose thereby what rules see.
+//! The order matters: the author of a Secret chooses its values, and must not thereby influence
+//! what rules see.
 
 use std::sync::Arc;
 
@@ -20,24 +22,25 @@ use tidegate_core::{
     object::{DisplayPath, PathPart},
 };
 
-/// A report that may still be judged and must not be shown: copies of Secrets' values stand in it.
+/// A report that rules may still check, but that must not be shown: it contains copies of Secrets'
+/// values.
 pub struct Draft {
     report: Report,
     masker: Masker,
-    /// Whether digests become numbers.
+    /// Whether digests are replaced by numbers.
     numbers: bool,
 }
 
-/// Code of diagnostics that quote what a template was given.
+/// Code of diagnostics that quote the context of a template.
 const TEMPLATE: &str = "template";
-/// Code of the error about an object that an API server refuses, which quotes it.
+/// Code of the error about an object that an API server rejects, which quotes it.
 pub const REFUSED: &str = "object-refused";
-/// What is said of a field of which nothing can be shown.
-const HIDDEN: &str = "# differs only within copies of values of Secrets, which are not shown";
-/// Fields of one object of which that is said.
+/// The text for a field whose content must not be shown.
+const HIDDEN: &str = "# differs only in copies of Secrets' values, which are not shown";
+/// The fields of one object with that text.
 const HIDDEN_MAX: usize = 100;
 
-/// Meets every Secret of some definitions, and what only looks like one's value: names and namespaces.
+/// Registers every Secret of some definitions, and names and namespaces that only look like values.
 pub fn meet(masker: &mut Masker, sides: &[&Definitions]) {
     for side in sides {
         let of_kind = |kind: Kind| side.good.iter().filter(move |((found, _), _)| *found == kind);
@@ -59,7 +62,7 @@ pub fn meet(masker: &mut Masker, sides: &[&Definitions]) {
     }
 }
 
-/// Scrubs all of a report, makes digests numbers if `are_numbers`, and makes the hunks.
+/// Scrubs the whole report, replaces digests by numbers if `are_numbers`, and computes the hunks.
 fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
     let mut numbers = Numbers::default();
     for difference in &mut report.differences {
@@ -110,17 +113,17 @@ fn clean(report: &mut Report, masker: &Masker, are_numbers: bool) {
     }
     report.unreached.iter_mut().for_each(|one| text(&mut one.message, true));
     report.findings.iter_mut().for_each(|finding| text(&mut finding.message, false));
-    // Their order was that of digests, which are others in every run.
+    // They were in the order of digests, which differ in every run.
     report.findings.sort();
 }
 
-/// The fields that differ and look equal once they are scrubbed.
+/// The differing fields that look equal after scrubbing.
 fn hidden(old: &Value, new: &Value, masker: &Masker) -> Vec<String> {
     if masker.is_empty() {
         return Vec::new();
     }
     let shown = |value: Option<&Value>, path: &[PathPart]| {
-        // What identifies an object is shown as it is.
+        // The identity of an object is always shown.
         let is_kept = matches!(path, [PathPart::Key(one), PathPart::Key(field)] if one == "metadata" && matches!(field.as_str(), "name" | "namespace"));
         value.map(|value| if is_kept { value.clone() } else { masker.scrubbed(value) })
     };
@@ -136,13 +139,13 @@ fn hidden(old: &Value, new: &Value, masker: &Masker) -> Vec<String> {
 // === impl Draft ===
 
 impl Draft {
-    /// With what hides the values; `numbers` says whether digests become numbers, since the key is another one in every
-    /// run.
+    /// A draft with the masker of its values. `numbers` says whether digests are replaced by
+    /// numbers, because the key differs in every run.
     pub fn new(report: Report, masker: Masker, numbers: bool) -> Draft {
         Draft { report, masker, numbers }
     }
 
-    /// Holds what differs against rules. `kinds` are those that there may be, if anybody knows.
+    /// Checks the differences against rules. `kinds` are the known kinds, if available.
     pub fn judge(&mut self, fail_on: &[FailOn], policies: &Policies, labels: &Labels, kinds: Option<&Kinds>) {
         policy::judge(&mut self.report, fail_on, policies, labels, &self.masker);
         if let Some(kinds) = kinds {
@@ -150,7 +153,8 @@ impl Draft {
         }
     }
 
-    /// What may be shown: scrubbed, with numbers for digests if these are others in every run, and with hunks.
+    /// The report for output: scrubbed, with numbers instead of digests if these differ in every
+    /// run, and with hunks.
     pub fn finish(mut self) -> Report {
         clean(&mut self.report, &self.masker, self.numbers);
         self.report

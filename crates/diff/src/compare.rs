@@ -1,13 +1,14 @@
-//! Two revisions of a repository, compared without any cluster.
+//! Compares two revisions of a repository without a cluster.
 //!
-//! Objects are not rendered and then compared: what is equal on both sides is found by what it is made of. Runtimes
-//! whose wishes, channels, versions and templates are the same on both sides are passed over; of the others each distinct
-//! pair of an old and a new part is compared once, whatever number of runtimes has it. [`Comparison::look`] may run on
-//! several threads, each over a part of the runtimes; the result does not depend on how they were divided.
+//! Objects are not rendered first and compared later: equal parts are found by their inputs.
+//! Runtimes with equal settings, channels, versions and templates on both sides are skipped. For
+//! the others, each distinct pair of an old and a new part is compared once, independent of the
+//! number of runtimes. [`Comparison::look`] may run on several threads, each for a part of the
+//! runtimes; the result does not depend on the partition.
 //!
-//! Both sides mean what the control plane would hold: the new side keeps what its errors withhold, and what goes follows
-//! the daemon's rules for pruning. The old side is taken to be in force, so a version that it installs is what the
-//! downgrade guard of the new side sees.
+//! Each side is what the control plane would contain: the new side keeps the old version of
+//! definitions that are held back, and deletions follow the daemon's prune rules. The old side is
+//! assumed to be active, so the downgrade guard of the new side sees its versions.
 
 mod found;
 mod held;
@@ -62,44 +63,45 @@ use tidegate_core::{
 /// One of two revisions.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
-    /// Its files, to find lines.
+    /// Its files, for finding lines.
     pub snapshot: &'a Snapshot,
-    /// What it declares.
+    /// Its definitions.
     pub definitions: &'a Definitions,
     /// Its templates.
     pub library: &'a Library,
 }
 
-/// What is compared, and under which rules.
+/// The inputs of a comparison.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The old side.
     pub from: Given<'a>,
     /// The new side.
     pub to: Given<'a>,
-    /// Whether an error stands on the new side, so that nothing is pruned.
+    /// Whether the new side has errors, so that nothing is pruned.
     pub errors: bool,
-    /// The source that both stand for.
+    /// The source of both sides.
     pub source: &'a SourceName,
-    /// What the GitSource says about deleting.
+    /// The prune settings of the GitSource.
     pub policy: &'a Policy,
     /// Kymas that git does not declare, and what is installed.
     pub known: Option<&'a LandscapeFile>,
-    /// Only this target; all without it.
+    /// Only this target; all if `None`.
     pub target: Option<&'a TargetName>,
-    /// What stands for values that only a cluster knows.
+    /// Values that replace placeholders.
     pub assumptions: &'a Assumptions,
-    /// What the plan depends on beside definitions.
+    /// What the plan depends on besides definitions.
     pub settings: &'a Settings,
-    /// What masks values of Secrets.
+    /// The masker of Secrets' values.
     pub mask: &'a MaskKey,
-    /// Whether digests of secret values become numbers, since the key is another one in every run.
+    /// Whether digests of secret values are replaced by numbers, because the key differs in every
+    /// run.
     pub numbers: bool,
-    /// Whether the GitSource is suspended, so that nothing of the new side comes about.
+    /// Whether the GitSource is suspended, so that nothing of the new side takes effect.
     pub suspended: bool,
 }
 
-/// Both landscapes, from which a [`Comparison`] is made.
+/// Both landscapes, the inputs of a [`Comparison`].
 pub struct Prepared {
     old: Landscape,
     new: Landscape,
@@ -108,7 +110,7 @@ pub struct Prepared {
     known: HashMap<Key, KnownKyma>,
 }
 
-/// Two landscapes, ready to be compared runtime by runtime. Read by several threads at once.
+/// Two landscapes, ready to be compared runtime by runtime. Several threads may read it at once.
 pub struct Comparison<'a> {
     request: Request<'a>,
     prepared: &'a Prepared,
@@ -116,46 +118,46 @@ pub struct Comparison<'a> {
     new: Outline<'a>,
     old_classes: BTreeMap<Class, u32>,
     new_classes: BTreeMap<Class, u32>,
-    /// Runtimes of either side, as far as they are looked at.
+    /// The compared runtimes of either side.
     keys: Vec<Key>,
-    /// How many there are in all.
+    /// The number of all runtimes.
     total: usize,
-    /// Modules, by namespace and name, of which a release or a version differs.
+    /// Modules with a different release or version, by namespace and name.
     touched: BTreeSet<Key>,
-    /// By whether the Kyma is of the source.
+    /// By whether the Kyma is from the source.
     templates: [TemplateChanges; 2],
     overlaps: Overlaps,
     diagnostics: Diagnostics,
 }
 
-/// What differs in the templates of a Kyma.
+/// Differences in the templates of a Kyma.
 #[derive(Clone, Debug, Default)]
 struct TemplateChanges {
     manifest: Option<Option<Place>>,
     kyma: Option<Option<Place>>,
-    /// A template for Manifests looks at names of the runtime, so it may write something else for each.
+    /// A template for Manifests reads names of the runtime, so its output may differ for each.
     individual: bool,
 }
 
-/// What was found in some of the runtimes.
+/// The findings for some of the runtimes.
 #[derive(Default)]
 pub struct Seen {
     found: Found,
     buckets: BTreeMap<Pair, Bucket>,
     classes: BTreeMap<(Option<u32>, Option<u32>, Effect), Vec<Runtime>>,
     held: BTreeMap<HeldBy, (Vec<Runtime>, Option<Place>)>,
-    /// Runtimes that refuse a custom resource, by its position among those that some refuse.
+    /// Runtimes that reject a custom resource, by its position in the list of rejected ones.
     refused: BTreeMap<usize, Vec<Runtime>>,
-    /// Runtimes that somebody stopped.
+    /// Suspended runtimes.
     suspended: usize,
-    /// Runtimes by module and channel, where the module is installed: on the
-    /// old side and on the new.
+    /// Runtimes with the module installed, by module and channel: on the old side and on the new
+    /// one.
     on_channel: BTreeMap<(Key, String), (usize, usize)>,
-    /// Runtimes whose own Kyma decides on modules, and nobody said how.
+    /// Runtimes that select their own modules, which are unknown.
     deciding: Vec<Runtime>,
-    /// Runtimes whose own Kyma decided on modules and does not any more, and nobody said how.
+    /// Runtimes that selected their own modules before, which are unknown.
     decided: Vec<Runtime>,
-    /// What could not be compared: module and why, with the runtimes.
+    /// What could not be compared: module and reason, with the runtimes.
     unknown: BTreeMap<String, Vec<Runtime>>,
     diagnostics: Diagnostics,
 }
@@ -171,12 +173,12 @@ pub fn compare(request: Request<'_>, diagnostics: Diagnostics, subject: Subject)
 // === impl Prepared ===
 
 impl Prepared {
-    /// Decides what will be in force on the new side, and types both.
+    /// Decides what will be active on the new side, and parses both sides.
     pub fn new(request: &Request<'_>) -> Prepared {
         let Request { from, to, source, .. } = *request;
         let known: HashMap<Key, KnownKyma> =
             request.known.iter().flat_map(|file| &file.kymas).map(|kyma| (kyma.key(), kyma.clone())).collect();
-        // What the schema lets pass and our types do not is among the diagnostics of the new outline's landscape.
+        // Definitions that pass the schema but not our types are among the diagnostics of the new outline's landscape.
         let mut unread = Diagnostics::default();
         let mut old = Landscape::of(&mut unread, from.definitions, source);
         let installed = || installed(&old, request.settings);
@@ -198,14 +200,14 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// The labels of all runtimes; of those on both sides the new ones.
+    /// The labels of all runtimes; the new ones if a runtime is on both sides.
     pub fn labels(&self) -> Labels {
         let kymas = self.old.kymas.iter().chain(&self.new.kymas);
         kymas.map(|(key, kyma)| (key.clone(), kyma.metadata.labels.clone().unwrap_or_default())).collect()
     }
 }
 
-/// What runtimes have by the definitions of a landscape.
+/// The modules of runtimes according to a landscape.
 fn installed(landscape: &Landscape, settings: &Settings) -> Vec<Installed> {
     let mut all = Vec::new();
     for (key, kyma) in &landscape.kymas {
@@ -221,7 +223,7 @@ fn installed(landscape: &Landscape, settings: &Settings) -> Vec<Installed> {
 // === impl Comparison ===
 
 impl<'a> Comparison<'a> {
-    /// Makes what runtimes share on both sides.
+    /// Renders what runtimes share on both sides.
     pub fn new(request: Request<'a>, prepared: &'a Prepared) -> Comparison<'a> {
         let Request { from, to, source, assumptions, settings, .. } = request;
         let mut diagnostics = Diagnostics::default();
@@ -253,12 +255,12 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// How many runtimes there are.
+    /// The number of runtimes.
     pub fn runtimes(&self) -> usize {
         self.keys.len()
     }
 
-    /// Looks at some runtimes, by their positions.
+    /// Compares some runtimes, by their positions.
     pub fn look(&self, runtimes: std::ops::Range<usize>) -> Seen {
         let mut seen = Seen::default();
         for index in runtimes {
@@ -269,7 +271,7 @@ impl<'a> Comparison<'a> {
         seen
     }
 
-    /// The report, from everything that was seen. `diagnostics` are those of reading the new side.
+    /// The report from all findings. `diagnostics` are those of the new side.
     pub fn finish(mut self, mut seen: Seen, mut diagnostics: Diagnostics, subject: Subject) -> Draft {
         let mut lines = [Lines::new(self.request.from.snapshot), Lines::new(self.request.to.snapshot)];
         let mut outlined = std::mem::take(&mut self.diagnostics);
@@ -307,7 +309,8 @@ impl<'a> Comparison<'a> {
         Draft::new(report, masker, self.request.numbers)
     }
 
-    /// What stands in the control plane whatever the runtimes are: definitions and VirtualServices. Returns the latter.
+    /// Compares the objects of the control plane that do not depend on runtimes: definitions and
+    /// VirtualServices. Returns the latter.
     fn control_plane(&self, seen: &mut Seen, diagnostics: &mut Diagnostics) -> Vec<Object> {
         let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
         let ids: BTreeSet<&Id> = from.keys().chain(to.keys()).collect();
@@ -326,7 +329,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether a definition belongs to what is looked at.
+    /// Whether a definition is part of the comparison.
     fn is_wanted(&self, id: &Id) -> bool {
         match self.request.target {
             Some(TargetName::Runtime(key)) => *id == (Kind::Kyma, key.clone()),
@@ -337,7 +340,7 @@ impl<'a> Comparison<'a> {
     fn definition(&self, id: &Id, old: Option<&Arc<Definition>>, new: Option<&Arc<Definition>>) -> Hit {
         let object = |definition: &Arc<Definition>| {
             let mut object = landscape::stamp(definition, self.request.source);
-            // It says of all other fields that they differ, which they say themselves.
+            // It would report all other fields as different, but they report this themselves.
             if let Some(annotations) = object.metadata_mut().get_mut("annotations").and_then(|all| all.as_object_mut())
             {
                 annotations.shift_remove(annotation::DIGEST);
@@ -368,7 +371,7 @@ impl<'a> Comparison<'a> {
         for key in keys {
             let (old, new) = (old.get(key), new.get(key));
             let id = (Kind::Watcher, key.clone());
-            // What is declared and cannot be rendered stays as it is.
+            // A declared object that cannot be rendered stays as it is.
             if new.is_none() && self.prepared.settled.definitions.good.contains_key(&id) {
                 continue;
             }
@@ -392,7 +395,7 @@ impl<'a> Comparison<'a> {
         new.into_values().map(|rendered| rendered.object).collect()
     }
 
-    /// Where a definition differs; `None` if it does not.
+    /// The place where a definition differs; `None` if it does not.
     fn place_of(&self, id: &Id) -> Option<Place> {
         let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
         match (from.get(id), to.get(id)) {
@@ -406,7 +409,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Where the text of a definition differs; `None` if it does not, whatever it refers to.
+    /// The place where the text of a definition differs; `None` if it does not, regardless of its
+    /// references.
     fn written_anew(&self, id: &Id) -> Option<Place> {
         let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
         let (old, new) = (from.get(id)?, to.get(id)?);
@@ -419,14 +423,14 @@ impl<'a> Comparison<'a> {
         new.get(template).or_else(|| old.get(template))?.spec.module_name.clone()
     }
 
-    /// Where a template of the source differs.
+    /// The place where a template of the source differs.
     fn template_place(&self, template: Template) -> Option<Place> {
         let source = Some(self.request.source);
         let (before, after) = (self.request.from.library.of_source(source), self.request.to.library.of_source(source));
         after.differs(before, template).flatten()
     }
 
-    /// Whether what becomes of a definition must be confirmed first.
+    /// Whether a user must confirm the change of a definition.
     fn effect(&self, id: &Id) -> Effect {
         if self.prepared.settled.unconfirmed.contains(id) { Effect::NeedsConfirmation } else { Effect::Applies }
     }
@@ -495,7 +499,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Modules of which a release or a version differs.
+/// Modules with a different release or version.
 fn touched(old: &Landscape, new: &Landscape) -> BTreeSet<Key> {
     let mut touched = BTreeSet::new();
     differing(&old.releases, &new.releases, |key, _| {
@@ -522,7 +526,7 @@ fn differing<T: PartialEq>(old: &BTreeMap<Key, Arc<T>>, new: &BTreeMap<Key, Arc<
     }
 }
 
-/// How many runtimes are hit, and in how many distinct ways.
+/// The number of affected runtimes, and of distinct ways in which they are affected.
 fn count<'r>(total: usize, hits: impl Iterator<Item = &'r [Runtime]>) -> (usize, usize) {
     let mut sets: Vec<Vec<u32>> = vec![Vec::new(); total];
     for (index, runtimes) in (0..).zip(hits) {
@@ -559,7 +563,7 @@ impl TemplateChanges {
 // === impl Seen ===
 
 impl Seen {
-    /// Takes what was seen in runtimes that come after these.
+    /// Adds the findings for later runtimes.
     pub fn append(&mut self, other: Seen) {
         self.found.append(other.found);
         for (pair, bucket) in other.buckets {

@@ -1,14 +1,15 @@
-//! Values as a medium may show them: each output has its own way to be steered by what it prints.
+//! Escapes values for outputs: each output has its own control syntax.
 //!
-//! Whatever is printed passes through here, names and messages included: they come from definitions, and a definition
-//! may come from a fork.
+//! All output passes through here, including names and messages: they are from definitions, and a
+//! definition may be from a fork.
 
 use serde_json::Value;
 use tidegate_core::yaml;
 
-/// A text on one line, as a terminal and the log of a pipeline may see it.
+/// A text on one line, safe for a terminal and the log of a pipeline.
 ///
-/// Besides what moves a cursor or hides text, it escapes what runners of pipelines take for commands: `::error::` at the
+/// Escapes characters that move the cursor or hide text, and commands of pipeline runners:
+/// `::error::` at the beginning of a line, `##[error]` and similar ones anywhere.
 /// beginning of a line, `##[error]` and its like anywhere in it.
 pub(super) fn line(text: &str) -> String {
     let mut shown = yaml::printable(text);
@@ -31,7 +32,7 @@ pub(super) fn line(text: &str) -> String {
     safe
 }
 
-/// At most so many characters.
+/// Cuts a text to a number of characters.
 pub(super) fn cut(text: &str, characters_max: usize) -> String {
     match text.char_indices().nth(characters_max) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -55,7 +56,7 @@ pub(super) fn html(text: &str) -> String {
     escaped
 }
 
-/// A code span of Markdown, in which nothing is markup, a mention or a reference.
+/// A code span of Markdown, which contains no markup, mention or reference.
 pub(super) fn code(text: &str) -> String {
     let text = line(text);
     if text.is_empty() {
@@ -66,7 +67,7 @@ pub(super) fn code(text: &str) -> String {
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
-/// A fence of Markdown that no line within it ends.
+/// A fence of Markdown that is longer than any fence in the text.
 pub(super) fn fence<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let longest = lines.map(|line| longest_run(line, '`')).max().unwrap_or_default();
     "`".repeat(longest.max(2) + 1)
@@ -76,8 +77,8 @@ fn longest_run(text: &str, wanted: char) -> usize {
     text.split(|c| c != wanted).map(str::len).max().unwrap_or_default()
 }
 
-/// Text or an attribute of XML 1.0, which has no way to say most control characters, nor what is no character: [`line`]
-/// leaves none of them.
+/// Text or an attribute of XML 1.0, which cannot represent most control characters or
+/// noncharacters: [`line`] removes all of them.
 pub(super) fn xml(text: &str) -> String {
     html(text)
 }
@@ -104,13 +105,13 @@ pub(super) fn uri(path: &str) -> String {
     uri
 }
 
-/// JSON for a stream that somebody may look at: what would steer a terminal or a runner is written as `\u`, which reads
-/// back unchanged.
+/// JSON for a stream that a user may look at: characters that could control a terminal or a runner
+/// are escaped as `\u`, which parses to the same value.
 pub(super) fn json(value: &Value) -> String {
     let text = format!("{value:#}\n");
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        // Below, JSON itself does it. Outside of texts, there are none of these.
+        // JSON itself escapes lower characters. Outside of strings there are none of these.
         if c >= '\u{7f}' && yaml::printable(c.encode_utf8(&mut [0; 4])).starts_with('\\') {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 escaped.push_str(&format!("\\u{unit:04x}"));
@@ -124,7 +125,7 @@ pub(super) fn json(value: &Value) -> String {
     escaped
 }
 
-/// Whether a text ends in `##` and a word, so that `[` would make it a command of a runner.
+/// Whether a text ends in `##` and a word, so that `[` would turn it into a runner command.
 fn is_command(text: &str) -> bool {
     let word = text.trim_end_matches(|c: char| c == '#' || c.is_ascii_alphanumeric());
     text[word.len()..].contains("##")

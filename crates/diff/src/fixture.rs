@@ -1,4 +1,4 @@
-//! Reports made by hand, for tests.
+//! Handmade reports for tests.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ fn deployment(replicas: u32) -> Value {
     })
 }
 
-/// An object that is there on one side only, with all of its lines.
+/// An object that exists on one side only, with all its lines.
 pub(super) fn whole(action: Action, id: ObjectId, version: &str, value: Value, runtimes: usize) -> Difference {
     let lines = tidegate_core::yaml::to_string(&value);
     let is_new = action == Action::Create;
@@ -89,7 +89,7 @@ pub(super) fn whole(action: Action, id: ObjectId, version: &str, value: Value, r
     }
 }
 
-/// One of everything.
+/// A report with one item of every kind.
 pub(super) fn report() -> Report {
     let config = json!({
         "apiVersion": "v1",
@@ -233,8 +233,8 @@ fn unknown(value: &str, path: &str) -> Unknown {
     }
 }
 
-/// Texts that mean something in a medium: workflow commands, fences, HTML, escapes of terminals, ends of CDATA, turned
-/// text, mentions.
+/// Strings with a special meaning in an output: workflow commands, fences, HTML, terminal escapes,
+/// ends of CDATA, bidirectional text, mentions.
 pub(super) const NASTY: &[&str] = &[
     "::error file=a,line=1::injected",
     "x ##[error]injected ###[x] ##vso[task.complete]",
@@ -246,7 +246,7 @@ pub(super) const NASTY: &[&str] = &[
     "50% a,b:c | d \\| e",
 ];
 
-/// A report in which every text is one that means something in a medium.
+/// A report in which every string has a special meaning in an output.
 pub(super) fn nasty() -> Report {
     let mut report = report();
     let all = NASTY.join("\n");

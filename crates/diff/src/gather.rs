@@ -1,10 +1,12 @@
-//! Many objects that differ, in many clusters: each distinct difference once, with everything that it hits.
+//! Groups many differing objects in many clusters into distinct differences with everything that
+//! they affect.
 //!
-//! Objects of several runtimes are equal but for a runtime's own names: those of its Kyma and of its Manifests. So what
-//! is found is told with [`Names`] in their place, and gets those of the first runtime back when it is shown. Two
-//! changes are alike if the same fields change in the same way, whatever else their objects hold, such as addresses
-//! that each API server chose for itself; with the runtimes' own names or without, since a value may be called like a
-//! runtime by chance. The order in which differences are found does not show in the result.
+//! Objects of several runtimes are equal except for a runtime's own names: those of its Kyma and of
+//! its Manifests. So findings use [`Names`] in their place, and get the names of the first runtime
+//! back when they are shown. Two changes are alike if the same fields change in the same way. Other
+//! content does not matter, such as addresses that each API server assigns. The comparison is made
+//! with and without the runtimes' own names, because a value may equal a name by chance. The result
+//! does not depend on the order of findings.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,20 +26,20 @@ use tidegate_core::{
     object::{Digest, Gvk, ObjectId},
 };
 
-/// One object that differs. Its texts are neutral: see [`Names::neutral`].
+/// One differing object. Its texts are neutral: see [`Names::neutral`].
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Which cluster, or kind of cluster.
+    /// The cluster, or the kind of cluster.
     pub target: Side,
     /// The object, by its own name.
     pub id: ObjectId,
     /// Its group, version and kind.
     pub gvk: Gvk,
-    /// What happens to it.
+    /// The action.
     pub action: Action,
-    /// Whether that happens when the change is merged.
+    /// Whether the difference takes effect when the change is merged.
     pub effect: Effect,
-    /// The runtimes that it concerns.
+    /// The affected runtimes.
     pub runtimes: Vec<Key>,
     /// The object before, masked and neutral.
     pub old: Option<Arc<Value>>,
@@ -45,24 +47,24 @@ pub struct Found {
     pub new: Option<Arc<Value>>,
     /// The lines that cause it.
     pub places: Vec<Place>,
-    /// What made it.
+    /// The origin of the object.
     pub maker: Option<&'static str>,
-    /// Fields that others own.
+    /// Fields of other managers.
     pub conflicts: Vec<Conflict>,
-    /// What to show in place of what is neutral.
+    /// The names that replace the neutral ones in output.
     pub names: Arc<Names>,
 }
 
-/// Differences that have been found.
+/// The differences found so far.
 #[derive(Debug, Default)]
 pub struct Gatherer {
-    /// What is alike; `None` where it has become part of another group.
+    /// Groups of like differences; `None` if a group was merged into another.
     groups: Vec<Option<Group>>,
-    /// Which group a likeness leads to.
+    /// The group of a likeness.
     index: HashMap<Digest, usize>,
 }
 
-/// Objects that differ alike.
+/// Objects that differ in the same way.
 #[derive(Debug)]
 struct Group {
     first: Found,
@@ -75,7 +77,7 @@ struct Group {
 // === impl Gatherer ===
 
 impl Gatherer {
-    /// Adds one object that differs.
+    /// Adds one differing object.
     pub fn add(&mut self, found: Found) {
         let likenesses = found.likenesses();
         let known: BTreeSet<usize> =
@@ -87,7 +89,7 @@ impl Gatherer {
             objects: 1,
             first: found,
         };
-        // What this one is like is like it: groups that it has something in common with become one.
+        // Merges all groups that have a likeness in common with the new object.
         for position in known {
             if let Some(other) = self.groups.get_mut(position).and_then(Option::take) {
                 group.absorb(other);
@@ -98,7 +100,7 @@ impl Gatherer {
         self.groups.push(Some(group));
     }
 
-    /// Each distinct difference once, in the order of a report. Hunks are not made here.
+    /// The distinct differences in the order of a report. Hunks are added later.
     pub fn finish(self) -> Vec<Difference> {
         let mut differences: Vec<Difference> = self.groups.into_iter().flatten().map(Group::difference).collect();
         differences.sort_by(|one, other| one.order().cmp(&other.order()));
@@ -145,7 +147,8 @@ impl Group {
 // === impl Found ===
 
 impl Found {
-    /// Two differences that have one of these in common are alike: without the runtime's own names, and with them.
+    /// Two differences that share one of these are alike: one is without the runtime's own names,
+    /// the other with them.
     fn likenesses(&self) -> [Digest; 2] {
         let own = |value: &Option<Arc<Value>>| value.as_ref().map(|value| self.names.own(value));
         let neutral_id = self.names.neutral_text(&self.id.to_string());
@@ -158,20 +161,20 @@ impl Found {
     fn likeness(&self, id: &str, old: Option<&Value>, new: Option<&Value>) -> Digest {
         let mut text = format!("{:?} {id} {} {} {:?}\n", self.target, self.gvk, self.action, self.effect);
         for Conflict { field, manager } in &self.conflicts {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{field} {manager}");
         }
         match (old, new) {
             (Some(old), Some(new)) => delta(old, new, &mut String::new(), &mut text),
             (None, Some(new)) => text.push_str(&new.to_string()),
-            // What goes is alike whatever it held.
+            // Deleted objects are alike, regardless of their content.
             (Some(_) | None, None) => {}
         }
         Digest::of_bytes(text.as_bytes())
     }
 }
 
-/// Writes what differs between two values.
+/// Writes the difference between two values.
 fn delta(old: &Value, new: &Value, path: &mut String, to: &mut String) {
     if old == new {
         return;

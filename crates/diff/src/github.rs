@@ -7,12 +7,13 @@ use super::{
     words::thousands,
 };
 
-/// How many annotations of a level GitHub shows of a step; it drops the others without a word.
+/// GitHub's limit for annotations of a level in a step. It silently drops the rest.
 const SHOWN_MAX: usize = 10;
 
-/// One command a line. `below` is the folder of the checkout that paths are relative to; empty for its root.
+/// One command per line. `below` is the folder in the checkout that paths are relative to; empty
+/// for its root.
 ///
-/// At most as many of each level as GitHub shows: where there are more, the last one says how many.
+/// At most GitHub's limit for each level. If there are more, the last one says how many.
 pub fn github(report: &Report, below: &str) -> String {
     let remarks = remark::by_line(report, below);
     let mut text = String::new();
@@ -39,7 +40,7 @@ fn command(name: &str, remark: &Remark) -> String {
     let mut properties: Vec<(&str, String)> = Vec::new();
     if let Some(place) = &remark.place {
         properties.push(("file", escape::property(&escape::line(&place.path))));
-        // A file as a whole is shown at its first line.
+        // A remark about a whole file is shown at its first line.
         properties.push(("line", place.line.max(1).to_string()));
         if place.column > 0 {
             properties.push(("col", place.column.to_string()));

@@ -1,6 +1,7 @@
-//! A report as GitLab's code quality report: remarks at the lines of a merge request.
+//! A report in GitLab's code quality format: remarks at the lines of a merge request.
 //!
-//! GitLab shows nothing without a line here; what has none is in the JUnit report and in the note.
+//! GitLab shows no remark without a line here. Such remarks are in the JUnit report and in the
+//! note.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ use super::{
     remark::{self, Level},
 };
 
-/// The report as text. `below` is the folder of the checkout that its paths are relative to; empty for its root.
+/// Serializes the report. `below` is the folder in the checkout that the report's paths are
+/// relative to; empty for its root.
 pub fn gitlab(report: &Report, below: &str) -> String {
     let entries = remark::by_line(report, below).into_iter().filter_map(|remark| {
         let place = remark.place?;
@@ -24,7 +26,7 @@ pub fn gitlab(report: &Report, below: &str) -> String {
             "check_name": escape::line(&remark.code),
             "fingerprint": remark.fingerprint,
             "severity": severity,
-            // A file as a whole is shown at its first line.
+            // A remark about a whole file is shown at its first line.
             "location": { "path": &*place.path, "lines": { "begin": place.line.max(1) } },
         }))
     });

@@ -1,4 +1,5 @@
-//! The lines that differ between two objects, as YAML, with lines around them and the field in which they begin.
+//! The changed lines between two objects, as YAML, with context lines and the field of the first
+//! one.
 
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
@@ -9,12 +10,12 @@ use tidegate_core::{
     yaml::{self, Node, NodeValue},
 };
 
-/// Lines around what differs.
+/// Number of context lines.
 const CONTEXT: usize = 3;
-/// Mappings with more keys than this are not put into the order of the other side, which takes time by the square.
+/// Larger mappings are not reordered like the other side, because the cost is quadratic.
 const ORDERED_KEYS_MAX: usize = 1000;
 
-/// The hunks between two objects; all lines where there is only one.
+/// The hunks between two objects; all lines if there is only one object.
 pub fn hunks(old: Option<&Value>, new: Option<&Value>) -> Vec<Hunk> {
     match (old, new) {
         (Some(old), Some(new)) => between(&in_order_of(old, new), new),
@@ -74,7 +75,7 @@ fn between(old: &Value, new: &Value) -> Vec<Hunk> {
         .collect()
 }
 
-/// Which field stands on which line.
+/// The field on each line.
 struct Fields(Vec<(usize, String)>);
 
 impl Fields {
@@ -86,14 +87,14 @@ impl Fields {
         Fields(fields)
     }
 
-    /// The innermost field that begins on a line, or on the last one above it that begins any.
+    /// The innermost field that begins on a line, or on the last line above with a field.
     fn at(&self, line: usize) -> String {
         let end = self.0.partition_point(|(start, _)| *start <= line);
         self.0[..end].last().map(|(_, path)| path.clone()).unwrap_or_default()
     }
 }
 
-/// Fields in the order of the text, of which those that share a line come from the outside in.
+/// Fields in the order of the text. Fields on the same line come from the outside in.
 fn collect(node: &Node, path: &mut Vec<PathPart>, fields: &mut Vec<(usize, String)>) {
     let mut below = |part: PathPart, line: u32, node: &Node, path: &mut Vec<PathPart>| {
         path.push(part);
@@ -121,7 +122,8 @@ fn collect(node: &Node, path: &mut Vec<PathPart>, fields: &mut Vec<(usize, Strin
     }
 }
 
-/// `old` with its keys in the order of `new`: a field that was only moved within its mapping is no difference.
+/// `old` with its keys in the order of `new`: a field that only moved within its mapping is not a
+/// difference.
 fn in_order_of(old: &Value, new: &Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) if old.len().max(new.len()) <= ORDERED_KEYS_MAX => {
@@ -129,7 +131,7 @@ fn in_order_of(old: &Value, new: &Value) -> Value {
             let mut behind: Option<&String> = None;
             for key in old.keys() {
                 if !new.contains_key(key) {
-                    // What only the old side has stays behind what it stood behind.
+                    // A key that only the old side has stays behind its predecessor.
                     let at = behind.and_then(|behind| keys.iter().position(|known| *known == behind));
                     keys.insert(at.map_or(0, |at| at + 1), key);
                 }
@@ -158,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// A hunk as a unified diff has it.
+    /// A hunk in the unified diff format.
     fn text(hunks: &[Hunk]) -> String {
         let mut text = String::new();
         for hunk in hunks {

@@ -1,7 +1,7 @@
-//! A report for programs: everything that is in it, in a form with a version and a published schema.
+//! A report for programs: its whole content as versioned JSON with a published schema.
 //!
-//! `docs/diff.schema.json` is what [`schema`] says; a test holds the two together. Within a version, fields may be added;
-//! none is removed or given another meaning.
+//! `docs/diff.schema.json` is the output of [`schema`]; a test compares them. Within a version,
+//! fields may be added. No field is removed or changes its meaning.
 
 mod validation;
 
@@ -19,7 +19,7 @@ use tidegate_core::diagnostic;
 /// Version of the schema.
 const VERSION: u32 = 1;
 
-/// What a revision changes.
+/// The changes by a revision.
 #[derive(JsonSchema, Serialize)]
 #[schemars(title = "tidegate diff")]
 #[serde(rename_all = "camelCase")]
@@ -27,43 +27,43 @@ struct Root<'a> {
     /// Version of this schema: 1.
     #[schemars(range(min = 1, max = 1))]
     version: u32,
-    /// How it ends; the exit code follows from it.
+    /// The result, which determines the exit code.
     verdict: Verdict,
     /// What was compared.
     subject: Subject<'a>,
-    /// What a reader must know before any detail.
+    /// The summary.
     summary: Summary,
     /// Each distinct difference once: the control plane first, then by severity of the action.
     differences: Vec<Difference<'a>>,
-    /// Module versions that move.
+    /// Version changes of modules.
     moves: Vec<Move<'a>>,
-    /// Wishes that do not come about, or not by this change alone.
+    /// Changes that do not take effect, or not by this revision alone.
     held: Vec<Held<'a>>,
     /// Values that only a live cluster knows.
     unknown: Vec<Unknown<'a>>,
-    /// What is wrong with definitions and templates of the new side.
+    /// Problems of the definitions and templates of the new side.
     diagnostics: Vec<Diagnostic<'a>>,
-    /// Clusters and objects that could not be looked at.
+    /// Clusters and objects that could not be read.
     unreached: Vec<Unreached<'a>>,
-    /// Names of the rules that the differences were held against.
+    /// Names of the checked rules.
     checked: &'a [String],
-    /// Rules that are violated.
+    /// Violated rules.
     findings: Vec<Finding<'a>>,
 }
 
-/// How a comparison ends.
+/// The result of a comparison.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
-    /// Nothing changes: exit code 0.
+    /// No change: exit code 0.
     Same,
-    /// Something changes, or a value that is not known may: exit code 1.
+    /// A change, or an unknown value that may hide one: exit code 1.
     Changes,
     /// Definitions or templates of the new side are invalid: exit code 3.
     Invalid,
     /// A rule of severity error is violated: exit code 4.
     Violated,
-    /// Something could not be looked at: exit code 5.
+    /// A cluster or an object could not be read: exit code 5.
     Incomplete,
 }
 
@@ -75,15 +75,15 @@ struct Subject<'a> {
     from: &'a str,
     /// The new side.
     to: &'a str,
-    /// The source that the definitions stand for, as `namespace/name`.
+    /// The source of the definitions, as `namespace/name`.
     source: &'a str,
     /// When the landscape file was written (RFC 3339), if one was given.
     landscape_written: Option<&'a str>,
-    /// How many files of definitions the new side has.
+    /// The number of definition files of the new side.
     files: usize,
 }
 
-/// What a reader must know before any detail.
+/// The summary.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
@@ -91,17 +91,17 @@ struct Summary {
     control_plane: Count,
     /// Objects in runtimes.
     runtimes: Count,
-    /// Runtimes that are known on either side.
+    /// Runtimes on either side.
     runtimes_total: usize,
-    /// Runtimes in which something differs.
+    /// Runtimes with a difference.
     runtimes_touched: usize,
-    /// Runtimes that were looked at.
+    /// Compared runtimes.
     runtimes_compared: usize,
-    /// Distinct sets of differences among the runtimes that are touched.
+    /// Distinct sets of differences among the affected runtimes.
     variants: usize,
 }
 
-/// How many objects have what happen to them.
+/// The number of objects by action.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Count {
@@ -113,41 +113,41 @@ struct Count {
     delete: usize,
     /// Objects that are deleted and created again.
     recreate: usize,
-    /// Objects that are in conflict.
+    /// Objects in conflict.
     conflict: usize,
 }
 
-/// One distinct difference, and everything that it hits.
+/// One distinct difference, and everything that it affects.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Difference<'a> {
-    /// Which cluster, or kind of cluster.
+    /// The cluster, or the kind of cluster.
     target: Target,
-    /// The object; the first one where several differ alike.
+    /// The object; the first one if several differ alike.
     object: Object<'a>,
-    /// What happens to it.
+    /// The action.
     action: Action,
-    /// Whether that happens when the change is merged.
+    /// Whether the difference takes effect when the change is merged.
     effect: Effect,
-    /// How many objects differ in this very way.
+    /// The number of objects with exactly this difference.
     objects: usize,
-    /// All runtimes that it concerns, as `namespace/name`; none for what concerns the control plane alone.
+    /// All affected runtimes, as `namespace/name`; none if only the control plane is affected.
     runtimes: Vec<String>,
     /// The object before; null if it is created. Values of Secrets are digests.
     old: Option<&'a Value>,
     /// The object after; null if it is deleted. Values of Secrets are digests.
     new: Option<&'a Value>,
-    /// The lines that differ.
+    /// The changed lines.
     hunks: Vec<Hunk<'a>>,
     /// The lines of definitions or templates that cause it.
     places: Vec<Place<'a>>,
-    /// What made the object: a template's name, `built in`, or null for what stands in git as it is.
+    /// The origin of the object: a template's name, `built in`, or null for an object that is in git as it is.
     maker: Option<&'a str>,
     /// Fields that other managers own.
     conflicts: Vec<Conflict<'a>>,
 }
 
-/// Where an object is.
+/// The location of an object.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Target {
@@ -165,7 +165,7 @@ struct Object<'a> {
     api_version: String,
     /// Kind.
     kind: &'a str,
-    /// Namespace; empty for what is cluster-scoped.
+    /// Namespace; empty for a cluster-scoped object.
     namespace: &'a str,
     /// Name.
     name: &'a str,
@@ -175,41 +175,41 @@ struct Object<'a> {
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Action {
-    /// It exists and is not ours, or others own fields that would be written.
+    /// It exists and is not ours, or a write would affect fields of other managers.
     Conflict,
-    /// It goes.
+    /// It is deleted.
     Delete,
-    /// It goes and comes again.
+    /// It is deleted and created again.
     Recreate,
-    /// It differs.
+    /// It changes.
     Change,
-    /// It comes.
+    /// It is created.
     Create,
 }
 
-/// Whether a difference comes about when the change is merged.
+/// Whether a difference takes effect when the change is merged.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Effect {
-    /// At once.
+    /// Immediately.
     Applies,
-    /// Only after somebody confirms it.
+    /// After a user confirms it.
     NeedsConfirmation,
-    /// Not while something else is in the way, which `held` names.
+    /// Not before an obstacle is removed, which `held` names.
     Held,
 }
 
-/// A run of lines that differ, with lines around them.
+/// A run of changed lines, with context.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Hunk<'a> {
-    /// The field around the first line that differs; empty at the root.
+    /// The field of the first changed line; empty at the root.
     path: &'a str,
-    /// First line of the old text, from 1; 0 where there is none.
+    /// First line of the old text, from 1; 0 if there is none.
     old_start: usize,
-    /// First line of the new text, from 1; 0 where there is none.
+    /// First line of the new text, from 1; 0 if there is none.
     new_start: usize,
-    /// The lines, each begun by a blank, `-` or `+`.
+    /// The lines, each with a prefix: a space, `-` or `+`.
     lines: Vec<String>,
 }
 
@@ -219,9 +219,9 @@ struct Hunk<'a> {
 struct Place<'a> {
     /// Path relative to the root of the definitions.
     path: &'a str,
-    /// Line, from 1; 0 for the file as a whole.
+    /// Line, from 1; 0 for the whole file.
     line: u32,
-    /// Column in characters, from 1; 0 where only the line is known.
+    /// Column in characters, from 1; 0 if only the line is known.
     column: u32,
 }
 
@@ -229,13 +229,13 @@ struct Place<'a> {
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Conflict<'a> {
-    /// The field; empty for the object as a whole.
+    /// The field; empty for the whole object.
     field: &'a str,
     /// Its manager.
     manager: &'a str,
 }
 
-/// A module whose version on a channel is another one.
+/// A module whose version on a channel changes.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Move<'a> {
@@ -243,23 +243,23 @@ struct Move<'a> {
     module: String,
     /// Channel.
     channel: &'a str,
-    /// The version before; null for a channel that is new.
+    /// The old version; null for a new channel.
     from: Option<&'a str>,
-    /// The version after; null for a channel that goes.
+    /// The new version; null for a removed channel.
     to: Option<&'a str>,
-    /// In how many runtimes the module is installed from this channel afterwards; for a channel that goes, before.
+    /// How many runtimes then have the module from this channel; for a removed channel, how many had it.
     runtimes: usize,
-    /// Where the version is named.
+    /// The place of the version.
     place: Option<Place<'a>>,
 }
 
-/// A wish that does not come about, or not by this change alone.
+/// A change that does not take effect, or not by this revision alone.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Held<'a> {
-    /// Why.
+    /// The reason.
     why: Why,
-    /// The module; empty where the whole module list is meant.
+    /// The module; empty for the whole module list.
     module: &'a str,
     /// All runtimes, as `namespace/name`.
     runtimes: Vec<String>,
@@ -267,27 +267,27 @@ struct Held<'a> {
     message: &'a str,
     /// What to do next.
     hint: Option<&'a str>,
-    /// The line that asks for it.
+    /// The line that requests it.
     place: Option<Place<'a>>,
 }
 
-/// Why a wish does not come about.
+/// Why a change does not take effect.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Why {
-    /// A higher version is installed and nothing allows to go back.
+    /// A higher version is installed, and nothing allows a downgrade.
     Downgrade,
-    /// The Kyma in the runtime decides.
+    /// The Kyma in the runtime selects the modules.
     DecidedByRuntime,
-    /// The plan refuses the module for another reason.
+    /// The plan rejects the module for another reason.
     Refused,
-    /// The definition is broken, or refers to one that is.
+    /// The definition is invalid, or refers to an invalid one.
     Withheld,
-    /// It is declared no more and stays all the same.
+    /// It is no longer declared but is not deleted.
     Kept,
-    /// An object of the module is somebody else's.
+    /// An object of the module has another owner.
     Conflict,
-    /// Somebody stopped the runtime or the GitSource.
+    /// A user suspended the runtime or the GitSource.
     Suspended,
 }
 
@@ -295,47 +295,47 @@ enum Why {
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Unknown<'a> {
-    /// What it is.
+    /// The name of the value.
     value: &'a str,
-    /// The target of the first object that holds it.
+    /// The target of the first object that contains it.
     target: &'a str,
-    /// The first object that holds it.
+    /// The first object that contains it.
     object: &'a str,
-    /// Where in that object.
+    /// The path in that object.
     path: &'a str,
-    /// In how many places it stands.
+    /// The number of places with the value.
     occurrences: usize,
     /// Whether it may hide a change.
     may_hide: bool,
 }
 
-/// What is wrong with a definition or template.
+/// A problem of a definition or template.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Diagnostic<'a> {
-    /// How bad.
+    /// The severity.
     severity: Severity,
-    /// Stable; see `docs/diagnostics.md`.
+    /// Stable code; see `docs/diagnostics.md`.
     code: &'a str,
     /// One sentence.
     message: &'a str,
     /// What to do next.
     hint: Option<&'a str>,
-    /// Where.
+    /// The place.
     place: Option<Place<'a>>,
 }
 
-/// How bad it is.
+/// The severity.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Severity {
-    /// It must be mended.
+    /// It must be corrected.
     Error,
     /// Worth knowing.
     Warning,
 }
 
-/// Something that could not be looked at.
+/// A cluster or an object that could not be read.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Unreached<'a> {
@@ -345,29 +345,29 @@ struct Unreached<'a> {
     message: &'a str,
 }
 
-/// A rule that is violated.
+/// A violated rule.
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Finding<'a> {
-    /// How bad.
+    /// The severity.
     severity: Severity,
     /// Name of the rule.
     rule: &'a str,
     /// One sentence.
     message: &'a str,
-    /// Which difference, as an index into `differences`; null for the whole.
+    /// The difference, as an index into `differences`; null for the whole report.
     difference: Option<usize>,
     /// The line that causes it.
     place: Option<Place<'a>>,
 }
 
-/// The report as text.
+/// Serializes the report.
 pub fn json(report: &Report) -> String {
-    let root = serde_json::to_value(Root::of(report)).expect("texts, numbers and JSON values are JSON");
+    let root = serde_json::to_value(Root::of(report)).expect("strings, numbers and JSON values are valid JSON");
     escape::json(&root)
 }
 
-/// The schema of what [`json`] gives, as it is published.
+/// The published schema of [`json`].
 pub fn schema() -> Value {
     schema_of::<Root<'_>>()
 }

@@ -1,4 +1,4 @@
-//! A report as JUnit XML: one test case a check, so that a pipeline lists what was held against what.
+//! A report as JUnit XML: one test case per check, so that a pipeline lists all checks.
 
 use super::{
     escape::xml,
@@ -21,15 +21,16 @@ struct Case {
 }
 
 enum Outcome {
-    /// It holds; what is to be said all the same.
+    /// The check passed, possibly with remarks.
     Passed(Vec<String>),
-    /// It does not: what is violated, and each violation.
+    /// The check failed: a summary, and each violation.
     Failed(String, Vec<String>),
-    /// It could not be made.
+    /// The check could not be made.
     Error(String),
 }
 
-/// The report as text. `below` is the folder of the checkout that its paths are relative to; empty for its root.
+/// Serializes the report. `below` is the folder in the checkout that the report's paths are
+/// relative to; empty for its root.
 pub fn junit(report: &Report, below: &str) -> String {
     let mut suites = vec![Suite { name: "definitions", cases: definitions(report) }];
     // A check of definitions alone compares nothing.
@@ -88,13 +89,13 @@ fn definitions(report: &Report) -> Vec<Case> {
 fn clusters(report: &Report) -> Vec<Case> {
     let case = |name: String, outcome| Case { name, place: None, outcome };
     if report.unreached.is_empty() {
-        return vec![case("everything was looked at".to_owned(), Outcome::Passed(Vec::new()))];
+        return vec![case("all clusters were read".to_owned(), Outcome::Passed(Vec::new()))];
     }
     report.unreached.iter().map(|one| case(one.target.clone(), Outcome::Error(one.message.clone()))).collect()
 }
 
-/// One case for each thing that may happen to an object. None of them fails: whether a difference is a failure, a
-/// policy says.
+/// One case for each action. None of them fails: a policy decides whether a difference is a
+/// failure.
 fn differences(report: &Report) -> Vec<Case> {
     [Action::Conflict, Action::Delete, Action::Recreate, Action::Change, Action::Create]
         .into_iter()

@@ -1,10 +1,12 @@
-//! What changes between two renderings of a landscape, or between a rendering and what clusters hold.
+//! Computes the changes between two renderings of a landscape, or between a rendering and live
+//! clusters.
 //!
-//! [`model`] is the result as a value: every distinct difference once, with all that it hits, in a total order, so that
-//! two runs over the same inputs print the same bytes. Secrets are masked before anything is compared, and nothing
-//! that is unknown is ever counted as unchanged.
+//! [`model`] is the result as a value: every distinct difference once, with everything that it
+//! affects, in a total order. So two runs with the same inputs print the same bytes. Secrets are
+//! masked before the comparison, and an unknown value never appears as unchanged.
 //!
-//! Nothing here reads a cluster or a repository, and nothing here decides what is desired: `plan` and `render` do.
+//! This crate reads no cluster and no repository. It does not decide what is desired: `plan` and
+//! `render` do.
 
 pub mod clean;
 pub mod compare;

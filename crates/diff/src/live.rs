@@ -1,8 +1,10 @@
-//! Live objects as a comparison sees them: without what only the API server writes, and with whose fields are whose.
+//! Live objects for a comparison: without fields that only the API server writes, and with the
+//! owners of fields.
 //!
-//! An object that already says all that a desired one says (see [`tidegate_core::changes::covers`]), and in which our manager
-//! owns nothing else ([`drops`]), does not change by an apply: that needs no dry run. Secrets never get one; what an
-//! apply would make of them is computed here ([`secret_after`]), from the same fields.
+//! An apply does not change an object that already contains everything desired (see
+//! [`tidegate_core::changes::covers`]), if our manager owns nothing else in it ([`drops`]). Then no
+//! dry run is necessary. Secrets never get a dry run; the result of an apply is computed here
+//! ([`secret_after`]), from the same fields.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
@@ -29,9 +31,11 @@ pub fn stripped(object: &Value) -> Value {
     Value::Object(stripped)
 }
 
-/// Whether an apply of `desired` would remove fields that `manager` applied before and that `desired` no longer has.
+/// Whether an apply of `desired` would remove fields that `manager` applied before and that
+/// `desired` no longer has.
 ///
-/// `true` may be wrong, as for a field that somebody else claims as well, and then costs a dry run.
+/// `true` may be wrong, for example for a field that another manager also owns, and then costs a
+/// dry run.
 pub fn drops(desired: &Value, live: &Value, manager: &str) -> bool {
     applied_fields(live, manager).any(|fields| lacks(desired, fields))
 }
@@ -47,7 +51,7 @@ fn applied_fields<'a>(live: &'a Value, manager: &str) -> impl Iterator<Item = &'
     entries.filter(of_manager).filter_map(|entry| entry["fieldsV1"].as_object())
 }
 
-/// Whether one of the fields of a set (`fieldsV1`) is not in a value.
+/// Whether a field of a set (`fieldsV1`) is missing in a value.
 fn lacks(value: &Value, fields: &Map<String, Value>) -> bool {
     fields.iter().any(|(field, inner)| {
         let found = match field.split_once(':') {
@@ -55,7 +59,7 @@ fn lacks(value: &Value, fields: &Map<String, Value>) -> bool {
             Some(("k", key)) => item(value, key),
             Some(("v", text)) => member(value, text),
             Some(("i", index)) => index.parse::<usize>().ok().and_then(|index| value.get(index)),
-            // `.` stands for the mapping or list itself.
+            // `.` is the mapping or list itself.
             _ => return false,
         };
         match (found, inner.as_object()) {
@@ -66,8 +70,8 @@ fn lacks(value: &Value, fields: &Map<String, Value>) -> bool {
     })
 }
 
-/// The item of a list that is identified by `key`, a mapping in JSON. A field of the key that an item lacks is a
-/// default of the API server's, such as `protocol: TCP`.
+/// The list item that `key`, a mapping in JSON, identifies. A key field that an item lacks is a
+/// default of the API server, such as `protocol: TCP`.
 fn item<'a>(list: &'a Value, key: &str) -> Option<&'a Value> {
     let key: Map<String, Value> = serde_json::from_str(key).ok()?;
     let is_it = |item: &&Value| {
@@ -88,8 +92,9 @@ fn member<'a>(list: &'a Value, text: &str) -> Option<&'a Value> {
     list.as_array()?.iter().find(|item| **item == value)
 }
 
-/// What an apply by `manager` would make of a Secret: `desired` over `live`, without what `manager` applied before and
-/// `desired` no longer has. Both sides come back with all values in `data`, in one form, so that they compare.
+/// The result of an apply of a Secret by `manager`: `desired` over `live`, without fields that
+/// `manager` applied before and `desired` no longer has. Both sides have all values in `data`, in
+/// one notation, so that they are comparable.
 pub fn secret_after(desired: &Value, live: &Value, manager: &str) -> (Value, Value) {
     let mut before = stripped(live);
     fold(&mut before);
@@ -115,8 +120,8 @@ pub fn secret_after(desired: &Value, live: &Value, manager: &str) -> (Value, Val
     (before, after)
 }
 
-/// What an apply of `desired` would make of `live` where nobody may ask: mappings are merged, all else is replaced.
-/// Without what only the API server writes.
+/// The result of an apply of `desired` to `live` if a dry run is not possible: mappings are merged,
+/// everything else is replaced. Without fields that only the API server writes.
 #[must_use]
 pub fn overlaid(live: &Value, desired: &Value) -> Value {
     let mut after = stripped(live);
@@ -155,7 +160,7 @@ fn entry<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, 
     Some(map)
 }
 
-/// Moves `stringData` into `data`, as the API server does, and writes all of `data` in one form.
+/// Moves `stringData` into `data`, as the API server does, and normalizes the notation of `data`.
 fn fold(secret: &mut Value) {
     let Some(map) = secret.as_object_mut() else { return };
     let texts = map.shift_remove("stringData");
@@ -175,7 +180,7 @@ fn fold(secret: &mut Value) {
     }
 }
 
-/// Removes mappings that are empty, which the API server does not keep.
+/// Removes empty mappings, which the API server does not store.
 fn prune_empty(secret: &mut Value) {
     let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
     let Some(map) = secret.as_object_mut() else { return };

@@ -1,9 +1,10 @@
 //! A report as the comment of a pull request.
 //!
-//! It begins with a hidden marker by which a pipeline finds it again, so that one comment is kept up to date instead of
-//! a new one written each time. It has a budget, since platforms refuse what is longer than they take: then differences
-//! become one line each, changes before deletions and conflicts, and the comment says how much it leaves out. Values
-//! stand in code spans and fences that they cannot leave: in them nothing is HTML, an image, a link or a mention.
+//! It begins with a hidden marker by which a pipeline finds it again, so that it updates one
+//! comment instead of adding new ones. It has a size limit, because platforms reject longer
+//! comments. If the report is too long, differences are shortened to one line each, changes before
+//! deletions and conflicts, and the comment says how much it omits. Values are in code spans and
+//! fences that they cannot leave, so they contain no HTML, images, links or mentions.
 
 mod page;
 
@@ -19,43 +20,44 @@ use super::{
 };
 use tidegate_core::diagnostic::{Place, Severity};
 
-/// How long a comment may be, in characters, and how it is found again.
+/// The size limit of a comment, and how it is found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The marker.
     pub marker: Marker,
-    /// Characters at most; less than [`BUDGET_MIN`] is that much.
+    /// Maximum number of characters; values below [`BUDGET_MIN`] are raised to it.
     pub budget: usize,
-    /// Where the whole report is, for a comment that must be cut.
+    /// The location of the whole report, for a comment that must be cut.
     pub elsewhere: Option<String>,
 }
 
-/// A name that a comment begins with, as `<!-- name -->`.
+/// The marker at the start of a comment, as `<!-- name -->`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker(String);
 
-/// A text cannot be a marker.
+/// The text is not a valid marker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be a marker; use at most 64 letters, digits, `.`, `_` and single `-`")]
 pub struct ParseMarkerError(String);
 
-/// GitHub takes 65,536 characters; what the pipeline writes around the comment must fit as well.
+/// GitHub accepts 65,536 characters; the text that the pipeline adds must fit as well.
 pub const BUDGET: usize = 60_000;
-/// Below that, not even the summary fits.
+/// A smaller limit would not even fit the summary.
 pub const BUDGET_MIN: usize = 6_000;
 
-/// Longest text of ours or of a definition in a line: a message, a name.
+/// Maximum length of a text in a line: a message or a name.
 const TEXT_MAX: usize = 300;
-/// What is kept for the sentence about what is left out.
+/// Reserve for the sentence about what is omitted.
 const TAIL_LEN: usize = 1_600;
-/// What is kept for one line each of what does not fit as a whole, as a share of the budget: one part in so many.
+/// Reserve for the lines of differences that do not fit as a whole, as a fraction of the budget:
+/// one part in so many.
 const LINES_SHARE: usize = 8;
-/// The longest name of an object, in a code span.
+/// Maximum length of an object name in a code span.
 const NAME_MAX: usize = 260;
-/// How many kinds are named where objects are only counted.
+/// Maximum number of kinds that are named when objects are only counted.
 const KINDS_MAX: usize = 10;
 
-/// The report as the text of a comment.
+/// The text of the comment.
 pub fn markdown(report: &Report, options: &Options) -> String {
     let mut page = Page::new(options.budget.max(BUDGET_MIN) - TAIL_LEN);
     page.push(&head(report, &options.marker));
@@ -87,7 +89,7 @@ fn head(report: &Report, marker: &Marker) -> String {
     head
 }
 
-/// What is said beside the differences; at most half of what is left, the gravest first.
+/// Everything besides the differences; at most half of the remaining space, the most severe first.
 fn lists(page: &mut Page, report: &Report) {
     let share = page.left() / 2;
     let end = page.left() - share;
@@ -142,14 +144,14 @@ fn short(text: &str) -> String {
     code(&cut(&line(text), TEXT_MAX))
 }
 
-/// What the budget did not allow.
+/// What does not fit into the budget.
 #[derive(Default)]
 struct Left {
-    /// Differences that are one line instead of their lines.
+    /// Differences that are shown as one line.
     shortened: usize,
     /// Differences that are only counted: by action and kind.
     counted: BTreeMap<(u8, &'static str, String), usize>,
-    /// Where the whole report is.
+    /// The location of the whole report.
     elsewhere: Option<String>,
 }
 
@@ -170,7 +172,7 @@ fn differences<'a>(page: &mut Page, report: &'a Report) -> Left {
     } else {
         names_only(page, &mut left, &must);
     }
-    // The rest as it comes, as long as room for a line each of what follows is likely to stay.
+    // The others, as long as a line for each of the following ones is likely to fit.
     let reserve = page.left() / LINES_SHARE;
     let mut over: Vec<&'a Difference> = Vec::new();
     for one in may {
@@ -200,8 +202,7 @@ fn line_of(one: &Difference) -> String {
     format!("- {}{}\n", row(one), at(one.places.first()))
 }
 
-/// Differences that must be named and of which there are thousands: those that have all but their names in common stand
-/// together.
+/// Thousands of differences that must be named: those that differ only in their names are grouped.
 fn names_only(page: &mut Page, left: &mut Left, differences: &[&Difference]) {
     let mut groups: BTreeMap<(u8, String, String), Vec<&Difference>> = BTreeMap::new();
     for one in differences {
@@ -220,7 +221,7 @@ fn names_only(page: &mut Page, left: &mut Left, differences: &[&Difference]) {
             all.into_iter().for_each(|one| left.count(one));
             continue;
         }
-        // In one code span: no name has a blank in it.
+        // In one code span: names contain no spaces.
         let (mut names, mut room) = (Vec::new(), page.left().saturating_sub(NAME_MAX));
         for one in all {
             let name = cut(&line(&one.id.name), TEXT_MAX);
@@ -242,7 +243,7 @@ fn row(one: &Difference) -> String {
     format!("**{}** {} {}", one.action, short(&words::objects(one)), whereabouts(one))
 }
 
-/// The same in HTML: within a `<summary>`, nothing is read as Markdown.
+/// The same in HTML: Markdown is not interpreted in a `<summary>`.
 fn title(one: &Difference) -> String {
     let name = html(&cut(&line(&words::objects(one)), TEXT_MAX));
     format!("<b>{}</b> <code>{name}</code> {}", one.action, whereabouts(one))
@@ -253,9 +254,9 @@ fn whereabouts(one: &Difference) -> String {
     format!("{}{waits}", words::whereabouts(one))
 }
 
-/// A difference as a whole.
+/// A complete difference.
 fn block(one: &Difference) -> String {
-    // What goes or clashes is open: it is what a reviewer must see.
+    // Deletions and conflicts are expanded: a reviewer must see them.
     let open = if one.action.is_never_truncated() { " open" } else { "" };
     let mut block = format!("\n<details{open}><summary>{}</summary>\n\n", title(one));
     for place in &one.places {
@@ -298,7 +299,7 @@ impl Left {
         *self.counted.entry((one.action.weight(), one.action.as_str(), one.id.kind.to_string())).or_default() += 1;
     }
 
-    /// What is left out, and how to see it.
+    /// What is omitted, and how to see it.
     fn say(&self) -> String {
         let mut said = Vec::new();
         if self.shortened > 0 {
@@ -344,7 +345,7 @@ impl FromStr for Marker {
     fn from_str(text: &str) -> Result<Marker, ParseMarkerError> {
         const LEN_MAX: usize = 64;
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        // `--` would end the comment of HTML, and so would a `-` at its end.
+        // `--` would end the HTML comment, and so would a trailing `-`.
         let ends = text.contains("--") || text.starts_with('-') || text.ends_with('-');
         if text.is_empty() || text.len() > LEN_MAX || !text.chars().all(allowed) || ends {
             return Err(ParseMarkerError(text.to_owned()));

@@ -1,12 +1,14 @@
-//! Values of Secrets, replaced by keyed digests: in Secrets before anything is compared, in copies before it is shown.
+//! Replaces values of Secrets by keyed digests: in Secrets before the comparison, in copies before
+//! the output.
 //!
-//! Equal values get equal digests, also where one is `data` and the other `stringData`, so that a comparison of masked
-//! objects finds what a comparison of clear ones would; and a digest tells nothing of its value, not even its length,
-//! to whoever lacks the key. A key is made anew for each run unless runs shall compare.
+//! Equal values get equal digests, also if one is in `data` and the other in `stringData`. So a
+//! comparison of masked objects finds the same differences. Without the key, a digest reveals
+//! nothing about its value, not even its length. Each run uses a new key, unless runs must be
+//! comparable.
 //!
-//! Secrets are found wherever they are, see `find`. A [`Masker`] remembers the clear values that it has met, to scrub
-//! them from everything else, see `scrub`: an annotation or an argument that repeats one, messages of API servers and
-//! of templates. It refuses to print them: nothing of it is shown by `Debug`.
+//! Secrets are found wherever they are, see `find`. A [`Masker`] remembers the clear values to
+//! scrub them from everything else, see `scrub`: an annotation or an argument that repeats one,
+//! messages of API servers and of templates. It refuses to print them: `Debug` shows nothing.
 
 mod find;
 mod scrub;
@@ -18,34 +20,35 @@ use sha2::{Digest as _, Sha256};
 
 use self::scrub::Forms;
 
-/// What digests of secret values are made with.
+/// The key of digests.
 #[derive(Clone)]
 pub struct MaskKey([u8; KEY_BYTES]);
 
-/// Masks values, and remembers the clear ones so that texts can be scrubbed of them.
+/// Masks values, and remembers the clear ones to scrub texts.
 #[derive(Clone)]
 pub struct Masker {
     key: MaskKey,
     forms: Forms,
 }
 
-/// Numbers in place of digests, in the order in which these are met: equal values still look equal, and runs with
-/// different keys print the same.
+/// Numbers instead of digests, in the order of occurrence: equal values still look equal, and runs
+/// with different keys print the same.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers(std::collections::BTreeMap<String, usize>);
 
-/// How what stands for a value begins and ends.
+/// Prefix and suffix of a mask.
 const MASK_OPEN: &str = "(masked: Secret ";
 const MASK_CLOSE: char = ')';
-/// What comes before how a copy is written, where that is otherwise than in the Secret.
+/// Separator before the notation of a copy, if it differs from that of the Secret.
 const MASK_FORM: char = ',';
 
 const KEY_BYTES: usize = 32;
-/// The block of SHA-256, which HMAC pads its key to.
+/// The block size of SHA-256, to which HMAC pads its key.
 const BLOCK_BYTES: usize = 64;
-/// Bytes of a digest that are shown: two of a million values share one with a chance of one in five hundred.
+/// Shown bytes of a digest: among a million values, the chance of a collision is one in five
+/// hundred.
 const DIGEST_BYTES: usize = 6;
-/// A shorter text gives no key that cannot be guessed.
+/// A shorter text is too easy to guess for a key.
 const KEY_TEXT_BYTES_MIN: usize = 16;
 
 /// `value`, with every value of every Secret in it masked.
@@ -58,20 +61,21 @@ pub fn masked(value: &Value, key: &MaskKey) -> Value {
 // === impl MaskKey ===
 
 impl MaskKey {
-    /// From random bytes, for one run.
+    /// A key from random bytes, for one run.
     pub fn new(bytes: [u8; KEY_BYTES]) -> MaskKey {
         MaskKey(bytes)
     }
 
-    /// From a text that several runs share; `None` if it is too short to be secret. White space around it does not count.
+    /// A key from a text that several runs share; `None` if it is too short. Surrounding white
+    /// space is ignored.
     pub fn of_text(text: &[u8]) -> Option<MaskKey> {
         let text = text.trim_ascii();
         (text.len() >= KEY_TEXT_BYTES_MIN).then(|| MaskKey(Sha256::digest(text).into()))
     }
 
-    /// What stands for a value: `(masked: Secret 1f0c42a9b7d3)`.
+    /// The mask of a value: `(masked: Secret 1f0c42a9b7d3)`.
     pub fn mask(&self, value: &[u8]) -> String {
-        // What is masked already stays as it is, so that equal values look equal however often they are masked.
+        // A mask stays as it is, so that repeated masking keeps equal values equal.
         if let Some(masked) = std::str::from_utf8(value).ok().filter(|text| is_mask(text)) {
             return masked.to_owned();
         }
@@ -104,7 +108,7 @@ fn is_mask(text: &str) -> bool {
 // === impl Numbers ===
 
 impl Numbers {
-    /// Numbers the digests in a value.
+    /// Replaces the digests in a value by numbers.
     pub fn put(&mut self, value: &mut Value) {
         match value {
             Value::String(text) if text.contains(MASK_OPEN) => *text = self.text(text),
@@ -117,7 +121,7 @@ impl Numbers {
         }
     }
 
-    /// Numbers the digests in a text.
+    /// Replaces the digests in a text by numbers.
     pub fn text(&mut self, text: &str) -> String {
         let mut numbered = String::with_capacity(text.len());
         let mut rest = text;
@@ -126,7 +130,7 @@ impl Numbers {
             numbered.push_str(MASK_OPEN);
             rest = behind;
             let Some((digest, behind)) = behind.split_at_checked(2 * DIGEST_BYTES) else { continue };
-            // What somebody wrote by hand stays as it is.
+            // A similar text by a user stays as it is.
             if digest.bytes().all(|byte| byte.is_ascii_hexdigit()) && behind.starts_with([MASK_CLOSE, MASK_FORM]) {
                 let next = self.0.len() + 1;
                 let number = self.0.entry(digest.to_owned()).or_insert(next);
@@ -142,12 +146,13 @@ impl Numbers {
 // === impl Masker ===
 
 impl Masker {
-    /// One that has met nothing yet.
+    /// An empty masker.
     pub fn new(key: MaskKey) -> Masker {
         Masker { key, forms: Forms::default() }
     }
 
-    /// Masks every value of every Secret in `value`, and remembers them. Says whether there was any.
+    /// Masks every value of every Secret in `value`, and remembers them. Returns whether there were
+    /// any.
     pub fn mask(&mut self, value: &mut Value) -> bool {
         let mut met = Vec::new();
         let any = find::mask(value, &mut |bytes, what| {
@@ -175,36 +180,37 @@ impl Masker {
         }
     }
 
-    /// Remembers a clear value that is no field of a Secret, such as a token.
+    /// Remembers a clear value that is not in a Secret, such as a token.
     pub fn remember(&mut self, value: &[u8]) {
-        // What is masked already is no value.
+        // A mask is not a value.
         if !std::str::from_utf8(value).is_ok_and(is_mask) {
             self.forms.add(value, &self.key.mask(value));
         }
     }
 
-    /// Whether nothing was met.
+    /// Whether it remembers no value.
     pub fn is_empty(&self) -> bool {
         self.forms.is_empty()
     }
 
-    /// Says that a text is the name of something, which is no secret even where a Secret repeats it.
+    /// Registers the name of an object, which is not secret even if a Secret repeats it.
     pub fn is_name(&mut self, text: &str) {
         self.forms.remove(text);
     }
 
-    /// A message of somebody else's without any value that was met, in whatever form.
+    /// A message from outside without any remembered value, in any notation.
     #[must_use]
     pub fn scrub(&self, text: &str) -> String {
         self.forms.scrub(text, scrub::MESSAGE_BYTES_MIN).unwrap_or_else(|| text.to_owned())
     }
 
-    /// The same for a text of ours, in which short values stand by chance; `None` if there is none.
+    /// The same for a text of our own, in which short values occur by chance; `None` if it contains
+    /// none.
     pub fn scrub_long(&self, text: &str) -> Option<String> {
         self.forms.scrub(text, scrub::TEXT_BYTES_MIN)
     }
 
-    /// A value without any copy of what was met.
+    /// A value without any copy of a remembered value.
     #[must_use]
     pub fn scrubbed(&self, value: &Value) -> Value {
         let mut scrubbed = value.clone();
@@ -212,7 +218,7 @@ impl Masker {
         scrubbed
     }
 
-    /// Scrubs all texts and keys of an object, but for what identifies it.
+    /// Scrubs all strings and keys of an object except its identity.
     pub fn scrub_object(&self, value: &mut Value) {
         if self.forms.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The result of a comparison, as every output shows it.
+//! The result of a comparison, for all outputs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,9 +16,9 @@ use tidegate_core::{
     render::live::Unknown,
 };
 
-/// All that a comparison found.
+/// Everything that a comparison found.
 ///
-/// No value of a Secret is anywhere in it, once [`Draft::finish`](super::clean::Draft::finish) made it.
+/// After [`Draft::finish`](super::clean::Draft::finish) it contains no value of a Secret.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// What was compared.
@@ -27,38 +27,38 @@ pub struct Report {
     pub differences: Vec<Difference>,
     /// The runtimes.
     pub runtimes: Runtimes,
-    /// Module versions that move, by module, channel and namespace.
+    /// Version changes of modules, by module, channel and namespace.
     pub moves: Vec<Move>,
-    /// Wishes that change nothing in a runtime, by runtime and module.
+    /// Changes that have no effect in a runtime, by runtime and module.
     pub held: Vec<Held>,
-    /// What could not be known, each value once.
+    /// Unknown values, without duplicates.
     pub unknown: Vec<NotKnown>,
-    /// What is wrong with the definitions and templates of the new side, sorted.
+    /// Problems of the definitions and templates of the new side, sorted.
     pub diagnostics: Vec<Diagnostic>,
-    /// Clusters and objects that could not be looked at, by target.
+    /// Clusters and objects that could not be read, by target.
     pub unreached: Vec<Unreached>,
-    /// Names of the rules that the differences were held against, sorted: of policies, and `fail-on: …`.
+    /// Names of the checked rules, sorted: of policies, and `fail-on: …`.
     pub checked: Vec<String>,
-    /// Rules that the differences violate, sorted.
+    /// Violated rules, sorted.
     pub findings: Vec<Finding>,
 }
 
-/// How a comparison ends. The first that holds counts, in this order.
+/// The result of a comparison. The first one that applies wins, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Definitions or templates of the new side are invalid, so that the rest says too little.
+    /// Definitions or templates of the new side are invalid, so the rest is incomplete.
     Invalid,
-    /// Something could not be looked at.
+    /// A cluster or an object could not be read.
     Incomplete,
     /// A rule of severity error is violated.
     Violated,
-    /// Something changes, or a value that is not known may.
+    /// There is a change, or an unknown value may hide one.
     Changes,
-    /// Nothing does.
+    /// There is no change.
     Same,
 }
 
-/// The old side where it is what clusters hold.
+/// The name of the old side if it is the live state of clusters.
 pub const LIVE: &str = "live";
 
 /// What was compared.
@@ -68,61 +68,64 @@ pub struct Subject {
     pub from: String,
     /// The new side.
     pub to: String,
-    /// The source that the definitions stand for.
+    /// The source of the definitions.
     pub source: String,
     /// When the landscape file was written (RFC 3339), if one was given.
     pub landscape_written: Option<String>,
-    /// How many files of definitions the new side has.
+    /// The number of definition files of the new side.
     pub files: usize,
 }
 
-/// The runtimes of a landscape, and how many of them a comparison touches.
+/// The runtimes of a landscape, and the number that a comparison affects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runtimes {
-    /// All that are known on either side.
+    /// All runtimes on either side.
     pub total: usize,
-    /// Those in which an object differs, or whose Manifests differ.
+    /// Runtimes with a difference in an object or in their Manifests.
     pub touched: usize,
-    /// Distinct sets of differences among those that are touched.
+    /// Distinct sets of differences among the affected runtimes.
     pub variants: usize,
-    /// Those that were looked at. Not among them are those that a sample leaves out or that nobody reaches, and those that
+    /// Compared runtimes. Excludes those that a sample leaves out, that are unreachable, or that
     /// are suspended.
     pub compared: usize,
 }
 
-/// One distinct difference, and everything that it hits.
+/// One distinct difference, and everything that it affects.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Which cluster, or kind of cluster.
+    /// The cluster, or the kind of cluster.
     pub target: Side,
-    /// The object; the first one by [`Difference::runtimes`] where objects of several runtimes differ alike under names
-    /// of their own, as Manifests in the control plane do.
+    /// The object. If objects of several runtimes differ alike under different names, as Manifests
+    /// in the control plane do, the object of the first of [`Difference::runtimes`].
     pub id: ObjectId,
-    /// Its group, version and kind, on the new side if it is there.
+    /// Its group, version and kind, on the new side if it exists there.
     pub gvk: Gvk,
-    /// What happens to it.
+    /// The action.
     pub action: Action,
-    /// Whether that happens when the change is merged.
+    /// Whether the difference takes effect when the change is merged.
     pub effect: Effect,
-    /// The runtimes that it concerns, sorted; empty for what concerns the control plane alone.
+    /// The affected runtimes, sorted; empty if only the control plane is affected.
     pub runtimes: Arc<[Key]>,
-    /// How many objects differ in this very way, at least 1.
+    /// The number of objects with exactly this difference, at least 1.
     pub objects: usize,
     /// The object before, masked; `None` if it is created.
     pub old: Option<Arc<Value>>,
     /// The object after, masked; `None` if it is deleted.
     pub new: Option<Arc<Value>>,
-    /// The lines that differ; all of the body where it is created or deleted.
+    /// The changed lines. The whole body if the object is created or deleted.
     pub hunks: Vec<Hunk>,
-    /// The lines of definitions or templates that cause it; of the new side, or of the old one where only that has them.
+    /// The lines of definitions or templates that cause it, on the new side if possible, otherwise
+    /// on the old one.
     pub places: Vec<Place>,
-    /// What made the object: a template's name, `built in`, or `None` for what stands in git as it is.
+    /// The origin of the object: a template's name, `built in`, or `None` for an object that is in
+    /// git as it is.
     pub maker: Option<&'static str>,
-    /// Fields that other managers own, for [`Action::Conflict`] and for changes that would take fields over.
+    /// Fields of other managers, for [`Action::Conflict`] and for changes that would take fields
+    /// over.
     pub conflicts: Vec<Conflict>,
 }
 
-/// Where an object is.
+/// The location of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// In the control plane.
@@ -134,39 +137,42 @@ pub enum Side {
 /// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It exists and is not ours, or others own fields that would be written: nothing is sent, or it is said whose they are.
+    /// It exists and is not ours, or a write would affect fields of other managers. Nothing is
+    /// sent, or the managers are reported.
     Conflict,
-    /// It goes.
+    /// It is deleted.
     Delete,
-    /// It goes and comes again: a field differs that cannot be changed in place.
+    /// It is deleted and created again: an immutable field differs.
     Recreate,
-    /// It differs.
+    /// It changes.
     Change,
-    /// It comes.
+    /// It is created.
     Create,
 }
 
-/// Whether a difference comes about when the change is merged.
+/// Whether a difference takes effect when the change is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// At once.
+    /// Immediately.
     Applies,
-    /// Only after somebody confirms it: pruning what would uninstall things, see `tidegate.dev/confirm-prune`.
+    /// After a user confirms it: pruning that would uninstall something, see
+    /// `tidegate.dev/confirm-prune`.
     NeedsConfirmation,
-    /// Not while something else is in the way, which [`Report::held`] names.
+    /// Not before an obstacle is removed, which [`Report::held`] names.
     Held,
 }
 
-/// A run of lines that differ, with lines around them.
+/// A run of changed lines, with context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hunk {
-    /// The field around the first line that differs, such as `spec.template.spec.containers[0]`; empty at the root.
+    /// The field of the first changed line, such as `spec.template.spec.containers[0]`; empty at
+    /// the root.
     pub path: String,
-    /// First line of the old text, from 1; 0 where there is none.
+    /// First line of the old text, from 1; 0 if there is none.
     pub old_start: usize,
-    /// First line of the new text, from 1; 0 where there is none.
+    /// First line of the new text, from 1; 0 if there is none.
     pub new_start: usize,
-    /// The lines, without their ends.
+    /// The lines, without line breaks.
     pub lines: Vec<Line>,
 }
 
@@ -184,104 +190,107 @@ pub enum Line {
 /// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
-    /// The field: `.spec.replicas`; empty for the object as a whole.
+    /// The field: `.spec.replicas`; empty for the whole object.
     pub field: String,
     /// Its manager.
     pub manager: String,
 }
 
-/// A module whose version on a channel is another one.
+/// A module whose version on a channel changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Move {
     /// Module, as `<namespace>/<module>`.
     pub module: Key,
     /// Channel.
     pub channel: String,
-    /// The version before; `None` for a channel that is new.
+    /// The old version; `None` for a new channel.
     pub from: Option<String>,
-    /// The version after; `None` for a channel that goes.
+    /// The new version; `None` for a removed channel.
     pub to: Option<String>,
-    /// In how many runtimes the module is installed from this channel afterwards, as far as the module lists are known; for a
-    /// channel that goes, before.
+    /// The number of runtimes that afterwards have the module from this channel, as far as their
+    /// module lists are known. For a removed channel, the number before.
     pub runtimes: usize,
-    /// Where the new version is named; where the old one was, if there is no new one.
+    /// The place of the new version, or of the old one if there is no new one.
     pub place: Option<Place>,
 }
 
-/// A wish that does not come about, or not by this change alone.
+/// A change that does not take effect, or not by this revision alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Held {
-    /// Why.
+    /// The reason.
     pub why: Why,
-    /// The module; empty where the whole module list is meant.
+    /// The module; empty for the whole module list.
     pub module: String,
     /// The runtimes, sorted.
     pub runtimes: Arc<[Key]>,
-    /// One sentence: the plan's, or ours.
+    /// One sentence, from the plan or from the comparison.
     pub message: String,
     /// What to do next.
     pub hint: Option<String>,
-    /// The line that asks for it.
+    /// The line that requests it.
     pub place: Option<Place>,
 }
 
-/// Why a wish does not come about.
+/// Why a change does not take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// A higher version is installed and nothing allows to go back.
+    /// A higher version is installed, and nothing allows a downgrade.
     Downgrade,
-    /// The Kyma in the runtime decides (`modules-from: runtime`), so the list in git has no effect after creation.
+    /// The Kyma in the runtime selects the modules (`modules-from: runtime`), so the list in git
+    /// has no effect after creation.
     DecidedByRuntime,
-    /// The plan refuses the module for another reason, such as a restriction.
+    /// The plan rejects the module for another reason, such as a restriction.
     Refused,
-    /// The definition is broken, or refers to one that is: the cluster keeps its last good version.
+    /// The definition is invalid, or refers to an invalid one: the cluster keeps its last good
+    /// version.
     Withheld,
-    /// It is declared no more and stays all the same: errors stand, or the data of users would go with it.
+    /// It is no longer declared but is not deleted, because of errors or to protect user data.
     Kept,
-    /// An object of the module is somebody else's: it is not sent, and nothing of the module is pruned.
+    /// An object of the module has another owner: it is not applied, and nothing of the module is
+    /// pruned.
     Conflict,
-    /// Somebody stopped it: the runtime by a label of its Kyma, or the GitSource.
+    /// A user suspended it: the runtime by a label of its Kyma, or the GitSource.
     Suspended,
 }
 
-/// A value that could not be known.
+/// A value that is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NotKnown {
-    /// What it is, as the placeholder says.
+    /// Its name in the placeholder.
     pub value: String,
-    /// One place where it stands: target, object and path.
+    /// One place with the value: target, object and path.
     pub first: Unknown,
-    /// In how many places it stands.
+    /// The number of places with the value.
     pub occurrences: usize,
-    /// Whether it may hide a change: it differs, or might, between the sides.
+    /// Whether it may hide a change: it differs, or may differ, between the sides.
     pub may_hide: bool,
 }
 
-/// Something that could not be looked at.
+/// A cluster or an object that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unreached {
     /// `kcp` or `skr/<namespace>/<kyma>`.
     pub target: String,
-    /// One sentence, without anything that the other side sent verbatim from a Secret.
+    /// One sentence, without literal text from a Secret.
     pub message: String,
 }
 
-/// A rule that is violated.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
     /// Name of the rule: that of a policy, or `fail-on: delete`.
     pub rule: String,
     /// One sentence.
     pub message: String,
-    /// Which difference, as an index into [`Report::differences`]; `None` for the whole.
+    /// The difference, as an index into [`Report::differences`]; `None` for the whole report.
     pub difference: Option<usize>,
     /// The line that causes it.
     pub place: Option<Place>,
 }
 
-/// How many objects have what happen to them.
+/// The number of objects by action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Objects that are created.
@@ -292,7 +301,7 @@ pub struct Count {
     pub delete: usize,
     /// Objects that are deleted and created.
     pub recreate: usize,
-    /// Objects that are in conflict.
+    /// Objects in conflict.
     pub conflict: usize,
 }
 
@@ -314,15 +323,15 @@ impl Report {
         count
     }
 
-    /// Whether nothing differs, as far as is known.
+    /// Whether there is no known difference.
     pub fn is_empty(&self) -> bool {
         self.differences.is_empty()
     }
 
-    /// How it ends.
+    /// The result.
     ///
-    /// What is invalid comes first, since everything else was judged without it; a violation that was found in an
-    /// incomplete view may not be the only one.
+    /// Invalid definitions come first, because everything else was computed without them. A
+    /// violation in an incomplete report may not be the only one.
     pub fn verdict(&self) -> Verdict {
         let is_error = |severity: Severity| severity == Severity::Error;
         if self.diagnostics.iter().any(|diagnostic| is_error(diagnostic.severity)) {
@@ -338,12 +347,12 @@ impl Report {
         }
     }
 
-    /// The runtimes that differences concern.
+    /// The runtimes that differences affect.
     pub fn touched(&self) -> BTreeSet<&Key> {
         self.differences.iter().flat_map(|difference| difference.runtimes.iter()).collect()
     }
 
-    /// Counts the runtimes that are touched and the distinct sets of differences among them.
+    /// Counts the affected runtimes and the distinct sets of differences among them.
     pub fn count_runtimes(&mut self) {
         let mut sets: BTreeMap<&Key, Vec<usize>> = BTreeMap::new();
         for (index, difference) in self.differences.iter().enumerate() {
@@ -370,7 +379,7 @@ impl Difference {
 // === impl Action ===
 
 impl Action {
-    /// What a reader must see first has the smallest.
+    /// Severity for readers: the smallest comes first.
     pub fn weight(self) -> u8 {
         match self {
             Action::Conflict => 0,
@@ -381,7 +390,7 @@ impl Action {
         }
     }
 
-    /// As programs read it.
+    /// The machine-readable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Action::Conflict => "conflict",
@@ -392,7 +401,7 @@ impl Action {
         }
     }
 
-    /// Whether outputs with a limit show it whatever the limit is.
+    /// Whether outputs with a size limit always show it.
     pub fn is_never_truncated(self) -> bool {
         matches!(self, Action::Conflict | Action::Delete | Action::Recreate)
     }
@@ -407,7 +416,7 @@ impl fmt::Display for Action {
 // === impl Effect ===
 
 impl Effect {
-    /// As programs read it.
+    /// The machine-readable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Effect::Applies => "applies",
@@ -420,17 +429,17 @@ impl Effect {
 // === impl Held ===
 
 impl Held {
-    /// A runtime that a label of its Kyma stops; without the runtime.
+    /// A runtime that a label of its Kyma suspends. The caller adds the runtime.
     pub fn runtime_suspended() -> Held {
         Held {
             why: Why::Suspended,
             module: String::new(),
             runtimes: Arc::default(),
             message: format!(
-                "the Kyma is left alone by its label {}: nothing changes in its runtime, and it is not compared",
+                "the label {} suspends the Kyma: nothing changes in its runtime, and it is not compared",
                 label::SKIP_RECONCILIATION
             ),
-            hint: Some("`tidegate resume` lets it go on".to_owned()),
+            hint: Some("run `tidegate resume` to resume it".to_owned()),
             place: None,
         }
     }
@@ -445,7 +454,7 @@ impl Held {
                 "the GitSource {source} is suspended: nothing of this revision is applied; what is edited in runtimes is \
                  undone all the same"
             ),
-            hint: Some("`tidegate resume` lets it go on".to_owned()),
+            hint: Some("run `tidegate resume` to resume it".to_owned()),
             place: None,
         }
     }
@@ -454,11 +463,11 @@ impl Held {
 // === impl Why ===
 
 impl Why {
-    /// All of them, in the order in which they are told.
+    /// All reasons, in the order of reports.
     pub const ALL: [Why; 7] =
         [Why::Downgrade, Why::Conflict, Why::DecidedByRuntime, Why::Refused, Why::Suspended, Why::Withheld, Why::Kept];
 
-    /// As programs read it.
+    /// The machine-readable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Why::Downgrade => "downgrade",
@@ -475,7 +484,7 @@ impl Why {
 // === impl Count ===
 
 impl Count {
-    /// All of them.
+    /// All actions.
     pub fn total(&self) -> usize {
         self.create + self.change + self.delete + self.recreate + self.conflict
     }

@@ -1,20 +1,22 @@
-//! Names that only one runtime has, and objects without them, so that those of several runtimes can be equal.
+//! Names that only one runtime has, and objects without them, so that objects of several runtimes
+//! can be equal.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A runtime's own names, and what stands for them so that objects of several runtimes can be equal.
+/// A runtime's own names, and their replacements, which make objects of several runtimes equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(
-    /// Name and what stands for it; the longest names first, since one may be part of another.
+    /// Names and replacements. The longest names come first, because one may be part of another.
     Vec<(String, String)>,
 );
 
 // === impl Names ===
 
 impl Names {
-    /// Of names and what they are: `("one-cache-123", "Manifest of cache")`. Empty names do not count.
+    /// From names and their meanings: `("one-cache-123", "Manifest of cache")`. Empty names are
+    /// ignored.
     pub fn new<W: fmt::Display>(names: impl IntoIterator<Item = (String, W)>) -> Names {
         let mut names: Vec<(String, String)> = names
             .into_iter()
@@ -36,13 +38,13 @@ impl Names {
         text
     }
 
-    /// `value` without the runtime's own names in its texts.
+    /// `value` without the runtime's own names in its strings.
     #[must_use]
     pub fn neutral(&self, value: &Value) -> Value {
         map_texts(value, &|text| self.neutral_text(text))
     }
 
-    /// `value` with the runtime's own names back in their places.
+    /// `value` with the runtime's own names restored.
     #[must_use]
     pub fn own(&self, value: &Value) -> Value {
         map_texts(value, &|text| {
@@ -52,7 +54,7 @@ impl Names {
     }
 }
 
-/// Replaces a name where it is not part of another one.
+/// Replaces a name unless it is part of another one.
 fn replace_words(text: &str, name: &str, mark: &str) -> String {
     let is_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let mut replaced = String::with_capacity(text.len());

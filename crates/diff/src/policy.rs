@@ -1,9 +1,9 @@
-//! What a change must not do: a few rules by name (`--fail-on`), and rules in CEL from a file.
+//! Rules for changes: predefined rules (`--fail-on`), and CEL rules from a file.
 //!
-//! A rule in CEL says what must hold of each difference, as the API server's rules do. It sees objects as they are, save
-//! for Secrets: of these nothing but whether two values are equal. What is said of a violation is made from what is
-//! shown, in which copies of Secrets' values are masked as well. A rule that cannot be evaluated is violated, with a sentence that
-//! says why; none is ever passed over in silence.
+//! A CEL rule is a condition on each difference, like a validation rule of the API server. It sees
+//! the real objects, except Secrets: of these, it only sees whether two values are equal. Messages
+//! of violations are made from masked values, without copies of Secrets' values. A rule that cannot
+//! be evaluated is violated, with a sentence that says why. No rule is skipped silently.
 
 mod file;
 mod judge;
@@ -22,29 +22,29 @@ use tidegate_core::{diagnostic::Severity, name::Key, schema::expression::Express
 /// The labels of runtimes, as far as they are known.
 pub type Labels = BTreeMap<Key, BTreeMap<String, String>>;
 
-/// A rule by name.
+/// A predefined rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailOn {
     /// An object is deleted.
     Delete,
     /// An object is deleted and created again.
     Recreate,
-    /// A CustomResourceDefinition changes or goes.
+    /// A CustomResourceDefinition changes or is deleted.
     Crd,
     /// An object or field belongs to another manager.
     Conflict,
-    /// More than this share of the runtimes is touched, in percent.
+    /// More than this share of the runtimes is affected, in percent.
     MassChange(u8),
 }
 
-/// A text is no rule by name.
+/// The text is not a predefined rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseFailOnError {
-    /// There is no such rule.
-    #[error("there is no rule `{0}`; use delete, recreate, crd, conflict or mass-change=N%")]
+    /// The rule does not exist.
+    #[error("unknown rule `{0}`: use delete, recreate, crd, conflict or mass-change=N%")]
     Unknown(String),
-    /// A share that is none.
-    #[error("`{0}` is not a share of the runtimes; use mass-change=10% or any other whole number up to 100")]
+    /// The percentage is invalid.
+    #[error("invalid percentage `{0}`: use mass-change=N% with a whole number up to 100")]
     Share(String),
 }
 
@@ -54,7 +54,7 @@ pub struct Policies {
     rules: Vec<Policy>,
 }
 
-/// A rule in CEL.
+/// A CEL rule.
 #[derive(Debug)]
 struct Policy {
     name: String,
@@ -65,10 +65,10 @@ struct Policy {
     rule: Expression,
 }
 
-/// Which differences a rule is about; what is empty matches all.
+/// The differences that a rule applies to; empty fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Match {
-    /// `Deployment`, or `Deployment.apps` where the kind alone says too little.
+    /// `Deployment`, or `Deployment.apps` if the kind alone is ambiguous.
     kinds: Vec<String>,
     targets: Vec<Side>,
     actions: Vec<Action>,
@@ -77,7 +77,8 @@ struct Match {
 // === impl Policies ===
 
 impl Policies {
-    /// Takes all rules of another file, or none if one of them has a name that is taken; gives that name.
+    /// Adds all rules of another file. Fails with the name if a rule name is already used; then it
+    /// adds none.
     pub fn add(&mut self, other: Policies) -> Result<(), String> {
         let taken = |policy: &&Policy| self.rules.iter().any(|own| own.name == policy.name);
         if let Some(policy) = other.rules.iter().find(taken) {

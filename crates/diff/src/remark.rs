@@ -1,4 +1,4 @@
-//! What is said of lines: the common ground of annotations, however a platform wants to be told.
+//! Remarks about lines: the common model of annotations for all platforms.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tidegate_core::{
     object::Digest,
 };
 
-/// How bad it is.
+/// The severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Level {
     Error,
@@ -23,19 +23,21 @@ pub(super) enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Remark {
     pub(super) level: Level,
-    /// What kind of remark: a diagnostic's code, `diff/delete`, `held/downgrade`, `policy/…`, `not-reached`, `not-known`.
+    /// The code: that of a diagnostic, `diff/delete`, `held/downgrade`, `policy/…`, `not-reached`,
+    /// `not-known`.
     pub(super) code: String,
     /// One sentence, and what to do next.
     pub(super) message: String,
     /// The line, with a path relative to the root of the checkout.
     pub(super) place: Option<Place>,
-    /// The same remark as of an earlier run has the same: it knows of no line number, which moves with any edit above.
+    /// A stable id of the remark across runs. It contains no line number, which changes with any
+    /// edit above.
     pub(super) fingerprint: String,
 }
 
-/// Everything that a report has to say, the worst first; each difference by itself.
+/// All remarks of a report, the most severe first, with one remark per difference.
 ///
-/// `below` is the folder of the checkout that the report's paths are relative to.
+/// `below` is the folder in the checkout that the report's paths are relative to.
 pub(super) fn all(report: &Report, below: &str) -> Vec<Remark> {
     let differences = report.differences.iter().map(|one| {
         let level = level(one.action);
@@ -45,7 +47,7 @@ pub(super) fn all(report: &Report, below: &str) -> Vec<Remark> {
     finish(judged(report).chain(differences).collect(), below)
 }
 
-/// Everything that a report has to say, the worst first; the differences that one line causes as one remark.
+/// All remarks of a report, the most severe first, with one remark for all differences of a line.
 pub(super) fn by_line(report: &Report, below: &str) -> Vec<Remark> {
     let mut lines: BTreeMap<(Option<&Place>, u8), Vec<&Difference>> = BTreeMap::new();
     for one in &report.differences {
@@ -62,7 +64,7 @@ pub(super) fn by_line(report: &Report, below: &str) -> Vec<Remark> {
     finish(judged(report).chain(differences).collect(), below)
 }
 
-/// All but the differences.
+/// All remarks except those about differences.
 fn judged(report: &Report) -> impl Iterator<Item = Remark> {
     let diagnostics = report.diagnostics.iter().map(diagnostic);
     let unreached = report.unreached.iter().map(|one| {
@@ -89,7 +91,7 @@ fn judged(report: &Report) -> impl Iterator<Item = Remark> {
     });
     let unknown = report.unknown.iter().filter(|one| one.may_hide).map(|one| {
         let message =
-            format!("{} is not known and may hide a change: {} {}", one.value, one.first.target, one.first.object);
+            format!("{} is unknown and may hide a change: {} {}", one.value, one.first.target, one.first.object);
         Remark::new(Level::Note, "not-known", message, None, &one.value)
     });
     diagnostics.chain(unreached).chain(findings).chain(held).chain(unknown)
@@ -125,7 +127,7 @@ fn level(action: Action) -> Level {
     }
 }
 
-/// Sorts by level, puts paths below the folder, and tells remarks apart that look the same.
+/// Sorts by level, puts paths below the folder, and makes equal remarks distinct.
 fn finish(mut remarks: Vec<Remark>, below: &str) -> Vec<Remark> {
     remarks.sort_by_key(|remark| remark.level);
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -145,7 +147,7 @@ fn finish(mut remarks: Vec<Remark>, below: &str) -> Vec<Remark> {
 
 impl Remark {
     fn new(level: Level, code: &str, message: String, place: Option<&Place>, identity: &str) -> Remark {
-        // A file that is not named is none.
+        // An empty path is not a file.
         let place = place.filter(|place| !place.path.is_empty());
         let path = place.map_or("", |place| &place.path);
         let parts: Vec<Digest> = [code, path, identity].iter().map(|part| Digest::of_bytes(part.as_bytes())).collect();

@@ -1,9 +1,9 @@
-//! Which runtimes a comparison looks at, where it does not look at all of them.
+//! Selects the runtimes of a comparison, if not all are compared.
 //!
-//! Runtimes that have the same modules from the same channels, and may use the same ones, form a stratum: a change hits
-//! all of them or none. Each stratum is looked at as far as the sample is large enough, the largest first, and what is
-//! left is shared out by size. Within a stratum the choice depends on names alone, so that two runs look at the same
-//! runtimes, and a runtime that is new takes the place of few others.
+//! Runtimes with the same modules, channels and permissions form a stratum: a change affects all of
+//! them or none. The sample covers as many strata as possible, the largest first, and the rest is
+//! distributed by size. Within a stratum the selection depends only on names. So two runs select
+//! the same runtimes, and a new runtime replaces few others.
 
 use std::{
     cmp::Reverse,
@@ -11,19 +11,19 @@ use std::{
 };
 use tidegate_core::{api::Kyma, name::Key, object::Digest, plan::Class};
 
-/// What makes runtimes alike.
+/// The properties that make runtimes alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stratum {
-    /// What they may use.
+    /// Their permissions.
     pub class: Class,
-    /// Module, channel and version, of what is wanted or installed; what is not known is empty.
+    /// Module, channel and version of wanted or installed modules; unknown ones are empty.
     pub modules: BTreeSet<[String; 3]>,
 }
 
 // === impl Stratum ===
 
 impl Stratum {
-    /// That of a Kyma, as the control plane tells: what its status says, and what it asks for and does not have yet.
+    /// The stratum of a Kyma, from its status, and from requested modules that the status lacks.
     pub fn of(kyma: &Kyma, class: Class) -> Stratum {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let installed = kyma.status.iter().flat_map(|status| &status.modules);
@@ -38,13 +38,13 @@ impl Stratum {
     }
 }
 
-/// At most `size` of the runtimes.
+/// A sample of at most `size` runtimes.
 pub fn sample<S: Ord>(runtimes: impl IntoIterator<Item = (Key, S)>, size: usize) -> BTreeSet<Key> {
     let mut strata: BTreeMap<S, Vec<Key>> = BTreeMap::new();
     for (key, stratum) in runtimes {
         strata.entry(stratum).or_default().push(key);
     }
-    // A stable sort: strata of one size stay in their own order.
+    // A stable sort: strata of equal size keep their order.
     let mut strata: Vec<Vec<Key>> = strata.into_values().collect();
     strata.sort_by_key(|members| Reverse(members.len()));
     let shares = shares(&strata.iter().map(Vec::len).collect::<Vec<_>>(), size);
@@ -56,14 +56,14 @@ pub fn sample<S: Ord>(runtimes: impl IntoIterator<Item = (Key, S)>, size: usize)
     chosen
 }
 
-/// How many of each stratum: one of each as far as that goes, the rest by size, the largest remainders first.
-/// `sizes` descend.
+/// The sample size per stratum: one each as far as possible, the rest by size, the largest
+/// remainders first. `sizes` are in descending order.
 fn shares(sizes: &[usize], size: usize) -> Vec<usize> {
     let total: usize = sizes.iter().sum();
     let size = size.min(total);
     let mut shares: Vec<usize> = sizes.iter().enumerate().map(|(index, _)| usize::from(index < size)).collect();
     let rest = size - shares.iter().sum::<usize>();
-    // What is left beyond one of each; in whole numbers, so that no rounding depends on the machine.
+    // The rest beyond one of each. Integers make the result independent of rounding.
     let spare: usize = sizes.iter().map(|members| members - 1).sum();
     if rest == 0 || spare == 0 {
         return shares;

@@ -1,7 +1,8 @@
 //! A report as SARIF 2.1.0, for code scanning.
 //!
-//! Every remark is a result at its line, in the file of the definition or template that causes it. What has no line is
-//! a notification of the run, since platforms refuse results without a place.
+//! Every remark is a result at its line, in the file of the definition or template that causes it.
+//! A remark without a line is a notification of the run, because platforms reject results without a
+//! location.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,14 @@ use super::{
     words::counted,
 };
 
-/// Most results: what GitHub takes of a run. The worst come first.
+/// Maximum number of results: GitHub's limit for a run. The most severe come first.
 const RESULTS_MAX: usize = 5_000;
 
-/// The page on which every code of a diagnostic is explained.
+/// The page that explains every diagnostic code.
 const CODES: &str = include_str!("../../../docs/diagnostics.md");
 
-/// The report as text. `below` is the folder of the checkout that its paths are relative to; empty for its root.
+/// Serializes the report. `below` is the folder in the checkout that the report's paths are
+/// relative to; empty for its root.
 pub fn sarif(report: &Report, below: &str) -> String {
     let remarks = remark::all(report, below);
     let (results, notifications): (Vec<&Remark>, Vec<&Remark>) = remarks.iter().partition(|one| one.place.is_some());
@@ -31,7 +33,7 @@ pub fn sarif(report: &Report, below: &str) -> String {
     let results: Vec<Value> = results.iter().map(|one| result(one, index(&one.code))).collect();
     let mut notes: Vec<Value> = notifications.iter().map(|one| notification(one, index(&one.code))).collect();
     if left_out > 0 {
-        let text = format!("{} left out, since platforms take no more", counted(left_out, "result"));
+        let text = format!("{} omitted, because platforms accept no more", counted(left_out, "result"));
         notes.push(json!({ "level": "warning", "message": { "text": text } }));
     }
     escape::json(&json!({
@@ -92,7 +94,7 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-/// A message in which nothing is a link.
+/// A message without links.
 fn plain(message: &str) -> String {
     let message = escape::line(message);
     if message.contains("](") { message.replace('[', "\\[").replace(']', "\\]") } else { message }
@@ -123,23 +125,25 @@ fn rules<'a>(remarks: impl Iterator<Item = &'a Remark>) -> BTreeMap<&'a str, Val
     rules
 }
 
-/// What a code means that is no diagnostic's, and what to do.
+/// The description of a code that is not a diagnostic's, and what to do.
 fn explain(code: &str) -> (&'static str, &'static str) {
     match code {
-        "diff/conflict" => ("an object or a field that others manage", "hand it over, or leave it out"),
+        "diff/conflict" => {
+            ("an object or a field that another manager owns", "hand it over, or remove it from the definition")
+        }
         "diff/delete" => ("an object that is deleted", ""),
         "diff/recreate" => ("an object that is deleted and created again", ""),
         "diff/change" => ("an object that changes", ""),
         "diff/create" => ("an object that is created", ""),
-        "held/downgrade" => ("a lower version than the one that is installed", "see the message"),
-        "held/decided-by-runtime" => ("a wish that the runtime itself decides", ""),
+        "held/downgrade" => ("a version lower than the installed one", "see the message"),
+        "held/decided-by-runtime" => ("a setting that the runtime controls", ""),
         "held/refused" => ("a module that is not installed", "see the message"),
-        "held/withheld" => ("a definition that is not applied", "mend what it refers to"),
-        "held/conflict" => ("a module with an object that is somebody else's", "see the message"),
-        "held/suspended" => ("a runtime or a source that somebody stopped", "`tidegate resume` lets it go on"),
-        "held/kept" => ("an object that is declared no more and stays", "see the message"),
+        "held/withheld" => ("a definition that is not applied", "correct what it refers to"),
+        "held/conflict" => ("a module with an object that belongs to another owner", "see the message"),
+        "held/suspended" => ("a suspended runtime or source", "run `tidegate resume` to resume it"),
+        "held/kept" => ("an object that is no longer declared but not deleted", "see the message"),
         "not-known" => ("a value that only a live cluster knows", "compare with `--live`, or assume a value"),
-        "not-reached" => ("a cluster that was not looked at", "see the message"),
+        "not-reached" => ("a cluster that could not be read", "see the message"),
         _ => ("a rule of this repository", ""),
     }
 }

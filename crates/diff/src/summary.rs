@@ -1,4 +1,4 @@
-//! What a reader must know before any detail: how much changes, where, and what of it comes about.
+//! The summary of a report: how much changes, where, and what takes effect.
 
 use std::collections::BTreeSet;
 
@@ -11,40 +11,40 @@ use tidegate_core::diagnostic::Severity;
 /// The summary of a report, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// One line that says it all: `812 of 5,000 runtimes change`.
+    /// One line with the overall result: `812 of 5,000 runtimes change`.
     pub(super) headline: String,
-    /// How many runtimes, and how many distinct variants of what happens to them.
+    /// The number of runtimes, and of distinct variants among them.
     pub(super) runtimes: String,
-    /// What comes about, what waits and what is refused: a label and how much of it.
+    /// What takes effect, what waits and what is rejected: a label and an amount.
     pub(super) effects: Vec<(&'static str, String)>,
 }
 
 impl Summary {
-    /// Of a report.
+    /// The summary of a report.
     pub(super) fn of(report: &Report) -> Summary {
         Summary { headline: headline(report), runtimes: runtimes(report), effects: effects(report) }
     }
 }
 
-/// What a [`Held`] is called.
+/// The label of a [`Held`].
 pub(super) fn label(why: Why) -> &'static str {
     match why {
-        Why::Downgrade => "refused by the downgrade guard",
+        Why::Downgrade => "blocked by the downgrade guard",
         Why::DecidedByRuntime => "decided by the runtime",
-        Why::Refused => "refused",
-        Why::Withheld => "withheld",
-        Why::Kept => "declared no more, and kept",
+        Why::Refused => "rejected",
+        Why::Withheld => "held back",
+        Why::Kept => "no longer declared, and kept",
         Why::Conflict => "held by a conflict",
         Why::Suspended => "suspended",
     }
 }
 
-/// What the list of values that nobody knows is called.
+/// The title of the list of unknown values.
 pub(super) fn not_known(report: &Report) -> &'static str {
     if report.subject.from == LIVE { "Not known" } else { "Not known offline" }
 }
 
-/// What is held, for whom: `module cache in 3 runtimes`.
+/// What is held, and for whom: `module cache in 3 runtimes`.
 pub(super) fn held(held: &Held) -> String {
     let what = match (held.module.as_str(), held.why, held.runtimes.len()) {
         ("", Why::Suspended, 0) => "the GitSource".to_owned(),
@@ -64,9 +64,9 @@ fn headline(report: &Report) -> String {
     let objects = report.count(Side::ControlPlane).total() + report.count(Side::Runtime).total();
     let troubles = troubles(report);
     match (objects, may_hide) {
-        (0, _) if !troubles.is_empty() => format!("no change that is known{troubles}"),
+        (0, _) if !troubles.is_empty() => format!("no known change{troubles}"),
         (0, 0) => "no change".to_owned(),
-        (0, _) => format!("no change that is known; {} may hide one", counted(may_hide, "unknown value")),
+        (0, _) => format!("no known change; {} may hide one", counted(may_hide, "unknown value")),
         _ => {
             let deletes = |side| report.count(side).delete + report.count(side).recreate;
             let deletes = deletes(Side::ControlPlane) + deletes(Side::Runtime);
@@ -76,14 +76,14 @@ fn headline(report: &Report) -> String {
                 text.push_str(&format!(", {} of them deleted", thousands(deletes)));
             }
             if report.differences.iter().all(|one| one.effect == Effect::Held) {
-                text.push_str(", and none of it comes about");
+                text.push_str(", but none of it takes effect");
             }
             text + &troubles
         }
     }
 }
 
-/// What keeps a report from being the whole truth: each begins with a semicolon.
+/// Limitations of the report. Each begins with a semicolon.
 fn troubles(report: &Report) -> String {
     let errors = || report.diagnostics.iter().filter(|one| one.severity == Severity::Error);
     let refused = errors().filter(|one| one.code == super::clean::REFUSED).count();
@@ -96,13 +96,13 @@ fn troubles(report: &Report) -> String {
         text.push_str(&format!("; {}", counted(wrong, "error")));
     }
     if refused > 0 {
-        text.push_str(&format!("; {} refused", counted(refused, "object")));
+        text.push_str(&format!("; {} rejected", counted(refused, "object")));
     }
     if kcp {
-        text.push_str("; the control plane could not be looked at");
+        text.push_str("; the control plane could not be read");
     }
     if runtimes > 0 {
-        text.push_str(&format!("; {} not looked at", counted(runtimes, "runtime")));
+        text.push_str(&format!("; {} not compared", counted(runtimes, "runtime")));
     }
     text
 }
@@ -112,7 +112,7 @@ fn runtimes(report: &Report) -> String {
     let variants = counted(runtimes.variants, "distinct variant");
     let mut text = format!("{} of {}; {variants}", thousands(runtimes.touched), counted(runtimes.total, "runtime"));
     if runtimes.compared < runtimes.total {
-        text.push_str(&format!("; {} looked at", thousands(runtimes.compared)));
+        text.push_str(&format!("; {} compared", thousands(runtimes.compared)));
     }
     text
 }
@@ -125,7 +125,7 @@ fn effects(report: &Report) -> Vec<(&'static str, String)> {
     const EFFECTS: [(Effect, &str); 3] = [
         (Effect::Applies, "takes effect"),
         (Effect::NeedsConfirmation, "needs confirmation"),
-        (Effect::Held, "does not come about yet"),
+        (Effect::Held, "does not take effect yet"),
     ];
     for (effect, label) in EFFECTS {
         match objects(effect) {
@@ -138,9 +138,9 @@ fn effects(report: &Report) -> Vec<(&'static str, String)> {
         if !all.is_empty() {
             let runtimes = all.iter().flat_map(|held| held.runtimes.iter());
             let runtimes = runtimes.collect::<std::collections::BTreeSet<_>>().len();
-            let wishes = if all.len() == 1 { "1 wish".to_owned() } else { format!("{} wishes", thousands(all.len())) };
+            let changes = counted(all.len(), "change");
             let concerned = if runtimes == 0 { String::new() } else { format!(", {}", counted(runtimes, "runtime")) };
-            effects.push((label(why), format!("{wishes}{concerned}")));
+            effects.push((label(why), format!("{changes}{concerned}")));
         }
     }
     effects

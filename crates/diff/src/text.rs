@@ -1,8 +1,9 @@
 //! A report for people: the summary first, then each distinct difference once.
 //!
-//! Rows are values: this module says what each piece of a row means ([`Tone`]), and whoever writes to a terminal gives
-//! it a colour. Nothing is left out but names of runtimes, and those only where the caller does not ask for all. Every
-//! value is escaped, so that nothing in a definition can steer a terminal or the runner of a pipeline.
+//! Rows are values. This module assigns a meaning to each piece of a row ([`Tone`]), and the
+//! terminal output assigns a colour to it. Nothing is omitted except names of runtimes, unless the
+//! caller requests all of them. Every value is escaped, so that no definition can control a
+//! terminal or the runner of a pipeline.
 
 use super::{
     escape::line,
@@ -19,29 +20,29 @@ use tidegate_core::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row(pub Vec<Span>);
 
-/// A piece of a line: its text is safe to print.
+/// A piece of a line. Its text is safe to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// What it means.
+    /// The meaning.
     pub tone: Tone,
-    /// Its text.
+    /// The text.
     pub text: String,
 }
 
-/// What a piece of a line means.
+/// The meaning of a piece of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tone {
-    /// Nothing in particular.
+    /// No special meaning.
     Plain,
     /// A heading.
     Title,
     /// A reference or remark.
     Faint,
-    /// What comes.
+    /// An addition.
     New,
-    /// What goes.
+    /// A removal.
     Old,
-    /// What changes.
+    /// A change.
     Changed,
     /// An error.
     Error,
@@ -49,16 +50,16 @@ pub enum Tone {
     Warning,
 }
 
-/// How much is shown.
+/// Output options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// All names of runtimes instead of the first few.
+    /// Show all names of runtimes instead of the first few.
     pub all_runtimes: bool,
 }
 
-/// Counts, module versions, what is held, what is not known, what was not reached, and what is violated.
+/// Counts, module versions, and what is held, unknown, not reached and violated.
 ///
-/// Diagnostics are not among it: they are shown with the lines that they point to, which a report does not have.
+/// Diagnostics are not included: they are shown with their lines, which a report does not contain.
 pub fn summary(report: &Report, options: Options) -> Vec<Row> {
     let shown_max = if options.all_runtimes { usize::MAX } else { words::NAMES_SHOWN };
     let summary = Summary::of(report);
@@ -93,13 +94,13 @@ pub fn summary(report: &Report, options: Options) -> Vec<Row> {
     rows
 }
 
-/// Each distinct difference, with its lines and the runtimes that it hits.
+/// Each distinct difference, with its lines and its runtimes.
 pub fn differences(report: &Report, options: Options) -> Vec<Row> {
     let shown_max = if options.all_runtimes { usize::MAX } else { words::NAMES_SHOWN };
     report.differences.iter().flat_map(|one| difference(one, shown_max)).collect()
 }
 
-/// Rows without any colour.
+/// Rows without colours.
 pub fn plain(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {
@@ -220,7 +221,7 @@ fn difference(one: &Difference, shown_max: usize) -> Vec<Row> {
         let made = one.maker.map(|maker| format!(" through {maker}")).unwrap_or_default();
         rows.push(Row::default().with(Tone::Faint, &format!("--> {place}{made}")).indented(2));
     }
-    // What goes or clashes is told in full.
+    // Deletions and conflicts are shown completely.
     let shown_max = if one.action.is_never_truncated() { usize::MAX } else { shown_max };
     rows.extend(runtimes(&one.runtimes, shown_max).map(|row| row.indented(2)));
     rows.extend(one.conflicts.iter().map(|conflict| owner(conflict).indented(2)));

@@ -1,9 +1,9 @@
-//! How numbers, lists and differences are said: the same words in every output.
+//! Common wording for numbers, lists and differences in every output.
 
 use super::model::{Action, Difference, Effect, Side};
 use tidegate_core::name::Key;
 
-/// How many names of runtimes are shown before the rest is counted.
+/// The number of runtime names that are shown before the rest is counted.
 pub(super) const NAMES_SHOWN: usize = 5;
 
 /// `5,000`.
@@ -24,7 +24,7 @@ pub(super) fn counted(number: usize, word: &str) -> String {
     format!("{} {word}{}", thousands(number), if number == 1 { "" } else { "s" })
 }
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and the number of the others.
 pub(super) fn names(keys: &[Key], shown_max: usize) -> String {
     let shown: Vec<String> = keys.iter().take(shown_max).map(Key::to_string).collect();
     match keys.len().saturating_sub(shown.len()) {
@@ -43,18 +43,18 @@ pub(super) fn whereabouts(difference: &Difference) -> String {
     }
 }
 
-/// What stands between a difference and its taking effect; `None` if nothing does.
+/// What prevents a difference from taking effect; `None` if nothing does.
 pub(super) fn waits(effect: Effect) -> Option<&'static str> {
     match effect {
         Effect::Applies => None,
         Effect::NeedsConfirmation => Some("needs confirmation"),
-        Effect::Held => Some("does not come about yet"),
+        Effect::Held => Some("does not take effect yet"),
     }
 }
 
-/// The object, and how many others differ alike.
+/// The object, and the number of others with the same difference.
 pub(super) fn objects(difference: &Difference) -> String {
-    // In runtimes, one object a runtime is what one expects.
+    // In runtimes, one object per runtime is expected.
     let expected = match difference.target {
         Side::ControlPlane => 1,
         Side::Runtime => difference.runtimes.len().max(1),

@@ -52,7 +52,7 @@ fn text(overview: &Overview) -> String {
 fn problems_come_first_and_what_is_well_is_counted() {
     let overview = Overview {
         sources: vec![
-            source_line("kcp-system/bad", Standing::Wrong, "2 definitions are withheld", 7),
+            source_line("kcp-system/bad", Standing::Wrong, "2 definitions are held back", 7),
             source_line("kcp-system/good", Standing::Well, "applied", 0),
         ],
         runtimes: vec![
@@ -66,7 +66,7 @@ fn problems_come_first_and_what_is_well_is_counted() {
                     module_line("mailer", Standing::Well, State::Ready, None),
                 ],
             ),
-            runtime_line("kcp-system/fresh", Standing::Waiting, State::Unknown, "not looked at yet", Vec::new()),
+            runtime_line("kcp-system/fresh", Standing::Waiting, State::Unknown, "not reconciled yet", Vec::new()),
             runtime_line(
                 "kcp-system/quiet",
                 Standing::Stopped,

@@ -2,91 +2,90 @@
 //!
 //! A Manifest that is unmanaged leaves its objects where they are and only takes the mark off them.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
-
-use super::{Memory, Passed, Pruning, Site, concerns_all, module_resource, prune, store_status};
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Propagation};
 use tidegate_core::{
     api::{
         Manifest,
-        names::{annotation, finalizer, label},
-        shared::CustomResourcePolicy,
+        names::{finalizer, label},
     },
-    changes::{Changes, Desired},
-    inventory::Inventory,
-    landscape,
     name::Key,
     object::{Object, ObjectId},
-    status::{self, ManifestFacts, ManifestOutcome},
+    status::ManifestFacts,
 };
-use tidegate_process::retry::{self, Class};
 
-use crate::controller::finalizers;
+use super::{ApplyTarget, KnownManifest, ManifestReport, enact, recorded};
+use crate::{controller::finalizers, runtime::objects::concerns_all};
 
-/// What keeps a Manifest from being removed, in words; none if nothing does.
-type Waiting = Option<String>;
+mod decide;
+
+use decide::{Ending, ModuleResources, Removal};
 
 /// Removes what a Manifest installed, then its finalizers.
-pub(super) async fn reconcile(site: &Site<'_>, manifest: &Arc<Manifest>, memory: &mut Memory) -> Result<Passed, Error> {
+pub(super) async fn reconcile(
+    target: &ApplyTarget<'_>,
+    manifest: &Arc<Manifest>,
+    known: &mut KnownManifest,
+) -> Result<ManifestReport, Error> {
     // What goes now is not there for the next Manifest of this name.
-    memory.applied = None;
-    if is_unmanaged(manifest) {
-        release(site, manifest).await?;
-        return finish(site, manifest).await;
+    known.installed = None;
+    match decide::start(manifest) {
+        Removal::Release => {
+            release(target, manifest).await?;
+            drop_finalizers(target, manifest).await
+        }
+        Removal::Remove => remove(target, manifest, known).await,
     }
-    if let Some(waiting) = remove_resources(site, manifest).await? {
-        return wait(site, manifest, memory, waiting, None).await;
-    }
-    let owned = Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
-    let changes = Changes::between(&Desired::nothing(), &owned);
-    let (left, pruning): (Inventory, Pruning) = prune(site, manifest, &changes, owned).await?;
-    if pruning.is_finished() {
-        return finish(site, manifest).await;
-    }
-    let first = pruning.waiting.first().map(ToString::to_string).unwrap_or_default();
-    let waiting = format!("deletion is not yet finished: {first}{}", super::more(pruning.waiting.len()));
-    wait(site, manifest, memory, waiting, Some(left)).await
 }
 
 /// Drops our finalizers without a look at the runtime: nobody can reach it any more.
 pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
-    drop_finalizers(kcp, cause, manifest).await.map(drop)
+    release_finalizers(kcp, cause, manifest).await.map(drop)
 }
 
-/// Waits for custom resources of users, then deletes the default one and waits for that.
-async fn remove_resources(site: &Site<'_>, manifest: &Manifest) -> Result<Waiting, Error> {
-    let Some(resource) = manifest.spec.resource.clone().and_then(|value| Object::new(value).ok()) else {
-        return Ok(None);
-    };
-    let Some(kind) = site.cluster.kind(&resource.gvk()).await? else { return Ok(None) };
-    let ours = module_resource(manifest).map(|object| kind.id(&Key::new(object.namespace(), object.name())));
-    let all = site.cluster.list_metadata(&kind, None, None).await?;
-    if all.iter().any(|metadata| Some(&metadata.id) != ours.as_ref()) {
-        return Ok(Some(status::WAITING_FOR_MODULE_RESOURCES.to_owned()));
+/// Removes custom resources, then objects; what is not gone yet is waited for.
+async fn remove(
+    target: &ApplyTarget<'_>,
+    manifest: &Arc<Manifest>,
+    known: &mut KnownManifest,
+) -> Result<ManifestReport, Error> {
+    if let Some(waiting) = remove_module_resources(target, manifest).await? {
+        return wait(target, manifest, known, decide::resource_facts(manifest, waiting)).await;
     }
-    let Some(metadata) = all.first() else { return Ok(None) };
-    if manifest.spec.custom_resource_policy == CustomResourcePolicy::Ignore {
-        return Ok(Some(status::WAITING_FOR_MODULE_RESOURCES.to_owned()));
+    let pruned = enact::prune(target, manifest, &decide::to_prune(manifest)).await?;
+    match decide::ending(manifest, &pruned) {
+        Ending::Gone => drop_finalizers(target, manifest).await,
+        Ending::Wait(facts) => wait(target, manifest, known, facts).await,
     }
-    if !metadata.deleting {
-        site.cluster.delete(site.cause, &kind, metadata, Propagation::Background).await?;
-        if site.cluster.get_metadata(&kind, &metadata.key()).await?.is_none() {
-            return Ok(None);
+}
+
+/// Waits for custom resources of users, then deletes the default one and waits for that. Returns what is waited for.
+async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Option<String>, Error> {
+    let Some(resource) = decide::resource(manifest) else { return Ok(None) };
+    let Some(kind) = target.cluster.kind(&resource.gvk()).await? else { return Ok(None) };
+    let default = recorded::module_resource(manifest).map(|object| id_of(&kind, &object));
+    let present = target.cluster.list_metadata(&kind, None, None).await?;
+    match decide::module_resources(default.as_ref(), &present) {
+        ModuleResources::Gone => Ok(None),
+        ModuleResources::Wait(waiting) => Ok(Some(waiting)),
+        ModuleResources::Delete(metadata) => {
+            target.cluster.delete(target.cause, &kind, metadata, Propagation::Background).await?;
+            let left = target.cluster.get_metadata(&kind, &metadata.key()).await?;
+            Ok(left.map(|_| decide::waiting_for_default(metadata)))
         }
     }
-    Ok(Some(format!("waiting for the default module CR {} to be deleted", metadata.id)))
 }
 
 /// Takes the mark off every object: from now on they are the user's.
-async fn release(site: &Site<'_>, manifest: &Manifest) -> Result<(), Error> {
-    let owned = Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default());
+async fn release(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<(), Error> {
+    let owned = recorded::inventory(manifest);
     let patch = Bytes::from(json!({"metadata": {"labels": {label::MANAGED_BY: null}}}).to_string());
-    for id in owned.ids() {
-        let Some(kind) = kind_of(site, &owned, id).await? else { continue };
-        match site.cluster.merge_patch(site.cause, &kind, id, None, patch.clone()).await {
+    for (id, gvk) in owned.ids().filter_map(|id| Some((id, owned.gvk(id)?))) {
+        let Some(kind) = target.cluster.kind(&gvk).await? else { continue };
+        match target.cluster.merge_patch(target.cause, &kind, id, None, patch.clone()).await {
             // What is not there needs no release.
             Ok(_) | Err(Error::NotFound { .. }) => {}
             Err(error) if concerns_all(&error) => return Err(error),
@@ -96,64 +95,39 @@ async fn release(site: &Site<'_>, manifest: &Manifest) -> Result<(), Error> {
     Ok(())
 }
 
-async fn kind_of(site: &Site<'_>, owned: &Inventory, id: &ObjectId) -> Result<Option<Kind>, Error> {
-    match owned.gvk(id) {
-        Some(gvk) => site.cluster.kind(&gvk).await,
-        None => Ok(None),
-    }
-}
-
+/// Says what is waited for, and when to look for it again.
 async fn wait(
-    site: &Site<'_>,
+    target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
-    memory: &mut Memory,
-    waiting: String,
-    left: Option<Inventory>,
-) -> Result<Passed, Error> {
-    let synced = match left {
-        Some(left) => left.to_synced(),
-        None => manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
-    };
-    let facts = ManifestFacts {
-        outcome: ManifestOutcome::Deleting(waiting),
-        synced,
-        applied: None,
-        module_resource: None,
-        requested: super::requested(manifest),
-    };
-    let manifest = store_status(site, manifest, &facts).await?;
-    memory.attempt = memory.attempt.saturating_add(1);
-    let again = retry::backoff(Duration::from_millis(250), retry::DEPENDENCY_POLL_MAX, memory.attempt);
-    Ok(Passed { manifest, again: Some(again) })
+    known: &mut KnownManifest,
+    facts: ManifestFacts,
+) -> Result<ManifestReport, Error> {
+    let manifest = enact::write_status(target, manifest, &facts).await?;
+    let (retry, again) = std::mem::take(&mut known.retry).after_removal();
+    known.retry = retry;
+    Ok(ManifestReport { manifest, again: Some(again) })
 }
 
 /// Drops our finalizers; says which others are left.
-async fn finish(site: &Site<'_>, manifest: &Arc<Manifest>) -> Result<Passed, Error> {
-    let foreign = drop_finalizers(&site.context.kcp, site.cause, manifest).await?;
-    if foreign.is_empty() {
-        let mut released = Manifest::clone(manifest);
-        released.metadata.finalizers = None;
-        return Ok(Passed { manifest: Arc::new(released), again: None });
+async fn drop_finalizers(target: &ApplyTarget<'_>, manifest: &Arc<Manifest>) -> Result<ManifestReport, Error> {
+    let foreign = release_finalizers(&target.context.kcp, target.cause, manifest).await?;
+    match decide::finalizer_facts(&foreign) {
+        None => Ok(ManifestReport { manifest: Arc::new(decide::released(manifest)), again: None }),
+        Some(facts) => {
+            let manifest = enact::write_status(target, manifest, &facts).await?;
+            Ok(ManifestReport { manifest, again: Some(decide::finalizer_look()) })
+        }
     }
-    let facts = ManifestFacts {
-        outcome: ManifestOutcome::Deleting(format!("waiting as other finalizers are present: [{}]", foreign.join(" "))),
-        synced: Vec::new(),
-        applied: None,
-        module_resource: None,
-        requested: None,
-    };
-    let manifest = store_status(site, manifest, &facts).await?;
-    Ok(Passed { manifest, again: Some(retry::delay(Class::Waiting, u32::MAX, Duration::ZERO)) })
 }
 
 /// Returns the finalizers of others.
-async fn drop_finalizers(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
+async fn release_finalizers(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
     // Without a resource version if we have just asked for its deletion, which has made a state of it that we have not
     // seen.
     let ours = [finalizer::MANIFEST, finalizer::LABEL_REMOVAL, finalizer::MANIFEST_RESOURCE];
     finalizers::release(kcp, cause, &Kind::namespaced::<Manifest>(), &manifest.metadata, &ours).await
 }
 
-fn is_unmanaged(manifest: &Manifest) -> bool {
-    landscape::annotation(&manifest.metadata, annotation::IS_UNMANAGED) == Some("true")
+fn id_of(kind: &Kind, object: &Object) -> ObjectId {
+    kind.id(&Key::new(object.namespace(), object.name()))
 }

@@ -2,7 +2,7 @@
 //!
 //! Only what bears our mark is deleted, which is Lifecycle Manager's as well.
 
-use super::{super::Round, kinds};
+use super::{super::RuntimePass, kinds};
 use tidegate_cluster::{Cluster, Error, Propagation};
 use tidegate_core::{
     api::names::{
@@ -15,8 +15,8 @@ use tidegate_core::{
 };
 
 /// Deletes it in the runtime. Returns how many objects that took.
-pub(in super::super) async fn remove(round: &Round<'_>, cluster: &Cluster) -> Result<usize, Error> {
-    let names = names(round.context.agent.as_ref());
+pub(in super::super) async fn remove(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<usize, Error> {
+    let names = names(pass.context.agent.as_ref());
     let found = cluster.survey(names.iter().map(|(gvk, id)| (gvk, id))).await?;
     let mut deleted = 0;
     for (gvk, id) in &names {
@@ -25,7 +25,7 @@ pub(in super::super) async fn remove(round: &Round<'_>, cluster: &Cluster) -> Re
             continue;
         }
         let Some(kind) = cluster.kind(gvk).await? else { continue };
-        cluster.delete(round.cause, &kind, metadata, Propagation::Background).await?;
+        cluster.delete(pass.cause, &kind, metadata, Propagation::Background).await?;
         deleted += 1;
     }
     Ok(deleted)

@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::super::Round;
+use super::super::RuntimePass;
 use tidegate_core::{
     landscape::{Landscape, SourceName},
     object::Digest,
@@ -95,8 +95,8 @@ impl Report {
 
 impl Reports {
     /// What a runtime shares with others.
-    pub(super) fn of(&self, round: &Round<'_>, landscape: &Arc<Landscape>, told: Option<Told<'_>>) -> Arc<Report> {
-        let context = round.context;
+    pub(super) fn of(&self, pass: &RuntimePass<'_>, landscape: &Arc<Landscape>, told: Option<Told<'_>>) -> Arc<Report> {
+        let context = pass.context;
         let bundle = context.stores.ca_bundle();
         let inputs = Inputs {
             landscape: Arc::clone(landscape),
@@ -105,7 +105,7 @@ impl Reports {
         };
         let kin = Kin {
             agent: told.map(|told| (told.address.clone(), told.drift.clone())),
-            overriding: inputs.library.overriding(&round.kyma.metadata),
+            overriding: inputs.library.overriding(&pass.kyma.metadata),
         };
         let user = told.and_then(|told| told.user.cloned());
         self.reports.get((kin, user), &inputs, |(kin, user)| {

@@ -247,7 +247,7 @@ async fn e34_certificate_that_is_not_renewed_is_told_until_it_is() {
 async fn e07_certificate_of_the_gateway_that_nears_its_end_is_told() {
     let mut world = World::new("e07", Some(Backend::Builtin)).await;
     world.start().await;
-    let close = || gateway::is_close_to_expiry(&world.daemon().context, ambient::now());
+    let close = || gateway::is_close_to_expiry(world.daemon().context.gateway(), ambient::now());
     eventually("it is far from its end", SOON, async || match close() {
         Some(false) => Ok(()),
         other => Err(format!("{other:?}")),

@@ -208,7 +208,9 @@ fn agree(offline: &Verdict, online: &Verdict) -> Result<(), &'static str> {
             }
         }
         // The server's own slip, see the documentation of `schema`.
-        (Verdict::Refuse(_, said), Verdict::Accept(_)) if said.ends_with("link: must be a text, not a list") => Ok(()),
+        (Verdict::Refuse(_, said), Verdict::Accept(_)) if said.ends_with("link: must be a string, not a list") => {
+            Ok(())
+        }
         (Verdict::Accept(_), Verdict::Refuse(..)) | (Verdict::Refuse(..), Verdict::Accept(_)) => Err("other verdict"),
     }
 }

@@ -1,7 +1,7 @@
 //! Creating, reading, changing and deleting objects of built-in kinds.
 
 use serde_json::{Value, json};
-use tidegate::testbed::Authority;
+use kube_sim::Authority;
 
 use super::both::{Ask, Both};
 

@@ -172,7 +172,7 @@ async fn a_truncated_or_cut_answer_keeps_the_last_good_revision_in_force() {
         eventually("it cannot be fetched, and says what stays in force", SOON, async || {
             let source = world.source("landscape").await;
             let fetched = condition(&source, "Fetched");
-            let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays in force"));
+            let in_force = fetched.message.ends_with(&format!("main@sha1:{commit} stays active"));
             let told = fetched.message.contains("s3cret");
             (fetched.status == "False" && in_force && !told).then_some(()).ok_or(fetched.message.clone())
         })

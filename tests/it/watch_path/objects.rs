@@ -56,7 +56,7 @@ async fn an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be() {
     stage.start();
 
     // Nothing before everything.
-    let kyma = until_watch(&stage, "one", "False NoListenerAddress: no agent is installed: there is no Gateway").await;
+    let kyma = until_watch(&stage, "one", "False NoListenerAddress: no agent is installed: Gateway").await;
     assert_eq!(condition(&kyma, "SKRWebhook"), "False");
     assert_eq!(kyma["status"]["state"], "Processing");
     assert_eq!(present(skr).await, Vec::<String>::new());

@@ -1,8 +1,8 @@
-//! From types to CustomResourceDefinitions.
+//! Generates CustomResourceDefinitions from types.
 //!
-//! The types say what the fields are and carry patterns, limits and defaults as attributes; here stand the few schemas
-//! that no derive can make, and what is put right in every derived definition so that it accepts and refuses exactly
-//! what the definitions of the upstream systems do.
+//! The types define the fields, with patterns, limits and defaults as attributes. This module
+//! contains the few schemas that no derive can generate. It also corrects every derived definition,
+//! so that it accepts and rejects exactly what the upstream definitions do.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// Patterns, in Go's syntax; they are searched for, so each is anchored.
+/// Patterns in Go's syntax. They match anywhere, so each is anchored.
 pub mod pattern {
     /// A channel.
     pub const CHANNEL: &str = "^[a-z]+$";
@@ -22,7 +22,7 @@ pub mod pattern {
     pub const VERSION: &str = r"^((0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?)?$";
     /// The version of a mandatory module: all of Semantic Versioning 2.
     pub const MANDATORY_VERSION: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$";
-    /// The name of a module, which may be empty: words of three letters and more, joined by dashes.
+    /// The name of a module, which may be empty: words of three or more letters, joined by dashes.
     pub const MODULE_NAME: &str = "^([a-z]{3,}(-[a-z]{3,})*)?$";
     /// The name of an OCM component.
     pub const OCM_COMPONENT_NAME: &str =
@@ -32,7 +32,7 @@ pub mod pattern {
     /// A path in a repository: relative, no `..`, no empty part.
     pub const REPOSITORY_PATH: &str =
         r"^(\.|([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))*/?)$";
-    /// The name of a branch or tag, without what git forbids.
+    /// The name of a branch or tag, without characters that git forbids.
     pub const GIT_REF_NAME: &str = r"^[^-/.\s~^:?*\[\\][^\s~^:?*\[\\]*$";
     /// A commit in full. Repositories with SHA-256 cannot be read.
     pub const COMMIT: &str = "^[0-9a-f]{40}$";
@@ -46,7 +46,7 @@ pub mod pattern {
 
 // === schemas that no derive can make ===
 
-/// An object of any kind inside another.
+/// An embedded object of any kind.
 pub(super) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -55,19 +55,19 @@ pub(super) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// An object of any kind inside another, which may be null.
+/// An embedded object of any kind, which may be null.
 pub(super) fn nullable_embedded_object(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = embedded_object(generator);
     schema.insert("nullable".to_owned(), true.into());
     schema
 }
 
-/// A mapping that we hand on as it is.
+/// A mapping that is passed on unchanged.
 pub(super) fn any_mapping(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// Conditions, one for each type, with the limits that the API's conventions give them.
+/// Conditions, one for each type, with the limits of the API conventions.
 pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -75,30 +75,30 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
             "type": "object",
-            "description": "One aspect of how an object fares.",
+            "description": "One aspect of the state of an object.",
             "required": ["lastTransitionTime", "message", "reason", "status", "type"],
             "properties": {
                 "type": {
                     "type": "string",
-                    "description": "Which aspect.",
+                    "description": "The aspect.",
                     "maxLength": 316,
                     "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
                 },
                 "status": {
                     "type": "string",
-                    "description": "Whether it holds.",
+                    "description": "True, False or Unknown.",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
                     "type": "string",
-                    "description": "Why, in one word for programs.",
+                    "description": "The reason, in one word for programs.",
                     "minLength": 1,
                     "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
                     "type": "string",
-                    "description": "Why, in a sentence for people.",
+                    "description": "The reason, in a sentence for people.",
                     "maxLength": 32768,
                 },
                 "lastTransitionTime": {
@@ -108,7 +108,7 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
                 },
                 "observedGeneration": {
                     "type": "integer",
-                    "description": "Generation of the object that the condition speaks of.",
+                    "description": "Generation of the object that the condition refers to.",
                     "format": "int64",
                     "minimum": 0,
                 },
@@ -125,7 +125,7 @@ pub(super) fn label_selector(_: &mut SchemaGenerator) -> Schema {
         "properties": {
             "matchLabels": {
                 "type": "object",
-                "description": "Labels that must be there with these values.",
+                "description": "Required labels with their values.",
                 "additionalProperties": {"type": "string"},
             },
             "matchExpressions": {
@@ -154,7 +154,7 @@ pub(super) fn label_selector(_: &mut SchemaGenerator) -> Schema {
 
 // === what is put right in every derived definition ===
 
-/// Puts a derived definition right.
+/// Corrects a derived definition.
 pub(super) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     crd.spec.names.categories = None;
@@ -168,7 +168,7 @@ pub(super) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinit
     crd
 }
 
-/// Lets objects be without a `spec`, as the upstream definitions do.
+/// Allows objects without a `spec`, as the upstream definitions do.
 pub(super) fn with_optional_spec(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
@@ -178,9 +178,9 @@ pub(super) fn with_optional_spec(mut crd: CustomResourceDefinition) -> CustomRes
     crd
 }
 
-/// Adds a version that is not served any more.
+/// Adds a version that is no longer served.
 ///
-/// An API server whose `status.storedVersions` still has it refuses a definition without it.
+/// An API server whose `status.storedVersions` still contains it rejects a definition without it.
 pub(super) fn with_retired_version(mut crd: CustomResourceDefinition, name: &str) -> CustomResourceDefinition {
     let kind = &crd.spec.names.kind;
     let current = &crd.spec.versions[0];
@@ -211,7 +211,7 @@ pub(super) fn with_retired_version(mut crd: CustomResourceDefinition, name: &str
     crd
 }
 
-/// The derive describes its own wrapper; what people want to read stands at the specification.
+/// The derive documents its own wrapper; the useful text is at the specification.
 fn describe(schema: &mut JSONSchemaProps) {
     let spec = schema.properties.as_ref().and_then(|properties| properties.get("spec"));
     schema.description = spec.and_then(|spec| spec.description.clone());
@@ -234,8 +234,8 @@ fn add_type_and_metadata(schema: &mut JSONSchemaProps) {
     );
 }
 
-/// The derive makes every optional field nullable. Upstream's are not: the server drops a null there.
-/// What preserves unknown fields is a schema of this file, and means its `nullable`.
+/// The derive makes every optional field nullable. Upstream's are not: the server drops a null
+/// there. A schema that preserves unknown fields is from this file, and its `nullable` is intended.
 fn drop_derived_nulls(schema: &mut JSONSchemaProps) {
     if schema.x_kubernetes_preserve_unknown_fields != Some(true) {
         schema.nullable = None;

@@ -11,7 +11,7 @@ use super::{
     shared::{Condition, is_false},
 };
 
-/// A git repository with definitions, and what may be done with them.
+/// A git repository with definitions, and how to apply them.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tidegate.dev",
@@ -30,18 +30,18 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitSourceSpec {
-    /// `https://…`; local paths only where the daemon allows them.
+    /// `https://…`, or a local path if the daemon allows it.
     #[schemars(regex(pattern = pattern::GIT_URL), length(min = 1, max = 2048))]
     pub url: String,
-    /// What to follow; without it the branch `main`.
+    /// The reference to follow. Default: the branch `main`.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"branch": "main"}))]
     pub reference: Option<GitRef>,
-    /// Folders and files with definitions; without them the whole repository.
+    /// Folders and files with definitions. Default: the whole repository.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), inner(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096)))]
     pub paths: Vec<String>,
-    /// How often to look, at least `10s`; without it `1m`.
+    /// How often to fetch, at least `10s`. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         regex(pattern = pattern::DURATION),
@@ -55,7 +55,7 @@ pub struct GitSourceSpec {
         )
     )]
     pub interval: Option<String>,
-    /// How long a fetch may take; without it `60s`.
+    /// Timeout of a fetch. Default: `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         regex(pattern = pattern::DURATION),
@@ -76,14 +76,14 @@ pub struct GitSourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::REPOSITORY_PATH), length(min = 1, max = 4096))]
     pub templates: Option<String>,
-    /// What is passed over, in gitignore's syntax.
+    /// Files to ignore, as gitignore patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), inner(length(min = 1, max = 4096)))]
     pub ignore: Vec<String>,
     /// What this source may declare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Allow>,
-    /// What happens when a definition is broken.
+    /// What happens if a definition is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Withhold"))]
     pub on_error: Option<OnError>,
@@ -95,29 +95,29 @@ pub struct GitSourceSpec {
     #[serde(default, skip_serializing_if = "is_false")]
     #[schemars(extend("default" = false))]
     pub strict: bool,
-    /// Whether what leaves git leaves KCP; without it `true`.
+    /// Whether objects that are removed from git are deleted from KCP. Default: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = true))]
     pub prune: Option<bool>,
-    /// When a prune stops.
+    /// The limit of a prune without confirmation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"objects": 50, "percent": 10}))]
     pub prune_limit: Option<PruneLimit>,
-    /// What becomes of the objects when the GitSource is deleted.
+    /// What happens to the objects if the GitSource is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Orphan"))]
     pub deletion_policy: Option<DeletionPolicy>,
-    /// Stops everything for this source.
+    /// Suspends this source: no fetch, apply or prune.
     #[serde(default, skip_serializing_if = "is_false")]
     #[schemars(extend("default" = false))]
     pub suspend: bool,
 }
 
-/// What to follow: exactly one of the three.
+/// The reference to follow: exactly one of the three.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "[has(self.branch), has(self.tag), has(self.commit)].filter(given, given).size() == 1",
-    "message": "exactly one of branch, tag or commit must be given",
+    "message": "exactly one of branch, tag or commit must be set",
 }]))]
 pub struct GitRef {
     /// Branch.
@@ -142,7 +142,7 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// What a source may declare; an empty list allows everything that we know.
+/// What a source may declare. An empty list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Allow {
     /// Kinds.
@@ -156,69 +156,69 @@ pub struct Allow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), inner(regex(pattern = pattern::NAMESPACE), length(max = 63)), extend("x-kubernetes-list-type" = "set"))]
     pub namespaces: Vec<String>,
-    /// Names; `*` stands for any characters.
+    /// Names; `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), inner(regex(pattern = pattern::NAME_GLOB), length(max = 253)), extend("x-kubernetes-list-type" = "set"))]
     pub names: Vec<String>,
 }
 
-/// What happens when a definition is broken.
+/// What happens if a definition is invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnError {
-    /// It and what refers to it stay as they are; everything else goes on.
+    /// It is held back, with all definitions that refer to it. Everything else is applied.
     #[default]
     Withhold,
     /// Nothing of the revision is applied.
     RefuseRevision,
 }
 
-/// When a prune stops: above max(5, min(objects, percent of what the source declares)).
+/// The limit of a prune without confirmation: max(5, min(objects, percent of the declared objects)).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneLimit {
-    /// Number of objects; without it 50.
+    /// Number of objects. Default: 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0), extend("default" = 50))]
     pub objects: Option<i32>,
-    /// Share of what the source declares; without it 10.
+    /// Percentage of the declared objects. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100), extend("default" = 10))]
     pub percent: Option<i32>,
 }
 
-/// What becomes of the objects when the GitSource is deleted.
+/// What happens to the objects if the GitSource is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// They stay, without our mark.
+    /// They stay, without the ownership label.
     #[default]
     Orphan,
     /// They are pruned.
     Delete,
 }
 
-/// How a source fares.
+/// The state of a source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSourceStatus {
-    /// Generation that the status speaks of.
+    /// Generation that the status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Ready`, `Fetched`, `Applied`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
-    /// The commit last looked at.
+    /// The last read commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted_revision: Option<String>,
-    /// The last commit of which nothing was withheld.
+    /// The last commit without held back definitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_revision: Option<String>,
     /// Last handled value of annotation `tidegate.dev/reconcile-requested-at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
-    /// How many definitions are where.
+    /// The number of definitions in each state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
-    /// The first 20 withheld definitions.
+    /// The first 20 definitions that are held back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<WithheldEntry>,
     /// The first 20 diagnostics.
@@ -226,19 +226,19 @@ pub struct GitSourceStatus {
     pub diagnostics: Vec<DiagnosticEntry>,
 }
 
-/// How many definitions are where.
+/// The number of definitions in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// In KCP as git has them.
+    /// Objects in KCP that match git.
     pub applied: i64,
-    /// Kept back, for a reason among the diagnostics.
+    /// Definitions that are held back; the diagnostics say why.
     pub withheld: i64,
-    /// Gone from git, still in KCP.
+    /// Objects that are removed from git and still in KCP.
     pub to_prune: i64,
 }
 
-/// A definition that is kept back.
+/// A definition that is held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WithheldEntry {
     /// Kind.
@@ -251,11 +251,11 @@ pub struct WithheldEntry {
     pub path: String,
     /// Line, from 1.
     pub line: i64,
-    /// Why.
+    /// The reason.
     pub message: String,
 }
 
-/// A diagnostic, without excerpt.
+/// A diagnostic, without an excerpt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiagnosticEntry {
     /// `error` or `warning`.

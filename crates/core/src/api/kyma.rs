@@ -11,7 +11,7 @@ use super::{
     shared::{Condition, CustomResourcePolicy, LastOperation, State, absent_is_empty, is_default, is_false},
 };
 
-/// Which modules a runtime has, and from which channel.
+/// The modules of a runtime, and their channel.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -27,13 +27,13 @@ use super::{
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct KymaSpec {
-    /// Channel of the modules that name none.
+    /// Default channel of the modules.
     #[schemars(regex(pattern = pattern::CHANNEL), length(min = 3, max = 32))]
     pub channel: String,
     /// Upgrade modules without waiting for a maintenance window.
     #[serde(default, skip_serializing_if = "is_false")]
     pub skip_maintenance_windows: bool,
-    /// The modules that the runtime shall have.
+    /// The desired modules of the runtime.
     #[serde(default, skip_serializing_if = "Modules::is_absent")]
     #[schemars(with = "Vec<Module>", extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub modules: Modules,
@@ -41,7 +41,8 @@ pub struct KymaSpec {
 
 absent_is_empty!(KymaSpec);
 
-/// A list of modules, or none: who declares an empty one wants no module, who declares none leaves it to others.
+/// A list of modules, or none: with an empty list the user wants no modules; without a list others
+/// select them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Modules(Option<Vec<Module>>);
@@ -51,19 +52,19 @@ pub struct Modules(Option<Vec<Module>>);
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("required" = ["managed", "name"]))]
 pub struct Module {
-    /// Name of the module, which is that of its ModuleReleaseMeta.
+    /// Name of the module and its ModuleReleaseMeta.
     pub name: String,
-    /// Channel, where it differs from the Kyma's.
+    /// Channel, if it differs from the Kyma's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = pattern::CHANNEL), length(min = 3, max = 32))]
     pub channel: Option<String>,
     /// Label value for specialised controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// What becomes of the default custom resource.
+    /// Policy for the default custom resource.
     #[serde(default)]
     pub custom_resource_policy: CustomResourcePolicy,
-    /// Whether we take care of the module.
+    /// Whether the operator manages the module.
     #[serde(default = "managed_by_default")]
     pub managed: bool,
     /// Deprecated, without effect.
@@ -75,29 +76,29 @@ fn managed_by_default() -> bool {
     true
 }
 
-/// How a runtime fares.
+/// The state of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KymaStatus {
-    /// All modules and conditions in one word.
+    /// The combined state of all modules and conditions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub state: State,
-    /// The channel in force, once Ready.
+    /// The active channel, once Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_channel: Option<String>,
-    /// What the last pass said.
+    /// The result of the last pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// Conditions, one for each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
-    /// One entry for each module that is wanted or still being removed.
+    /// One entry for each module that is desired or still being removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<ModuleStatus>,
 }
 
-/// How a module fares in a runtime.
+/// The state of a module in a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModuleStatus {
@@ -115,10 +116,10 @@ pub struct ModuleStatus {
     /// Installed version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What is wrong, if anything is.
+    /// The problem, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The module in one word.
+    /// The state of the module.
     pub state: State,
     /// The module waits for a maintenance window.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -135,7 +136,7 @@ pub struct ModuleStatus {
     pub template: Option<TrackingObject>,
 }
 
-/// A reference with the generation that was seen.
+/// A reference with the observed generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrackingObject {
@@ -157,10 +158,10 @@ pub struct TrackingMetadata {
     /// Name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Namespace; empty for what is cluster-scoped.
+    /// Namespace; empty for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Generation that was seen.
+    /// Observed generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
 }
@@ -168,7 +169,7 @@ pub struct TrackingMetadata {
 // === impl Modules ===
 
 impl Modules {
-    /// Whether nothing is declared, not even that there are none.
+    /// Whether there is no declaration of modules, not even an empty one.
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
     }

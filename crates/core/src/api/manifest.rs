@@ -10,7 +10,7 @@ use super::{
     shared::{Condition, CustomResourcePolicy, LabelSelector, LastOperation, Manager, State, absent_is_empty},
 };
 
-/// What is installed in a runtime for one module.
+/// The installation of one module in one runtime.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -28,12 +28,12 @@ use super::{
 pub struct ManifestSpec {
     /// Deprecated: a Manifest is always for a runtime.
     pub remote: bool,
-    /// Where the objects come from.
+    /// The source of the objects.
     pub install: Install,
     /// Deprecated, never used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigImage>,
-    /// What becomes of the default custom resource.
+    /// Policy for the default custom resource.
     #[serde(default)]
     pub custom_resource_policy: CustomResourcePolicy,
     /// Version of the module.
@@ -43,17 +43,17 @@ pub struct ManifestSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd::nullable_embedded_object")]
     pub resource: Option<Value>,
-    /// Images that replace those named in the objects.
+    /// Images that replace those in the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub localized_images: Vec<String>,
-    /// The workload that decides whether the module is ready.
+    /// The workload that determines whether the module is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<Manager>,
 }
 
 absent_is_empty!(ManifestSpec);
 
-/// Where the objects of a Manifest come from.
+/// The source of the objects of a Manifest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Install {
     /// `raw-manifest`.
@@ -76,7 +76,7 @@ pub struct ConfigImage {
     /// Digest, tag or version.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// What kind of image.
+    /// The kind of image.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<ConfigImageType>,
     /// Deprecated, without effect.
@@ -85,7 +85,7 @@ pub struct ConfigImage {
     pub cred_secret_selector: Option<LabelSelector>,
 }
 
-/// What kind of image a [`ConfigImage`] is.
+/// The kind of a [`ConfigImage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConfigImageType {
     /// A Helm chart.
@@ -102,20 +102,20 @@ pub enum ConfigImageType {
     None,
 }
 
-/// How a module fares in a runtime.
+/// The state of a module in a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestStatus {
-    /// The module in one word.
+    /// The state of the module.
     pub state: State,
     /// Conditions, one for each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
-    /// What the last pass said.
+    /// The result of the last pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
-    /// The inventory: every object that we may have created and that may still exist.
+    /// The inventory: every object that the operator may have created and that may still exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub synced: Vec<SyncedObject>,
@@ -132,6 +132,6 @@ pub struct SyncedObject {
     pub kind: String,
     /// Name.
     pub name: String,
-    /// Namespace; empty for what is cluster-scoped.
+    /// Namespace; empty for a cluster-scoped object.
     pub namespace: String,
 }

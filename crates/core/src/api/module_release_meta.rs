@@ -1,4 +1,4 @@
-//! ModuleReleaseMeta: which version of a module each channel has.
+//! ModuleReleaseMeta: the version of a module in each channel.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -28,7 +28,7 @@ use super::{
     "message": "exactly one of 'mandatory' or 'channels' must be specified",
 }]))]
 pub struct ModuleReleaseMetaSpec {
-    /// Name of the module; the object bears the same name.
+    /// Name of the module; the object has the same name.
     #[schemars(regex(pattern = pattern::MODULE_NAME), length(max = 64))]
     pub module_name: String,
     /// The module's OCM component.
@@ -42,11 +42,11 @@ pub struct ModuleReleaseMetaSpec {
     /// The version that every runtime must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandatory: Option<Mandatory>,
-    /// Deprecated, ignored: labels of the ModuleTemplate decide.
+    /// Deprecated and ignored: the labels of the ModuleTemplate decide.
     #[serde(default, skip_serializing_if = "is_false")]
     #[schemars(extend("default" = false))]
     pub beta: bool,
-    /// Deprecated, ignored: labels of the ModuleTemplate decide.
+    /// Deprecated and ignored: the labels of the ModuleTemplate decide.
     #[serde(default, skip_serializing_if = "is_false")]
     #[schemars(extend("default" = false))]
     pub internal: bool,

@@ -10,7 +10,7 @@ use super::{
     shared::{Manager, absent_is_empty, is_false},
 };
 
-/// What a module's version consists of.
+/// The content of a module version.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -45,7 +45,7 @@ pub struct ModuleTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd::embedded_object")]
     pub data: Option<Value>,
-    /// The OCM component descriptor; required by the schema, not read.
+    /// The OCM component descriptor. The schema requires it; Tidegate does not read it.
     #[serde(default)]
     #[schemars(schema_with = "crd::any_mapping")]
     pub descriptor: Value,
@@ -56,7 +56,7 @@ pub struct ModuleTemplateSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub resources: Vec<Resource>,
-    /// What user interfaces show.
+    /// Information for user interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info: Option<ModuleInfo>,
     /// Kinds that belong to the module.
@@ -76,11 +76,11 @@ absent_is_empty!(ModuleTemplateSpec);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CustomStateCheck {
-    /// Where to look.
+    /// The object.
     pub json_path: String,
-    /// What to find.
+    /// The field and value.
     pub value: String,
-    /// What it means.
+    /// The state.
     pub mapped_state: super::shared::State,
 }
 
@@ -94,16 +94,16 @@ pub struct Resource {
     pub link: String,
 }
 
-/// A picture.
+/// An icon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Icon {
     /// Name, unique in its list.
     pub name: String,
-    /// Where it lies.
+    /// URI of the icon.
     pub link: String,
 }
 
-/// What user interfaces show of a module.
+/// Information about a module for user interfaces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleInfo {
     /// Link to the source repository.

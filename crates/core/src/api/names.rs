@@ -1,8 +1,9 @@
-//! Names on the wire: labels, annotations, finalizers and well-known objects (facts of the upstream systems, kept to the letter).
+//! Names on the wire: labels, annotations, finalizers and well-known objects. Upstream's are kept
+//! to the letter.
 
 /// Labels.
 pub mod label {
-    /// Who manages an object: `lifecycle-manager` in KCP, `kyma` in a runtime.
+    /// The manager of an object: `lifecycle-manager` in KCP, `kyma` in a runtime.
     pub const MANAGED_BY: &str = "operator.kyma-project.io/managed-by";
     /// The Kyma that an access Secret or a Manifest belongs to.
     pub const KYMA_NAME: &str = "operator.kyma-project.io/kyma-name";
@@ -14,7 +15,7 @@ pub mod label {
     pub const CONTROLLER_NAME: &str = "operator.kyma-project.io/controller-name";
     /// The webhook's selector on the Kyma in a runtime.
     pub const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
-    /// Stops reconciling of a Kyma or Manifest.
+    /// Stops the reconciliation of a Kyma or Manifest.
     pub const SKIP_RECONCILIATION: &str = "operator.kyma-project.io/skip-reconciliation";
     /// Internal modules and Kymas that may use them.
     pub const INTERNAL: &str = "operator.kyma-project.io/internal";
@@ -24,7 +25,7 @@ pub mod label {
     pub const COMPONENT: &str = "app.kubernetes.io/component";
     /// `Kyma` on every module object in a runtime.
     pub const PART_OF: &str = "app.kubernetes.io/part-of";
-    /// What a Secret is for.
+    /// The purpose of a Secret.
     pub const PURPOSE: &str = "operator.kyma-project.io/purpose";
     /// The runtime's id, on the Kyma.
     pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
@@ -34,7 +35,8 @@ pub mod label {
     pub const GLOBAL_ACCOUNT_ID: &str = "kyma-project.io/global-account-id";
     /// The sub-account, on the Kyma.
     pub const SUBACCOUNT_ID: &str = "kyma-project.io/subaccount-id";
-    /// Which GitSource declares an object in KCP: `<namespace>.<name>`, past 63 characters cut and hashed.
+    /// The GitSource of an object in KCP: `<namespace>.<name>`. Beyond 63 characters it is cut and
+    /// hashed.
     pub const SOURCE: &str = "tidegate.dev/source";
 }
 
@@ -42,54 +44,58 @@ pub mod label {
 pub mod annotation {
     /// The runtime's domain, on the Kyma in KCP.
     pub const SKR_DOMAIN: &str = "skr-domain";
-    /// When the newest authority was added to the bundle, on the gateway's Secret. The bare key is literal.
+    /// When the newest CA was added to the bundle, on the gateway's Secret. Upstream uses the bare
+    /// key.
     pub const BUNDLED_AT: &str = "caAddedToBundleAt";
-    /// `<namespace>/<name>` of the Kyma that a certificate is for.
+    /// `<namespace>/<name>` of the Kyma of a certificate.
     pub const KYMA: &str = "tidegate.dev/kyma";
     /// When we issued the certificate in a Secret.
     pub const ISSUED_AT: &str = "tidegate.dev/issued-at";
-    /// When the certificate in a Secret ends that we issued.
+    /// When the certificate that we issued expires.
     pub const NOT_AFTER: &str = "tidegate.dev/not-after";
-    /// Digest of the names that it is for and of the authority that it is by.
+    /// Digest of the names of the certificate and of its CA.
     pub const ISSUED_FOR: &str = "tidegate.dev/issued-for";
-    /// `builtin` on the Secret of an authority that we made.
+    /// `builtin` on the Secret of a CA that we created.
     pub const PKI: &str = "tidegate.dev/pki";
     /// The OCM component of a Manifest's module.
     pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
-    /// Older spelling of [`OCM_COMPONENT_NAME`], still read by tools.
+    /// Older spelling of [`OCM_COMPONENT_NAME`], which some tools still read.
     pub const FQDN: &str = "operator.kyma-project.io/fqdn";
-    /// The module was unmanaged.
+    /// The module is unmanaged.
     pub const IS_UNMANAGED: &str = "operator.kyma-project.io/is-unmanaged";
     /// The module's default custom resource is cluster-scoped.
     pub const IS_CLUSTER_SCOPED: &str = "operator.kyma-project.io/is-cluster-scoped";
-    /// `<namespace>/<name>` of the owner in KCP. The odd prefix is literal.
+    /// `<namespace>/<name>` of the owner in KCP. Upstream uses this prefix.
     pub const OWNED_BY: &str = "deprecated-operator.kyma-project.io/owned-by";
     /// The notice on every module object in a runtime.
     pub const DISCLAIMER: &str = "operator.kyma-project.io/managed-by-reconciler-disclaimer";
     /// The value of [`DISCLAIMER`].
     pub const DISCLAIMER_TEXT: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the resource is reverted to the original state.";
 
-    /// File of the definition behind an object in KCP. Not its line: an edit above it would write the object.
+    /// File of the definition of an object in KCP. Not its line: otherwise an edit above it would
+    /// cause a write.
     pub const PATH: &str = "tidegate.dev/path";
-    /// `<namespace>/<name>` of the GitSource, spelled out (the label may be cut).
+    /// Full `<namespace>/<name>` of the GitSource (the label may be cut).
     pub const SOURCE: &str = "tidegate.dev/source";
-    /// Digest of everything else that is applied for the definition.
+    /// Digest of everything else in the applied definition.
     pub const DIGEST: &str = "tidegate.dev/digest";
     /// Directory or file in the same repository with the objects of a ModuleTemplate.
     pub const MODULE_PATH: &str = "tidegate.dev/module-path";
-    /// The git tree or blob behind [`MODULE_PATH`], written by us when the definition is applied.
+    /// The git tree or blob at [`MODULE_PATH`]. Tidegate sets it when it applies the definition.
     pub const MODULE_TREE: &str = "tidegate.dev/module-tree";
-    /// Who decides a runtime's module list: `runtime`, `git` or `merge`.
+    /// The owner of a runtime's module list: `runtime`, `git` or `merge`.
     pub const MODULES_FROM: &str = "tidegate.dev/modules-from";
-    /// Asks for a reconcile now.
+    /// Requests a reconcile now.
     pub const RECONCILE_REQUESTED_AT: &str = "tidegate.dev/reconcile-requested-at";
-    /// Confirms the prunes that status lists, for one commit.
+    /// Confirms the prunes in the status, for one commit.
     pub const CONFIRM_PRUNE: &str = "tidegate.dev/confirm-prune";
     /// `disabled` keeps an object from being pruned; `enabled` lets a CRD, Namespace or volume claim be pruned.
     pub const PRUNE: &str = "tidegate.dev/prune";
-    /// ModuleTemplates, separated by commas, to which a module may go back; on the ModuleReleaseMeta or the Kyma.
+    /// ModuleTemplates, separated by commas, to which a module may be downgraded; on the
+    /// ModuleReleaseMeta or the Kyma.
     pub const ALLOW_DOWNGRADE: &str = "tidegate.dev/allow-downgrade";
-    /// `true` on a definition: an existing object without our mark may be taken over.
+    /// `true` on a definition: Tidegate may take over an existing object without the ownership
+    /// label.
     pub const ADOPT: &str = "tidegate.dev/adopt";
 }
 
@@ -97,11 +103,11 @@ pub mod annotation {
 pub mod finalizer {
     /// On the Kyma in KCP.
     pub const KYMA: &str = "operator.kyma-project.io/Kyma";
-    /// Left by an older Lifecycle Manager; nobody removes it any more, so we do.
+    /// From an older Lifecycle Manager, which no longer removes it, so we do.
     pub const KYMA_PURGE: &str = "operator.kyma-project.io/purge-finalizer";
     /// On a Watcher, until its VirtualService is gone.
     pub const WATCHER: &str = "operator.kyma-project.io/watcher";
-    /// On a GitSource, until what it declared is pruned or has lost its mark.
+    /// On a GitSource, until its objects are pruned or have lost the ownership label.
     pub const SOURCE: &str = "tidegate.dev/source";
     /// On a Manifest, until its objects are gone.
     pub const MANIFEST: &str = "declarative.kyma-project.io/finalizer";
@@ -125,7 +131,8 @@ pub const SKR_WEBHOOK: &str = "skr-webhook";
 pub const SKR_WEBHOOK_METRICS: &str = "skr-webhook-metrics";
 /// The Secret with the agent's certificate in a runtime.
 pub const SKR_WEBHOOK_SECRET: &str = "skr-webhook-tls";
-/// The NetworkPolicies of the agent in a runtime. The second is for its way to the control plane, whatever it is called.
+/// The NetworkPolicies of the agent in a runtime. The second one allows its connection to the
+/// control plane, despite its name.
 pub const SKR_WEBHOOK_POLICIES: [&str; 4] = [
     "kyma-project.io--seed-to-watcher",
     "kyma-project.io--watcher-to-apiserver",
@@ -142,11 +149,11 @@ pub const MANAGED_BY_SKR: &str = "kyma";
 pub const ACCESS_SECRET_KEY: &str = "config";
 /// The leader Lease, shared with Lifecycle Manager so that only one of the two acts.
 pub const LEASE: &str = "893110f7.kyma-project.io";
-/// The Istio Gateway whose host runtimes send events to.
+/// The Istio Gateway that receives the events of runtimes.
 pub const GATEWAY: &str = "klm-watcher";
 /// The Secret with the CA bundle that runtimes trust.
 pub const GATEWAY_SECRET: &str = "klm-istio-gateway";
-/// The Secret with the certificate authority.
+/// The Secret with the CA.
 pub const AUTHORITY_SECRET: &str = "klm-watcher";
 /// The Issuer of the runtimes' certificates.
 pub const CERTIFICATE_ISSUER: &str = "klm-watcher-selfsigned";

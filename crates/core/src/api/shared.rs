@@ -9,24 +9,24 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     Condition, LabelSelector, LabelSelectorRequirement, ObjectMeta, Time,
 };
 
-/// How a Kyma, module or Manifest fares.
+/// The state of a Kyma, module or Manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum State {
-    /// Work is under way.
+    /// Work is in progress.
     Processing,
     /// It is being removed.
     Deleting,
-    /// All is as desired.
+    /// Everything is as desired.
     Ready,
-    /// Something needs a human or a change.
+    /// A user must act, or a change is necessary.
     Error,
-    /// Not looked at yet.
+    /// Not reconciled yet.
     #[default]
     #[serde(rename = "")]
     Unknown,
-    /// It works, but not as asked.
+    /// It works, but not as requested.
     Warning,
-    /// The user takes care of it.
+    /// The user manages it.
     Unmanaged,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What the last pass said.
+/// The result of the last pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastOperation {
@@ -55,7 +55,7 @@ pub struct LastOperation {
     pub last_update_time: Option<Time>,
 }
 
-/// What becomes of a module's default custom resource.
+/// Policy for the default custom resource of a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum CustomResourcePolicy {
     /// Create it with the module, delete it with the module.
@@ -77,17 +77,18 @@ pub struct Manager {
     pub kind: String,
     /// Name.
     pub name: String,
-    /// Namespace; absent for what is cluster-scoped.
+    /// Namespace; absent for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// Lets objects without a `spec` be read, as ones with an empty one.
+/// Reads an object without a `spec` as one with an empty `spec`.
 ///
-/// The upstream definitions accept such objects. One of them, made by anybody by mistake, must not keep us from reading
-/// a list of a thousand others. The derive cannot say so, since the field belongs to a type that another derive makes:
-/// an absent field is offered to its type as an absent option, and that is where we answer. The type carries
-/// `#[serde(remote = "Self")]`, so that the derived functions exist beside the traits.
+/// The upstream definitions accept such objects. A single one, created by mistake, must not prevent
+/// us from reading a list of a thousand others. The derive cannot express this, because the field
+/// belongs to a type of another derive. An absent field is deserialized as an absent option, which
+/// this function handles. The type has `#[serde(remote = "Self")]`, so that the derived functions
+/// exist besides the traits.
 macro_rules! absent_is_empty {
     ($spec:ident) => {
         impl serde::Serialize for $spec {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, crd, crds};
 
-/// What is written comes back as it was, no field lost and none added.
+/// A round trip loses no field and adds none.
 #[track_caller]
 fn check<T: Serialize + DeserializeOwned>(value: Value) {
     let typed: T = serde_json::from_value(value.clone()).unwrap();

@@ -11,7 +11,7 @@ use super::{
     shared::{Condition, LabelSelector, State, absent_is_empty},
 };
 
-/// What is watched, and who is told.
+/// The watched objects, and the service that receives their events.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -26,19 +26,19 @@ use super::{
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct WatcherSpec {
-    /// The service in KCP that gets the events.
+    /// The service in KCP that receives the events.
     pub service_info: ServiceInfo,
-    /// Path element of the events; without it the Watcher's `managed-by` label.
+    /// Path element of the events. Default: the Watcher's `managed-by` label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<String>,
-    /// Labels of the objects that are watched.
+    /// Labels of the watched objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels_to_watch: BTreeMap<String, String>,
-    /// Kind of the objects that are watched.
+    /// Kind of the watched objects.
     pub resource_to_watch: WatchableGvr,
     /// Which part of an object triggers an event.
     pub field: WatchField,
-    /// Which Istio Gateways let the events in.
+    /// The Istio Gateways that accept the events.
     pub gateway: GatewayConfig,
 }
 
@@ -77,7 +77,7 @@ pub enum WatchField {
     Status,
 }
 
-/// Which Istio Gateways let the events in.
+/// The Istio Gateways that accept the events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayConfig {
     /// Selects Gateways by label.
@@ -85,17 +85,17 @@ pub struct GatewayConfig {
     pub selector: LabelSelector,
 }
 
-/// How a Watcher fares.
+/// The state of a Watcher.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WatcherStatus {
-    /// The Watcher in one word.
+    /// The state of the Watcher.
     pub state: State,
     /// Conditions, one for each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd::conditions")]
     pub conditions: Vec<Condition>,
-    /// Generation that the status speaks of.
+    /// Generation that the status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -1,11 +1,12 @@
-//! Whether a live object already says all that a desired one says.
+//! Decides whether a live object already contains everything that a desired one sets.
 
 use serde_json::{Map, Value};
 
 use super::quantity;
 
-/// Lists that the API server merges item by item: the field that holds the list, and the fields that identify an item.
-/// A live list may hold more items than ours, put there by others. Every other list belongs to one writer as a whole.
+/// Lists that the API server merges by item: the field of the list, and the fields that identify an
+/// item. A live list may have additional items from others. Every other list belongs to one writer
+/// as a whole.
 const MERGED: [(&str, &[&str]); 19] = [
     ("channels", &["channel"]),
     ("conditions", &["type"]),
@@ -28,15 +29,19 @@ const MERGED: [(&str, &[&str]); 19] = [
     ("matchConditions", &["name"]),
 ];
 
-/// Lists that the API server treats as sets of texts.
+/// Lists that the API server treats as sets of strings.
 const SETS: [&str; 1] = ["finalizers"];
 
-/// Whether every field of `desired` stands in `live` with an equal value: applying it would change nothing.
+/// Whether every field of `desired` is in `live` with an equal value, so that an apply would change
+/// nothing.
 ///
-/// Lists that the API server merges are compared item by item in any order, and may hold more in `live`; other lists
-/// must be equal. An empty mapping or list, and `null`, are covered by absence, since the API server drops them.
-/// A field that a former apply of ours set and `desired` no longer has is not seen: that is what the digest of what
-/// was applied is for. `false` may be wrong (the API server rewrites some values), and then costs one write.
+/// Merged lists are compared by item in any order, and may have more items in `live`; other lists
+/// must be equal. An absent field covers an empty mapping, an empty list and `null`, because the
+/// API server drops them.
+///
+/// The function does not detect a field that an earlier apply set and `desired` no longer has: the
+/// digest of the applied object does. `false` may be wrong (the API server rewrites some values),
+/// and then costs one write.
 pub fn covers(desired: &Value, live: &Value) -> bool {
     covers_field("", desired, live)
 }
@@ -89,8 +94,8 @@ fn covers_list(field: &str, desired: &[Value], live: &[Value]) -> bool {
     }
 }
 
-/// Whether two items are the same one: the first field decides, a further one only where both have it, since the API
-/// server fills in defaults such as `protocol: TCP`.
+/// Whether two items are the same. The first field decides. Further ones only matter if both items
+/// have them, because the API server sets defaults such as `protocol: TCP`.
 fn same_item(key: &[&str], one: &Value, other: &Value) -> bool {
     key.iter().enumerate().all(|(index, field)| match (one.get(field), other.get(field)) {
         (Some(one), Some(other)) => one == other,

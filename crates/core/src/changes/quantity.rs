@@ -1,11 +1,11 @@
-//! Amounts of resources as Kubernetes writes them: `0.1` and `100m` are one.
+//! Kubernetes quantities: `0.1` and `100m` are equal.
 
 use serde_json::Value;
 
 /// Maps whose values are quantities.
 const FIELDS: [&str; 4] = ["limits", "requests", "capacity", "hard"];
 
-/// Units and what they stand for: powers of ten or two; the last three are fractions.
+/// Units and their factors: powers of ten or two. The last three are fractions.
 const UNITS: [(&str, u32, u32); 16] = [
     ("", 10, 0),
     ("k", 10, 3),
@@ -35,7 +35,7 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
     one == other || read(one).zip(read(other)).is_some_and(|(one, other)| one == other)
 }
 
-/// In billionths; `None` for what is none, or is beyond all that a cluster has.
+/// The quantity in billionths. `None` if it is invalid or beyond the size of any cluster.
 fn read(value: &Value) -> Option<i128> {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-/// `Kind/name`, `Kind/namespace/name`; built-in kinds get their group.
+/// Parses `Kind/name` or `Kind/namespace/name`. Built-in kinds get their group.
 fn id(text: &str) -> ObjectId {
     let parts: Vec<&str> = text.split('/').collect();
     let group = match parts[0] {
@@ -217,7 +217,7 @@ proptest! {
         prop_assert!(changes.prune.iter().all(|prune| owned.contains(&prune.id) && !desired.contains(&prune.id)));
         prop_assert!(complete || changes.prune.is_empty());
         prop_assert_eq!(changes.apply.len(), desired.len());
-        // Every object that we own is desired, pruned, or left on purpose.
+        // Every owned object is desired, pruned, or kept on purpose.
         if complete {
             prop_assert!(owned.ids().all(|id| desired.contains(id) || changes.prune.iter().any(|prune| prune.id == *id)));
         }

@@ -1,4 +1,5 @@
-//! One document by itself: its kind, its schema, and the rules that the schema cannot say.
+//! Checks one document by itself: its kind, its schema, and the rules that the schema cannot
+//! express.
 
 mod kind;
 mod metadata;
@@ -36,7 +37,7 @@ static SCHEMAS: LazyLock<BTreeMap<Kind, Schema>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What one document is checked with, and where its problems go.
+/// The context in which a document is checked, and the sink for its problems.
 struct Check<'a> {
     path: &'a Arc<str>,
     node: &'a Node,
@@ -44,7 +45,7 @@ struct Check<'a> {
     out: Vec<Diagnostic>,
 }
 
-/// Checks a document. `None` for what is no definition of ours, or one without a name that would say which.
+/// Checks a document. Returns `None` if it is not one of our definitions, or has no usable name.
 pub(super) fn document(
     out: &mut Vec<Diagnostic>,
     path: &Arc<str>,
@@ -68,8 +69,9 @@ pub(super) fn document(
     candidate
 }
 
-/// What is said of a document that is no object. An error, wherever it may have been a definition: what is passed over
-/// in silence would count as gone from git, and be pruned.
+/// The diagnostic for a document that is not an object. It is an error if the document may have
+/// been a definition: a document that is skipped silently would look removed from git and be
+/// pruned.
 fn no_object(found: &kinds::Found, node: &Node) -> Option<Diagnostic> {
     if *found == kinds::Found::NoMapping {
         return Some(kinds::no_mapping(node));
@@ -83,9 +85,11 @@ fn no_object(found: &kinds::Found, node: &Node) -> Option<Diagnostic> {
         return Some(Diagnostic::error(code::TYPE_MISSING, message).hint(hint));
     }
     let within = kinds::within(node)?;
-    let message =
-        format!("the object in line {} stands below a key of another mapping, so it is not read", within.line);
-    let hint = "make it a document of its own, or name the file in `ignore`";
+    let message = format!(
+        "the object in line {} is nested below a key of another mapping, so Tidegate does not read it",
+        within.line
+    );
+    let hint = "make it a separate document, or name the file in `ignore`";
     Some(Diagnostic::error(code::NOT_AN_OBJECT, message).hint(hint))
 }
 
@@ -104,13 +108,13 @@ impl Check<'_> {
             value.pointer("/metadata/annotations").is_some_and(|all| all.get(names::annotation::MODULE_PATH).is_some());
         let needs_descriptor = kind == Kind::ModuleTemplate && has_path && value.pointer("/spec/descriptor").is_none();
         if needs_descriptor && let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
-            // The schema asks for it, and it can only be filled in once the ModuleReleaseMeta is known.
+            // The schema requires it, but it can only be filled in once the ModuleReleaseMeta is known.
             spec.insert("descriptor".to_owned(), json!({}));
         }
         self.generate_name(&value);
         if matches!(value.get("spec"), None | Some(Value::Null)) {
-            // The schemas accept it; a definition that says nothing was cut off or is indented wrongly.
-            let message = format!("the required field `spec` is missing, so this {kind} says nothing");
+            // The schemas accept it, but an empty definition was most likely cut off or indented wrongly.
+            let message = format!("the required field `spec` is missing, so this {kind} is empty");
             self.error(self.at_key(&["spec".into()]), code::REQUIRED, message, "add `spec`");
         }
         self.schema(kind, &value);
@@ -143,8 +147,8 @@ impl Check<'_> {
         Some(Candidate { kind, key, meant, place, problem, definition, module_path, needs_descriptor })
     }
 
-    /// The rules, also of a definition that its schema refuses: nobody wants to hear of one mistake at a time. What is
-    /// wrong already is not told again in other words.
+    /// Checks the rules, even of a definition that its schema rejects, to report all mistakes at
+    /// once. A mistake that is already reported is not repeated in other words.
     fn rules_beside_errors(&mut self, kind: Kind, value: &Value) {
         let known: Vec<Place> = self.out.iter().filter_map(|found| found.place.clone()).collect();
         let before = self.out.len();
@@ -157,7 +161,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether an error was found already.
+    /// Whether an error was found.
     fn has_errors(&self) -> bool {
         self.out.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
@@ -185,7 +189,7 @@ impl Check<'_> {
     fn schema(&mut self, kind: Kind, value: &Value) {
         let Some(schema) = SCHEMAS.get(&kind) else { return };
         let violations = schema.check(value);
-        // Of a misspelt field that is required, one sentence is enough.
+        // One message is enough for a misspelt required field.
         let misspelt: Vec<Vec<PathPart>> = violations
             .iter()
             .filter_map(|violation| match (&violation.kind, violation.path.split_last()) {
@@ -200,7 +204,7 @@ impl Check<'_> {
             if violation.kind != ViolationKind::Required || !misspelt.contains(&violation.path) {
                 let field = violation.path.last().cloned();
                 let diagnostic = self.violation(violation);
-                // What an alias repeats stands in one place.
+                // Repetitions through an alias have the same place.
                 if told.insert((diagnostic.place.clone(), diagnostic.code, field)) {
                     self.out.push(diagnostic);
                 }
@@ -223,7 +227,7 @@ impl Check<'_> {
             ViolationKind::Duplicate => (code::DUPLICATE_ITEM, self.at(&path)),
             ViolationKind::Combination => (code::COMBINATION, self.at_key(&path)),
             ViolationKind::Rule | ViolationKind::Tolerated => (code::RULE, self.at_key(&path)),
-            // Of a label, the key may be wrong or the value.
+            // For a label, either the key or the value may be wrong.
             ViolationKind::Metadata if message.contains(" is not a key of ") => (code::METADATA, self.at_key(&path)),
             ViolationKind::Metadata => (code::METADATA, self.at(&path)),
         };
@@ -231,13 +235,13 @@ impl Check<'_> {
             self.node.at(&path).map(|node| &node.value),
             Some(NodeValue::Bool(_) | NodeValue::Int(_) | NodeValue::UInt(_) | NodeValue::Float(_))
         );
-        let hint = if is_plain && message.starts_with("must be a text") {
-            // The value is not repeated: `1.10` is 1.1 by now.
+        let hint = if is_plain && message.starts_with("must be a string") {
+            // The value is not repeated: the parser has already turned `1.10` into 1.1.
             Some("write it in quotes".to_owned())
         } else {
             hint.or_else(|| advice(code, &path))
         };
-        // Of a field that is unknown or missing, the message names the field and the path its mapping.
+        // For an unknown or missing field, the message names the field and the path names its mapping.
         let shown: &[PathPart] = match kind {
             ViolationKind::UnknownField { .. } | ViolationKind::Required => {
                 path.split_last().map_or(&[], |(_, parent)| parent)
@@ -255,7 +259,8 @@ impl Check<'_> {
         Diagnostic { hint, ..diagnostic }
     }
 
-    /// What the schema accepts and our own types do not: nothing should, but a definition must not be lost silently.
+    /// Reports what the schema accepts and our own types reject. This should never happen, but a
+    /// definition must not get lost silently.
     fn typed(&mut self, kind: Kind, value: &Value) {
         let problem = match kind {
             Kind::ModuleTemplate => serde_json::from_value::<api::ModuleTemplate>(value.clone()).err(),
@@ -265,7 +270,7 @@ impl Check<'_> {
         };
         let Some(problem) = problem else { return };
         if let Some((path, number)) = too_large(self.node, &mut Vec::new()) {
-            let message = format!("`{}`: {number:.0} is more than 64 bits can hold", DisplayPath(&path));
+            let message = format!("`{}`: {number:.0} does not fit into 64 bits", DisplayPath(&path));
             self.error(self.at(&path), code::RANGE, message, "write a smaller number");
         } else {
             let message = yaml::printable(&yaml::short(&problem.to_string()));
@@ -274,19 +279,19 @@ impl Check<'_> {
         }
     }
 
-    /// Whether the GitSource and the daemon let this be declared.
+    /// Whether the GitSource and the daemon allow this definition.
     fn allowed(&mut self, kind: Kind, namespace: Option<&str>, value: &Value) {
         let allow = &self.options.allow;
         if !allow.kinds.is_empty() && !allow.kinds.iter().any(|allowed| allowed == kind.as_str()) {
-            let message = format!("this source must not declare a {kind}");
-            let hint = format!("`allow.kinds` of the GitSource has {}", allow.kinds.join(", "));
+            let message = format!("this source is not allowed to declare a {kind}");
+            let hint = format!("`allow.kinds` of the GitSource is {}", allow.kinds.join(", "));
             self.error(self.at(&["kind".into()]), code::NOT_ALLOWED, message, hint);
         }
         if let Some(namespace) = namespace {
             let place = self.at(&["metadata".into(), "namespace".into()]);
             if !self.options.namespaces.is_empty() && !self.options.namespaces.iter().any(|counts| counts == namespace)
             {
-                let message = format!("definitions do not count in namespace `{}`", yaml::short(namespace));
+                let message = format!("definitions are not allowed in namespace `{}`", yaml::short(namespace));
                 let hint =
                     format!("use {}, or start Tidegate with `--namespace`", self.options.namespaces.join(" or "));
                 self.error(place, code::NAMESPACE_REFUSED, message, hint);
@@ -294,8 +299,8 @@ impl Check<'_> {
                 && !allow.namespaces.iter().any(|pattern| matches(pattern, namespace))
             {
                 let message =
-                    format!("this source must not declare anything in namespace `{}`", yaml::short(namespace));
-                let hint = format!("`allow.namespaces` of the GitSource has {}", allow.namespaces.join(", "));
+                    format!("this source is not allowed to declare objects in namespace `{}`", yaml::short(namespace));
+                let hint = format!("`allow.namespaces` of the GitSource is {}", allow.namespaces.join(", "));
                 self.error(place, code::NOT_ALLOWED, message, hint);
             }
         }
@@ -304,14 +309,14 @@ impl Check<'_> {
             && !allow.names.is_empty()
             && !allow.names.iter().any(|pattern| matches(pattern, name))
         {
-            let message = format!("this source must not declare anything named `{}`", yaml::short(name));
-            let hint = format!("`allow.names` of the GitSource has {}", allow.names.join(", "));
+            let message = format!("this source is not allowed to declare objects named `{}`", yaml::short(name));
+            let hint = format!("`allow.names` of the GitSource is {}", allow.names.join(", "));
             self.error(self.at(&["metadata".into(), "name".into()]), code::NOT_ALLOWED, message, hint);
         }
     }
 }
 
-/// The first number without a fraction that is larger than any integer of ours.
+/// The first integral number that is larger than any of our integer types.
 fn too_large(node: &Node, path: &mut Vec<PathPart>) -> Option<(Vec<PathPart>, f64)> {
     let mut within = |part: PathPart, node: &Node| {
         path.push(part);
@@ -327,30 +332,30 @@ fn too_large(node: &Node, path: &mut Vec<PathPart>) -> Option<(Vec<PathPart>, f6
     }
 }
 
-/// What to do about a violation that brings no advice of its own.
+/// The hint for a violation that has none of its own.
 fn advice(code: &'static str, path: &[PathPart]) -> Option<String> {
     let last = path.iter().rev().find_map(|part| match part {
         PathPart::Key(key) => Some(key.as_str()),
         PathPart::Index(_) => None,
     });
     let hint = match (code, last) {
-        (code::PATTERN, Some("channel")) => "a channel has 3 to 32 lower-case letters, such as `regular`".to_owned(),
-        (code::PATTERN, Some("version")) => "a version reads like `1.2.3` or `1.2.3-rc1`".to_owned(),
+        (code::PATTERN, Some("channel")) => "use 3 to 32 lower-case letters, for example `regular`".to_owned(),
+        (code::PATTERN, Some("version")) => "use a version such as `1.2.3` or `1.2.3-rc1`".to_owned(),
         (code::PATTERN, Some("moduleName")) => {
-            "a module's name has words of three or more lower-case letters, joined by `-`".to_owned()
+            "use words of three or more lower-case letters, joined by `-`".to_owned()
         }
         (code::PATTERN, Some("ocmComponentName")) => {
-            "a component's name reads like `kyma-project.io/module/keda`".to_owned()
+            "use a component name such as `kyma-project.io/module/keda`".to_owned()
         }
         (code::REQUIRED, Some(field)) => format!("add `{field}`"),
-        (code::UNKNOWN_FIELD, _) => "remove it, or move it to where it belongs".to_owned(),
+        (code::UNKNOWN_FIELD, _) => "remove it, or correct its name or indentation".to_owned(),
         (code::WRONG_TYPE, _) => "check the indentation and the quotes".to_owned(),
         (code::RULE, Some("spec")) => {
             "a module is either mandatory or offered in channels: remove one of the two".to_owned()
         }
         (code::DUPLICATE_ITEM, _) => "remove one of them".to_owned(),
-        (code::PATTERN, _) => "write a value that fits the pattern".to_owned(),
-        (code::ENUM, _) => "write one of these".to_owned(),
+        (code::PATTERN, _) => "write a value that matches the pattern".to_owned(),
+        (code::ENUM, _) => "write one of the allowed values".to_owned(),
         (code::FORMAT, _) => "write it in this format".to_owned(),
         (code::METADATA, Some("name" | "namespace")) => "rename it".to_owned(),
         (code::METADATA, _) => {
@@ -362,7 +367,7 @@ fn advice(code: &'static str, path: &[PathPart]) -> Option<String> {
     Some(hint)
 }
 
-/// Whether a text matches a pattern in which `*` stands for any run of characters.
+/// Whether a text matches a pattern in which `*` matches any run of characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -376,7 +381,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The namespace of definitions that name none.
+/// The namespace of definitions that specify none.
 fn default_namespace(options: &Options) -> &str {
     options.namespaces.first().map_or(names::KCP_NAMESPACE, String::as_str)
 }

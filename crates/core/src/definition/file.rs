@@ -1,5 +1,5 @@
-//! One file: its documents, each checked by itself. Results are kept by path and blob id, so a file that did not
-//! change is not parsed again.
+//! One file: its documents, each checked by itself. Results are cached by path and blob id, so an
+//! unchanged file is not parsed again.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -12,10 +12,10 @@ use crate::{
     yaml::{self, ParseError, ParseErrorKind},
 };
 
-/// Parse results of the files that the last snapshot had; nothing older is kept.
+/// Parse results of the files of the last snapshot. Older results are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    /// What the results depend on beside the files.
+    /// What the results depend on besides the files.
     pub(super) basis: Option<Basis>,
     pub(super) files: HashMap<(Arc<str>, Oid), Arc<FileRead>>,
     files_before: HashMap<(Arc<str>, Oid), Arc<FileRead>>,
@@ -24,7 +24,7 @@ pub struct Cache {
     parsed: usize,
 }
 
-/// The options that decide what becomes of a single file.
+/// The options that affect the result of a single file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Basis {
     strict: bool,
@@ -33,19 +33,19 @@ pub(super) struct Basis {
     limits: yaml::Limits,
 }
 
-/// What one file says.
+/// The result of one file.
 #[derive(Debug, Default)]
 pub(super) struct FileRead {
     pub(super) diagnostics: Vec<Diagnostic>,
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// What the files of one module say.
+/// The result of one module's files.
 #[derive(Debug)]
 pub(super) struct ModuleRead {
     pub(super) diagnostics: Vec<Diagnostic>,
     pub(super) objects: Arc<ModuleObjects>,
-    /// The custom resources that it defines.
+    /// The custom resources that the module defines.
     pub(super) schemas: super::module::object::Schemas,
 }
 
@@ -54,26 +54,26 @@ pub(super) struct ModuleRead {
 pub(super) struct Candidate {
     pub(super) kind: Kind,
     pub(super) key: Key,
-    /// The key that it should have by what it says of its module, if that is another.
+    /// The key that its module fields require, if it differs from `key`.
     pub(super) meant: Option<Key>,
     pub(super) place: Place,
-    /// The first error in it and where that stands, if it is broken.
+    /// The first error and its place, if the document is invalid.
     pub(super) problem: Option<(Place, String)>,
-    /// What it says, unless it is broken.
+    /// The definition, if the document is valid.
     pub(super) definition: Option<Arc<Definition>>,
-    /// Annotation `tidegate.dev/module-path` of a ModuleTemplate, and where it stands.
+    /// Annotation `tidegate.dev/module-path` of a ModuleTemplate, and its place.
     pub(super) module_path: Option<(String, Place)>,
-    /// A descriptor has to be filled in.
+    /// Whether a descriptor must be filled in.
     pub(super) needs_descriptor: bool,
 }
 
 impl Cache {
-    /// How many files were parsed since the cache was made.
+    /// How many files were parsed since the cache was created.
     pub fn parsed(&self) -> usize {
         self.parsed
     }
 
-    /// Begins a pass: what it does not ask for is forgotten at its end.
+    /// Begins a pass. Results that the pass does not use are dropped when it ends.
     pub(super) fn begin(&mut self, options: &Options) {
         let basis = Basis::of(options);
         self.files_before = mem::take(&mut self.files);
@@ -85,7 +85,7 @@ impl Cache {
         }
     }
 
-    /// Forgets everything if it was made with other options.
+    /// Clears the cache if it was filled with other options.
     pub(super) fn expect(&mut self, options: &Options) {
         let basis = Basis::of(options);
         if self.basis.as_ref().is_none_or(|known| *known != basis) {
@@ -93,19 +93,19 @@ impl Cache {
         }
     }
 
-    /// What is known of a file between passes.
+    /// The result of a file, if known. Call it between passes.
     pub(super) fn known_file(&self, path: &Arc<str>, file: &File) -> Option<Arc<FileRead>> {
         self.files.get(&(Arc::clone(path), file.id)).cloned()
     }
 
-    /// Whether the files of a module are known between passes.
+    /// Whether the result of a module is known. Call it between passes.
     pub(super) fn knows_module(&self, path: &str, tree: Oid) -> bool {
         self.modules.contains_key(&(path.to_owned(), tree))
     }
 
-    /// Takes what another one knows besides.
+    /// Adds the results of another cache.
     ///
-    /// Of a cache that was made with other options nothing is taken.
+    /// Takes nothing from a cache that was filled with other options.
     pub fn merge(&mut self, other: Cache) {
         if self.basis.is_none() {
             self.basis.clone_from(&other.basis);
@@ -121,7 +121,7 @@ impl Cache {
         }
     }
 
-    /// Takes the result of a piece of work that [`super::ahead`] asked for.
+    /// Takes the result of a [`Piece`] that [`super::ahead`] returned.
     pub fn take(&mut self, done: Done) {
         match done.0 {
             Outcome::File(path, id, read) => {
@@ -140,7 +140,7 @@ impl Cache {
         self.modules_before = HashMap::new();
     }
 
-    /// What a file says.
+    /// The result of a file; parses it if necessary.
     pub(super) fn file(&mut self, path: &Arc<str>, file: &File, options: &Options) -> Arc<FileRead> {
         let key = (Arc::clone(path), file.id);
         if let Some(read) = self.files.get(&key) {
@@ -155,7 +155,7 @@ impl Cache {
         read
     }
 
-    /// What the files of a module say.
+    /// The result of a module's files; parses them if necessary.
     pub(super) fn module(&mut self, path: &str, tree: Oid, read: impl FnOnce() -> ModuleRead) -> Arc<ModuleRead> {
         let key = (path.to_owned(), tree);
         if let Some(read) = self.modules.get(&key) {
@@ -167,7 +167,7 @@ impl Cache {
     }
 }
 
-/// A piece of work for a [`Cache`]. It depends on nothing else, so pieces may be done on several threads.
+/// Work for a [`Cache`]. Pieces are independent, so several threads may run them.
 pub struct Piece<'a>(Work<'a>);
 
 enum Work<'a> {
@@ -192,7 +192,7 @@ impl<'a> Piece<'a> {
         Piece(Work::Module(snapshot, source, limits))
     }
 
-    /// Does it.
+    /// Runs the piece.
     pub fn run(&self) -> Done {
         Done(match &self.0 {
             Work::File(path, file, options) => {
@@ -237,7 +237,7 @@ fn read(path: &Arc<str>, content: &Content, options: &Options) -> FileRead {
     read
 }
 
-/// The documents of a file.
+/// The documents of a file. A document that cannot be parsed is its diagnostic.
 pub(super) fn parse(path: &Arc<str>, bytes: &[u8], limits: &yaml::Limits) -> Vec<Result<yaml::Node, Diagnostic>> {
     let explain = |error| explain(path, error);
     match yaml::decode(bytes) {
@@ -257,7 +257,7 @@ fn explain(path: &Arc<str>, error: ParseError) -> Diagnostic {
     Diagnostic { hint: error.hint, ..Diagnostic::error(code, error.message).at(place) }
 }
 
-/// Why a file has no text.
+/// Why a file has no content.
 pub(super) fn unreadable(path: &str, content: &Content) -> Option<Diagnostic> {
     let error =
         |code, message: String, hint: &str| Some(Diagnostic::error(code, message).hint(hint).at(Place::file(path)));
@@ -266,32 +266,32 @@ pub(super) fn unreadable(path: &str, content: &Content) -> Option<Diagnostic> {
         Content::TooLarge { bytes } => error(
             code::FILE_TOO_LARGE,
             format!("the file has {bytes} bytes, more than the limit of 1 MiB for a file"),
-            "split it, or name it in `ignore` if it holds no definitions",
+            "split it, or name it in `ignore` if it contains no definitions",
         ),
         Content::OverBudget => error(
             code::OVER_BUDGET,
-            "the file was not read, since the files before it reach the limit of 64 MiB in total".to_owned(),
-            "name in `ignore` what holds no definitions, or split the repository into several sources",
+            "the file was not read, because the files before it reach the total limit of 64 MiB".to_owned(),
+            "add files without definitions to `ignore`, or split the repository into several sources",
         ),
         Content::Symlink => error(
             code::SYMLINK,
-            "this is a symbolic link, and links are not followed".to_owned(),
+            "this is a symbolic link, and Tidegate does not follow links".to_owned(),
             "put the file itself here, or name the link in `ignore`",
         ),
         Content::Submodule => error(
             code::SUBMODULE,
-            "this is a submodule, and submodules are not fetched".to_owned(),
-            "declare the other repository as a GitSource of its own, or name the submodule in `ignore`",
+            "this is a submodule, and Tidegate does not fetch submodules".to_owned(),
+            "create a GitSource for the other repository, or name the submodule in `ignore`",
         ),
         Content::LfsPointer => error(
             code::LFS_POINTER,
-            "this is a pointer of Git LFS, not the file itself".to_owned(),
+            "this is a Git LFS pointer, not the file itself".to_owned(),
             "store definitions in git itself: `git lfs untrack` the file and commit it again",
         ),
         Content::NameNotUtf8 => error(
             code::NAME_NOT_UTF8,
             "the name of this file is not UTF-8".to_owned(),
-            "rename it; the offending bytes are shown as `\\xNN`",
+            "rename it; invalid bytes are shown as `\\xNN`",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What kind of thing a document is, by `apiVersion` and `kind` alone.
+//! Classifies a document by `apiVersion` and `kind` alone.
 
 use super::{Kind, code, near};
 use crate::{
@@ -12,37 +12,37 @@ use crate::{
 pub(super) enum Found {
     /// One of our kinds, in our version.
     Ours(Kind),
-    /// One of our kinds with another `apiVersion`.
+    /// One of our kinds with an unsupported `apiVersion`.
     WrongVersion { kind: String, api_version: String },
-    /// A kind of our group that controllers write.
+    /// A kind of our group that only controllers write.
     Refused { kind: String },
     /// A GitSource.
     GitSource,
-    /// A kind of our group that is none of ours, and what it looks like.
+    /// An unknown kind of our group, and the known kind that it resembles.
     Misspelt { kind: String, meant: Option<&'static str> },
-    /// A list of objects, by its kind.
+    /// A list of objects. Contains its kind.
     List { kind: String },
-    /// No mapping.
+    /// The document is not a mapping.
     NoMapping,
     /// An object of any other kind.
     Foreign { api_version: String, kind: String },
     /// A kustomization.
     Kustomization,
-    /// Neither `apiVersion` nor `kind`.
+    /// `apiVersion` and `kind` are both missing.
     Untyped,
     /// One of the two is missing.
     HalfTyped(&'static str),
-    /// One of the two is no text.
+    /// One of the two is not a string.
     NoText(&'static str),
 }
 
-/// Every kind that people may look for in our group.
+/// Every kind of our group that a user may write.
 const KNOWN: [&str; 5] = ["ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma", "Manifest"];
 
-/// Those of them that no other group has.
+/// The kinds among them that no other group has.
 const ONLY_OURS: [&str; 3] = ["ModuleTemplate", "ModuleReleaseMeta", "Kyma"];
 
-/// Says what a document is.
+/// Classifies a document.
 pub(super) fn find(node: &Node) -> Found {
     if !matches!(node.value, NodeValue::Map(_)) {
         return Found::NoMapping;
@@ -73,7 +73,7 @@ pub(super) fn find(node: &Node) -> Found {
         if group == KYMA_GROUP && version == KYMA_VERSION {
             return kind.parse().map_or_else(|_| Found::Refused { kind: kind.to_owned() }, Found::Ours);
         }
-        // Other groups have kinds of these names as well; only what is meant for ours is an error.
+        // Other groups have kinds of these names as well. Only an object meant for our group is an error.
         if group.is_empty() || group.contains("kyma") || ONLY_OURS.contains(&kind) {
             let (api_version, kind) = owned();
             return Found::WrongVersion { kind, api_version };
@@ -90,8 +90,8 @@ fn is_list_of(kind: &str, item: &str) -> bool {
     kind.strip_suffix("List") == Some(item)
 }
 
-/// The first object of our group within a document that is none itself: what was meant to be a definition and slipped
-/// below a key.
+/// The first object of our group that is nested in a document that is not an object itself: most
+/// likely a wrongly indented definition.
 pub(super) fn within(node: &Node) -> Option<&Node> {
     let ours = |node: &Node| {
         node.get("apiVersion").and_then(Node::as_str).is_some_and(|version| version.starts_with(KYMA_GROUP))
@@ -111,60 +111,57 @@ pub(super) fn is_kustomization_name(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("kustomization.yaml" | "kustomization.yml"))
 }
 
-/// `apiVersion` or `kind` is missing.
+/// Reports that `apiVersion` or `kind` is missing.
 pub(super) fn half_typed(field: &str) -> Diagnostic {
     let hint = match field {
-        "kind" => {
-            "an object of Tidegate's has `kind: ModuleTemplate`, `ModuleReleaseMeta`, `Watcher` or `Kyma`".to_owned()
-        }
+        "kind" => "definitions have `kind: ModuleTemplate`, `ModuleReleaseMeta`, `Watcher` or `Kyma`".to_owned(),
         _ => format!("definitions have `apiVersion: {KYMA_GROUP}/{KYMA_VERSION}`"),
     };
     Diagnostic::error(code::TYPE_MISSING, format!("this object has no `{field}`")).hint(hint)
 }
 
-/// `apiVersion` or `kind` is no text.
+/// Reports that `apiVersion` or `kind` is not a string.
 pub(super) fn no_text(field: &str) -> Diagnostic {
-    Diagnostic::error(code::TYPE_MISSING, format!("`{field}` must be a text that is not empty"))
+    Diagnostic::error(code::TYPE_MISSING, format!("`{field}` must be a non-empty string"))
 }
 
-/// A list of objects.
+/// Reports a list of objects.
 pub(super) fn list(kind: &str) -> Diagnostic {
-    Diagnostic::error(code::LIST, format!("a `{}` of objects is not read", short(kind)))
-        .hint("write each of its items as a document of its own, separated by `---`")
+    Diagnostic::error(code::LIST, format!("a `{}` of objects is not supported", short(kind)))
+        .hint("write each of its items as a separate document, separated by `---`")
 }
 
-/// A document that is no mapping.
+/// Reports a document that is not a mapping.
 pub(super) fn no_mapping(node: &Node) -> Diagnostic {
     let (found, hint) = match &node.value {
-        NodeValue::Seq(_) => {
-            ("a list", "write each item as a document of its own, separated by `---`, without its `-`")
-        }
+        NodeValue::Seq(_) => ("a list", "write each item as a separate document, separated by `---`, without its `-`"),
         NodeValue::Str(text) if text.starts_with("//") => {
-            ("a text", "JSON and YAML have no `//` comments: remove them")
+            ("a string", "JSON and YAML have no `//` comments: remove them")
         }
-        NodeValue::Str(_) => ("a text", "a definition begins with `apiVersion:`"),
+        NodeValue::Str(_) => ("a string", "a definition begins with `apiVersion:`"),
         _ => ("a single value", "a definition begins with `apiVersion:`"),
     };
-    let message = format!("this document is {found} and no object, so nothing in it is read");
+    let message = format!("this document is {found} and not an object, so Tidegate skips it");
     Diagnostic::error(code::NOT_AN_OBJECT, message)
-        .hint(format!("{hint}; name the file in `ignore` if it holds no definitions"))
+        .hint(format!("{hint}; name the file in `ignore` if it contains no definitions"))
 }
 
-/// What is said of a document that is an object, but none of ours. The place is that of `apiVersion` or `kind`.
+/// The diagnostic for an object that is not one of ours. Its place is that of `apiVersion` or
+/// `kind`.
 pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'static str)> {
     match found {
         Found::WrongVersion { kind, api_version } => {
-            let message = format!("{kind} is not known as `{}`", short(api_version));
+            let message = format!("{kind} does not exist in `{}`", short(api_version));
             let hint = format!("write `apiVersion: {KYMA_GROUP}/{KYMA_VERSION}`");
             Some((Diagnostic::error(code::API_VERSION, message).hint(hint), "apiVersion"))
         }
         Found::Refused { kind } => {
-            let message = format!("a {kind} must not stand in git: Tidegate writes it for each module of a Kyma");
+            let message = format!("a {kind} must not be in git: Tidegate creates one for each module of a Kyma");
             let hint = "add the module to `spec.modules` of a Kyma instead";
             Some((Diagnostic::error(code::REFUSED_KIND, message).hint(hint), "kind"))
         }
         Found::GitSource => {
-            let message = "a GitSource in git is not applied: it decides what git may do, so git must not decide it";
+            let message = "Tidegate does not apply a GitSource from git: it defines what git may change, so git must not change it";
             let hint = "apply it with kubectl, and name the file in `ignore`";
             Some((Diagnostic::warning(code::GIT_SOURCE, message).hint(hint), "kind"))
         }
@@ -182,7 +179,7 @@ pub(super) fn refusal(found: &Found, strict: bool) -> Option<(Diagnostic, &'stat
                 short(kind),
                 short(api_version)
             );
-            let hint = "objects for runtimes belong below a `tidegate.dev/module-path`; name other files in `ignore`";
+            let hint = "put objects for runtimes below a `tidegate.dev/module-path`; name other files in `ignore`";
             let diagnostic = if strict {
                 Diagnostic::error(code::FOREIGN_KIND, message)
             } else {

@@ -1,4 +1,4 @@
-//! The objects of modules that live in git: where a ModuleTemplate says they are, and what they are.
+//! The objects of modules that live in git: their location in a ModuleTemplate, and their content.
 
 pub(super) mod object;
 
@@ -21,22 +21,22 @@ use crate::{
 /// Where the objects of a module live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleSource {
-    /// Folder or file, relative to the repository's root.
+    /// Folder or file, relative to the root of the repository.
     pub path: String,
-    /// The git tree or blob behind it.
+    /// The git tree or blob at that path.
     pub tree: Oid,
 }
 
 /// The objects of one module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleObjects {
-    /// The git tree or blob that they were read from.
+    /// The git tree or blob that contains them.
     pub tree: Oid,
     /// In the order of paths and documents.
     pub objects: Vec<SourceObject>,
 }
 
-/// An object of a module, and where it is written.
+/// An object of a module, with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceObject {
     /// The object, as written.
@@ -45,12 +45,13 @@ pub struct SourceObject {
     pub place: Place,
 }
 
-/// What a kustomization may say without changing an object.
+/// Fields of a kustomization that do not change objects.
 const KUSTOMIZATION_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
 
-const ROOT_HINT: &str = "write a folder or file relative to the repository's root, such as `modules/keda/objects`";
+const ROOT_HINT: &str = "write a folder or file relative to the root of the repository, such as `modules/keda/objects`";
 
-/// Finds what the annotation of a ModuleTemplate names; the error has no place yet.
+/// Resolves the annotation of a ModuleTemplate. Fails with a diagnostic without a place if the path
+/// is invalid, missing, behind a link or submodule, or contains the ModuleTemplate.
 pub(super) fn locate(snapshot: &Snapshot, definition: &Place, written: &str) -> Result<ModuleSource, Diagnostic> {
     let annotation = crate::api::names::annotation::MODULE_PATH;
     let shown = yaml::short(written);
@@ -63,15 +64,15 @@ pub(super) fn locate(snapshot: &Snapshot, definition: &Place, written: &str) -> 
         Err(problem) => return refuse(format!("the module path `{shown}` {problem}")),
     };
     if is_below(&definition.path, &path) {
-        let message = format!("the module path `{shown}` contains this definition itself");
-        let hint = "put the module's objects into a folder of their own";
+        let message = format!("the module path `{shown}` contains this definition");
+        let hint = "put the module's objects into a separate folder";
         return Err(Diagnostic::error(code::MODULE_PATH, message).hint(hint));
     }
-    // Nothing stands below a link or a submodule, so the first of them on the way is the reason.
+    // A link or submodule has no children in the snapshot, so the first one on the path is the reason.
     for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {
         let problem = match snapshot.files.get(&path[..end]).map(|file| &file.content) {
-            Some(Content::Symlink) => "a symbolic link, and links are not followed",
-            Some(Content::Submodule) => "a submodule, and submodules are not fetched",
+            Some(Content::Symlink) => "a symbolic link, and Tidegate does not follow links",
+            Some(Content::Submodule) => "a submodule, and Tidegate does not fetch submodules",
             _ => continue,
         };
         return refuse(format!("in the module path `{shown}`, `{}` is {problem}", yaml::short(&path[..end])));
@@ -84,18 +85,18 @@ pub(super) fn locate(snapshot: &Snapshot, definition: &Place, written: &str) -> 
 
 fn missing(snapshot: &Snapshot, definition: &Place, path: &str, shown: &str) -> Diagnostic {
     let message =
-        format!("the module path `{shown}` is not in the repository, or names no folder and no YAML or JSON file");
+        format!("the module path `{shown}` is not in the repository, or is neither a folder nor a YAML or JSON file");
     let folder = definition.path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let beside = format!("{folder}/{path}");
     let hint = if snapshot.object_id(&beside).is_some() {
-        format!("module paths are relative to the repository's root: write `{beside}`")
+        format!("module paths are relative to the root of the repository: write `{beside}`")
     } else {
         ROOT_HINT.to_owned()
     };
     Diagnostic::error(code::MODULE_PATH_MISSING, message).hint(hint)
 }
 
-/// Reads the objects of a module, unless the cache has them.
+/// Reads the objects of a module through the cache.
 pub(super) fn read(
     cache: &mut Cache,
     snapshot: &Snapshot,
@@ -119,11 +120,11 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, limits: &yaml::L
     ModuleRead { diagnostics: diagnostics.sorted(), objects: Arc::new(objects), schemas }
 }
 
-/// Reads the objects of a module from its YAML and JSON files, which must come in path order.
+/// Reads the objects of a module from its YAML and JSON files, which must be in path order.
 ///
-/// Every document must be an object with `apiVersion`, `kind` and a name; only kustomization files are passed over.
-/// What is no object is a diagnostic and left out, so with errors the result is not the whole module: who prunes by
-/// it must look at the diagnostics first.
+/// Every document must be an object with `apiVersion`, `kind` and a name. Only kustomization files
+/// are skipped. An invalid document is a diagnostic and left out. With errors, the result is
+/// therefore not the whole module: check the diagnostics before you prune by it.
 pub fn module_objects<'a>(
     diagnostics: &mut Diagnostics,
     tree: Oid,
@@ -159,7 +160,7 @@ fn objects<'a>(
                 }
             };
             if let Some(first) = seen.get(&found.object.id()) {
-                let message = format!("{} stands in this module already, at {first}", found.object.id());
+                let message = format!("{} is already in this module, at {first}", found.object.id());
                 let diagnostic = Diagnostic::error(code::MODULE_DUPLICATE, message).hint("remove one of them");
                 diagnostics.push(diagnostic.at(found.place));
                 continue;
@@ -172,20 +173,20 @@ fn objects<'a>(
     ModuleObjects { tree, objects }
 }
 
-/// What is said of a kustomization that does more than list the files that are there anyway.
+/// Reports a kustomization that does more than list the files that exist anyway.
 fn kustomization(path: &Arc<str>, node: &Node) -> Option<Diagnostic> {
     let NodeValue::Map(entries) = &node.value else { return None };
     let entry = entries.iter().find(|entry| !KUSTOMIZATION_FIELDS.contains(&entry.key.as_str()))?;
     let message = format!(
-        "kustomizations are not run: `{}` has no effect, and every object below the module path is installed as it is written",
+        "Tidegate does not run kustomizations: `{}` has no effect, and every object below the module path is installed as written",
         yaml::short(&entry.key)
     );
-    let hint = "commit what `kustomize build` prints";
+    let hint = "commit the output of `kustomize build`";
     let place = Place::at(path, entry.key_line, entry.key_column);
     Some(Diagnostic::warning(code::KUSTOMIZATION, message).hint(hint).at(place))
 }
 
-/// The object in a document.
+/// The object in a document. Fails with a diagnostic if the document is not a valid module object.
 fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
     let at = |(line, column): (u32, u32)| Place::at(path, line, column);
     let here = at((node.line, node.column));
@@ -197,17 +198,18 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
             return error("a module's document must be an object", "write `apiVersion`, `kind` and `metadata`", here);
         }
         Found::Untyped => {
-            let hint = "every document below a module path is an object; move other files away";
+            let hint = "every document below a module path must be an object; move other files elsewhere";
             return error("this object has neither `apiVersion` nor `kind`", hint, here);
         }
         Found::HalfTyped(missing) => {
-            let hint = format!("add `{missing}`; every document below a module path is an object");
+            let hint = format!("add `{missing}`; every document below a module path must be an object");
             return Err(kinds::half_typed(missing).hint(hint).at(here));
         }
         Found::NoText(field) => return Err(kinds::no_text(field).at(at(node.position(&[field.into()])))),
         Found::List { kind } => return Err(kinds::list(&kind).at(here)),
         Found::Ours(kind) => {
-            let message = format!("a {kind} must not stand among a module's objects, which go to runtimes");
+            let message =
+                format!("a {kind} must not be among a module's objects, because these are installed in runtimes");
             let hint = "move it out of the module path";
             return Err(Diagnostic::error(code::DEFINITION_IN_MODULE, message).hint(hint).at(here));
         }
@@ -221,12 +223,13 @@ fn object(path: &Arc<str>, node: &Node) -> Result<SourceObject, Diagnostic> {
     check_metadata(path, node)?;
     match Object::new(node.to_json()) {
         Ok(object) => Ok(SourceObject { object, place: here }),
-        // Whatever `check_metadata` did not name.
+        // Anything that `check_metadata` did not report.
         Err(problem) => error(&problem.to_string(), "complete the object", here),
     }
 }
 
-/// Name, namespace, labels and annotations, without quoting a value: the object may be a Secret.
+/// Checks name, namespace, labels and annotations without quoting a value: the object may be a
+/// Secret. Fails with the first problem.
 fn check_metadata(path: &Arc<str>, node: &Node) -> Result<(), Diagnostic> {
     let error = |message: String, hint: &str, (line, column): (u32, u32)| {
         Err(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(Place::at(path, line, column)))
@@ -244,12 +247,12 @@ fn check_metadata(path: &Arc<str>, node: &Node) -> Result<(), Diagnostic> {
     match metadata.get("name").map(|name| (&name.value, name)) {
         Some((NodeValue::Str(text), name)) => {
             if text.is_empty() || text.contains(['/', '%']) || matches!(text.as_str(), "." | "..") {
-                let message = "`metadata.name` is not the name of an object".to_owned();
+                let message = "`metadata.name` is not a valid object name".to_owned();
                 return error(message, "use lower-case letters, digits, `-` and `.`", (name.line, name.column));
             }
         }
         None | Some((NodeValue::Null, _)) if metadata.get("generateName").is_some() => {
-            let message = "`generateName` would make a new object at every pass".to_owned();
+            let message = "`generateName` would create a new object on every pass".to_owned();
             return error(message, "write `name`", node.key_position(&["metadata".into(), "generateName".into()]));
         }
         None | Some((NodeValue::Null, _)) => {
@@ -257,21 +260,21 @@ fn check_metadata(path: &Arc<str>, node: &Node) -> Result<(), Diagnostic> {
             return error("`metadata.name` is missing".to_owned(), "give the object a name", position);
         }
         Some((_, name)) => {
-            let message = "`metadata.name` must be a text".to_owned();
+            let message = "`metadata.name` must be a string".to_owned();
             return error(message, "write it in quotes", (name.line, name.column));
         }
     }
     if let Some(namespace) = metadata.get("namespace")
         && !matches!(namespace.value, NodeValue::Str(_) | NodeValue::Null)
     {
-        let message = "`metadata.namespace` must be a text".to_owned();
+        let message = "`metadata.namespace` must be a string".to_owned();
         return error(message, "write it in quotes", (namespace.line, namespace.column));
     }
     for field in ["labels", "annotations"] {
         let Some(NodeValue::Map(entries)) = metadata.get(field).map(|node| &node.value) else { continue };
         for entry in entries {
             if !matches!(entry.value.value, NodeValue::Str(_) | NodeValue::Null) {
-                let message = format!("`metadata.{field}[{}]` must be a text", yaml::short(&entry.key));
+                let message = format!("`metadata.{field}[{}]` must be a string", yaml::short(&entry.key));
                 return error(message, "write it in quotes", (entry.value.line, entry.value.column));
             }
         }

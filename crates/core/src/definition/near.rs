@@ -1,6 +1,7 @@
-//! What a misspelt word probably meant.
+//! Suggestions for misspelt words.
 
-/// The candidate that differs from `word` in at most a third of its letters; the nearest, then the first.
+/// The candidate that differs from `word` in at most a third of its letters. Of several, the
+/// nearest; of equally near ones, the first.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     candidates
@@ -10,13 +11,14 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
-/// "did you mean …?", if something is near.
+/// "did you mean …?", if there is a similar candidate.
 pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     nearest(word, candidates).map(|meant| format!("did you mean `{meant}`?"))
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that make one word the other; case counts half a
-/// replacement at most, so `kyma` is nearer to `Kyma` than `Kymb`.
+/// The number of insertions, deletions, replacements and swaps of neighbours between the two words.
+/// A difference in case costs at most half a replacement, so `kyma` is nearer to `Kyma` than
+/// `Kymb`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

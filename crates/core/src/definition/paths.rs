@@ -1,4 +1,4 @@
-//! Which files of a snapshot are read for definitions.
+//! Selects the files of a snapshot that are read for definitions.
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
@@ -9,16 +9,17 @@ use crate::{
     yaml,
 };
 
-/// Says of a path whether definitions are looked for in it.
+/// Decides by path whether a file is read for definitions.
 pub(super) struct Selection {
-    /// Folders and files, without `./` and trailing `/`; empty for the whole repository.
+    /// Folders and files, without `./` and trailing `/`. Empty for the whole repository.
     paths: Vec<String>,
     ignore: Gitignore,
     templates: Option<String>,
 }
 
 impl Selection {
-    /// From the options; what cannot be used is a diagnostic without a place, since it stands in no file.
+    /// Builds the selection from the options. An invalid option is a diagnostic without a place,
+    /// because it is in no file.
     pub(super) fn new(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options) -> Selection {
         let mut paths = Vec::new();
         for written in &options.paths {
@@ -50,7 +51,7 @@ impl Selection {
         Selection { paths, ignore: ignore(diagnostics, &options.ignore), templates }
     }
 
-    /// Whether anything at this path matters, whatever its name.
+    /// Whether anything at this path matters, regardless of its name.
     pub(super) fn covers(&self, path: &str) -> bool {
         let selected = self.paths.is_empty() || self.paths.iter().any(|folder| is_below(path, folder));
         let is_template = self.templates.as_deref().is_some_and(|folder| is_below(path, folder));
@@ -63,7 +64,8 @@ impl Selection {
     }
 }
 
-/// A path relative to the repository's root without `./` and trailing `/`; the root itself is empty.
+/// A path relative to the repository root, without `./` and trailing `/`. The root itself is empty.
+/// Fails with the problem if the path is absolute or contains `..` or a hidden name.
 pub(super) fn normalise(written: &str) -> Result<String, &'static str> {
     if written.starts_with('/') {
         return Err("begins with `/`");
@@ -80,16 +82,14 @@ pub(super) fn normalise(written: &str) -> Result<String, &'static str> {
 
 fn invalid(field: &str, written: &str, problem: &str) -> Diagnostic {
     let message = format!("`{field}` names `{}`, which {problem}", yaml::short(written));
-    Diagnostic::error(code::PATH_INVALID, message)
-        .hint("paths are relative to the repository's root and stay within it")
+    Diagnostic::error(code::PATH_INVALID, message).hint("use a path relative to the root of the repository")
 }
 
 fn ignore(diagnostics: &mut Diagnostics, patterns: &[String]) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
     for pattern in patterns {
         if builder.add_line(None, pattern).is_err() {
-            let message =
-                format!("`ignore` has `{}`, which is not a pattern of gitignore's syntax", yaml::short(pattern));
+            let message = format!("`ignore` has `{}`, which is not a valid gitignore pattern", yaml::short(pattern));
             diagnostics.push(Diagnostic::error(code::PATH_INVALID, message));
         }
     }

@@ -1,4 +1,5 @@
-//! All definitions together: collisions and references. Linear in their number, so it is done anew at every pass.
+//! Checks all definitions together: collisions and references. The cost is linear, so every pass
+//! repeats it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,20 +26,20 @@ use crate::{
     yaml,
 };
 
-/// What is said where a file with errors may declare what is missing.
-const PARTIAL_HINT: &str = "if a file that cannot be read declares it, mend that file first";
+/// The hint when an unreadable file may declare the missing object.
+const PARTIAL_HINT: &str = "if an unreadable file declares it, correct that file first";
 
 /// How many names a hint lists.
 const LISTED_MAX: usize = 10;
 
-/// Everything that is declared, on its way from candidates to definitions.
+/// Collects candidates until they become definitions.
 struct Work<'a> {
     options: &'a Options,
-    /// What is declared, broken or not.
+    /// What is declared, valid or not.
     declared: BTreeMap<(Kind, Key), &'a Candidate>,
-    /// Broken definitions by the name that they should have.
+    /// Invalid definitions by the name that they should have.
     meant: BTreeMap<(Kind, Key), Place>,
-    /// Whether documents could not be read, so that nobody knows what they declare.
+    /// Whether some documents could not be read, so that their declarations are unknown.
     is_partial: bool,
     good: BTreeMap<(Kind, Key), Arc<Definition>>,
     withheld: BTreeMap<(Kind, Key), Withheld>,
@@ -47,22 +48,22 @@ struct Work<'a> {
     diagnostics: Vec<Diagnostic>,
 }
 
-/// What modules in git hold.
+/// The objects of modules in git.
 #[derive(Default)]
 struct Modules {
     objects: BTreeMap<Oid, Arc<super::ModuleObjects>>,
-    /// By their templates, those with errors aside.
+    /// By ModuleTemplate; only modules without errors.
     reads: Vec<Brought>,
 }
 
-/// What one ModuleTemplate brings.
+/// One ModuleTemplate with its objects.
 struct Brought {
     id: (Kind, Key),
     module: String,
     read: Arc<ModuleRead>,
 }
 
-/// Turns candidates, which must come in the order of files and lines, into definitions.
+/// Turns candidates into definitions. The candidates must be in the order of files and lines.
 pub(super) fn resolve(
     diagnostics: &mut Diagnostics,
     snapshot: &Snapshot,
@@ -94,7 +95,7 @@ pub(super) fn resolve(
 }
 
 impl<'a> Work<'a> {
-    /// Sorts candidates into good and broken; what is declared twice is broken.
+    /// Splits candidates into valid and invalid. A duplicate declaration is invalid.
     fn declare(&mut self, candidates: &[&'a Candidate]) {
         for candidate in candidates {
             let id = (candidate.kind, candidate.key.clone());
@@ -102,9 +103,9 @@ impl<'a> Work<'a> {
                 self.meant.insert((candidate.kind, meant.clone()), place.clone());
             }
             if let Some(first) = self.declared.get(&id) {
-                let message = format!("{} {} is declared at {} already", candidate.kind, candidate.key, first.place);
+                let message = format!("{} {} is already declared at {}", candidate.kind, candidate.key, first.place);
                 let diagnostic = Diagnostic::error(code::DUPLICATE_DEFINITION, message.clone());
-                let hint = "remove one of the two; neither is applied until then";
+                let hint = "remove one of the two; until then Tidegate applies neither";
                 self.diagnostics.push(diagnostic.hint(hint).at(candidate.place.clone()));
                 let message = format!("{} {} is declared twice", candidate.kind, candidate.key);
                 self.withhold(&id, &first.place.clone(), message);
@@ -115,7 +116,7 @@ impl<'a> Work<'a> {
                     self.good.insert(id.clone(), Arc::clone(definition));
                 }
                 (problem, _) => {
-                    let unknown = || (candidate.place.clone(), "it is broken".to_owned());
+                    let unknown = || (candidate.place.clone(), "it is invalid".to_owned());
                     let (place, message) = problem.clone().unwrap_or_else(unknown);
                     self.withhold(&id, &place, message);
                 }
@@ -131,7 +132,7 @@ impl<'a> Work<'a> {
         self.withheld.entry(id.clone()).or_insert(Withheld { kind, key, place, message });
     }
 
-    /// An error in a definition, which is withheld for it.
+    /// Reports an error in a definition and holds the definition back.
     fn refuse(&mut self, id: &(Kind, Key), diagnostic: Diagnostic) {
         let begin = self.declared.get(id).map(|candidate| candidate.place.clone());
         if let Some(place) = begin.map(|begin| diagnostic.place.clone().unwrap_or(begin)) {
@@ -164,7 +165,7 @@ impl<'a> Work<'a> {
                 None => continue,
             };
             let read = module::read(cache, snapshot, &source, &self.options.limits);
-            // Two templates may name one folder; its problems are told once.
+            // Two ModuleTemplates may name the same folder. Its problems are reported once.
             if reported.insert(source.path.clone()) {
                 self.diagnostics.extend(read.diagnostics.iter().cloned());
             }
@@ -178,13 +179,15 @@ impl<'a> Work<'a> {
                 let diagnostic = Diagnostic::error(code::MODULE_BROKEN, message);
                 self.refuse(
                     &id,
-                    diagnostic.hint("mend the module's objects; until then this version is withheld").at(place.clone()),
+                    diagnostic
+                        .hint("correct the module's objects; until then this version is held back")
+                        .at(place.clone()),
                 );
                 continue;
             }
             if read.objects.objects.is_empty() {
-                let message = format!("the module path `{}` holds no objects", yaml::short(&source.path));
-                let hint = "objects are read from files that end in `.yaml`, `.yml` or `.json`";
+                let message = format!("the module path `{}` contains no objects", yaml::short(&source.path));
+                let hint = "Tidegate reads objects from files that end in `.yaml`, `.yml` or `.json`";
                 self.refuse(&id, Diagnostic::error(code::MODULE_EMPTY, message).hint(hint).at(place.clone()));
                 continue;
             }
@@ -201,8 +204,8 @@ impl<'a> Work<'a> {
         modules
     }
 
-    /// Holds custom resources against the kinds that modules define, whichever module brings which. The version of a module
-    /// with one that no API server will take is withheld; one that some will not take is noted.
+    /// Checks custom resources against the kinds that all modules define. If every API server would
+    /// reject a resource, its module version is held back. If only some would, it is recorded.
     fn custom_resources(&mut self, reads: &[Brought]) {
         let mut defined = module::object::Defined::default();
         for brought in reads {
@@ -223,9 +226,9 @@ impl<'a> Work<'a> {
                 for (_, message) in wrong {
                     let message = format!("{}: {message}", source.object.id());
                     let diagnostic = Diagnostic::error(code::MODULE_OBJECT, message.clone())
-                        .hint("no API server takes it with what this revision declares")
+                        .hint("no API server accepts it with the CRDs that this revision declares")
                         .at(source.place.clone());
-                    // Two templates may name one folder; its problems are told once.
+                    // Two ModuleTemplates may name the same folder. Its problems are reported once.
                     if told.insert((source.place.clone(), message.clone())) {
                         self.refuse(id, diagnostic);
                     } else {
@@ -239,7 +242,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Holds the default resource of a module against them as well.
+    /// Checks the default resource of a module in the same way.
     fn default_resource(&mut self, template: &Definition, brought: &Brought, defined: &module::object::Defined<'_>) {
         let Some(data) = template.object.value().pointer("/spec/data") else { return };
         let below = |path: Vec<PathPart>| -> Place {
@@ -255,13 +258,13 @@ impl<'a> Work<'a> {
             }
         }
         for (path, message) in wrong {
-            let hint = "no API server takes it with what this revision declares";
+            let hint = "no API server accepts it with the CRDs that this revision declares";
             let diagnostic = Diagnostic::error(code::MODULE_OBJECT, format!("default resource: {message}"));
             self.refuse(&brought.id, diagnostic.hint(hint).at(below(path)));
         }
     }
 
-    /// Notes an object that the API servers of some runtimes will refuse, and warns of it.
+    /// Records an object that the API servers of some runtimes will reject, and warns about it.
     fn unfit(&mut self, brought: &Brought, object: &ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
         for Refusing { module, template, tree, message } in refusing {
             let unfit = Unfit {
@@ -274,9 +277,9 @@ impl<'a> Work<'a> {
                 definer_name: template.name().to_owned(),
                 message: format!("{object}: {message}"),
             };
-            // Two templates may name one folder.
+            // Two ModuleTemplates may name the same folder.
             if !self.unfit.contains(&unfit) {
-                let hint = format!("runtimes that have {} refuse it", template.name());
+                let hint = format!("runtimes that have {} reject it", template.name());
                 let warning = Diagnostic::warning(code::MODULE_OBJECT_UNFIT, unfit.message.clone());
                 self.diagnostics.push(warning.hint(hint).at(place.clone()));
                 self.unfit.push(unfit);
@@ -284,7 +287,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A template with its module source, and with a descriptor if it has none.
+    /// A ModuleTemplate with its module source, and with a generated descriptor if it has none.
     fn fill(&self, definition: &Definition, candidate: &Candidate, source: ModuleSource) -> Arc<Definition> {
         let mut filled = Definition { module: Some(source), ..definition.clone() };
         if candidate.needs_descriptor {
@@ -295,7 +298,7 @@ impl<'a> Work<'a> {
             let component = self.good.get(&release).and_then(|release| {
                 release.object.value().pointer("/spec/ocmComponentName").and_then(Value::as_str).map(str::to_owned)
             });
-            // The name that Kyma's own modules follow.
+            // The naming scheme of Kyma's own modules.
             let component = component.unwrap_or_else(|| format!("kyma-project.io/module/{module}"));
             let descriptor =
                 json!({"component": {"name": component, "version": version}, "meta": {"schemaVersion": "v2"}});
@@ -307,14 +310,14 @@ impl<'a> Work<'a> {
         Arc::new(filled)
     }
 
-    /// Whether definitions of a kind that this source does not declare may stand elsewhere: the GitSource forbids
-    /// to declare them here, so another source must have them.
+    /// Whether definitions of a kind may be declared elsewhere. True if the GitSource forbids to
+    /// declare them here, so another source must have them.
     fn is_elsewhere(&self, kind: Kind) -> bool {
         let kinds = &self.options.allow.kinds;
         !kinds.is_empty() && !kinds.iter().any(|allowed| allowed == kind.as_str())
     }
 
-    /// Every version that a release offers has its template.
+    /// Checks that every version that a ModuleReleaseMeta offers has its ModuleTemplate.
     fn releases(&mut self) {
         if self.is_elsewhere(Kind::ModuleTemplate) {
             return;
@@ -352,8 +355,8 @@ impl<'a> Work<'a> {
         let at = at(release, path);
         let broken = self.withheld.get(&template).map(|withheld| &withheld.place).or_else(|| self.meant.get(&template));
         if let Some(broken) = broken {
-            let message = format!("{what} ModuleTemplate {}, which is withheld", key.name());
-            let hint = format!("mend it at {broken}; until then all channels of the module stay as they are");
+            let message = format!("{what} ModuleTemplate {}, which is held back", key.name());
+            let hint = format!("correct it at {broken}; until then all channels of the module stay as they are");
             return Some(Diagnostic::error(code::REFERENCE_WITHHELD, message).hint(hint).at(at));
         }
         let message = format!(
@@ -372,12 +375,12 @@ impl<'a> Work<'a> {
         } else if versions.is_empty() {
             format!("add a ModuleTemplate named `{}`", yaml::short(key.name()))
         } else {
-            format!("declared versions of the module are {}", listed(&versions))
+            format!("the the declared versions of the module are {}", listed(&versions))
         };
         Some(Diagnostic::error(code::TEMPLATE_MISSING, message).hint(hint).at(at))
     }
 
-    /// Every module of a Kyma is known and has the channel.
+    /// Checks that every module of a Kyma is known and has the channel.
     fn kymas(&mut self) {
         if self.is_elsewhere(Kind::ModuleReleaseMeta) {
             return;
@@ -403,7 +406,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The channels of every release that is declared here or stands elsewhere; `None` of one that is broken.
+    /// The channels of every ModuleReleaseMeta that is declared here or exists elsewhere. `None`
+    /// for an invalid one.
     fn known_releases(&self) -> BTreeMap<Key, Option<Channels>> {
         let elsewhere = self.options.elsewhere.releases.iter();
         let mut releases: BTreeMap<Key, Option<Channels>> =
@@ -412,7 +416,7 @@ impl<'a> Work<'a> {
             if *kind != Kind::ModuleReleaseMeta {
                 continue;
             }
-            // A release that is withheld for a missing template still says which channels there are.
+            // A ModuleReleaseMeta that is held back for a missing ModuleTemplate still defines its channels.
             let channels = candidate.definition.as_ref().map(|definition| Channels::of(definition.object.value()));
             releases.insert(key.clone(), channels);
         }
@@ -428,7 +432,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The ModuleTemplate of a version that a release offers.
+/// The ModuleTemplate of a version that a ModuleReleaseMeta offers.
 fn template_key(release: &Definition, module: &str, version: &str) -> Key {
     Key::new(release.key.namespace(), &format!("{module}-{version}"))
 }
@@ -455,7 +459,7 @@ fn check_module(
 ) -> Option<Diagnostic> {
     let path = |field: &str| -> [PathPart; 4] { ["spec".into(), "modules".into(), index.into(), field.into()] };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
-    // A module that is not managed is left alone, whatever its channel.
+    // Tidegate does not touch an unmanaged module, regardless of its channel.
     if module.get("managed") == Some(&Value::Bool(false)) {
         return None;
     }
@@ -468,14 +472,15 @@ fn check_module(
                 format!("no ModuleReleaseMeta in namespace `{namespace}` declares the module `{}`", yaml::short(&name));
             let hint = near::did_you_mean(&name, known.iter().copied()).unwrap_or_else(|| match known.as_slice() {
                 _ if is_partial => PARTIAL_HINT.to_owned(),
-                [] => "declare a ModuleReleaseMeta of that name".to_owned(),
-                known => format!("declared modules are {}", listed(known)),
+                [] => "declare a ModuleReleaseMeta with that name".to_owned(),
+                known => format!("the the declared modules are {}", listed(known)),
             });
             Some(Diagnostic::error(code::UNKNOWN_MODULE, message).hint(hint).at(at(kyma, &path("name"))))
         }
         Some(None) => None,
         Some(Some(Channels::Mandatory)) => {
-            let message = format!("the module `{name}` is mandatory, and mandatory modules are not installed yet");
+            let message =
+                format!("the module `{name}` is mandatory, and Tidegate does not install mandatory modules yet");
             let diagnostic = Diagnostic::warning(code::MANDATORY_MODULE, message);
             let hint = "replace `mandatory` in its ModuleReleaseMeta by `channels` if runtimes need it";
             Some(diagnostic.hint(hint).at(at(kyma, &path("name"))))
@@ -497,7 +502,8 @@ fn check_module(
     }
 }
 
-/// The versions that a release offers: where each stands first, what offers it, and which it is.
+/// The versions that a ModuleReleaseMeta offers: the first place of each, what offers it, and the
+/// version.
 fn offers(release: &Value) -> Vec<(Vec<PathPart>, String, String)> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let channels = release.pointer("/spec/channels").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -526,7 +532,7 @@ fn offers(release: &Value) -> Vec<(Vec<PathPart>, String, String)> {
     offers
 }
 
-/// Whether a diagnostic of this code hides what a document would have declared.
+/// Whether a diagnostic with this code hides what a document would have declared.
 fn is_unreadable(code: &str) -> bool {
     const CODES: [&str; 15] = [
         code::SYNTAX,
@@ -560,5 +566,5 @@ fn listed(names: &[&str]) -> String {
 }
 
 fn place_text(diagnostic: &Diagnostic) -> String {
-    diagnostic.place.as_ref().map_or_else(|| "an unknown place".to_owned(), ToString::to_string)
+    diagnostic.place.as_ref().map_or_else(|| "an unknown location".to_owned(), ToString::to_string)
 }

@@ -1,4 +1,5 @@
-//! What may be said of a file that holds a Secret: where a mistake is and what kind of mistake, nothing that stands there.
+//! Redacts diagnostics of files that contain a Secret. They keep the location and the type of the
+//! mistake, but no content.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -7,10 +8,10 @@ use serde_json::Value;
 use super::{Kind, code};
 use crate::{api, diagnostic::Diagnostic, snapshot::Snapshot, yaml};
 
-/// Stands for what is not shown.
+/// Replaces what is hidden.
 const HIDDEN: &str = "…";
 
-/// Names that say nothing of a file: the fields of our kinds and of every object.
+/// Words that are safe to show: the field names of our kinds and of every object.
 static FIELDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let own =
         ["apiVersion", "kind", "metadata", "name", "namespace", "labels", "annotations", "data", "stringData", "type"];
@@ -22,8 +23,9 @@ static FIELDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     fields
 });
 
-/// Whether the word `secret` stands in a text in whatever case. Asked of the text and not of the parsed objects, since
-/// a broken file has none; and rather too often than once too seldom.
+/// Whether a text contains the word `secret`, in any case. Checks the text and not the parsed
+/// objects, because an invalid file has none. False positives are acceptable; false negatives are
+/// not.
 pub fn mentions_secret(text: &str) -> bool {
     const WORD: &str = "secret";
     let text = text.to_ascii_lowercase();
@@ -33,12 +35,12 @@ pub fn mentions_secret(text: &str) -> bool {
     })
 }
 
-/// The text of a file, if nothing of it may be quoted.
+/// The text of a file, if messages must not quote it.
 pub(super) fn of<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a str> {
     yaml::decode(snapshot.text(path)?).ok().filter(|text| mentions_secret(text))
 }
 
-/// A diagnostic without anything that stands in this text, its place aside.
+/// The diagnostic with everything redacted that occurs in this text. Its place stays.
 pub(super) fn conceal(diagnostic: Diagnostic, text: &str) -> Diagnostic {
     let numbers = matches!(diagnostic.code, code::RANGE | code::PORT);
     let message = sentence(&diagnostic.message, text, numbers);
@@ -46,8 +48,8 @@ pub(super) fn conceal(diagnostic: Diagnostic, text: &str) -> Diagnostic {
     Diagnostic { message, hint, ..diagnostic }
 }
 
-/// A sentence without what it quotes of this text. Values stand between backticks, and, in the words of parsers, between
-/// quotes; numbers may stand by themselves.
+/// The sentence with all quotations of this text redacted. Values are between backticks or, in
+/// messages of parsers, between quotes. Numbers may be unquoted.
 pub(super) fn sentence(sentence: &str, text: &str, numbers: bool) -> String {
     let mut shown = String::with_capacity(sentence.len());
     for (index, part) in sentence.split('`').enumerate() {
@@ -66,7 +68,7 @@ pub(super) fn sentence(sentence: &str, text: &str, numbers: bool) -> String {
     shown
 }
 
-/// Whether all words of a quotation are names of fields, indices, or not in the text at all.
+/// Whether all words of a quotation are field names, indices, or absent from the text.
 fn is_known(quoted: &str, text: &str) -> bool {
     const INDEX_LEN_MAX: usize = 3;
     let is_index = |word: &str| word.len() <= INDEX_LEN_MAX && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -103,7 +105,7 @@ mod tests {
             ),
             ("unknown field `TOPHUSH` in `spec`", "unknown field `…` in `spec`"),
             ("another item of this list has the same `name: hush`", "another item of this list has the same `…`"),
-            ("`spec.modules[0].managed`: must be a text", "`spec.modules[0].managed`: must be a text"),
+            ("`spec.modules[0].managed`: must be a string", "`spec.modules[0].managed`: must be a string"),
             ("invalid type: string \"TOPHUSH\", expected u16", "invalid type: string \"…\", expected u16"),
         ];
         for (message, expected) in cases {

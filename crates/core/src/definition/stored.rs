@@ -1,8 +1,8 @@
-//! A cache as bytes, for a later process: checked files that had nothing wrong in them.
+//! Serializes a cache for a later process. Contains only checked files without problems.
 //!
-//! What has a diagnostic is parsed again, and what may hold a Secret is never written: nothing secret leaves the process
-//! in clear. Bytes that are damaged, of another version or made with other options are no cache; whoever reads them parses
-//! everything, and the result is the same.
+//! A file with a diagnostic is parsed again. A file that may contain a Secret is never stored, so
+//! no secret leaves the process in clear text. Bytes that are damaged, of another version or made
+//! with other options are rejected. The reader then parses everything, with the same result.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -25,13 +25,13 @@ use crate::{
     yaml::Positions,
 };
 
-/// Begins every file, and changes with the format.
+/// The header of every stored cache. It changes with the format.
 const MAGIC: &[u8; 8] = b"tgdefs01";
-/// What stands in texts that may belong to a Secret, however they are nested.
+/// Words that a text contains if it may belong to a Secret, however deeply nested.
 const SECRET: &str = "Secret";
 
 impl Cache {
-    /// Bytes that [`Cache::from_bytes`] reads. Equal caches give equal bytes.
+    /// Bytes for [`Cache::from_bytes`]. Equal caches give equal bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer(Vec::new());
         let mut files: Vec<_> = self.files.iter().filter(|(_, read)| may_store(read)).collect();
@@ -60,7 +60,8 @@ impl Cache {
         [header, writer.0].concat()
     }
 
-    /// From bytes that were made with the same options by the same version; `None` for all others.
+    /// Reads bytes that the same version stored with the same options. Returns `None` for any
+    /// others.
     pub fn from_bytes(bytes: &[u8], options: &Options) -> Option<Cache> {
         let basis = Basis::of(options);
         let mut reader = Reader(bytes);
@@ -90,7 +91,7 @@ impl Cache {
     }
 }
 
-/// Stands for the schemas of the kinds that git declares.
+/// A digest of the schemas of the kinds that git declares.
 static SCHEMAS: LazyLock<u64> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     let crds = Kind::ALL.iter().filter_map(|kind| api::crd(kind.as_str()));
@@ -98,7 +99,7 @@ static SCHEMAS: LazyLock<u64> = LazyLock::new(|| {
     hasher.finish()
 });
 
-/// What the contents depend on beside the files: our version, the schemas and the options.
+/// What the contents depend on besides the files: our version, the schemas and the options.
 fn version(basis: &Basis) -> u64 {
     let mut hasher = DefaultHasher::new();
     env!("CARGO_PKG_VERSION").hash(&mut hasher);
@@ -107,7 +108,7 @@ fn version(basis: &Basis) -> u64 {
     hasher.finish()
 }
 
-/// Finds damage; it protects from nobody.
+/// A checksum. It detects damage, not tampering.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
@@ -141,7 +142,7 @@ fn mentions_secret(value: &Value) -> bool {
 
 struct Writer(Vec<u8>);
 
-/// Reads from the front; `None` as soon as something is not as it was written.
+/// Reads from the front. Returns `None` at the first unexpected byte.
 struct Reader<'a>(&'a [u8]);
 
 // === impl Writer ===
@@ -266,7 +267,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// An object of a module; `last` is the file of the one before, which it most likely shares.
+    /// An object of a module. `last` is the file of the previous object, which most likely is the
+    /// same.
     fn source(&mut self, last: &mut Arc<str>) -> Option<SourceObject> {
         let path = self.text()?;
         if **last != *path {

@@ -41,7 +41,8 @@ fn oid(text: &str) -> Oid {
     digest[..40].parse().unwrap()
 }
 
-/// A snapshot of texts; the id of a folder stands for its path, that of a file for its content.
+/// A snapshot of texts. The id of a folder is derived from its path, that of a file from its
+/// content.
 fn snapshot<'a>(files: impl IntoIterator<Item = (&'a str, String)>) -> Snapshot {
     let mut snapshot = Snapshot::empty(Revision::WorkTree);
     for (path, text) in files {
@@ -67,7 +68,8 @@ fn with(path: &'static str, text: &str) -> Snapshot {
     snapshot(good().into_iter().filter(|(other, _)| *other != path).chain([(path, text.to_owned())]))
 }
 
-/// What is good, what is withheld, and the codes of the diagnostics, each as `path:line code`.
+/// The valid definitions, those that are held back, and the codes of the diagnostics, each as
+/// `path:line code`.
 fn look(snapshot: &Snapshot, options: &Options) -> (Vec<String>, Vec<String>, Vec<String>) {
     let mut diagnostics = Diagnostics::default();
     let definitions = read(&mut diagnostics, snapshot, options, &mut Cache::default());
@@ -168,7 +170,7 @@ fn what_a_source_may_not_declare_is_withheld() {
     let snapshot = snapshot(good());
     let allow = Allow { kinds: vec!["Kyma".to_owned()], names: vec!["d*".to_owned()], ..Allow::default() };
     let (good, withheld, codes) = look(&snapshot, &Options { allow, ..Options::default() });
-    // References to kinds that this source must not declare are for the control plane to resolve.
+    // The control plane resolves references to kinds that this source must not declare.
     assert_eq!(good, ["Kyma dev"]);
     assert_eq!(withheld, ["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"]);
     assert!(codes.iter().all(|code| code.ends_with(" not-allowed")), "{codes:?}");

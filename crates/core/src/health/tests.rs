@@ -28,7 +28,7 @@ fn deployments_are_read_as_lifecycle_manager_reads_them() {
         (Some(("True", "SomethingElse")), Some("True"), State::Error),
         (Some(("False", "ProgressDeadlineExceeded")), Some("True"), State::Error),
         (Some(("Unknown", "DeploymentPaused")), Some("True"), State::Error),
-        // Lifecycle Manager says Error for an instant; nothing has been observed yet.
+        // Lifecycle Manager briefly reports Error; nothing has been observed yet.
         (None, None, State::Processing),
         (None, Some("True"), State::Ready),
     ] {

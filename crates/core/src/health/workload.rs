@@ -1,10 +1,10 @@
-//! The built-in kinds that have a status worth reading.
+//! Health rules for the built-in kinds with a meaningful status.
 
 use serde_json::Value;
 
 use super::{Health, condition, has_condition, is_stale, message_of};
 
-/// Health of a built-in kind that has rules of its own; `None` for every other kind.
+/// Health of a built-in kind with specific rules; `None` for every other kind.
 pub(super) fn of(group: &str, kind: &str, object: &Value) -> Option<Health> {
     match (group, kind) {
         ("apps", "Deployment") => Some(deployment(object)),
@@ -13,7 +13,7 @@ pub(super) fn of(group: &str, kind: &str, object: &Value) -> Option<Health> {
         ("apps", "ReplicaSet") | ("", "ReplicationController") => Some(replicas(object)),
         ("batch", "Job") => Some(job(object)),
         ("", "Pod") => Some(pod(object)),
-        ("", "PersistentVolumeClaim") => Some(phase(object, "Bound", "the claim is not bound yet")),
+        ("", "PersistentVolumeClaim") => Some(phase(object, "Bound", "the claim is not yet bound")),
         ("", "Namespace") => Some(Health::ready()),
         ("", "Service") => Some(service(object)),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(definition(object)),
@@ -27,21 +27,21 @@ const PROGRESS: [&str; 3] = ["FoundNewReplicaSet", "NewReplicaSetCreated", "Repl
 
 fn deployment(object: &Value) -> Health {
     if is_stale(object) {
-        return Health::processing("its controller has not seen the latest change yet");
+        return Health::processing("its controller has not observed the latest change yet");
     }
     let Some(progressing) = condition(object, "Progressing") else {
-        // Created a moment ago, or a controller that reports no progress (`progressDeadlineSeconds` at its maximum).
+        // It was just created, or its controller reports no progress (`progressDeadlineSeconds` at its maximum).
         return if has_condition(object, "Available") {
             Health::ready()
         } else {
-            Health::processing("it has only just been created")
+            Health::processing("it was just created")
         };
     };
     match (progressing["status"].as_str(), progressing["reason"].as_str().unwrap_or_default()) {
         (Some("True"), "NewReplicaSetAvailable") if has_condition(object, "Available") => Health::ready(),
         (Some("True"), "NewReplicaSetAvailable") => Health::processing(availability(object)),
         (Some("True"), reason) if PROGRESS.contains(&reason) => Health::processing(availability(object)),
-        // Paused is what someone asked for, and nothing that waiting or a change of ours would mend.
+        // A pause is intentional; neither waiting nor a change of ours can end it.
         (_, "DeploymentPaused") => Health::error("the rollout is paused"),
         _ => Health::error(message_of(progressing)),
     }
@@ -50,13 +50,13 @@ fn deployment(object: &Value) -> Health {
 fn availability(object: &Value) -> String {
     match condition(object, "Available").map(message_of) {
         Some(message) if !message.is_empty() => message,
-        _ => "the rollout is under way".to_owned(),
+        _ => "the rollout is in progress".to_owned(),
     }
 }
 
 fn stateful_set(object: &Value) -> Health {
     if is_stale(object) {
-        return Health::processing("its controller has not seen the latest change yet");
+        return Health::processing("its controller has not observed the latest change yet");
     }
     let desired = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
     if number(object, "readyReplicas") < desired {
@@ -70,12 +70,12 @@ fn stateful_set(object: &Value) -> Health {
         .is_some_and(|partition| partition > 0);
     let rolling = !on_delete && !partitioned && revision("updateRevision").is_some();
     if rolling && revision("updateRevision") != revision("currentRevision") {
-        return Health::processing("the rollout is under way");
+        return Health::processing("the rollout is in progress");
     }
     Health::ready()
 }
 
-/// Reasons for which a container waits that do not pass by themselves.
+/// Waiting reasons of containers that need intervention.
 fn waiting_for_good(container: &Value) -> bool {
     const REASONS: [&str; 6] = [
         "CrashLoopBackOff",
@@ -94,12 +94,12 @@ fn waiting_reason(container: &Value) -> &str {
 
 fn daemon_set(object: &Value) -> Health {
     if is_stale(object) || object.pointer("/status/observedGeneration").is_none() {
-        return Health::processing("its controller has not seen the latest change yet");
+        return Health::processing("its controller has not observed the latest change yet");
     }
     let desired = number(object, "desiredNumberScheduled");
     let on_delete = object.pointer("/spec/updateStrategy/type").and_then(Value::as_str) == Some("OnDelete");
     if !on_delete && number(object, "updatedNumberScheduled") < desired {
-        return Health::processing("the rollout is under way");
+        return Health::processing("the rollout is in progress");
     }
     if number(object, "numberAvailable") < desired {
         return Health::processing("not all nodes run it yet");
@@ -109,7 +109,7 @@ fn daemon_set(object: &Value) -> Health {
 
 fn replicas(object: &Value) -> Health {
     if is_stale(object) {
-        return Health::processing("its controller has not seen the latest change yet");
+        return Health::processing("its controller has not observed the latest change yet");
     }
     let desired = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
     if number(object, "availableReplicas") < desired {
@@ -124,7 +124,7 @@ fn job(object: &Value) -> Health {
     }
     match condition(object, "Failed") {
         Some(failed) if failed["status"] == "True" => Health::error(message_of(failed)),
-        // A job that runs does what it was made for; only one that has not begun is waited for.
+        // A running job is healthy; only a job that has not started is waited for.
         _ if object.pointer("/status/startTime").is_some() => Health::ready(),
         _ if object.pointer("/spec/suspend") == Some(&Value::Bool(true)) => Health::ready(),
         _ => Health::processing("the job has not started yet"),
@@ -141,7 +141,7 @@ fn pod(object: &Value) -> Health {
         _ => {
             let statuses = object.pointer("/status/containerStatuses").and_then(Value::as_array);
             match statuses.into_iter().flatten().find(|container| waiting_for_good(container)) {
-                Some(container) => Health::error(format!("its container waits: {}", waiting_reason(container))),
+                Some(container) => Health::error(format!("its container is waiting: {}", waiting_reason(container))),
                 None => Health::processing("the pod is not ready yet"),
             }
         }
@@ -171,7 +171,7 @@ fn api_service(object: &Value) -> Health {
     match condition(object, "Available") {
         Some(available) if available["status"] == "True" => Health::ready(),
         Some(available) => Health::processing(message_of(available)),
-        None => Health::processing("it has only just been created"),
+        None => Health::processing("it was just created"),
     }
 }
 

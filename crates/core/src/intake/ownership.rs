@@ -1,11 +1,11 @@
-//! Whose an object in KCP is.
+//! Decides who owns an object in KCP.
 
 use std::collections::BTreeMap;
 
 use super::{Declared, Id, Live, Other, Situation, Why, code, text};
 use crate::{api::names::annotation, definition::Kind, diagnostic::Diagnostic, name::Key};
 
-/// Another GitOps tool that takes care of an object.
+/// Another GitOps tool that manages an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherTool {
     /// Flux, by a Kustomization.
@@ -16,29 +16,29 @@ pub enum OtherTool {
     Application(String),
 }
 
-/// What is to be done about one definition.
+/// The decision about one definition.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It stands in KCP as git has it.
+    /// The object in KCP matches git.
     Equal,
-    /// It is applied.
+    /// Apply it.
     Apply(Why),
-    /// Its live object's managers must be known first.
+    /// The managers of the live object must be read first.
     LookUp,
-    /// Its live object is being deleted.
+    /// The live object is being deleted.
     Terminating,
-    /// It is not applied.
+    /// Do not apply it.
     Refused(Refusal),
 }
 
-/// Why a good definition is not applied.
+/// Why a valid definition is not applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Another source owns the object.
     OwnedBy { owner: Key, read: bool },
-    /// The object exists without our mark.
+    /// The object exists without our ownership label.
     Foreign { managers: Vec<String> },
-    /// Another tool takes care of the object.
+    /// Another tool manages the object.
     Tool(OtherTool),
 }
 
@@ -46,10 +46,11 @@ const FLUX_KUSTOMIZATION: (&str, &str) = ("kustomize.toolkit.fluxcd.io/name", "k
 const FLUX_HELM_RELEASE: (&str, &str) = ("helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace");
 const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
 const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
-/// Argo CD's default label is everybody's label: it counts only where a manager of Argo CD's wrote to the object.
+/// Other tools also use Argo CD's default label. It only matters if a field manager of Argo CD
+/// wrote to the object.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// What is to be done about one definition.
+/// Decides about one definition.
 pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> Claim {
     let Some(live) = situation.live.get(id) else {
         return match earlier_claimant(situation, id) {
@@ -66,7 +67,7 @@ pub(super) fn claim(situation: &Situation<'_>, id: &Id, declared: &Declared) -> 
     match &live.source {
         Some(label) if &**label == situation.label => ours(live, declared),
         Some(label) => match situation.others.get(&**label) {
-            // The mark of a GitSource that is gone protects nothing any more.
+            // The ownership label of a deleted GitSource no longer protects an object.
             None => Claim::Apply(Why::Moved),
             Some(Other { key, declares: None, .. }) => {
                 Claim::Refused(Refusal::OwnedBy { owner: key.clone(), read: false })
@@ -91,15 +92,15 @@ fn ours(live: &Live, declared: &Declared) -> Claim {
 
 fn unmarked(live: &Live, declared: &Declared) -> Claim {
     match (&live.managers, declared.adopt) {
-        // Only the managers tell whether Argo CD holds the object, so they are asked for even before an adoption.
+        // Only the managers show whether Argo CD manages the object, so they are read even before an adoption.
         (None, _) => Claim::LookUp,
         (Some(_), true) => Claim::Apply(Why::Adopted),
         (Some(managers), false) => Claim::Refused(Refusal::Foreign { managers: managers.to_vec() }),
     }
 }
 
-/// Which other source creates an object that nobody has created yet: one that is read and comes first by name, so that
-/// two sources which declare the same object do not both create it.
+/// The other source that creates a missing object: a loaded one that comes first by name. So two
+/// sources that declare the same object do not both create it.
 fn earlier_claimant(situation: &Situation<'_>, id: &Id) -> Option<Key> {
     let declares = |other: &&Other| {
         !other.idle && other.key < *situation.source && other.declares.as_ref().is_some_and(|ids| ids.contains(id))
@@ -110,7 +111,8 @@ fn earlier_claimant(situation: &Situation<'_>, id: &Id) -> Option<Key> {
 // === impl OtherTool ===
 
 impl OtherTool {
-    /// Finds the marks of Flux and Argo CD on an object. `managers` are its field managers, as far as they are known.
+    /// Detects labels and annotations of Flux and Argo CD on an object. `managers` are its field
+    /// managers, as far as they are known.
     pub fn of(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
@@ -139,7 +141,7 @@ impl OtherTool {
             .map(|application| OtherTool::Application(application.clone()))
     }
 
-    /// Whose it is, for a sentence.
+    /// The owner, for a message.
     pub fn text(&self) -> String {
         match self {
             OtherTool::Kustomization(key) => format!("the Flux Kustomization {key}"),
@@ -155,19 +157,19 @@ impl OtherTool {
         }
     }
 
-    /// How the object comes to us without being deleted on the way.
+    /// How to hand over the object to Tidegate without deleting it.
     fn hand_over(&self, id: &Id) -> String {
         let resource = resource(id.0);
         let (namespace, name) = (id.1.namespace(), id.1.name());
         let adopt = annotation::ADOPT;
         match self {
             OtherTool::Kustomization(key) => format!(
-                "set `spec.prune: false` on the Kustomization {key}, take the object out of its path, remove its labels with \
+                "set `spec.prune: false` on the Kustomization {key}, remove the object from its path, remove its labels with \
                  `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition with `{adopt}: \"true\"`",
                 FLUX_KUSTOMIZATION.0, FLUX_KUSTOMIZATION.1
             ),
             OtherTool::HelmRelease(key) => format!(
-                "annotate the object with `helm.sh/resource-policy: keep`, take it out of the chart of the HelmRelease {key}, \
+                "annotate the object with `helm.sh/resource-policy: keep`, remove it from the chart of the HelmRelease {key}, \
                  remove its labels with `kubectl label {resource} -n {namespace} {name} {}- {}-`, and annotate the definition \
                  with `{adopt}: \"true\"`",
                 FLUX_HELM_RELEASE.0, FLUX_HELM_RELEASE.1
@@ -182,7 +184,7 @@ impl OtherTool {
     }
 }
 
-/// What kubectl calls a kind.
+/// The name of a kind for kubectl.
 pub(super) fn resource(kind: Kind) -> &'static str {
     match kind {
         Kind::ModuleTemplate => "moduletemplate",
@@ -199,14 +201,14 @@ impl Refusal {
         let object = text(id);
         match self {
             Refusal::OwnedBy { owner, read: true } => {
-                Diagnostic::error(code::OWNED_BY_SOURCE, format!("{object} is declared by GitSource {owner} as well, which owns it"))
-                    .hint("declare it in one of the two; once the owner no longer declares it, it moves here without being deleted")
+                Diagnostic::error(code::OWNED_BY_SOURCE, format!("{object} is also declared by GitSource {owner}, which owns it"))
+                    .hint("declare it in only one of the two; if the owner no longer declares it, this source takes it over without deleting it")
             }
             Refusal::OwnedBy { owner, read: false } => Diagnostic::error(
                 code::OWNED_BY_SOURCE,
-                format!("{object} belongs to GitSource {owner}, which has not been read yet"),
+                format!("{object} is owned by GitSource {owner}, which has not been read yet"),
             )
-            .hint("once that source is read and no longer declares the object, it moves here without being deleted"),
+            .hint("if that source is read and no longer declares the object, this source takes it over without deleting it"),
             Refusal::Foreign { managers } => {
                 let managers = match managers.as_slice() {
                     [] => "unknown managers".to_owned(),
@@ -214,13 +216,13 @@ impl Refusal {
                 };
                 Diagnostic::error(
                     code::FOREIGN_OBJECT,
-                    format!("{object} exists in KCP without the mark of a GitSource; its field managers are {managers}"),
+                    format!("{object} exists in KCP without the ownership label of a GitSource; its field managers are {managers}"),
                 )
                 .hint(format!("to take it over, annotate the definition with `{}: \"true\"`", annotation::ADOPT))
             }
             Refusal::Tool(tool) => Diagnostic::error(
                 tool.code(),
-                format!("{object} is managed by {}; two tools must not apply one object", tool.text()),
+                format!("{object} is managed by {}; two tools must not apply the same object", tool.text()),
             )
             .hint(tool.hand_over(id)),
         }

@@ -1,7 +1,8 @@
-//! What git no longer declares: whether it is deleted now, and if not, what it waits for.
+//! Decides whether an object that git no longer declares is deleted now, or what the deletion waits
+//! for.
 //!
-//! Deleting is rare and confirmed. Whoever confirms must be able to read what is lost, so each waiting object names
-//! the runtimes and what they lose, and the command to copy.
+//! Deletions are rare and confirmed. A user who confirms must see what is lost. So the diagnostic
+//! of each waiting object names the runtimes, their losses, and the command to copy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +12,7 @@ use std::{
 use super::{Decision, Id, OtherTool, Situation, code, text};
 use crate::{api::names::annotation, definition::Kind, diagnostic::Diagnostic, name::Key};
 
-/// A module in a runtime, as its Manifest says.
+/// A module in a runtime, according to its Manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Installed {
     /// The runtime's Kyma.
@@ -31,38 +32,38 @@ pub struct Loss {
     pub module: String,
 }
 
-/// Why something that git no longer declares is not pruned now.
+/// Why an object that git no longer declares is not pruned now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// An error stands, so that what is declared is not known for sure.
+    /// There is an error, so the set of declared objects may be incomplete.
     Errors,
-    /// These sources have not been read: one of them might declare it.
+    /// These sources have not been read, and one of them might declare it.
     Unread(Arc<[Key]>),
-    /// The GitSource says `prune: false`.
+    /// The GitSource has `prune: false`.
     Off,
-    /// The object's annotation says that it stays.
+    /// The object has the annotation that disables its prune.
     Kept,
-    /// Another tool applies the object by now.
+    /// Another tool manages the object.
     Tool(OtherTool),
-    /// Someone must confirm it.
+    /// A user must confirm the prune.
     Unconfirmed(Vec<Loss>),
-    /// Too many at once.
+    /// The prune exceeds the limit.
     Limit {
-        /// How many would be pruned.
+        /// The number of objects to prune.
         found: usize,
-        /// How many may be.
+        /// The limit.
         limit: usize,
     },
     /// It is being deleted.
     Terminating,
 }
 
-/// Fewer than this many are never too many: a small source must be able to lose a file.
+/// A prune of fewer objects never exceeds the limit: a small source must be able to lose a file.
 const LIMIT_MIN: usize = 5;
-/// A diagnostic names at most this many runtimes or objects; the rest is a number.
+/// Maximum number of runtimes or objects that a diagnostic names. It only counts the rest.
 const NAMED_MAX: usize = 10;
 
-/// Sorts what the source no longer declares into `prune` and `waiting`.
+/// Sorts the objects that the source no longer declares into `prune` and `waiting`.
 pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Decision) {
     let gone = gone(situation, decision);
     let declared = situation.declared.len() + situation.withheld.len();
@@ -104,8 +105,8 @@ pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Dec
     report(situation, decision);
 }
 
-/// What bears the source's mark and is not declared by it, in the order of prune. What settles itself goes straight
-/// into the decision.
+/// The objects with the source's ownership label that it no longer declares, in the order of prune.
+/// Cases without a choice go straight into the decision.
 fn gone(situation: &Situation<'_>, decision: &mut Decision) -> Vec<Id> {
     let mut gone = Vec::new();
     for (id, live) in situation.live.iter().rev() {
@@ -129,17 +130,18 @@ fn gone(situation: &Situation<'_>, decision: &mut Decision) -> Vec<Id> {
     gone
 }
 
-/// Whether deleting this would uninstall something in a runtime, or might.
+/// Whether the deletion would, or might, uninstall something in a runtime.
 fn needs_confirmation(kind: Kind, losses: &[Loss]) -> bool {
     match kind {
-        // Without its ModuleReleaseMeta a module leaves every runtime, also those that are about to install it.
+        // Without its ModuleReleaseMeta, a module is removed from every runtime, also from those that are about to
+        // install it.
         Kind::Kyma | Kind::ModuleReleaseMeta => true,
         Kind::ModuleTemplate => !losses.is_empty(),
         Kind::Watcher => false,
     }
 }
 
-/// What runtimes lose, by what is pruned. Each installed module hangs on three objects.
+/// The losses of runtimes for each pruned object. Each installed module depends on three objects.
 fn losses(installed: &[Installed]) -> BTreeMap<Id, BTreeSet<Loss>> {
     let mut losses: BTreeMap<Id, BTreeSet<Loss>> = BTreeMap::new();
     for Installed { runtime, module, version } in installed {
@@ -156,13 +158,13 @@ fn losses(installed: &[Installed]) -> BTreeMap<Id, BTreeSet<Loss>> {
     losses
 }
 
-/// Most objects that are pruned without a confirmation.
+/// Maximum number of objects that are pruned without a confirmation.
 pub(super) fn limit(situation: &Situation<'_>, declared: usize) -> usize {
     let share = declared * situation.policy.limit_percent / 100;
     situation.policy.limit_objects.min(share).max(LIMIT_MIN)
 }
 
-/// A confirmation holds for one commit: what a later one removes must be confirmed again.
+/// A confirmation is valid for one commit: removals by a later commit need a new one.
 fn is_confirmed(situation: &Situation<'_>) -> bool {
     match (&situation.policy.confirmed, situation.commit) {
         (Some(text), Some(commit)) => {
@@ -174,7 +176,7 @@ fn is_confirmed(situation: &Situation<'_>) -> bool {
     }
 }
 
-/// The command that confirms what waits.
+/// The command that confirms the waiting prunes.
 pub fn confirm_command(source: &Key, commit: &str) -> String {
     format!(
         "kubectl annotate gitsource -n {} {} {}={commit} --overwrite",
@@ -184,7 +186,7 @@ pub fn confirm_command(source: &Key, commit: &str) -> String {
     )
 }
 
-/// One diagnostic for each object that someone must confirm, and one for everything else that waits for one reason.
+/// One diagnostic for each object that a user must confirm, and one for each other reason to wait.
 fn report(situation: &Situation<'_>, decision: &mut Decision) {
     let commit = situation.commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
     let command = confirm_command(situation.source, &commit);
@@ -195,14 +197,18 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
             Wait::Unconfirmed(losses) => diagnostics.push(
                 Diagnostic::warning(
                     code::PRUNE_UNCONFIRMED,
-                    format!("{} is gone from git and waits to be pruned; {}", text(id), lost(id.0, losses)),
+                    format!(
+                        "{} is removed from git, and its prune needs a confirmation; {}",
+                        text(id),
+                        lost(id.0, losses)
+                    ),
                 )
-                .hint(format!("to let it go, run `{command}`")),
+                .hint(format!("to prune it, run `{command}`")),
             ),
             Wait::Limit { found, limit } => limited = Some((*found, *limit)),
             Wait::Tool(tool) => diagnostics.push(Diagnostic::warning(
                 code::PRUNE_OTHER_TOOL,
-                format!("{} is gone from git and stays, since {} manages it", text(id), tool.text()),
+                format!("{} is removed from git, but not pruned, because {} manages it", text(id), tool.text()),
             )),
             Wait::Errors | Wait::Unread(_) | Wait::Off | Wait::Kept | Wait::Terminating => {}
         }
@@ -211,9 +217,9 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
         diagnostics.push(
             Diagnostic::warning(
                 code::PRUNE_LIMIT,
-                format!("{found} objects are gone from git, more than the {limit} that are pruned at once"),
+                format!("{found} objects are removed from git, more than the prune limit of {limit}"),
             )
-            .hint(format!("to let them go, run `{command}`")),
+            .hint(format!("to prune them, run `{command}`")),
         );
     }
     decision.diagnostics.extend(diagnostics);
@@ -233,8 +239,8 @@ fn lost(kind: Kind, losses: &[Loss]) -> String {
     let more = losses.len().saturating_sub(NAMED_MAX);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     match (kind, named.is_empty()) {
-        (_, true) => "no runtime has anything installed from it".to_owned(),
+        (_, true) => "no runtime has installed anything from it".to_owned(),
         (Kind::Kyma, false) => format!("the runtime loses {}{more}", named.join(", ")),
-        (_, false) => format!("lost are {}{more}", named.join(", ")),
+        (_, false) => format!("runtimes lose {}{more}", named.join(", ")),
     }
 }

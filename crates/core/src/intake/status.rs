@@ -1,7 +1,8 @@
-//! What the status of a GitSource says: computed once per pass, from what the pass found.
+//! The status of a GitSource: computed once per pass from its findings.
 //!
-//! `Ready`, `Fetched` and `Applied`, with `Stalled` where nothing but a new revision or a hand can help, so that tools
-//! which read conditions as kstatus does tell waiting from broken. What a remote said is never part of it.
+//! The conditions are `Ready`, `Fetched` and `Applied`. `Stalled` is added if only a new revision
+//! or a user can help, so that tools with kstatus rules distinguish waiting from failure. The
+//! status never contains text from a remote.
 
 use std::fmt::Write as _;
 
@@ -21,33 +22,34 @@ use crate::{
     status::seconds,
 };
 
-/// Whether all that a source declares stands in KCP and nothing else is wrong.
+/// Whether all declared objects of the source are in KCP and there is no other problem.
 pub const READY: &str = "Ready";
 /// Whether the source could be read.
 pub const FETCHED: &str = "Fetched";
-/// Whether all that the revision declares stands in KCP.
+/// Whether all declared objects of the revision are in KCP.
 pub const APPLIED: &str = "Applied";
-/// Nothing changes until there is a new revision or somebody acts.
+/// Nothing changes without a new revision or an action of a user.
 pub const STALLED: &str = "Stalled";
-/// From where the objects of the source come: its message is a digest of URL, ref and paths. It follows a change only
-/// once nothing is left to prune, so that a restart does not forget that a change must be confirmed.
+/// The scope of the source: the message is a digest of URL, ref and paths. It only follows a change
+/// when nothing is left to prune, so that a restart does not forget that a change needs a
+/// confirmation.
 pub const SCOPE: &str = "tidegate.dev/Scope";
 
-/// Lists in the status stop here; the numbers beside them do not.
+/// Maximum length of lists in the status. Counters have no limit.
 const ENTRIES_MAX: usize = 20;
 
-/// How the last attempt to read the source ended.
+/// The result of the last attempt to read the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fetched {
-    /// The revision that is looked at is the newest.
+    /// The current revision is the newest.
     Done,
-    /// It could not be read. The last good revision stays in force.
+    /// The source could not be read. The last good revision stays active.
     Failed {
         /// Static, PascalCase.
         reason: &'static str,
-        /// One sentence, without anything that a remote said.
+        /// One sentence, without any text from a remote.
         message: String,
-        /// Trying again cannot help.
+        /// A retry cannot help.
         stalled: bool,
     },
 }
@@ -55,38 +57,38 @@ pub enum Fetched {
 /// A definition that is not applied.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Withheld {
-    /// Which.
+    /// Its id.
     pub id: Id,
     /// File.
     pub path: String,
-    /// Line of what is wrong, from 1.
+    /// Line of the problem, from 1.
     pub line: u32,
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub message: String,
 }
 
-/// What a pass over a source found and did.
+/// The findings and results of a pass over a source.
 #[derive(Debug)]
 pub struct Pass<'a> {
-    /// How reading it ended.
+    /// The result of the read.
     pub fetched: &'a Fetched,
-    /// The revision last looked at.
+    /// The last read revision.
     pub attempted: Option<&'a Revision>,
-    /// The revision that counts: the one looked at, unless that is refused or could not be read.
+    /// The active revision: the last read one, unless it is refused or could not be read.
     pub in_force: Option<&'a Revision>,
     /// `onError: RefuseRevision`, and there are errors: nothing of the revision is applied.
     pub refused: bool,
-    /// What was decided; nothing if no revision could ever be read.
+    /// The decision; `None` if no revision was ever read.
     pub decision: Option<&'a Decision>,
-    /// Definitions that are broken or refer to broken ones.
+    /// Definitions that are invalid or refer to invalid ones.
     pub withheld: &'a [Withheld],
     /// The diagnostics of the revision, without those of the decision.
     pub diagnostics: &'a Diagnostics,
-    /// What KCP did not accept, and why.
+    /// Objects that the API server rejected, and why.
     pub failures: &'a [(Id, String)],
     /// Digest of URL, ref and paths.
     pub scope: &'a str,
-    /// What is gone from git must be confirmed, since the scope changed or the branch was rewritten.
+    /// Whether prunes need a confirmation, because the scope changed or the branch was rewritten.
     pub moved: bool,
 }
 
@@ -139,14 +141,15 @@ pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatu
     status
 }
 
-/// The status of a source that is suspended: what was known stays, and `Ready` says why nothing moves.
+/// The status of a suspended source: it keeps what is known, and `Ready` says that the source is
+/// suspended.
 pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
     let mut status = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;
     status.observed_generation = generation;
     status.last_handled_reconcile_at = requested(source).or(status.last_handled_reconcile_at);
     let message = match &status.applied_revision {
-        Some(revision) => format!("the source is suspended; {revision} stays as it was applied"),
+        Some(revision) => format!("the source is suspended; the objects of {revision} stay applied"),
         None => "the source is suspended".to_owned(),
     };
     let now = Time(seconds(now));
@@ -155,7 +158,7 @@ pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
     status
 }
 
-/// The status of a source that is being deleted and cannot let go of its objects yet.
+/// The status of a source that is being deleted while its objects cannot be released yet.
 pub fn leaving(source: &GitSource, reason: &str, message: &str, now: Timestamp) -> GitSourceStatus {
     let mut status = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;
@@ -166,8 +169,8 @@ pub fn leaving(source: &GitSource, reason: &str, message: &str, now: Timestamp) 
     status
 }
 
-/// The status of a source whose branch was rewritten, before what that brings is in force: whatever is gone since waits
-/// for a confirmation, also if this process ends before anything else is written.
+/// The status of a source whose branch was rewritten, before the new commit is active. Removed
+/// objects then need a confirmation, even if this process ends before it writes anything else.
 pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceStatus {
     let mut status = source.status.clone().unwrap_or_default();
     let (message, settled) = settled_scope(source).unwrap_or((scope, true));
@@ -179,25 +182,26 @@ pub fn unsettled(source: &GitSource, scope: &str, now: Timestamp) -> GitSourceSt
     status
 }
 
-/// Whether nothing is left to prune of what a change of URL, ref or paths, or a rewritten branch, took away.
+/// Whether nothing is left to prune after a change of URL, ref or paths, or after a rewrite of the
+/// branch.
 pub fn is_settled(status: &GitSourceStatus) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == SCOPE && condition.status == "True")
 }
 
-/// Where the objects of the source came from when nothing was left to prune; `None` before the first pass.
+/// The scope of the source when nothing was left to prune; `None` before the first pass.
 pub fn settled_scope(source: &GitSource) -> Option<(&str, bool)> {
     let conditions = &source.status.as_ref()?.conditions;
     let scope = conditions.iter().find(|condition| condition.type_ == SCOPE)?;
     Some((scope.message.as_str(), scope.status == "True"))
 }
 
-/// The value of the annotation that asks for a reconcile.
+/// The value of the annotation that requests a reconcile.
 pub fn requested(source: &GitSource) -> Option<String> {
     let annotations = source.metadata.annotations.as_ref()?;
     annotations.get(crate::api::names::annotation::RECONCILE_REQUESTED_AT).cloned()
 }
 
-/// One condition, before it is one.
+/// The content of a condition.
 #[derive(Clone, Debug)]
 struct Verdict {
     holds: bool,
@@ -223,32 +227,32 @@ fn fetched(pass: &Pass<'_>) -> Verdict {
         }
         (Fetched::Done, None) => Verdict::no("Pending", "nothing has been read yet".to_owned()),
         (Fetched::Failed { reason, message, stalled }, _) => {
-            let in_force = pass.in_force.map(|revision| format!("; {revision} stays in force")).unwrap_or_default();
+            let in_force = pass.in_force.map(|revision| format!("; {revision} stays active")).unwrap_or_default();
             Verdict { holds: false, stalled: *stalled, reason, message: format!("{message}{in_force}") }
         }
     }
 }
 
-/// The worst that is to be said about the revision; `None` before any could be read.
+/// The most severe problem of the revision; `None` before the first read.
 fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     let decision = pass.decision?;
     let revision = pass.in_force.or(pass.attempted)?;
     if pass.refused {
         let revision = pass.attempted.unwrap_or(revision);
         let errors = pass.diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
-        let message = format!("{revision} has {}, and onError says RefuseRevision", number(errors, "error"));
+        let message = format!("{revision} has {}, and onError is RefuseRevision", number(errors, "error"));
         return Some(Verdict::no("RevisionRefused", message).stalled());
     }
     if let Some((id, cause)) = pass.failures.first() {
         let count = number(pass.failures.len(), "object");
-        return Some(Verdict::no("ApplyFailed", format!("KCP did not accept {count}; {}: {cause}", text(id))));
+        return Some(Verdict::no("ApplyFailed", format!("the API server rejected {count}; {}: {cause}", text(id))));
     }
     let broken = withheld(pass, decision);
     let waiting_only = pass.withheld.is_empty() && decision.held.values().all(|held| held.terminating);
     if let Some(first) = broken.first() {
         let count = number(pass.withheld.len() + decision.held.len(), "definition");
         let place = if first.line == 0 { first.path.clone() } else { format!("{}:{}", first.path, first.line) };
-        let message = format!("withheld: {count}; {place}: {}", first.message);
+        let message = format!("held back: {count}; {place}: {}", first.message);
         return Some(if waiting_only {
             Verdict::no("Terminating", message)
         } else {
@@ -273,7 +277,7 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     })
 }
 
-/// What is gone from git and still in KCP, if somebody should know.
+/// The objects that are removed from git and still in KCP, if users should know.
 fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Option<Verdict> {
     let count = |matches: fn(&Wait) -> bool| decision.waiting.values().filter(|wait| matches(wait)).count();
     let key = Key::new(
@@ -295,32 +299,30 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
         | Wait::Terminating => None,
     });
     if 0 < unconfirmed {
-        let mut message = format!("{} gone from git and wait to be pruned:", number(unconfirmed, "object"));
+        let mut message =
+            format!("{} removed from git; the prune needs a confirmation:", number(unconfirmed, "object"));
         let first = decision.diagnostics.iter().filter(|found| found.code == code::PRUNE_UNCONFIRMED).take(ENTRIES_MAX);
         for diagnostic in first {
             // Writing to a String cannot fail.
             let _ = write!(message, " {};", diagnostic.message);
         }
-        let _ = write!(message, " to let them go, run `{command}`");
+        let _ = write!(message, " to prune them, run `{command}`");
         return Some(Verdict::no("PruneUnconfirmed", message).stalled());
     }
     if 0 < limited {
         let message = format!(
-            "{} gone from git, too many to prune unasked; to let them go, run `{command}`",
+            "{} removed from git, more than the prune limit; to prune them, run `{command}`",
             number(limited, "object")
         );
         return Some(Verdict::no("PruneLimit", message).stalled());
     }
     unread.map(|sources| {
         let names: Vec<String> = sources.iter().take(ENTRIES_MAX).map(ToString::to_string).collect();
-        Verdict::no(
-            "PruneWaits",
-            format!("nothing is pruned before these sources have been read: {}", names.join(", ")),
-        )
+        Verdict::no("PruneWaits", format!("no prune before these sources have been read: {}", names.join(", ")))
     })
 }
 
-/// Keeps the old scope while something must be confirmed because it changed.
+/// Keeps the old scope while its change still needs a confirmation.
 fn set_scope(conditions: &mut Vec<Condition>, pass: &Pass<'_>, generation: Option<i64>, now: Timestamp) {
     let Some(decision) = pass.decision else { return };
     if pass.fetched != &Fetched::Done || pass.refused {
@@ -369,7 +371,8 @@ fn withheld(pass: &Pass<'_>, decision: &Decision) -> Vec<WithheldEntry> {
     all.into_iter().take(ENTRIES_MAX).map(entry).collect()
 }
 
-/// The first diagnostics, errors before warnings: a list that is cut must not hide the error behind warnings.
+/// The first diagnostics, errors before warnings: a truncated list must not hide the error behind
+/// warnings.
 fn entries(diagnostics: Diagnostics) -> Vec<DiagnosticEntry> {
     let mut sorted = diagnostics.sorted();
     sorted.sort_by_key(|diagnostic| diagnostic.severity);

@@ -1,4 +1,4 @@
-//! A GitSource as it counts: defaults filled in, texts parsed.
+//! The settings of a GitSource, parsed and with defaults.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     revision::Oid,
 };
 
-/// What to follow.
+/// The reference to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
     /// A branch.
@@ -26,28 +26,28 @@ pub enum Follow {
     Commit(Oid),
 }
 
-/// What a GitSource asks for.
+/// The settings of a GitSource.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Where; whoever fetches parses it.
+    /// The URL. The `git` adapter parses it.
     pub url: String,
-    /// What to follow.
+    /// The reference to follow.
     pub follow: Follow,
     /// Folders and files with definitions; empty for the whole repository.
     pub paths: Vec<String>,
-    /// How often to look.
+    /// How often to fetch.
     pub interval: Duration,
-    /// How long a fetch may take.
+    /// Timeout of a fetch.
     pub timeout: Duration,
     /// Name of the Secret with credentials, in the GitSource's namespace.
     pub secret: Option<String>,
     /// Folder of template overrides.
     pub templates: Option<String>,
-    /// What is passed over, in gitignore's syntax.
+    /// Ignored files, as gitignore patterns.
     pub ignore: Vec<String>,
     /// What may be declared.
     pub allow: Allow,
-    /// What happens when a definition is broken.
+    /// What happens if a definition is invalid.
     pub on_error: OnError,
     /// Whether the branch may be rewritten.
     pub allow_rewrite: bool,
@@ -55,37 +55,37 @@ pub struct Terms {
     pub strict: bool,
     /// What may be deleted.
     pub policy: Policy,
-    /// What becomes of the objects when the GitSource is deleted.
+    /// What happens to the objects if the GitSource is deleted.
     pub deletion: DeletionPolicy,
-    /// Nothing happens.
+    /// Whether the source is suspended.
     pub suspend: bool,
 }
 
-/// Why a GitSource cannot be acted on.
+/// Why the settings of a GitSource are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
-    /// Several references.
-    #[error("spec.ref names more than one of branch, tag and commit")]
+    /// There are several references.
+    #[error("spec.ref contains more than one of branch, tag and commit")]
     Reference,
-    /// A commit that is none.
+    /// The commit is invalid.
     #[error("spec.ref.commit is not a full commit id of 40 hexadecimal digits")]
     Commit,
-    /// A duration that is none.
-    #[error("spec.{field} is not a duration such as 30s, 5m or 1h30m")]
+    /// A duration is invalid.
+    #[error("spec.{field} is not a valid duration: use a value such as 30s, 5m or 1h30m")]
     Duration {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// Too often.
+    /// The interval is too short.
     #[error("spec.interval is below {} s", Terms::INTERVAL_MIN.as_secs())]
     Interval,
-    /// A path that leads out of the repository.
-    #[error("spec.{field} holds a path that does not stay within the repository; paths are relative, without `..`")]
+    /// A path leaves the repository.
+    #[error("spec.{field} contains a path that leaves the repository: use relative paths without `..`")]
     Path {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// A limit below zero.
+    /// A limit is negative.
     #[error("spec.pruneLimit must not be negative")]
     PruneLimit,
 }
@@ -93,12 +93,12 @@ pub enum TermsError {
 // === impl Terms ===
 
 impl Terms {
-    /// A git server is not asked more often than this.
+    /// Shortest interval, to protect git servers.
     pub const INTERVAL_MIN: Duration = Duration::from_secs(10);
     const INTERVAL: Duration = Duration::from_secs(60);
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Parses what the GitSource says.
+    /// Parses the spec of a GitSource. Fails with the first invalid field.
     pub fn of(source: &GitSource) -> Result<Terms, TermsError> {
         let spec = &source.spec;
         let interval = duration(spec.interval.as_deref(), "interval", Terms::INTERVAL)?;
@@ -127,18 +127,19 @@ impl Terms {
         })
     }
 
-    /// Digest of where the objects come from: when it changes, what is gone from git is a mass deletion.
+    /// Digest of the scope of the source. A change makes the removal of objects from git a mass
+    /// deletion.
     pub fn scope(&self) -> String {
         Digest::of(&json!([self.url, format!("{:?}", self.follow), self.paths])).short()
     }
 
-    /// Digest of all that decides how a commit is read.
+    /// Digest of all settings that affect how a commit is read.
     pub fn reading(&self) -> Digest {
         let allow = json!([self.allow.kinds, self.allow.namespaces, self.allow.names]);
         Digest::of(&json!([self.paths, self.ignore, self.templates, self.strict, allow]))
     }
 
-    /// Digest of all that decides what is fetched.
+    /// Digest of all settings that affect what is fetched.
     pub fn fetching(&self) -> Digest {
         Digest::of(&json!([self.url, format!("{:?}", self.follow), self.secret, self.allow_rewrite]))
     }
@@ -155,7 +156,8 @@ fn follow(spec: &GitSourceSpec) -> Result<Follow, TermsError> {
     }
 }
 
-/// What a GitSource says about deleting; `confirmed` is the commit whose prunes somebody confirmed.
+/// The prune settings of a GitSource. `confirmed` is the commit whose prunes a user confirmed.
+/// Fails if a limit is negative.
 pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy, TermsError> {
     let default = Policy::default();
     let limit = spec.prune_limit.clone().unwrap_or_default();
@@ -171,7 +173,8 @@ pub fn policy(spec: &GitSourceSpec, confirmed: Option<String>) -> Result<Policy,
     })
 }
 
-/// A path within the repository, without `./` and slashes around it; the empty path is the root.
+/// A path in the repository, without `./` and surrounding slashes. The empty path is the root.
+/// Fails if the path leaves the repository.
 fn relative(path: &str, field: &'static str) -> Result<String, TermsError> {
     if path.starts_with('/') {
         return Err(TermsError::Path { field });
@@ -183,7 +186,7 @@ fn relative(path: &str, field: &'static str) -> Result<String, TermsError> {
     Ok(parts.join("/"))
 }
 
-/// A duration as Go writes it: numbers with units, such as `1h30m`, `90s` or `1.5m`.
+/// Parses a duration in Go's format: numbers with units, such as `1h30m`, `90s` or `1.5m`.
 fn duration(text: Option<&str>, field: &'static str, default: Duration) -> Result<Duration, TermsError> {
     let error = TermsError::Duration { field };
     let Some(text) = text else { return Ok(default) };

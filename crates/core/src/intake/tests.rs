@@ -1,4 +1,4 @@
-//! Each rule of what a git source does to KCP, as a sentence.
+//! Each rule for the effect of a git source on KCP, as a sentence.
 
 use super::*;
 use crate::api::{GitSource, git_source::GitSourceStatus};
@@ -46,7 +46,7 @@ fn a_namespace_is_wanted_only_where_nothing_stands_yet() {
 #[test]
 fn the_first_owner_keeps_an_object_that_it_still_declares() {
     let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").other("other", ["Kyma/a"]);
-    world.check(&["hold Kyma/a: Kyma kcp-system/a is declared by GitSource kcp-system/other as well, which owns it"]);
+    world.check(&["hold Kyma/a: Kyma kcp-system/a is also declared by GitSource kcp-system/other, which owns it"]);
 }
 
 #[test]
@@ -66,7 +66,8 @@ fn the_owner_does_not_prune_what_another_source_declares_but_wakes_it() {
 #[test]
 fn an_object_does_not_move_from_a_source_that_was_not_read() {
     let world = World::new().declares(["Kyma/a"]).owned_by("other", "Kyma/a").unread("other");
-    world.check(&["hold Kyma/a: Kyma kcp-system/a belongs to GitSource kcp-system/other, which has not been read yet"]);
+    world
+        .check(&["hold Kyma/a: Kyma kcp-system/a is owned by GitSource kcp-system/other, which has not been read yet"]);
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn of_two_sources_that_declare_an_absent_object_the_first_by_name_creates_it() {
     World::new()
         .declares(["Kyma/a"])
         .other("aaa", ["Kyma/a"])
-        .check(&["hold Kyma/a: Kyma kcp-system/a is declared by GitSource kcp-system/aaa as well, which owns it"]);
+        .check(&["hold Kyma/a: Kyma kcp-system/a is also declared by GitSource kcp-system/aaa, which owns it"]);
     World::new().declares(["Kyma/a"]).other("zzz", ["Kyma/a"]).check(&["apply Kyma/a"]);
 }
 
@@ -89,7 +90,7 @@ fn a_foreign_object_is_looked_up_before_it_is_refused_by_its_managers_names() {
     world.check(&["look up Kyma/a"]);
     let known = world.with("Kyma/a", |live| live.managers = Some(Arc::from(["kubectl".to_owned(), "kim".to_owned()])));
     known.check(&[
-        "hold Kyma/a: Kyma kcp-system/a exists in KCP without the mark of a GitSource; its field managers are kubectl, kim",
+        "hold Kyma/a: Kyma kcp-system/a exists in KCP without the ownership label of a GitSource; its field managers are kubectl, kim",
     ]);
 }
 
@@ -113,7 +114,7 @@ fn what_flux_applies_is_not_applied_over_even_with_the_annotation() {
     let world =
         World::new().declares(["Kyma/a"]).adopts("Kyma/a").exists("Kyma/a").with("Kyma/a", |live| live.tool = flux);
     world.check(&[
-        "hold Kyma/a: Kyma kcp-system/a is managed by the Flux Kustomization flux-system/apps; two tools must not apply one object",
+        "hold Kyma/a: Kyma kcp-system/a is managed by the Flux Kustomization flux-system/apps; two tools must not apply the same object",
     ]);
     let hint = decide(&world.situation()).diagnostics.sorted()[0].hint.clone().unwrap();
     assert!(hint.contains("kubectl label kyma -n kcp-system a kustomize.toolkit.fluxcd.io/name-"), "{hint}");
@@ -145,7 +146,7 @@ fn a_definition_whose_object_is_being_deleted_waits() {
         .declares(["Kyma/a"])
         .ours(["Kyma/a"])
         .with("Kyma/a", |live| live.deleting = true)
-        .check(&["hold Kyma/a: Kyma kcp-system/a is being deleted in KCP; it is created again once it is gone"]);
+        .check(&["hold Kyma/a: Kyma kcp-system/a is being deleted in KCP; Tidegate creates it again when it is gone"]);
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn a_release_waits_for_its_template_unless_it_stands_already() {
         world
     };
     let held = &decide(&world().situation()).held[&id("ModuleReleaseMeta/m")];
-    assert_eq!(held.message, "ModuleReleaseMeta kcp-system/m needs ModuleTemplate kcp-system/m-1, which is withheld");
+    assert_eq!(held.message, "ModuleReleaseMeta kcp-system/m needs ModuleTemplate kcp-system/m-1, which is held back");
     assert!(!decide(&world().ours(["ModuleReleaseMeta/m"]).situation()).held.contains_key(&id("ModuleReleaseMeta/m")));
 }
 
@@ -231,12 +232,12 @@ fn a_kyma_waits_for_confirmation_and_says_what_the_runtime_loses() {
     let diagnostic = decision.diagnostics.sorted().remove(0);
     assert_eq!(
         diagnostic.message,
-        "Kyma kcp-system/a is gone from git and waits to be pruned; the runtime loses m 1.0.0"
+        "Kyma kcp-system/a is removed from git, and its prune needs a confirmation; the runtime loses m 1.0.0"
     );
     assert_eq!(
         diagnostic.hint.unwrap(),
         format!(
-            "to let it go, run `kubectl annotate gitsource -n kcp-system landscape tidegate.dev/confirm-prune={COMMIT} --overwrite`"
+            "to prune it, run `kubectl annotate gitsource -n kcp-system landscape tidegate.dev/confirm-prune={COMMIT} --overwrite`"
         )
     );
     world.policy.confirmed = Some(COMMIT.to_owned());
@@ -339,7 +340,7 @@ fn a_source_that_cannot_be_read_says_why_and_keeps_its_revision_in_force() {
     let status = world.status(&source(), &failed, "scope");
     check_conditions(&status, &["Applied=True Applied", "Fetched=False Unauthorized", "Ready=False Unauthorized"]);
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
-    assert_eq!(ready.message, format!("the server wants other credentials; main@sha1:{COMMIT} stays in force"));
+    assert_eq!(ready.message, format!("the server wants other credentials; main@sha1:{COMMIT} stays active"));
 }
 
 #[test]
@@ -406,7 +407,7 @@ fn twenty_entries_are_listed_and_all_are_counted() {
 
 // === the world of a test ===
 
-/// What a test says about git and KCP. Names are `Kind/name` in `kcp-system`.
+/// The state of git and KCP in a test. Names are `Kind/name` in `kcp-system`.
 struct World {
     key: Key,
     declared: BTreeMap<Id, Declared>,

@@ -1,8 +1,9 @@
-//! The landscape file: the Kymas of a control plane as a pipeline may know them, without any cluster.
+//! The landscape file: the Kymas of a control plane, for a pipeline without access to a cluster.
 //!
-//! `tidegate export --landscape` writes it and `tidegate diff --landscape` reads it. It holds identities, labels and what
-//! decides on modules, and no value of a Secret. The file says when it was written, since a landscape moves on. It is
-//! JSON with one Kyma a line, so that it reads well in a diff; YAML is read as well.
+//! `tidegate export --landscape` writes it and `tidegate diff --landscape` reads it. It contains
+//! identities, labels and the fields that select modules, but no value of a Secret. It contains its
+//! time of export, because a landscape changes. It is JSON with one Kyma a line, so that it reads
+//! well in a diff. YAML is read as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,10 +26,10 @@ use crate::{
 
 /// Version of the format.
 pub const API_VERSION: &str = "tidegate.dev/v1alpha1";
-/// Kind of the file. No API server knows it.
+/// Kind of the file. No API server serves it.
 pub const KIND: &str = "Landscape";
 
-/// Annotations of a Kyma that decide on its modules.
+/// Annotations of a Kyma that affect its modules.
 const DECIDING: [&str; 2] = [names::annotation::MODULES_FROM, names::annotation::ALLOW_DOWNGRADE];
 
 /// The Kymas of a control plane at one time.
@@ -52,7 +53,7 @@ pub struct LandscapeFile {
     pub kymas: Vec<KnownKyma>,
 }
 
-/// One Kyma, as far as it decides on modules.
+/// The part of a Kyma that determines its modules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KnownKyma {
@@ -62,15 +63,15 @@ pub struct KnownKyma {
     /// Its name.
     #[serde(deserialize_with = "subdomain")]
     pub name: String,
-    /// Its labels, which selectors may ask for.
+    /// Its labels, for selectors.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Those of its annotations that decide on modules.
+    /// Its annotations that affect its modules.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Channel of the modules that name none.
+    /// Default channel of its modules.
     pub channel: String,
-    /// The modules that count for it, whoever decides on them.
+    /// Its effective modules, whether the user or the operator selected them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<KnownModule>,
     /// What is installed.
@@ -84,13 +85,13 @@ pub struct KnownKyma {
 pub struct KnownModule {
     /// Its name.
     pub name: String,
-    /// Channel, where it differs from the Kyma's.
+    /// Channel, if it differs from the Kyma's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// What becomes of the default custom resource.
+    /// Policy for the default custom resource.
     #[serde(default, skip_serializing_if = "is_default")]
     pub custom_resource_policy: CustomResourcePolicy,
-    /// Whether we take care of the module.
+    /// Whether Tidegate manages the module.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub managed: bool,
 }
@@ -101,7 +102,7 @@ pub struct KnownModule {
 pub struct InstalledModule {
     /// Its name.
     pub name: String,
-    /// Channel from which it came.
+    /// Channel of the installed version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
     /// Version.
@@ -109,7 +110,7 @@ pub struct InstalledModule {
     pub version: Option<String>,
 }
 
-/// Why a landscape file cannot be read.
+/// Why a landscape file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ReadError {
@@ -131,7 +132,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse()
         .map(Time)
-        .map_err(|_| D::Error::custom(format!("`{}` is no time as RFC 3339 has it", yaml::short(&text))))
+        .map_err(|_| D::Error::custom(format!("`{}` is not an RFC 3339 timestamp", yaml::short(&text))))
 }
 
 fn api_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -147,7 +148,7 @@ fn exactly<'de, D: Deserializer<'de>>(deserializer: D, field: &str, expected: &s
     if found == expected {
         return Ok(found);
     }
-    Err(D::Error::custom(format!("`{field}` is `{}`; a landscape file has `{expected}`", yaml::short(&found))))
+    Err(D::Error::custom(format!("`{field}` is `{}`; expected `{expected}`", yaml::short(&found))))
 }
 
 fn subdomain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -163,7 +164,7 @@ fn kymas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<KnownKyma>, D
     kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     let twice = kymas.windows(2).find(|pair| pair[0].namespace == pair[1].namespace && pair[0].name == pair[1].name);
     match twice {
-        Some(pair) => Err(D::Error::custom(format!("Kyma {} stands in the file twice", pair[0].key()))),
+        Some(pair) => Err(D::Error::custom(format!("Kyma {} is in the file twice", pair[0].key()))),
         None => Ok(kymas),
     }
 }
@@ -171,7 +172,7 @@ fn kymas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<KnownKyma>, D
 // === impl LandscapeFile ===
 
 impl LandscapeFile {
-    /// Of Kymas at one time.
+    /// Creates the file from the Kymas at one time.
     pub fn new(written: Time, suspended: &BTreeSet<Key>, mut kymas: Vec<KnownKyma>) -> LandscapeFile {
         kymas.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         let suspended = suspended.iter().map(Key::to_string).collect();
@@ -183,10 +184,11 @@ impl LandscapeFile {
         self.suspended.contains(&source.to_string())
     }
 
-    /// Reads JSON or YAML.
+    /// Reads JSON or YAML. Fails if the text is neither, has unknown fields, or contains a Kyma
+    /// twice.
     pub fn parse(text: &str) -> Result<LandscapeFile, ReadError> {
         if text.trim_start().starts_with('{') {
-            // Thousands of Kymas are read several times as fast as JSON.
+            // JSON is several times faster to read, which matters for thousands of Kymas.
             return serde_json::from_str(text).map_err(|error| {
                 let line = error.line();
                 let message = error.to_string();
@@ -197,7 +199,7 @@ impl LandscapeFile {
         yaml::read_own(text).map_err(|error| ReadError { line: error.line as usize, message: error.message })
     }
 
-    /// JSON with one Kyma a line.
+    /// Writes JSON with one Kyma a line.
     pub fn to_text(&self) -> String {
         let mut text = format!(
             "{{\n\"apiVersion\": {},\n\"kind\": {},\n\"written\": {},\n{}\"kymas\": [",
@@ -212,7 +214,7 @@ impl LandscapeFile {
         );
         for (index, kyma) in self.kymas.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{separator}\n{}", json(kyma));
         }
         text.push_str("\n]\n}\n");
@@ -223,7 +225,7 @@ impl LandscapeFile {
 // === impl KnownKyma ===
 
 impl KnownKyma {
-    /// Of a Kyma in KCP; `spec` is the one that counts for its runtime, see [`crate::plan::effective`].
+    /// Converts a Kyma in KCP. `spec` is its effective spec, see [`crate::plan::effective`].
     pub fn of(kyma: &Kyma, spec: &KymaSpec) -> KnownKyma {
         let key = super::key(&kyma.metadata);
         let deciding = DECIDING
@@ -256,7 +258,7 @@ impl KnownKyma {
         Key::new(&self.namespace, &self.name)
     }
 
-    /// The spec that counts for its runtime.
+    /// The effective spec of the runtime.
     pub fn spec(&self) -> KymaSpec {
         let module = |module: &KnownModule| Module {
             name: module.name.clone(),
@@ -266,13 +268,13 @@ impl KnownKyma {
             managed: module.managed,
             remote_module_template_ref: None,
         };
-        // The file does not tell an empty list from none.
+        // The file does not distinguish an empty list from a missing one.
         let modules = self.modules.iter().map(module);
         let modules = if self.modules.is_empty() { Modules::default() } else { modules.collect() };
         KymaSpec { channel: self.channel.clone(), skip_maintenance_windows: false, modules }
     }
 
-    /// What its status says is installed.
+    /// The installed modules, from its status.
     pub fn status(&self) -> KymaStatus {
         let module = |module: &InstalledModule| ModuleStatus {
             name: module.name.clone(),
@@ -283,7 +285,7 @@ impl KnownKyma {
         KymaStatus { modules: self.installed.iter().map(module).collect(), ..KymaStatus::default() }
     }
 
-    /// As it stands in KCP, as far as is known.
+    /// The Kyma as it is in KCP, as far as the file knows it.
     pub fn to_kyma(&self) -> Kyma {
         let metadata = ObjectMeta {
             namespace: Some(self.namespace.clone()),
@@ -295,7 +297,7 @@ impl KnownKyma {
         Kyma { metadata, spec: self.spec(), status: Some(self.status()) }
     }
 
-    /// The names of all modules that are wanted or installed.
+    /// The names of all wanted or installed modules.
     pub fn module_names(&self) -> BTreeSet<&str> {
         let wanted = self.modules.iter().map(|module| module.name.as_str());
         wanted.chain(self.installed.iter().map(|module| module.name.as_str())).collect()
@@ -363,8 +365,8 @@ kymas:
         check_error(&FILE.replace("\"Landscape\"", "\"Secret\""), 3, "`kind` is `Secret`");
         check_error(&FILE.replace("2026-11-20T10:00:00Z", "yesterday"), 4, "yesterday");
         check_error(&FILE.replace("\"managed\"", "\"manged\""), 6, "unknown field `manged`");
-        check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"B\""), 7, "`B` must not stand in a name");
-        check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"a\""), 9, "Kyma kcp-system/a stands in the file twice");
+        check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"B\""), 7, "`B` is not allowed in a name");
+        check_error(&FILE.replace("\"name\":\"b\"", "\"name\":\"a\""), 9, "Kyma kcp-system/a is in the file twice");
         check_error("kind: Landscape\nkymas: [\n", 3, "");
         check_error("", 1, "missing field");
     }

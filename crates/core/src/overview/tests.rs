@@ -42,7 +42,7 @@ fn a_source_stands_as_its_ready_condition_says_of_the_latest_generation() {
         let line = super::source(&source("landscape", suspend, status));
         (line.standing, line.message)
     };
-    assert_eq!(line(false, Value::Null), (Standing::Waiting, "not looked at yet".to_owned()));
+    assert_eq!(line(false, Value::Null), (Standing::Waiting, "not reconciled yet".to_owned()));
     let status = |generation: i64, status| json!({"observedGeneration": generation, "conditions": ready(status, "m")});
     assert_eq!(line(false, status(2, "True")), (Standing::Well, "m".to_owned()));
     assert_eq!(line(false, status(2, "False")), (Standing::Wrong, "m".to_owned()));
@@ -60,7 +60,7 @@ fn what_is_not_done_is_named_with_its_cause() {
             false,
             json!({
                 "observedGeneration": 2,
-                "conditions": ready("False", "2 definitions are withheld"),
+                "conditions": ready("False", "2 definitions are held back"),
                 "diagnostics": [{"severity": "error", "code": "unknown-field", "message": "no such field"}],
             }),
         ),
@@ -86,9 +86,9 @@ fn what_is_not_done_is_named_with_its_cause() {
     assert_eq!(
         overview.not_done(),
         [
-            "source kcp-system/bad: 2 definitions are withheld",
+            "source kcp-system/bad: 2 definitions are held back",
             "runtime kcp-system/broken: module cache: no version",
-            "runtime kcp-system/fresh: not looked at yet",
+            "runtime kcp-system/fresh: not reconciled yet",
         ]
     );
     assert!(overview.has_invalid_definitions());

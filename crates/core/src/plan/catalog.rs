@@ -1,6 +1,6 @@
-//! The catalog: which modules a runtime is shown.
+//! The catalog: the modules that a runtime sees.
 //!
-//! Many Kymas see the same catalog, so it is computed for a [`Class`] of them and not for each.
+//! Many Kymas see the same catalog, so it is computed once for a [`Class`] of Kymas.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::{
     name::Key,
 };
 
-/// All that decides which modules a Kyma may see and use.
+/// Everything that decides which modules a Kyma may see and use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class {
-    /// The Kyma's namespace: definitions of other namespaces do not count for it.
+    /// The Kyma's namespace. Definitions in other namespaces do not apply to it.
     pub namespace: String,
     /// Whether it may use beta modules.
     pub beta: bool,
@@ -26,16 +26,16 @@ pub struct Class {
     pub restricted: BTreeSet<String>,
 }
 
-/// What a runtime is shown, in the order of names.
+/// The catalog of a class, in the order of names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
-    /// ModuleReleaseMetas with the channels that are left.
+    /// ModuleReleaseMetas with their visible channels.
     pub releases: Vec<Release>,
-    /// ModuleTemplates that one of [`Catalog::releases`] names.
+    /// ModuleTemplates that [`Catalog::releases`] refer to.
     pub templates: Vec<Key>,
 }
 
-/// One ModuleReleaseMeta as a runtime is shown it.
+/// A ModuleReleaseMeta as a runtime sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Release {
     /// The ModuleReleaseMeta.
@@ -44,7 +44,7 @@ pub struct Release {
     pub channels: Vec<ChannelVersion>,
 }
 
-/// What the Kymas of a class are shown.
+/// The catalog of a class.
 pub fn catalog(landscape: &Landscape, class: &Class, settings: &Settings) -> Catalog {
     let mut releases = Vec::new();
     let mut templates = BTreeSet::new();
@@ -83,7 +83,7 @@ impl Class {
         let selected = |module: &&String| {
             let release = landscape.releases.get(&Key::new(key.namespace(), module));
             let chosen = release.and_then(|release| release.spec.kyma_selector.as_ref());
-            // An empty selector selects nothing here: a restricted module is closed until somebody opens it.
+            // An empty selector selects nothing here: a restricted module is denied until a user allows it.
             let chosen = chosen.and_then(selector::parse);
             chosen.is_some_and(|chosen| !chosen.selects_all() && chosen.matches(labels))
         };
@@ -95,7 +95,8 @@ impl Class {
         }
     }
 
-    /// Whether the labels of a ModuleTemplate let the class use it; if not, the word for what it is.
+    /// Whether the labels of a ModuleTemplate allow the class to use it. If not, fails with the
+    /// word for its restriction.
     pub(super) fn may_use(&self, template: &ModuleTemplate) -> Result<(), &'static str> {
         if is_true(landscape::label(&template.metadata, names::label::INTERNAL)) && !self.internal {
             return Err("internal");
@@ -106,8 +107,8 @@ impl Class {
         Ok(())
     }
 
-    /// Whether restriction lets the class use a module. A selector on a module that is not restricted is a mistake,
-    /// and a mistake closes.
+    /// Whether restriction allows the class to use a module. A selector on an unrestricted module
+    /// is a mistake, and denies access.
     pub(super) fn may_use_restricted(&self, module: &str, release: &ModuleReleaseMeta, settings: &Settings) -> bool {
         if settings.restricted_modules.contains(module) {
             self.restricted.contains(module)

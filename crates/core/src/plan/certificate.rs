@@ -1,11 +1,12 @@
-//! Which certificate a runtime has, when it is issued anew, and whom runtimes and the gateway trust meanwhile.
+//! The certificate of a runtime, its renewal, and the CAs that runtimes and the gateway trust.
 //!
-//! A runtime has one certificate: its agent serves the API server with it and shows it to the control plane. It is signed
-//! by the certificate authority of the control plane, which is replaced from time to time. So that no event is lost
-//! then, the new authority is added to the bundle that both sides trust first; then the runtimes get certificates of it;
-//! and the certificate that the gateway serves changes last, once every runtime has the bundle.
+//! A runtime has one certificate. The agent uses it as a server for the API server, and as a client
+//! of the control plane. The CA of the control plane signs it, and this CA is replaced from time to
+//! time. Three steps avoid a loss of events. First, the new CA is added to the bundle that both
+//! sides trust. Then the runtimes get certificates of the new CA. The gateway's certificate changes
+//! last, when every runtime has the bundle.
 //!
-//! All of it is values: nothing here reads a clock, a certificate or a cluster.
+//! Everything here is a value: this module reads no clock, no certificate and no cluster.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,117 +25,121 @@ mod gateway;
 
 pub use gateway::{Bundle, GatewayPlan, Held, Observed, Refusal, Served, Switch, gateway};
 
-/// Who issues certificates.
+/// The issuer of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
     /// cert-manager, by `Certificate` objects.
     CertManager,
-    /// Gardener's cert-management, likewise.
+    /// Gardener's cert-management, also by `Certificate` objects.
     Gardener,
-    /// This daemon, with a key in a Secret of the control plane.
+    /// Tidegate itself, with a CA key in a Secret of the control plane.
     Builtin,
 }
 
-/// What is configured about certificates.
+/// The configuration of certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Who issues; `None` finds out what the control plane serves.
+    /// The issuer. `None` detects what the control plane serves.
     pub backend: Option<Backend>,
-    /// Namespace of all certificates and of their Secrets.
+    /// Namespace of all certificates and their Secrets.
     pub namespace: String,
-    /// DNS names that every runtime's certificate has beside its own.
+    /// Additional DNS names of every runtime's certificate.
     pub additional_dns_names: Vec<String>,
-    /// How long a runtime's certificate is good.
+    /// Validity of a runtime's certificate.
     pub duration: Duration,
-    /// How long before its end it is issued anew.
+    /// How long before its expiry it is renewed.
     pub renew_before: Duration,
-    /// How long after a change of the authority a certificate may be of the former one before that is told.
+    /// How long after a change of the CA a certificate of the former CA is tolerated before it is
+    /// reported.
     pub renew_buffer: Duration,
-    /// Bits of RSA keys, where somebody else makes them.
+    /// Size of RSA keys in bits, for external issuers.
     pub key_size: u32,
-    /// Name of the Issuer, where somebody else issues.
+    /// Name of the Issuer, for external issuers.
     pub issuer: String,
-    /// Its namespace; cert-manager's are in [`Rules::namespace`].
+    /// Its namespace. An Issuer of cert-manager is in [`Rules::namespace`].
     pub issuer_namespace: String,
-    /// How long after a change of the authority the gateway keeps its certificate at least.
+    /// How long the gateway at least keeps its certificate after a change of the CA.
     pub switch_grace: Duration,
-    /// How long before its end the certificate of the gateway is told of.
+    /// How long before its expiry the gateway's certificate is reported.
     pub expiry_window: Duration,
 }
 
-/// The certificate that a runtime shall have.
+/// The desired certificate of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Of which runtime.
+    /// The Kyma of the runtime.
     pub kyma: Key,
-    /// Namespace and name, of the certificate and of its Secret.
+    /// Namespace and name of the certificate and of its Secret.
     pub key: Key,
-    /// The runtime's id: what the listener knows its events by.
+    /// The runtime id, by which the listener identifies its events.
     pub common_name: String,
-    /// DNS names, the runtime's domain first.
+    /// DNS names; the runtime's domain is the first.
     pub dns_names: Vec<String>,
 }
 
-/// Why a runtime can have no certificate.
+/// Why a runtime cannot have a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Without an id its events would be nobody's.
-    #[error("it has no label `{}`, by which its events are known: set it to the id of the runtime", label::RUNTIME_ID)]
+    /// Without an id, its events cannot be assigned to it.
+    #[error(
+        "the label `{}`, which identifies its events, is missing: set it to the id of the runtime",
+        label::RUNTIME_ID
+    )]
     NoRuntimeId,
-    /// Without a domain nothing pins its certificate to it.
-    #[error("it has no annotation `{}`: set it to the domain of the runtime", annotation::SKR_DOMAIN)]
+    /// Without a domain, nothing ties its certificate to it.
+    #[error("the annotation `{}` is missing: set it to the domain of the runtime", annotation::SKR_DOMAIN)]
     NoDomain,
-    /// Certificates are named by Kyma, and all are in one namespace.
-    #[error("Kyma {0} has the same name, and thereby the same certificate: rename one of the two")]
+    /// Certificates are named after the Kyma, and all are in one namespace.
+    #[error("Kyma {0} has the same name, and so the same certificate: rename one of the two")]
     SameName(Key),
 }
 
-/// How the certificate of a runtime stands.
+/// The state of a runtime's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is there and may be used. It may be on the way to be replaced.
+    /// It exists and is usable. A renewal may be in progress.
     Issued(Issued),
-    /// It is not there yet: one sentence.
+    /// It does not exist yet. One sentence says why.
     Pending(String),
-    /// It cannot be, before somebody changes something: one sentence.
+    /// It cannot be issued until a user acts. One sentence says why.
     Refused(String),
 }
 
-/// A certificate that is there.
+/// An issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
-    /// The Secret that holds it.
+    /// The Secret that contains it.
     pub secret: Key,
-    /// Changes whenever the Secret does, and is the same for every process.
+    /// Changes whenever the Secret changes. Every process computes the same value.
     pub version: String,
-    /// When it was issued and when it ends, as far as that is known.
+    /// Its validity, as far as it is known.
     pub validity: Option<Validity>,
 }
 
-/// When something counts.
+/// A validity period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// From.
+    /// Start.
     pub not_before: Timestamp,
-    /// To.
+    /// End.
     pub not_after: Timestamp,
 }
 
-/// An authority, or another certificate: its bytes and when it counts.
+/// A CA certificate, or another one: its bytes and its validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
-    /// The certificate in DER: what tells it from others.
+    /// The certificate in DER, which identifies it.
     pub der: Arc<[u8]>,
-    /// When it counts.
+    /// Its validity.
     pub validity: Validity,
 }
 
-/// Ends every name of a certificate, and of its Secret.
+/// Suffix of the names of certificates and their Secrets.
 const SUFFIX: &str = "-webhook-tls";
-/// The namespace in which Lifecycle Manager knows Kymas.
+/// The namespace in which Lifecycle Manager expects Kymas.
 const NAMESPACE_UPSTREAM: &str = crate::api::names::KCP_NAMESPACE;
 
-/// The certificate of a runtime.
+/// The desired certificate of a runtime. Fails if the Kyma lacks its runtime id or its domain.
 pub fn certificate(kyma: &Kyma, rules: &Rules) -> Result<Certificate, Refused> {
     let key = landscape::key(&kyma.metadata);
     let text = |value: Option<&str>| value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned);
@@ -144,7 +149,7 @@ pub fn certificate(kyma: &Kyma, rules: &Rules) -> Result<Certificate, Refused> {
     let service = format!("{}.{}.svc", crate::api::names::SKR_WEBHOOK, crate::api::names::SKR_NAMESPACE);
     let own = [format!("{service}.cluster.local"), service];
     for name in rules.additional_dns_names.iter().map(|name| name.trim()).chain(own.iter().map(String::as_str)) {
-        // An empty name would be one that matches nothing, and a certificate is refused for it.
+        // An empty name matches nothing, and issuers reject it.
         if !name.is_empty() && !dns_names.iter().any(|known| known == name) {
             dns_names.push(name.to_owned());
         }
@@ -152,18 +157,18 @@ pub fn certificate(kyma: &Kyma, rules: &Rules) -> Result<Certificate, Refused> {
     Ok(Certificate { key: key_of(&key, rules), kyma: key, common_name, dns_names })
 }
 
-/// Namespace and name of the certificate of a runtime.
+/// Namespace and name of a runtime's certificate.
 pub fn key_of(kyma: &Key, rules: &Rules) -> Key {
     Key::new(&rules.namespace, &format!("{}{SUFFIX}", kyma.name()))
 }
 
-/// The name of the Kyma whose certificate bears this name.
+/// The name of the Kyma whose certificate has this name.
 pub fn kyma_name(certificate: &str) -> Option<&str> {
     certificate.strip_suffix(SUFFIX).filter(|name| !name.is_empty())
 }
 
-/// Which Kyma a certificate is for. `says` is its own word; without one it is Lifecycle Manager's, which knows Kymas in
-/// one namespace only.
+/// The Kyma of a certificate. `says` is the reference that the certificate contains. Without one,
+/// it is from Lifecycle Manager, which expects Kymas in one namespace only.
 pub fn kyma_of(certificate: &str, says: Option<&str>) -> Option<Key> {
     let name = kyma_name(certificate)?;
     match says {
@@ -174,28 +179,29 @@ pub fn kyma_of(certificate: &str, says: Option<&str>) -> Option<Key> {
     }
 }
 
-/// Whether a certificate must be issued anew since it may be of a former authority. What is not known yet need not.
+/// Whether a certificate may be of a former CA, and so must be renewed. False as long as the facts
+/// are unknown.
 pub fn must_renew(validity: Option<&Validity>, bundled_at: Timestamp) -> bool {
     validity.is_some_and(|validity| validity.not_before < bundled_at)
 }
 
-/// Whether a certificate should have been issued anew by now.
+/// Whether the renewal of a certificate is overdue.
 pub fn is_overdue(validity: Option<&Validity>, bundled_at: Timestamp, buffer: Duration, now: Timestamp) -> bool {
     must_renew(validity, bundled_at) && later(bundled_at, buffer) < now
 }
 
-/// Whether something is so near its end that it must be made anew.
+/// Whether something expires so soon that it must be renewed.
 pub fn ends_soon(validity: &Validity, before: Duration, now: Timestamp) -> bool {
     validity.not_after <= later(now, before)
 }
 
-/// A moment and a while; the last moment that there is, if that is past it.
+/// A time plus a duration; the latest possible time if it overflows.
 pub fn later(moment: Timestamp, by: Duration) -> Timestamp {
     let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
     moment.saturating_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// Reads the annotation that says when the newest authority was added to the bundle.
+/// Parses the annotation with the time at which the newest CA was added to the bundle.
 pub fn parse_bundled_at(text: Option<&str>) -> Option<Timestamp> {
     text.and_then(|text| text.parse().ok())
 }
@@ -203,7 +209,7 @@ pub fn parse_bundled_at(text: Option<&str>) -> Option<Timestamp> {
 // === impl Backend ===
 
 impl Backend {
-    /// Its name, as the option `pki` has it.
+    /// Its name as a value of the option `pki`.
     pub fn name(self) -> &'static str {
         match self {
             Backend::CertManager => "cert-manager",
@@ -216,7 +222,7 @@ impl Backend {
 // === impl Rules ===
 
 impl Default for Rules {
-    /// Lifecycle Manager's.
+    /// The defaults of Lifecycle Manager.
     fn default() -> Rules {
         const HOUR: Duration = Duration::from_secs(3600);
         Rules {

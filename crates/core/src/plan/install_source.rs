@@ -1,12 +1,13 @@
-//! Where a Manifest's objects come from, as a type and as `spec.install.source`.
+//! The source of a Manifest's objects, as a type and as `spec.install.source`.
 //!
-//! Only git so far. An image in a registry becomes a second variant together with the adapter that pulls it.
+//! Only git is supported. An image in a registry becomes a second variant, together with the
+//! adapter that pulls it.
 
 use serde_json::{Value, json};
 
 use crate::{name::Key, revision::Oid};
 
-/// Where a Manifest's objects come from.
+/// The source of a Manifest's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallSource {
     /// A folder or file in the repository of a GitSource.
@@ -15,26 +16,26 @@ pub enum InstallSource {
         source: Key,
         /// Path in the repository.
         path: String,
-        /// The tree or blob at that path: the content itself, whatever the head is by now.
+        /// The tree or blob at that path: the content itself, independent of the current head.
         tree: Oid,
     },
 }
 
-/// Why `spec.install.source` cannot be understood.
+/// Why `spec.install.source` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseInstallSourceError {
-    /// A type that we do not install from.
-    #[error("objects of type `{0}` are not supported; only `git` is")]
+    /// The type is not supported.
+    #[error("source type `{0}` is not supported: use `git`")]
     Type(String),
-    /// A field of a git source is absent or malformed.
-    #[error("`{0}` of the git source is absent or malformed")]
+    /// A field of a git source is missing or malformed.
+    #[error("`{0}` of the git source is missing or malformed")]
     Field(&'static str),
 }
 
 // === impl InstallSource ===
 
 impl InstallSource {
-    /// As it stands in `spec.install.source`.
+    /// The value of `spec.install.source`.
     pub fn to_value(&self) -> Value {
         match self {
             InstallSource::Git { source, path, tree } => json!({

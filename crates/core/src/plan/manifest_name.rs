@@ -1,17 +1,18 @@
-//! The name of a Manifest: the same function as upstream's, else a take-over would install every module twice.
+//! The name of a Manifest: the same function as upstream's. With another, a take-over would install
+//! every module twice.
 
-/// Names of 63 bytes and more are cut to this length.
+/// Names of 63 bytes or more are cut to this length.
 const LEN_MAX: usize = 62;
 
-/// `<kyma>-<last path segment of the component>-<hash>`, cut to 62 bytes, without trailing `-`.
+/// `<kyma>-<last path segment of the component>-<hash>`, cut to 62 bytes, without a trailing `-`.
 ///
-/// The hash is 32-bit FNV-1 (not 1a) of the component's and the module's name, in decimal.
+/// The hash is the 32-bit FNV-1 (not 1a) of the component's and the module's name, in decimal.
 pub fn manifest_name(kyma: &str, component: &str, module: &str) -> String {
     let last = component.rsplit('/').next().unwrap_or(component);
     let hash = fnv1([component, module].iter().flat_map(|text| text.bytes()));
     let mut name = format!("{kyma}-{last}-{hash}");
     if LEN_MAX < name.len() {
-        // Names are ASCII; a foreign character must not panic, so the cut falls on a boundary.
+        // Names are ASCII, but another character must not cause a panic, so the cut is at a character boundary.
         let mut end = LEN_MAX;
         while !name.is_char_boundary(end) {
             end -= 1;

@@ -1,4 +1,5 @@
-//! One wanted module of one Kyma: channel to version to ModuleTemplate to what is installed.
+//! Resolves one wanted module of one Kyma: from channel to version to ModuleTemplate to
+//! installation.
 
 use serde_json::{Map, Value};
 
@@ -46,7 +47,7 @@ pub(super) fn plan(
     ModulePlan { name: module.name.clone(), channel, outcome }
 }
 
-/// The definitions behind a module.
+/// The definitions of a module.
 struct Found<'a> {
     release: &'a ModuleReleaseMeta,
     template: &'a ModuleTemplate,
@@ -54,7 +55,7 @@ struct Found<'a> {
     version: &'a str,
 }
 
-/// From channel to ModuleTemplate, with the checks in Lifecycle Manager's order.
+/// Resolves the channel to a ModuleTemplate, with the checks in Lifecycle Manager's order.
 fn resolve<'a>(
     landscape: &'a Landscape,
     class: &Class,
@@ -71,7 +72,7 @@ fn resolve<'a>(
         return Err(Refusal::warning(reason::NO_RELEASE, "no ModuleReleaseMeta found"));
     };
     if release.spec.mandatory.is_some() {
-        // Every runtime has it anyway; upstream lets it be enabled where its template forgot to say so.
+        // Every runtime has it anyway. Upstream lets users enable it if its template lacks the marker.
         return Err(Refusal::warning(reason::NOT_ALLOWED, "no templates were found"));
     }
     if release.spec.channels.is_empty() {
@@ -100,12 +101,12 @@ fn resolve<'a>(
     Ok(Found { release, template, key, version })
 }
 
-/// A module that a runtime may not have is uninstalled.
+/// A module that the runtime may not use is uninstalled.
 fn not_allowed(what: &str) -> Refusal {
     Refusal::error(reason::NOT_ALLOWED, format!("module template not allowed: {what} module")).uninstalling()
 }
 
-/// Refuses a version below the one that is installed, unless a definition allows exactly this step.
+/// Rejects a version below the installed one, unless a definition allows exactly this downgrade.
 fn guard_downgrade(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_>) -> Result<(), Refusal> {
     let installed = kyma.status.iter().flat_map(|status| &status.modules).find(|status| status.name == module.name);
     let Some(installed) = installed else { return Ok(()) };
@@ -168,7 +169,7 @@ fn installation(kyma: &Kyma, module: &Module, channel: &str, found: &Found<'_>) 
     })
 }
 
-/// The OCM component: the ModuleReleaseMeta's word, else that of an inline descriptor.
+/// The OCM component from the ModuleReleaseMeta, otherwise from an inline descriptor.
 fn component<'a>(found: &Found<'a>) -> Option<&'a str> {
     let descriptor = || found.template.spec.descriptor.pointer("/component/name").and_then(Value::as_str);
     found.release.spec.ocm_component_name.as_deref().or_else(descriptor).filter(|name| !name.is_empty())
@@ -194,7 +195,7 @@ fn install_source(found: &Found<'_>) -> Result<InstallSource, Refusal> {
     };
     let tree = landscape::annotation(metadata, names::annotation::MODULE_TREE).and_then(|tree| tree.parse().ok());
     let Some(tree) = tree else {
-        let message = format!("ModuleTemplate {name} does not say which git tree holds its objects");
+        let message = format!("ModuleTemplate {name} does not specify the git tree of its objects");
         return Err(Refusal::error(reason::SOURCE_UNAVAILABLE, message));
     };
     Ok(InstallSource::Git { source: source.key().clone(), path: path.to_owned(), tree })
@@ -203,7 +204,7 @@ fn install_source(found: &Found<'_>) -> Result<InstallSource, Refusal> {
 // === impl Installation ===
 
 impl Installation {
-    /// The same module in the runtime of another Kyma of the same namespace: all but the names is equal.
+    /// The same module for another Kyma of the same namespace: only the names differ.
     #[must_use]
     pub fn of_kyma(&self, landscape: &Landscape, kyma: Key) -> Installation {
         let manifest_name = manifest_name(kyma.name(), &self.component, &self.module);
@@ -218,8 +219,8 @@ impl Installation {
     }
 }
 
-/// The default custom resource, named after the Manifest and put into the runtime's system namespace unless it says
-/// otherwise.
+/// The default custom resource, with the name of the Manifest, in the system namespace of the
+/// runtime unless it specifies others.
 fn default_resource(data: &Value, manifest_name: &str) -> Value {
     let mut data = data.clone();
     if let Some(map) = data.as_object_mut() {

@@ -36,7 +36,7 @@ fn add_release(landscape: &mut Landscape, module: &str, mut spec: Value) {
     landscape.releases.insert(landscape::key(&release.metadata), Arc::new(release));
 }
 
-/// Adds a ModuleTemplate that lives in git; `more` is merged into it at the top.
+/// Adds a ModuleTemplate from git with the extra fields `more`.
 fn add_template(landscape: &mut Landscape, module: &str, version: &str, more: Value) {
     let mut template = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
@@ -85,7 +85,7 @@ fn plan(landscape: &Landscape, kyma: &Kyma) -> RuntimePlan {
     runtime(landscape, kyma, &kyma.spec, &Settings::default())
 }
 
-/// What becomes of the first module, in one line.
+/// The decision about the first module, in one line.
 fn outcome(landscape: &Landscape, kyma: &Kyma) -> String {
     match &plan(landscape, kyma).modules[0].outcome {
         ModuleOutcome::Install(installation) => format!("install {}", installation.version),
@@ -436,7 +436,7 @@ fn what_counts_is_known_from_the_status_where_the_runtime_decides() {
     assert_eq!(spec("runtime", status.clone()), "fast: mailer@- own@regular unmanaged");
     assert_eq!(spec("git", status.clone()), "regular: cache@-");
     assert_eq!(spec("merge", status), "regular: cache@- mailer@fast own@- unmanaged");
-    assert_eq!(spec("runtime", Value::Null), "regular: cache@-", "nobody has looked at the runtime yet");
+    assert_eq!(spec("runtime", Value::Null), "regular: cache@-", "the runtime has not been reconciled yet");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What a Watcher means: which path in KCP takes its events, and which rule in a runtime sends them.
+//! Interprets Watchers: the path in KCP that receives their events, and the rule in a runtime that
+//! sends them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,31 +20,31 @@ mod drift;
 pub use agent::{Address, AddressError, Agent, ListenerSettings, PRIORITY_CLASS, ParseAddressError, Program};
 pub use drift::Drift;
 
-/// One Watcher, understood.
+/// A parsed Watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watch {
     /// The Watcher.
     pub watcher: Key,
-    /// Path element of the events.
+    /// The path element of its events.
     pub manager: String,
-    /// API group of what is watched; empty for the core group.
+    /// API group of the watched objects; empty for the core group.
     pub group: String,
     /// API version or `*`.
     pub version: String,
-    /// Resource with its subresource: `kymas` or `kymas/status`.
+    /// Resource with its subresource, such as `kymas` or `kymas/status`.
     pub resource: String,
-    /// Labels of what is watched; none match everything.
+    /// Labels of the watched objects; an empty map matches everything.
     pub labels: BTreeMap<String, String>,
-    /// The service in KCP that gets the events.
+    /// The service in KCP that receives the events.
     pub service: ServiceInfo,
 }
 
-/// Istio Gateways that a Watcher's selector matched, and their hosts.
+/// Istio Gateways that the selector of a Watcher matches, and their hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateways {
     /// `<namespace>/<name>`, sorted.
     pub names: Vec<String>,
-    /// All hosts of all servers of these Gateways, in their order.
+    /// All hosts of all servers of these Gateways, in order.
     pub hosts: Vec<String>,
 }
 
@@ -61,25 +62,25 @@ pub struct Gateway {
 pub struct GatewayServer {
     /// Its hosts.
     pub hosts: Vec<String>,
-    /// Its port, if that is one.
+    /// Its port, if valid.
     pub port: Option<u16>,
 }
 
-/// Why a Watcher cannot be acted upon.
+/// Why a Watcher is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing says which path its events take.
+    /// The Watcher does not specify the path of its events.
     #[error("Watcher {0} has neither `spec.manager` nor the label `operator.kyma-project.io/managed-by`")]
     NoManager(Key),
-    /// The service's port is none.
-    #[error("port {port} of Watcher {watcher} is not between 1 and 65535")]
+    /// The port of the service is invalid.
+    #[error("invalid port {port} of Watcher {watcher}: use a port from 1 to 65535")]
     Port {
         /// The Watcher.
         watcher: Key,
         /// The port.
         port: i64,
     },
-    /// The selector matched nothing.
+    /// The selector matches no Gateway.
     #[error("no Gateway matches the selector of Watcher {0}")]
     NoGateway(Key),
     /// A Gateway has no host.
@@ -87,7 +88,7 @@ pub enum Error {
     NoHosts(Key),
 }
 
-/// Reads a Watcher.
+/// Parses a Watcher. Fails if it has no manager or an invalid port.
 pub fn watch(watcher: &Watcher) -> Result<Watch, Error> {
     let key = landscape::key(&watcher.metadata);
     let spec = &watcher.spec;
@@ -111,10 +112,11 @@ pub fn watch(watcher: &Watcher) -> Result<Watch, Error> {
     })
 }
 
-/// The Watcher that has a Watcher's path in KCP and leads it to another service: both cannot be had.
+/// The Watcher that already uses the path of this Watcher in KCP for another service. Both cannot
+/// work.
 ///
-/// Of those with one manager the oldest has it; of those that are equally old, the one whose name comes first. Whoever
-/// leads to the same service does not stand in its way.
+/// Among Watchers of one manager, the oldest gets the path; among equally old ones, the first by
+/// name. Watchers with the same service do not conflict.
 pub fn rival<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watcher>) -> Option<Key> {
     let manager = watch(watcher).ok()?.manager;
     let age = |watcher: &Watcher| {
@@ -129,7 +131,8 @@ pub fn rival<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watcher>) 
     is_rival.then(|| landscape::key(&holder.metadata))
 }
 
-/// The other Watchers of a Watcher's manager, sorted: agents send the events of all of them to one path.
+/// The other Watchers with the same manager, sorted. Agents send the events of all of them to one
+/// path.
 pub fn companions<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watcher>) -> Vec<Key> {
     let Ok(own) = watch(watcher) else { return Vec::new() };
     let is_companion = |other: &&Watcher| {
@@ -142,12 +145,12 @@ pub fn companions<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watch
     keys
 }
 
-/// Field managers of VirtualServices that were made for Watchers. Those that Lifecycle Manager made are owned by their
-/// Watcher, whatever its client called itself.
+/// Field managers that created VirtualServices for Watchers. Those of Lifecycle Manager are owned
+/// by their Watcher, whatever the name of its client.
 const MAKERS: [&str; 2] = [names::FIELD_MANAGER, "lifecycle-manager"];
 
-/// The managers of a VirtualService that is there and cannot be applied over: nothing of it says that it was made for a
-/// Watcher. `None` if it is ours.
+/// The managers of an existing VirtualService that Tidegate must not overwrite, because nothing
+/// shows that it was created for a Watcher. `None` if it is ours.
 pub fn strangers(watcher: &Watcher, live: &Value) -> Option<Vec<String>> {
     let list = |path: &str| live.pointer(path).and_then(Value::as_array).into_iter().flatten();
     let uid = watcher.metadata.uid.as_deref().unwrap_or_default();
@@ -159,16 +162,16 @@ pub fn strangers(watcher: &Watcher, live: &Value) -> Option<Vec<String>> {
     (!is_ours).then(|| managers.into_iter().map(str::to_owned).collect())
 }
 
-/// What is said of a VirtualService that is somebody else's.
+/// The message about a VirtualService of another owner.
 pub fn foreign(watcher: &Key, managers: &[String]) -> String {
     let whose = match managers {
-        [] => "nobody says whose it is".to_owned(),
+        [] => "its owner is unknown".to_owned(),
         managers => format!("{} manages it", managers.join(", ")),
     };
     let (namespace, name) = (watcher.namespace(), watcher.name());
     format!(
-        "VirtualService {namespace}/{name} exists and is not ours: {whose}; delete it, rename the Watcher, or hand it over \
-         with `kubectl annotate virtualservice -n {namespace} {name} {}=true`",
+        "VirtualService {namespace}/{name} exists and is not managed by Tidegate: {whose}; \
+         delete it, rename the Watcher, or hand it over with `kubectl annotate virtualservice -n {namespace} {name} {}=true`",
         names::annotation::ADOPT
     )
 }
@@ -176,7 +179,7 @@ pub fn foreign(watcher: &Key, managers: &[String]) -> String {
 // === impl Error ===
 
 impl Error {
-    /// What is wrong: the Watcher, or the Gateway that it selects.
+    /// The object with the problem: the Watcher, or the Gateway that it selects.
     pub fn key(&self) -> &Key {
         match self {
             Error::NoManager(key) | Error::Port { watcher: key, .. } | Error::NoGateway(key) | Error::NoHosts(key) => {
@@ -189,7 +192,8 @@ impl Error {
 // === impl Watch ===
 
 impl Watch {
-    /// The port of the service in KCP, which only the VirtualService needs.
+    /// The port of the service in KCP, which only the VirtualService needs. Fails if it is not from
+    /// 1 to 65535.
     pub fn port(&self) -> Result<u16, Error> {
         let port = self.service.port;
         match u16::try_from(port) {
@@ -202,7 +206,7 @@ impl Watch {
 // === impl Gateway ===
 
 impl Gateway {
-    /// From the `spec` of the custom resource, of which nothing is taken for granted.
+    /// Reads the `spec` of the custom resource, without any assumption about its content.
     pub fn new(key: Key, spec: &Value) -> Gateway {
         let server = |server: &Value| GatewayServer {
             hosts: server["hosts"]
@@ -217,7 +221,7 @@ impl Gateway {
         Gateway { key, servers: spec["servers"].as_array().into_iter().flatten().map(server).collect() }
     }
 
-    /// The hosts of all its servers, in their order.
+    /// The hosts of all its servers, in order.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.servers.iter().flat_map(|server| &server.hosts).map(String::as_str)
     }
@@ -226,7 +230,8 @@ impl Gateway {
 // === impl Gateways ===
 
 impl Gateways {
-    /// The Gateways that a Watcher's selector matched: at least one, each with a host.
+    /// The Gateways that the selector of a Watcher matches. Fails if there are none, or one of them
+    /// has no host.
     pub fn of(watcher: &Key, mut gateways: Vec<Gateway>) -> Result<Gateways, Error> {
         if gateways.is_empty() {
             return Err(Error::NoGateway(watcher.clone()));

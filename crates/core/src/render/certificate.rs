@@ -1,4 +1,4 @@
-//! The `Certificate` of a runtime, where somebody else issues.
+//! The `Certificate` of a runtime, for external issuers.
 
 use std::time::Duration;
 
@@ -11,13 +11,14 @@ use crate::{
     template::{Error, Stamp, Template, Templates},
 };
 
-/// Labels of the Secrets with runtimes' certificates: by them they are found.
+/// Labels by which the Secrets with runtimes' certificates are found.
 pub fn certificate_labels() -> Map<String, Value> {
     let labels = [(label::MANAGED_BY, MANAGED_BY_KCP), (label::PURPOSE, CERTIFICATE_PURPOSE)];
     labels.into_iter().map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
 }
 
-/// The `Certificate` of a runtime; `None` where nobody is asked for it by an object.
+/// The `Certificate` of a runtime; `None` if the issuer uses no such object. Fails if the template
+/// fails.
 pub fn certificate(
     templates: &Templates,
     backend: Backend,
@@ -30,8 +31,8 @@ pub fn certificate(
         Backend::Builtin => return None,
     };
     let Certificate { kyma, key, common_name, dns_names } = certificate;
-    // A Secret without a word of its own is of a Kyma in Lifecycle Manager's namespace. It may outlive its `Certificate`:
-    // cert-manager writes what was under way also after the end.
+    // A Secret without the annotation belongs to a Kyma in Lifecycle Manager's namespace. It may outlive its
+    // `Certificate`: cert-manager finishes pending writes even after the deletion.
     let says = certificate::kyma_of(key.name(), None).as_ref() != Some(kyma);
     let annotations = if says { json!({ annotation::KYMA: kyma.to_string() }) } else { json!({}) };
     let context = json!({
@@ -47,7 +48,7 @@ pub fn certificate(
     let stamp = Stamp::new(key.namespace(), key.name()).annotation(annotation::KYMA, &kyma.to_string());
     let subject = format!("the certificate of Kyma {kyma}");
     Some(templates.render(template, &context, &stamp, &subject).and_then(|object| {
-        // Whose events a certificate speaks for, and where it is found, is no matter of taste.
+        // The identity of a certificate and the name of its Secret must not vary.
         let wanted = certificate_labels();
         let is = |pointer: &str, value: &str| object.value().pointer(pointer).and_then(Value::as_str) == Some(value);
         let labelled = object
@@ -61,15 +62,14 @@ pub fn certificate(
         Err(Error {
             template: template.name().to_owned(),
             line: None,
-            message: "writes another `commonName`, `secretName` or other labels of the Secret than its context says"
-                .to_owned(),
+            message: "must write `commonName`, `secretName` and the labels of the Secret as in its context".to_owned(),
             subject,
             path: None,
         })
     }))
 }
 
-/// A span of time as Go writes it, so that objects which Lifecycle Manager wrote stay as they are.
+/// A duration in Go's format, so that objects from Lifecycle Manager do not change.
 fn go_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

@@ -1,18 +1,18 @@
-//! Values that only a live cluster knows: placeholders for them, and where they stand.
+//! Values that only a live cluster knows: their placeholders, and where these occur.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What an offline rendering cannot know.
+/// A value that an offline rendering cannot know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Unknown {
-    /// What it is, as the placeholder says; `--assume` takes it as a key.
+    /// Its name in the placeholder; a key of `--assume`.
     pub value: String,
-    /// The target whose object holds it.
+    /// The target with the object.
     pub target: String,
-    /// The object that holds it.
+    /// The object that contains it.
     pub object: String,
-    /// Where in the object, such as `spec.hosts[0]`.
+    /// Its path in the object, such as `spec.hosts[0]`.
     pub path: String,
 }
 
@@ -20,10 +20,10 @@ pub struct Unknown {
 pub const GATEWAY_HOSTS: &str = "gateway hosts";
 /// The Gateways that a Watcher selects, as `<namespace>/<name>`.
 pub const GATEWAYS: &str = "gateways";
-/// What the API server of a runtime trusts when it calls the webhook, as base64 of PEM.
+/// The CA bundle with which a runtime's API server verifies the webhook: PEM in base64.
 pub const CA_BUNDLE: &str = "CA bundle";
 
-/// How the names of uids begin; see [`uid`].
+/// Prefix of the names of uids; see [`uid`].
 pub const UID_OF: &str = "uid of ";
 
 const OPEN: &str = "((live: ";
@@ -34,7 +34,7 @@ pub fn placeholder(value: &str) -> String {
     format!("{OPEN}{value}{CLOSE}")
 }
 
-/// The name of an object's uid.
+/// The name of the uid of an object.
 pub fn uid(kind: &str, key: &crate::name::Key) -> String {
     format!("{UID_OF}{kind} {key}")
 }

@@ -1,10 +1,11 @@
-//! Everything that the definitions of one revision lead to, without any cluster.
+//! Renders everything that the definitions of one revision produce, without a cluster.
 //!
-//! One target is the control plane, the others are the runtimes. What only a cluster knows is a placeholder unless it is
-//! assumed. Objects that the daemon makes only where they are absent (a namespace in the control plane) are not shown.
+//! One target is the control plane; the others are the runtimes. A value that only a cluster knows
+//! is a placeholder unless it is assumed. Objects that the daemon only creates if they are missing
+//! (a namespace in the control plane) are omitted.
 //!
-//! An [`Outline`] holds what runtimes share, made once, and makes everything else when it is asked for; [`render_each`]
-//! asks for all of it.
+//! An [`Outline`] contains the shared objects, rendered once, and renders everything else on
+//! demand; [`render_each`] renders all of it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,7 +31,7 @@ mod outline;
 pub use outline::default_resource;
 pub use outline::{Inputs, Outline, Part};
 
-/// Where objects go.
+/// A target cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TargetName {
     /// The control plane.
@@ -42,24 +43,25 @@ pub enum TargetName {
 /// The objects of one target, in the order of apply.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where they go.
+    /// The cluster.
     pub name: TargetName,
     /// The objects.
     pub objects: Vec<Rendered>,
 }
 
-/// One object, and what it comes from.
+/// One object and its origin.
 #[derive(Clone, Debug)]
 pub struct Rendered {
     /// The object.
     pub object: Object,
     /// The definitions behind it.
     pub places: Vec<Place>,
-    /// What made it: a template's name, or `built in`; `None` for what is written as it is.
+    /// Its origin: the name of a template, or `built in`; `None` for an object that is applied as
+    /// written.
     pub maker: Option<&'static str>,
 }
 
-/// What stands for values that only a cluster knows: by the name in the placeholder.
+/// Values that replace placeholders, by the name in the placeholder.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct Assumptions(BTreeMap<String, Assumed>);
@@ -71,19 +73,22 @@ enum Assumed {
     Many(Vec<String>),
 }
 
-/// What made the objects that come from no template.
+/// The origin of objects that are not from a template.
 pub const BUILT_IN: &str = "built in";
 
-/// Code of the warning about a module that the plan refuses.
+/// Code of the warning about a module that the plan rejects.
 pub const CODE_REFUSED: &str = "module-refused";
-/// Code of the error about a Watcher that cannot be acted upon.
+/// Code of the error about an invalid Watcher.
 pub const CODE_WATCHER: &str = "watcher";
-/// Code of the error about a Manifest's objects that are not there.
+/// Code of the error about missing objects of a Manifest.
 pub const CODE_MODULE_OBJECTS: &str = "module-objects-absent";
 
-/// Renders what `definitions` lead to, for the targets that `wanted` asks for: the control plane, then runtimes by name.
+/// Renders what `definitions` produce for the targets that `wanted` selects: the control plane,
+/// then the runtimes by name.
 ///
-/// What cannot be rendered is a diagnostic, and everything else is still there. One target is given away before the next
+/// A failure is a diagnostic and affects no other object. Each target is passed to `take` before
+/// the next one is rendered, because thousands may not fit into memory. Fails with the first error
+/// of `take`.
 /// is made, since thousands of them may not fit into memory. Ends early with the first error of `take`.
 pub fn render_each<E>(
     diagnostics: &mut Diagnostics,
@@ -114,7 +119,7 @@ pub fn render_each<E>(
 // === impl Assumptions ===
 
 impl Assumptions {
-    /// A key that no placeholder ever has.
+    /// A key that no placeholder uses.
     pub fn unknown_key(&self) -> Option<&str> {
         let known = |key: &&String| {
             let fixed = [live::GATEWAYS, live::GATEWAY_HOSTS, live::CA_BUNDLE].contains(&key.as_str());
@@ -145,10 +150,10 @@ impl Assumptions {
 // === impl Target ===
 
 impl Target {
-    /// Every placeholder that is left in it.
+    /// Every remaining placeholder.
     pub fn unknown(&self) -> Vec<Unknown> {
         let target = self.name.to_string();
-        // What is written as it is may hold any text.
+        // An object that is applied as written may contain any text.
         let made = self.objects.iter().filter(|rendered| rendered.maker.is_some());
         made.flat_map(|rendered| {
             let object = rendered.object.id().to_string();
@@ -163,7 +168,7 @@ impl Target {
         .collect()
     }
 
-    /// As in the output of `tidegate render -o json`.
+    /// The JSON of `tidegate render -o json`.
     pub fn to_value(&self) -> Value {
         let objects: Vec<&Value> = self.objects.iter().map(|rendered| rendered.object.value()).collect();
         serde_json::json!({ "name": self.name.to_string(), "objects": objects })
@@ -177,7 +182,7 @@ impl Rendered {
         Rendered { object, places, maker }
     }
 
-    /// Where it comes from: `path:line (template)`.
+    /// Its origin: `path:line (template)`.
     pub fn from(&self) -> String {
         let places = self.places.iter().map(|place| match place.line {
             0 => place.path.to_string(),

@@ -1,10 +1,10 @@
-//! Which kinds live in namespaces, as far as that is known without asking a cluster.
+//! Which kinds are namespaced, as far as that is known without a cluster.
 
 use std::collections::BTreeMap;
 
 use crate::object::{Object, is_built_in_group};
 
-/// Whether a built-in kind lives in a namespace; `None` for a kind that is not built in.
+/// Whether a built-in kind is namespaced; `None` for any other kind.
 pub fn built_in_scope(group: &str, kind: &str) -> Option<bool> {
     if !is_built_in_group(group) {
         return None;
@@ -31,7 +31,7 @@ pub fn built_in_scope(group: &str, kind: &str) -> Option<bool> {
     Some(!cluster)
 }
 
-/// Whether the kinds of the CRDs among `objects` live in namespaces, by group and kind.
+/// Whether the kinds of the CRDs among `objects` are namespaced, by group and kind.
 pub(super) fn of_crds<'a>(objects: impl Iterator<Item = &'a Object>) -> BTreeMap<(String, String), bool> {
     let mut scopes = BTreeMap::new();
     for object in objects.filter(|object| &*object.gvk().kind == "CustomResourceDefinition") {

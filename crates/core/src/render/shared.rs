@@ -1,7 +1,7 @@
-//! Objects that are equal for many runtimes but for the name of their owner.
+//! Objects that differ between runtimes only in the name of their owner.
 //!
-//! They are marked and serialised once; a runtime's own strings are filled in when a body is sent. The bytes between are
-//! shared, so a module that a thousand runtimes have is in memory once.
+//! They are labelled and serialised once. The strings of a runtime are filled in when a body is
+//! sent. The bytes between them are shared, so a module of a thousand runtimes is in memory once.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,43 +12,44 @@ use crate::{
     object::{Digest, Gvk, Object, ObjectId},
 };
 
-/// Which marks objects get, and who their owner is.
+/// The labels that objects get, and their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// What every runtime has: the owner is its Kyma in KCP.
+    /// Objects that every runtime has. The owner is its Kyma in KCP.
     Runtime,
-    /// What a module consists of: the owner is its Manifest in KCP.
+    /// Objects of a module. The owner is its Manifest in KCP.
     Module,
 }
 
-/// Objects in the order of apply, each once.
+/// Unique objects in the order of apply.
 #[derive(Clone, Debug)]
 pub struct SharedObjects {
     /// The objects.
     pub objects: Vec<SharedObject>,
-    /// Digest of all of them, whoever the owner is.
+    /// Digest of all of them, independent of the owner.
     pub digest: Digest,
 }
 
-/// One object, serialised but for the name of its owner. Cheap to clone.
+/// One object, serialised without the name of its owner. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SharedObject {
     /// Its identity.
     pub id: ObjectId,
     /// Its group, version and kind.
     pub gvk: Gvk,
-    /// Digest of it, whoever the owner is.
+    /// Its digest, independent of the owner.
     pub digest: Digest,
-    /// Whether its definition allows to take over an object that exists without our mark.
+    /// Whether its definition allows Tidegate to take over an existing object without our ownership
+    /// label.
     pub adopt: bool,
-    /// Its position among the objects that were given.
+    /// Its position in the input.
     pub index: usize,
     body: Arc<[Piece]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// JSON as it is.
+    /// Literal JSON.
     Bytes(Box<[u8]>),
     /// `<namespace>/<name>` of the owner.
     Owner,
@@ -59,12 +60,12 @@ enum Piece {
 // === impl SharedObjects ===
 
 impl SharedObjects {
-    /// Marks and serialises `objects`.
+    /// Labels and serialises `objects`.
     ///
-    /// Of two with one identity the first counts. `namespaced` says whether a kind lives in namespaces, where that is
-    /// known; built-in kinds and those of CRDs among the objects are known anyway. Where it does, an object without
-    /// namespace gets `default`; where it does not, a namespace is dropped; a kind of which nothing is known passes as
-    /// it is.
+    /// If two objects have the same identity, the first one wins. `namespaced` says whether a kind
+    /// is namespaced, if known; built-in kinds and those of CRDs among the objects are always
+    /// known. A namespaced object without a namespace gets `default`. A cluster-scoped object loses
+    /// its namespace. An object of an unknown kind stays as it is.
     pub fn new<'a>(
         objects: impl IntoIterator<Item = &'a Object>,
         mark: Mark,
@@ -92,7 +93,7 @@ impl SharedObjects {
         SharedObjects::sorted(shared)
     }
 
-    /// All of several, which have none in common. What is shared stays shared.
+    /// The union of several sets without common objects. Shared parts stay shared.
     pub fn joined<'a>(all: impl IntoIterator<Item = &'a SharedObjects>) -> SharedObjects {
         let objects = all.into_iter().flat_map(|shared| &shared.objects).cloned();
         SharedObjects::sorted(objects.enumerate().map(|(index, object)| SharedObject { index, ..object }).collect())
@@ -128,13 +129,13 @@ impl SharedObject {
         SharedObject { id: object.id(), gvk, digest, adopt, index, body: body.into() }
     }
 
-    /// Its JSON for one owner: the Kyma or the Manifest in KCP.
+    /// The JSON for one owner: the Kyma or the Manifest in KCP.
     pub fn body(&self, owner: &Key) -> Vec<u8> {
         let mut body = Vec::new();
         for piece in &*self.body {
             match piece {
                 Piece::Bytes(bytes) => body.extend_from_slice(bytes),
-                // Namespaces and names hold nothing that JSON would escape.
+                // Namespaces and names contain nothing that JSON would escape.
                 Piece::Owner => body.extend_from_slice(owner.to_string().as_bytes()),
                 Piece::OwnerName => body.extend_from_slice(owner.name().as_bytes()),
             }
@@ -144,12 +145,12 @@ impl SharedObject {
 
     /// The object for one owner.
     pub fn object(&self, owner: &Key) -> Object {
-        let value = serde_json::from_slice(&self.body(owner)).expect("names leave JSON as it is");
-        Object::new(value).expect("it was an object before it was serialised")
+        let value = serde_json::from_slice(&self.body(owner)).expect("names need no escape in JSON");
+        Object::new(value).expect("it was serialised from an object")
     }
 }
 
-/// Two texts that do not occur in `text` and need no escape in JSON.
+/// Two strings that do not occur in `text` and need no escape in JSON.
 fn placeholders(text: &str) -> [String; 2] {
     let mut mark = "((owner".to_owned();
     while text.contains(&mark) {
@@ -225,7 +226,7 @@ mod tests {
         let mut config = object("v1", "ConfigMap", "kyma-system");
         config.map_mut().insert("data".to_owned(), json!({"text": "((owner)) stays"}));
         let shared = SharedObjects::new([&config, &config], Mark::Module, &|_| None);
-        assert_eq!(shared.objects.len(), 1, "an object that is there twice is once");
+        assert_eq!(shared.objects.len(), 1, "a duplicate object is included once");
         let object = shared.objects[0].object(&Key::new("kcp-system", "one-cache-1"));
         assert_eq!(object.annotation(annotation::OWNED_BY), Some("kcp-system/one-cache-1"));
         assert_eq!(object.label(label::COMPONENT), Some("one-cache-1"));

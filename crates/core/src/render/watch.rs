@@ -1,4 +1,5 @@
-//! What reports changes in a runtime: the webhook configuration, and the agent that it asks.
+//! Renders the reporting of changes in a runtime: the webhook configuration, and the agent that it
+//! calls.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +13,40 @@ use crate::{
     template::{Error, Stamp, Template, Templates},
 };
 
-/// What a webhook configuration is made from.
+/// The inputs of a webhook configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Reporting<'a> {
     /// The Watchers.
     pub watches: &'a [Watch],
-    /// What the API server of a runtime trusts: base64 of PEM. Without it, it trusts nobody new.
+    /// The CA bundle for the API server of a runtime: PEM in base64. Without it, the API server
+    /// trusts no additional CA.
     pub ca_bundle: Option<&'a str>,
     /// How long the API server waits for an answer, in seconds.
     pub timeout_seconds: u8,
-    /// The kinds of objects whose changes by others are reported, where an agent of ours is installed.
+    /// The kinds of objects whose drift is reported, if our agent is installed.
     pub drift: Option<&'a Drift>,
-    /// As whom we write in the runtime, where that is known: what we write ourselves is not reported.
+    /// The user of Tidegate in the runtime, if known. Its own writes are not reported.
     pub user: Option<&'a str>,
 }
 
-/// Longest wait for an answer where it is not known which agent gives it, in seconds.
+/// Maximum wait for an answer if the agent program is unknown, in seconds.
 const TIMEOUT_SECONDS: u8 = 15;
 
-/// The webhook that reports drift, and the one that reports what was scaled.
+/// The webhooks that report drift and scaling.
 const DRIFT: &str = "drift.tidegate.dev";
 const SCALE: &str = "scale.tidegate.dev";
 
-/// Name of the condition that leaves out what we write ourselves.
+/// Name of the match condition that excludes Tidegate's own writes.
 const NOT_OURS: &str = "not-by-tidegate";
-/// Left out: what Kubernetes notes on workloads that change.
+/// Excludes the notes of Kubernetes on changing workloads.
 const NOT_NOTES: (&str, &str) = (
     "not-by-its-controller",
     "request.operation == 'DELETE' || !(request.userInfo.username in ['system:kube-controller-manager', \
      'system:serviceaccount:kube-system:deployment-controller'])",
 );
-/// Somebody scaled it, which shows once its controller has seen that. Whoever scales to zero is noted nowhere: the API
-/// server takes a zero in `Scale` for a field that was not written.
+/// A user scaled the object. This is visible after its controller has reacted. Scaling to zero
+/// leaves no trace in the managed fields: the API server treats a zero in `Scale` as an unset
+/// field.
 const SCALED: (&str, &str) = (
     "scaled",
     "(object.spec.replicas == 0 || (has(object.metadata.managedFields) && object.metadata.managedFields.exists(f, \
@@ -54,13 +57,14 @@ const SCALED: (&str, &str) = (
 // === impl Reporting ===
 
 impl<'a> Reporting<'a> {
-    /// Of Watchers alone.
+    /// The inputs for Watchers alone.
     pub fn of_watchers(watches: &'a [Watch], ca_bundle: Option<&'a str>) -> Reporting<'a> {
         Reporting { watches, ca_bundle, timeout_seconds: TIMEOUT_SECONDS, drift: None, user: None }
     }
 }
 
-/// The webhook configuration of a runtime: one webhook a Watcher, by namespace and name, and those that report drift.
+/// The webhook configuration of a runtime: one webhook for each Watcher, by namespace and name, and
+/// the drift webhooks. Fails if the template fails.
 pub fn webhook(templates: &Templates, reporting: &Reporting<'_>) -> Result<Object, Error> {
     let mut sorted: Vec<&Watch> = reporting.watches.iter().collect();
     sorted.sort_by(|a, b| a.watcher.cmp(&b.watcher));
@@ -91,8 +95,8 @@ pub fn webhook(templates: &Templates, reporting: &Reporting<'_>) -> Result<Objec
     templates.render(Template::Webhook, &context, &stamp, "the webhook configuration of runtimes")
 }
 
-/// Takes from a webhook configuration that stands what the options of its daemon decide and no definition says: the webhooks
-/// for drift, and how long is waited for an answer.
+/// Removes from an existing webhook configuration what daemon options and not definitions
+/// determine: the drift webhooks, and the timeout.
 pub fn as_installed(desired: &mut Object, live: &Value) {
     let installed = live["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
     let map = desired.map_mut();
@@ -112,19 +116,20 @@ fn drift(drift: &Drift, user: Option<&str>) -> Value {
     part(DRIFT, &[(NOT_OURS, &not_ours), NOT_NOTES], &drift.rules().map(rule).collect::<Vec<_>>())
 }
 
-/// What leaves out what we write ourselves, in CEL. Any client may call itself as our field manager does, so the user
-/// counts as well where it is known; the user alone would leave out what others do with our credentials.
+/// The CEL condition that excludes Tidegate's own writes. Any client may use the name of our field
+/// manager, so the condition also checks the user if it is known. The user alone would exclude
+/// other clients that use our credentials.
 fn not_by(user: Option<&str>) -> String {
     let manager = names::FIELD_MANAGER;
     let manager = format!("has(request.options.fieldManager) && request.options.fieldManager == '{manager}'");
     match user {
-        // A JSON string is one in CEL.
+        // A JSON string is a valid CEL string.
         Some(user) => format!("!({manager} && request.userInfo.username == {})", Value::from(user)),
         None => format!("!({manager})"),
     }
 }
 
-/// The webhook that reports what was scaled.
+/// The webhook that reports scaling.
 fn scale(drift: &Drift) -> Option<Value> {
     let scaled = drift.scaled();
     let rule = || json!({ "group": "apps", "resources": scaled, "operations": ["UPDATE"] });
@@ -143,8 +148,8 @@ fn part(name: &str, conditions: &[(&str, &str)], rules: &[Value]) -> Value {
     })
 }
 
-/// The objects of the agent that are equal for all runtimes: all but its Secret, and but its Deployment if that is to
-/// start anew with each certificate.
+/// The objects of the agent that all runtimes share: all except its Secret, and except its
+/// Deployment if that must restart with each certificate. Fails if a template fails.
 pub fn agent(templates: &Templates, agent: &Agent, address: &Address) -> Vec<Result<Object, Error>> {
     let [from_api_server, to_control_plane, to_metrics, to_dns] = names::SKR_WEBHOOK_POLICIES;
     let mut parts = vec![
@@ -170,7 +175,8 @@ pub fn agent(templates: &Templates, agent: &Agent, address: &Address) -> Vec<Res
         .collect()
 }
 
-/// The agent's Deployment. `restart` changes with the certificate, for a program that must start anew then.
+/// The agent's Deployment. `restart` changes with the certificate, for a program that must restart.
+/// Fails if the template fails.
 pub fn agent_deployment(
     templates: &Templates,
     agent: &Agent,
@@ -181,7 +187,8 @@ pub fn agent_deployment(
     object(templates, Template::AgentDeployment, names::SKR_NAMESPACE, names::SKR_WEBHOOK, &context)
 }
 
-/// The agent's Secret, with its data: the template has none of that.
+/// The agent's Secret with its data, which the template must not contain. Fails if the template
+/// fails.
 pub fn agent_secret<'a>(
     templates: &Templates,
     data: impl IntoIterator<Item = (&'a str, &'a [u8])>,
@@ -192,7 +199,8 @@ pub fn agent_secret<'a>(
     with_data(templates, template, secret, data)
 }
 
-/// The Secret with which a runtime pulls the agent's image: the control plane's, with its type, labels and data.
+/// The image pull Secret of a runtime: a copy of the control plane's type, labels and data. Fails
+/// if the template fails.
 pub fn agent_pull_secret<'a>(
     templates: &Templates,
     name: &str,
@@ -204,13 +212,13 @@ pub fn agent_pull_secret<'a>(
     let template = Template::AgentPullSecret;
     let stamp =
         labels.iter().fold(Stamp::new(names::SKR_NAMESPACE, name), |stamp, (key, value)| stamp.label(key, value));
-    // Ours comes last, and counts.
+    // Our labels come last, so they win.
     let stamp = stamp.label(label::MANAGED_BY, names::MANAGED_BY_SKR);
     let secret = templates.render(template, &context, &stamp, SUBJECT)?;
     with_data(templates, template, secret, data)
 }
 
-/// Fills in the data of a Secret, which no template may write.
+/// Sets the data of a Secret, which no template may write.
 fn with_data<'a>(
     templates: &Templates,
     template: Template,
@@ -222,7 +230,7 @@ fn with_data<'a>(
         return Err(Error {
             template: template.name().to_owned(),
             line: None,
-            message: format!("writes `{field}`, which is filled in after rendering"),
+            message: format!("writes `{field}`, which Tidegate sets after rendering"),
             subject: SUBJECT.to_owned(),
             path: templates.overridden_by(template).map(Into::into),
         });
@@ -233,7 +241,7 @@ fn with_data<'a>(
     Ok(secret)
 }
 
-/// What is being rendered, for errors.
+/// The subject of errors.
 const SUBJECT: &str = "the agent of runtimes";
 
 fn object(

@@ -1,4 +1,4 @@
-//! Walks a value along its schema and notes what is wrong.
+//! Walks a value along its schema and collects violations.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::object::PathPart;
 
-/// Where the walk is.
+/// The current position of the walk.
 #[derive(Default)]
 pub(super) struct Path(Vec<PathPart>);
 
@@ -21,7 +21,7 @@ const EXCERPT_LEN_MAX: usize = 60;
 // === impl Path ===
 
 impl Path {
-    /// Goes one step down for the time of `work`.
+    /// Descends one level while `work` runs.
     pub(super) fn within<T>(&mut self, field: &str, work: impl FnOnce(&mut Path) -> T) -> T {
         self.step(PathPart::from(field), work)
     }
@@ -33,12 +33,12 @@ impl Path {
         result
     }
 
-    /// A violation here.
+    /// A violation at this position.
     pub(super) fn violation(&self, kind: ViolationKind, message: String) -> Violation {
         Violation { path: self.0.clone(), kind, message, hint: None }
     }
 
-    /// An unknown field here.
+    /// An unknown field at this position.
     pub(super) fn unknown_field(&self, field: &str, did_you_mean: Option<String>) -> Violation {
         let hint = did_you_mean.as_ref().map(|meant| format!("did you mean `{meant}`?"));
         let kind = ViolationKind::UnknownField { did_you_mean };
@@ -46,7 +46,7 @@ impl Path {
     }
 }
 
-/// Checks a whole object, which takes the place of the old one if there is one.
+/// Checks a whole object, which replaces the old one if there is one.
 pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut Vec<Violation>) {
     let path = &mut Path::default();
     let Some(fields) = value.as_object() else {
@@ -58,12 +58,12 @@ pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut 
     node(root, value, At { is_root: true, old }, path, out);
 }
 
-/// What is known of a value beside its schema.
+/// What is known about a value besides its schema.
 #[derive(Clone, Copy, Default)]
 struct At<'a> {
-    /// It is the object itself: its type and metadata are checked elsewhere.
+    /// It is the object itself, whose type and metadata are checked elsewhere.
     is_root: bool,
-    /// What it takes the place of.
+    /// The value that it replaces.
     old: Option<&'a Value>,
 }
 
@@ -86,7 +86,7 @@ fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec
         out.push(wrong_type(schema.kind, value, path));
         return;
     }
-    // The object as a whole never is what it was: its version goes on.
+    // The object as a whole always differs from the old one: its version increases.
     if !at.is_root && at.old == Some(value) {
         unchanged(schema, value, at, path, out);
         return;
@@ -101,13 +101,14 @@ fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec
         Value::Null | Value::Bool(_) => {}
     }
     check_combinations(schema, value, at.old, path, out);
-    // A rule may assume what the schema says, so it has nothing to say about a value that is wrong already.
+    // A rule may rely on the schema, so it is not evaluated for a value that violates the schema.
     if !schema.rules.is_empty() && out.len() == before {
         check_rules(schema, value, at.old, &ViolationKind::Rule, path, out);
     }
 }
 
-/// Of a value that was there before, or is part of one: the rules that compare are asked, and others warned of.
+/// Checks a value that is unchanged or part of an unchanged one. Transition rules are evaluated;
+/// violations of others are warnings.
 fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
     if !schema.rules.is_empty() {
         check_rules(schema, value, at.old, &ViolationKind::Tolerated, path, out);
@@ -127,7 +128,7 @@ fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mu
         Value::Array(items) => {
             let Some(of) = schema.items.as_deref() else { return };
             for (index, item) in items.iter().enumerate() {
-                // Only items with keys are known again.
+                // Only items with keys can be matched with old ones.
                 let old = at.old.filter(|_| matches!(schema.list, List::Map(_))).map(|_| item);
                 path.step(PathPart::from(index), |path| unchanged(of, item, At::below(old), path, out));
             }
@@ -178,7 +179,7 @@ fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &
     check_count(fields.len(), schema.properties_count, "field", path, out);
 }
 
-/// The server removes nulls from fields that cannot be null before it looks at them.
+/// The server removes nulls from fields that are not nullable before it validates them.
 fn is_dropped(schema: &Node, value: &Value) -> bool {
     value.is_null() && !schema.nullable && schema.kind != Type::Any
 }
@@ -195,7 +196,7 @@ fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Pa
     }
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
-        // Items without any key are wrong already, and not for being alike.
+        // Items without any key violate the schema already, and are not duplicates.
         if let List::Map(keys) = &schema.list
             && keys.iter().all(|key| item.get(key).is_none() && item_schema.default_of(key).is_none())
         {
@@ -210,7 +211,7 @@ fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Pa
     }
 }
 
-/// The item of an old list that an item of a list with keys takes the place of.
+/// The item of the old list that an item with keys replaces.
 fn known_again<'a>(schema: &Node, list: &List, item: &Value, old: &'a Value) -> Option<&'a Value> {
     if !matches!(list, List::Map(_)) {
         return None;
@@ -226,7 +227,7 @@ fn duplicate_message(list: &List, item: &Value) -> String {
                 keys.iter().map(|key| format!("{key}: {}", excerpt(item.get(key).unwrap_or(&Value::Null)))).collect();
             format!("another item of this list has the same `{}`", key.join(", "))
         }
-        List::Set | List::Atomic => format!("`{}` stands in this list already", excerpt(item)),
+        List::Set | List::Atomic => format!("`{}` is already in this list", excerpt(item)),
     }
 }
 
@@ -244,7 +245,7 @@ fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Vi
 }
 
 fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Vec<Violation>) {
-    // Bytes bound characters: most texts need no counting.
+    // The byte count bounds the character count, so most texts need no counting.
     let bounds = schema.length;
     if bounds.min.is_some() || bounds.max.is_some_and(|max| text.len() > max) {
         check_count(text.chars().count(), bounds, "character", path, out);
@@ -287,7 +288,7 @@ fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Vec<V
     if let Some((min, max)) = schema.width.map(Width::range)
         && !whole(number).is_some_and(|whole| (min..=max).contains(&whole))
     {
-        refuse(format!("{number} does not fit; it must be between {min} and {max}"));
+        refuse(format!("{number} must be between {min} and {max}"));
     }
     if let Some(step) = schema.multiple_of
         && step > 0.0
@@ -297,7 +298,8 @@ fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Vec<V
     }
 }
 
-/// A whole number, also one that is written as `8080.0`; `None` for a fraction and for what is beyond all limits.
+/// A whole number, also if written as `8080.0`. `None` for a fraction or a number beyond all
+/// limits.
 pub(super) fn whole(number: &Number) -> Option<i128> {
     let written_whole = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     let written_as_fraction = || number.as_f64().filter(|float| float.fract() == 0.0);
@@ -307,7 +309,7 @@ pub(super) fn whole(number: &Number) -> Option<i128> {
 fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Vec<Violation>) {
     let plural = |number: usize| if number == 1 { unit.to_owned() } else { format!("{unit}s") };
     if let Some(min) = bounds.min.filter(|&min| count < min) {
-        let message = format!("has {count} {}; at least {min} must be there", plural(count));
+        let message = format!("has {count} {}; at least {min} are required", plural(count));
         out.push(path.violation(ViolationKind::TooShort, message));
     }
     if let Some(max) = bounds.max.filter(|&max| count > max) {
@@ -327,20 +329,21 @@ fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &
     };
     let mut refuse = |message: String| out.push(path.violation(ViolationKind::Combination, message));
     if !schema.any_of.is_empty() && !schema.any_of.iter().any(holds) {
-        refuse(format!("fits none of the {} forms that are allowed", schema.any_of.len()));
+        refuse(format!("matches none of the {} allowed forms", schema.any_of.len()));
     }
     if !schema.one_of.is_empty() {
         let fitting = schema.one_of.iter().filter(|condition| holds(condition)).count();
         if fitting != 1 {
-            refuse(format!("must fit exactly one of {} forms, fits {fitting}", schema.one_of.len()));
+            refuse(format!("must match exactly one of {} forms, but matches {fitting}", schema.one_of.len()));
         }
     }
     if schema.not.as_deref().is_some_and(holds) {
-        refuse("is of a form that is not allowed".to_owned());
+        refuse("matches a form that is not allowed".to_owned());
     }
 }
 
-/// Asks the rules. `kind` is what those are that do not compare with the old value.
+/// Evaluates the rules. `kind` is the violation kind of rules that do not compare with the old
+/// value.
 fn check_rules(
     schema: &Node,
     value: &Value,
@@ -372,7 +375,7 @@ fn wrong_type(kind: Type, value: &Value, path: &Path) -> Violation {
     violation
 }
 
-/// What a value is, as part of a sentence.
+/// The type of a value, for a message.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -381,7 +384,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
             "a number with a fraction"
         }
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "a mapping",
     }
@@ -394,7 +397,7 @@ fn excerpt(value: &Value) -> String {
     }
 }
 
-/// The beginning of a text, for a message: one line, not long.
+/// The beginning of a text for a message: one line, limited in length.
 pub(super) fn cut(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut cut: String = line.chars().take(EXCERPT_LEN_MAX).collect();

@@ -1,6 +1,7 @@
-//! CEL as we have it: which functions there are, how a text is compiled, and what went wrong in one sentence.
+//! CEL in Tidegate: the available functions, compilation, and one-sentence errors.
 //!
-//! No error quotes a value: values may be long, and the order of a mapping's entries is not one to print.
+//! Errors do not quote values: values may be long, and the entries of a mapping have no stable
+//! order.
 //!
 //! # Why not kube-cel
 //!
@@ -10,8 +11,9 @@
 //!   and `self.text == 1`. The API server refuses these when the definition is created, and [`types`] says so in its
 //!   words.
 //! * It reports an unknown function, such as `isUrl(self.a)`, only when the rule is evaluated.
-//! * It rejects every object if a rule uses what it lacks: `self.many.all(i, one, one.size() > i)`,
-//!   `self.many.sortBy(one, one)`, `type(self.a) == string`. Here a rule is computed, or holds if it cannot be.
+//! * It rejects every object if a rule uses a function that it lacks: `self.many.all(i, one,
+//!   one.size() > i)`, `self.many.sortBy(one, one)`, `type(self.a) == string`. Here such a rule is
+//!   evaluated or treated as satisfied.
 //! * It depends on `cel` 0.13, which cannot parse `self.?a.orValue('x')`. Since we use `cel` 0.15, we cannot take its
 //!   functions alone either.
 //! * It compares list items by position. The API server compares the items of a list of type `map` by their keys.
@@ -20,8 +22,8 @@
 //!   null fields, which the API server drops before it evaluates rules.
 //! * It does not limit how deep loops are nested, so nothing bounds the time of a rule with four nested `all`.
 //!
-//! Its functions for URLs, quantities, IP addresses, sets and versions are the ones that are missing here. Try it again
-//! when it depends on the `cel` that we use.
+//! It has functions for URLs, quantities, IP addresses, sets and versions that are missing here.
+//! Try it again when it depends on the same `cel` as Tidegate.
 
 mod depth;
 mod free;
@@ -44,18 +46,19 @@ pub struct Expression {
     program: Program,
     text: String,
     free: Free,
-    /// A function of the API server that it needs and that is not computed here.
+    /// A function of the API server that it needs and that is not evaluated here.
     foreign: Option<String>,
 }
 
-/// Longest expression, in bytes: the parser is recursive, and the longest rules in use have some hundred.
+/// Longest expression, in bytes. The parser is recursive, and the longest rules in use have some
+/// hundred bytes.
 const TEXT_LEN_MAX: usize = 10_000;
 
 /// Deepest nesting of calls: a third of what overflows a stack of 2 MiB. The longest chains in use have some dozens.
 const DEPTH_MAX: usize = 500;
 
-/// Most macros that loop within each other: nothing else bounds the time that an expression takes, and each of them may
-/// multiply it by the size of an object.
+/// Maximum nesting depth of macros that loop. Nothing else bounds the run time of an expression,
+/// and each level may multiply it by the size of an object.
 const LOOPS_MAX: usize = 3;
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -69,15 +72,16 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
 // === impl Expression ===
 
 impl Expression {
-    /// Compiles an expression, or says why not. One with functions of the API server that are not computed here is
-    /// compiled, too: [`Expression::foreign`] names them.
+    /// Compiles an expression. Functions of the API server that are not evaluated here are allowed:
+    /// [`Expression::foreign`] names them. Fails with one sentence if the text is too long, is not
+    /// valid CEL, or calls an unknown function.
     pub fn compile(text: &str) -> Result<Expression, String> {
         let text = text.trim();
         if TEXT_LEN_MAX < text.len() {
             return Err(format!("it is longer than {TEXT_LEN_MAX} bytes"));
         }
         let program = ENVIRONMENT.compile(text).map_err(|problem| {
-            // The rest is a drawing of the text with a mark below it.
+            // The rest is an excerpt with a marker below.
             let problem = problem.to_string();
             problem.lines().next().unwrap_or_default().trim_start_matches("ERROR: ").to_owned()
         })?;
@@ -90,28 +94,30 @@ impl Expression {
             let of = free.functions.iter().find(|(name, arguments)| library::standing(name, *arguments) == wanted);
             of.map(|(name, _)| name.clone())
         };
-        // One is refused when it is compiled, not when it is first needed; the same one at every run.
+        // Unknown functions are rejected when the expression is compiled, not when it is evaluated, and in a stable
+        // order.
         if let Some(unknown) = first(Standing::Unknown) {
-            return Err(format!("the function `{unknown}` is not known here"));
+            return Err(format!("the function `{unknown}` is not supported"));
         }
         let foreign = first(Standing::Foreign);
         if LOOPS_MAX < free.loops {
-            return Err(format!("more than {LOOPS_MAX} macros that loop stand within each other"));
+            return Err(format!("more than {LOOPS_MAX} looping macros are nested within each other"));
         }
         Ok(Expression { free, foreign, text: text.to_owned(), program })
     }
 
-    /// A function that it needs and that is not computed here: it must not be evaluated.
+    /// A function that is not evaluated here. With one, the expression must not be evaluated.
     pub fn foreign(&self) -> Option<&str> {
         self.foreign.as_deref()
     }
 
-    /// What it gives in a context, or one sentence about why it gives nothing.
+    /// Evaluates the expression. Fails with one sentence if the evaluation fails.
     pub fn evaluate(&self, context: &Context<'_, '_>) -> Result<CelValue, String> {
         self.program.execute(context).map_err(|problem| explain(&problem))
     }
 
-    /// Whether it is true in a context, or why it gives nothing, in the words of the API server where these are known.
+    /// Evaluates a condition. Fails if the result is not a boolean or the evaluation fails, in the
+    /// words of the API server where these are known.
     pub fn decide(&self, context: &Context<'_, '_>) -> Result<bool, String> {
         match self.program.execute(context) {
             Ok(CelValue::Bool(holds)) => Ok(holds),
@@ -122,37 +128,37 @@ impl Expression {
         }
     }
 
-    /// Whether it may be true or false: what depends on nothing gives what it gives.
+    /// Whether the result may be a boolean. A constant expression is evaluated to find out.
     pub fn may_decide(&self) -> bool {
         self.constant().is_none_or(|value| matches!(value, CelValue::Bool(_)))
     }
 
-    /// Whether it may give a text.
+    /// Whether the result may be a string.
     pub fn may_tell(&self) -> bool {
         self.constant().is_none_or(|value| matches!(value, CelValue::String(_)))
     }
 
-    /// What it gives in every context, if it takes nothing from one.
+    /// The constant result, if the expression uses no variables.
     fn constant(&self) -> Option<CelValue> {
         if self.variables().is_empty() && self.foreign.is_none() { self.program.execute(&context()).ok() } else { None }
     }
 
-    /// Its text.
+    /// The source text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it names a variable.
+    /// Whether it uses a variable.
     pub fn names(&self, variable: &str) -> bool {
         self.free.variables.contains(variable)
     }
 
-    /// The variables that it takes from outside.
+    /// Its free variables.
     pub fn variables(&self) -> &BTreeSet<String> {
         &self.free.variables
     }
 
-    /// What it asks of a variable: names of fields; `None` if it uses it as a whole.
+    /// The fields of a variable that it uses; `None` if it uses the variable as a whole.
     pub fn fields_of(&self, variable: &str) -> Option<Vec<&str>> {
         if self.free.fields.contains(variable) {
             return None;
@@ -182,7 +188,7 @@ pub fn context() -> Context<'static, 'static> {
     context
 }
 
-/// A value as it is, without a schema: whole numbers are `int`, whatever their sign.
+/// Converts a value without a schema. Whole numbers become `int`, whatever their sign.
 pub fn bind(value: &Value) -> CelValue {
     match value {
         Value::Null => CelValue::Null,
@@ -205,16 +211,16 @@ pub fn bind(value: &Value) -> CelValue {
 
 fn explain(problem: &ExecutionError) -> String {
     match problem {
-        ExecutionError::NoSuchKey(key) => format!("there is no `{key}`; ask for it with `has(…)` or `in` first"),
-        ExecutionError::UndeclaredReference(name) => format!("there is no `{name}`"),
+        ExecutionError::NoSuchKey(key) => format!("`{key}` does not exist; check it with `has(…)` or `in` first"),
+        ExecutionError::UndeclaredReference(name) => format!("`{name}` does not exist"),
         ExecutionError::NoSuchOverload(overload) => overload.to_string(),
-        ExecutionError::UnexpectedType { got, want } => format!("a {got} stands where a {want} must be"),
+        ExecutionError::UnexpectedType { got, want } => format!("found a {got} instead of a {want}"),
         ExecutionError::ValuesNotComparable(_, _) => "two values cannot be compared".to_owned(),
         ExecutionError::FunctionError { function, .. } => format!("the function `{function}` fails"),
-        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".to_owned(),
         ExecutionError::IndexOutOfBounds(_) => "an index is beyond the end of its list".to_owned(),
         ExecutionError::Overflow(operator, _, _) => format!("a number becomes too large in `{operator}`"),
-        _ => "a value is of a type that it cannot use".to_owned(),
+        _ => "a value has a type that is not supported here".to_owned(),
     }
 }
 

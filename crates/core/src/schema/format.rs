@@ -1,10 +1,10 @@
-//! The formats of texts that the API server checks.
+//! The string formats that the API server checks.
 //!
-//! Each is as lax as the server's own check, whose source is Go's standard library more than any standard.
-//! A format that is not here is not checked, by us as by the server; of the formats that the server checks, those that
-//! no CRD of ours or of the systems we replace uses (`isbn`, `creditcard`, `ssn`, …) are left out on purpose.
+//! Each check is as lenient as the server's own, which follows Go's standard library more than any
+//! standard. Neither the server nor Tidegate checks other formats. Some formats of the server are
+//! left out on purpose, because no relevant CRD uses them (`isbn`, `creditcard`, `ssn`, …).
 
-// Addresses as values; the sockets are in `std::net`.
+// IP addresses as values. Sockets are in `std::net`.
 use core::net::IpAddr;
 
 /// A format that is checked.
@@ -24,9 +24,9 @@ pub(super) enum Format {
 // === impl Format ===
 
 impl Format {
-    /// By its name in a schema; `None` if it is not checked.
+    /// The format with this name in a schema; `None` if it is not checked.
     pub(super) fn of(name: &str) -> Option<Format> {
-        // The server removes dashes from names: `datetime` is `date-time`.
+        // The server ignores dashes in names: `datetime` is `date-time`.
         Some(match name.replace('-', "").as_str() {
             "datetime" => Format::DateTime,
             "date" => Format::Date,
@@ -41,7 +41,7 @@ impl Format {
         })
     }
 
-    /// Whether a text is of the format.
+    /// Whether a text has this format.
     pub(super) fn accepts(self, text: &str) -> bool {
         match self {
             Format::DateTime => is_date_time(text),
@@ -56,7 +56,7 @@ impl Format {
         }
     }
 
-    /// What it is, as part of a sentence.
+    /// The description for a message.
     pub(super) fn description(self) -> &'static str {
         match self {
             Format::DateTime => "a date and time such as `2026-01-31T12:00:00Z`",
@@ -93,7 +93,8 @@ fn is_date(text: &str) -> bool {
     (1..=days).contains(&day)
 }
 
-/// The server's rule: a date, `t`, hours, minutes and seconds in two digits each, a fraction, and a zone of any numbers.
+/// The server's rule: a date, `t`, hours, minutes and seconds of two digits each, a fraction, and a
+/// zone with any numbers.
 fn is_date_time(text: &str) -> bool {
     let lower = text.to_lowercase();
     let mut parts = lower.split('t');
@@ -131,7 +132,8 @@ fn is_time(text: &str) -> bool {
     clock_ok && (zone == "z" || offset(zone))
 }
 
-/// Go's `url.ParseRequestURI`: an absolute path, or a scheme with anything after it that is not plainly broken.
+/// Go's `url.ParseRequestURI`: an absolute path, or a scheme with anything after it that is not
+/// obviously malformed.
 fn is_request_uri(text: &str) -> bool {
     if text.is_empty() || text.chars().any(|c| c.is_ascii_control()) {
         return false;
@@ -157,7 +159,7 @@ fn is_request_uri(text: &str) -> bool {
     percent_escapes_are_whole(path)
 }
 
-/// Whether there is a scheme, and what follows it; `None` if the text begins with a colon.
+/// The scheme, if there is one, and the rest. `None` if the text begins with a colon.
 fn split_scheme(text: &str) -> Option<(bool, &str)> {
     for (position, c) in text.char_indices() {
         match c {
@@ -221,7 +223,7 @@ pub(super) fn duration_nanoseconds(text: &str) -> Option<i64> {
             return None;
         }
         let number: f64 = format!("0{number}0").parse().ok()?;
-        // A trailing zero keeps `5.` and `.5` readable as numbers; it must not change whole ones.
+        // A trailing zero makes `5.` and `.5` parse as numbers. It must not change integers.
         let number = if rest[..number_end].contains('.') { number } else { number / 10.0 };
         let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
         let (unit, next) = after.split_at(unit_end);
@@ -237,11 +239,11 @@ pub(super) fn duration_nanoseconds(text: &str) -> Option<i64> {
             };
         rest = next;
     }
-    // Nearly 292 years; past them Go refuses as well.
+    // The limit is about 292 years. Go rejects longer durations as well.
     const NANOSECONDS_MAX: f64 = 9.2e18;
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "bounded in the line above, and a fraction of a nanosecond is nothing"
+        reason = "bounded in the line above, and fractions of a nanosecond are irrelevant"
     )]
     (total <= NANOSECONDS_MAX).then_some(if negative { -(total as i64) } else { total as i64 })
 }
@@ -254,7 +256,7 @@ fn is_base64(text: &str) -> bool {
         && data.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
 }
 
-/// Dashes may be left out one by one.
+/// Each dash is optional.
 fn is_uuid(text: &str) -> bool {
     let mut rest = text;
     for (position, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {

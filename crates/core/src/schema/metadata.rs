@@ -1,6 +1,7 @@
-//! What the API server demands of `metadata`, whatever the kind.
+//! What the API server requires of `metadata`, for every kind.
 //!
-//! Checked loosely: the fields that people write are checked as the server does, those that the server writes only
+//! The checks are lenient: fields that users write are checked as the server does. For fields that
+//! the server sets, only the name is checked.
 //! must be known by name.
 
 use serde_json::{Map, Value};
@@ -30,12 +31,12 @@ const FIELDS: [&str; 15] = [
     "selfLink",
     "uid",
 ];
-/// Keys and values of all annotations together, in bytes.
+/// Limit for the keys and values of all annotations together, in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
-/// A label's value, in characters.
+/// Limit for the value of a label, in characters.
 const LABEL_LEN_MAX: usize = 63;
 
-/// Whether an object's own metadata is looked at, or that of an object inside another.
+/// Whose metadata is checked: that of the object itself, or of an embedded object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     /// The object itself: it needs a name.
@@ -68,7 +69,7 @@ pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut
                 }
                 None => missing_name(path, out),
             }
-            // A null is no value, but it does not make a field known.
+            // The server treats null as absent, but the field name must still be known.
             for (field, value) in fields.iter().filter(|(field, value)| !value.is_null() || !is_known(field)) {
                 path.within(field, |path| check_field(field, value, path, out));
             }
@@ -91,7 +92,7 @@ fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Vec<Violat
             }
         }),
         "annotations" => {
-            // Annotation keys may have upper-case prefixes; the server compares them in lower case.
+            // Annotation keys may have an upper-case prefix: the server compares them in lower case.
             texts(value, path, out, |key, _, path, out| check_qualified(&key.to_lowercase(), path, out));
             let bytes: usize = value
                 .as_object()
@@ -101,17 +102,17 @@ fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Vec<Violat
                 .sum();
             if bytes > ANNOTATIONS_BYTES_MAX {
                 let message =
-                    format!("all annotations together have {bytes} bytes; {ANNOTATIONS_BYTES_MAX} are allowed");
+                    format!("all annotations together have {bytes} bytes; the limit is {ANNOTATIONS_BYTES_MAX}");
                 out.push(path.violation(ViolationKind::TooLong, message));
             }
         }
         "namespace" => check_name(value, check_label, path, out),
         "finalizers" => match value.as_array() {
             Some(items) if items.iter().all(Value::is_string) => {}
-            _ => out.push(path.violation(ViolationKind::Type, "must be a list of texts".to_owned())),
+            _ => out.push(path.violation(ViolationKind::Type, "must be a list of strings".to_owned())),
         },
         "name" | "generateName" | "uid" | "resourceVersion" | "selfLink" if !value.is_string() => {
-            let message = format!("must be a text, not {}", type_name(value));
+            let message = format!("must be a string, not {}", type_name(value));
             out.push(path.violation(ViolationKind::Type, message));
         }
         known if is_known(known) => {}
@@ -127,7 +128,7 @@ pub fn is_known(field: &str) -> bool {
     FIELDS.contains(&field)
 }
 
-/// A mapping of texts, and a check of each entry.
+/// Checks a mapping of strings, and each entry with `check_entry`.
 fn texts(
     value: &Value,
     path: &mut Path,
@@ -135,18 +136,18 @@ fn texts(
     check: impl Fn(&str, &str, &mut Path, &mut Vec<Violation>),
 ) {
     let Some(entries) = value.as_object() else {
-        let message = format!("must be a mapping of texts, not {}", type_name(value));
+        let message = format!("must be a mapping of strings, not {}", type_name(value));
         out.push(path.violation(ViolationKind::Type, message));
         return;
     };
     for (key, value) in entries {
         path.within(key, |path| match value.as_str() {
             Some(text) => check(key, text, path, out),
-            // The server reads null as the empty text here.
+            // The server reads null as the empty string here.
             None if value.is_null() => check(key, "", path, out),
             None => {
                 let mut violation =
-                    path.violation(ViolationKind::Type, format!("must be a text, not {}", type_name(value)));
+                    path.violation(ViolationKind::Type, format!("must be a string, not {}", type_name(value)));
                 violation.hint = Some(format!("write it in quotes: \"{value}\""))
                     .filter(|_| !value.is_object() && !value.is_array());
                 out.push(violation);
@@ -161,14 +162,14 @@ fn check_name(
     path: &mut Path,
     out: &mut Vec<Violation>,
 ) {
-    // What is no text at all is reported as such by `check_field`.
+    // `check_field` reports values that are not strings.
     let Some(text) = value.as_str() else { return };
     if let Err(problem) = check(text) {
         out.push(path.violation(ViolationKind::Metadata, problem.to_string()));
     }
 }
 
-/// Anything that can stand in a URL's path: the rule of an embedded object's own kind is not known.
+/// Any text that can be in a URL path: the name rule of an embedded object's kind is unknown.
 fn check_path_segment(text: &str) -> Result<(), name::ParseNameError> {
     match text.chars().find(|c| matches!(c, '/' | '%')) {
         Some(found) => Err(name::ParseNameError::Forbidden { found }),
@@ -177,7 +178,7 @@ fn check_path_segment(text: &str) -> Result<(), name::ParseNameError> {
     }
 }
 
-/// An RFC 1123 label, or nothing: an empty namespace is none.
+/// An RFC 1123 label, or empty: an empty namespace means none.
 fn check_label(text: &str) -> Result<(), name::ParseNameError> {
     if text.is_empty() {
         return Ok(());
@@ -191,7 +192,7 @@ fn check_label(text: &str) -> Result<(), name::ParseNameError> {
     name::check_subdomain(text)
 }
 
-/// `name` or `prefix/name`, as keys of labels and annotations are.
+/// `name` or `prefix/name`: the form of keys of labels and annotations.
 fn check_qualified(key: &str, path: &mut Path, out: &mut Vec<Violation>) {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -199,8 +200,10 @@ fn check_qualified(key: &str, path: &mut Path, out: &mut Vec<Violation>) {
     };
     let name_ok = !name.is_empty() && is_label_value(name);
     if !name_ok || prefix.is_some_and(|prefix| name::check_subdomain(prefix).is_err()) {
-        let message =
-            format!("`{}` is not a key of labels or annotations, such as `app` or `example.com/app`", cut(key));
+        let message = format!(
+            "`{}` is not a key of labels or annotations; use a key such as `app` or `example.com/app`",
+            cut(key)
+        );
         out.push(path.violation(ViolationKind::Metadata, message));
     }
 }
@@ -213,12 +216,12 @@ fn is_label_value(text: &str) -> bool {
         && ends(text.chars().next_back())
 }
 
-/// Whether a field is one that every object has, beside those of its schema.
+/// Whether every object has this field, besides the fields of its schema.
 pub(super) fn is_type_or_metadata(field: &str) -> bool {
     matches!(field, "apiVersion" | "kind" | "metadata")
 }
 
-/// Checks `apiVersion` and `kind`, which must be texts that are not empty.
+/// Checks `apiVersion` and `kind`, which must be non-empty strings.
 pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut Vec<Violation>) {
     for field in ["apiVersion", "kind"] {
         path.within(field, |path| match fields.get(field) {
@@ -229,19 +232,21 @@ pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut
                 out.push(path.violation(ViolationKind::Required, format!("`{field}` must not be empty")));
             }
             Some(Value::String(text)) if !is_type(field, text) => {
-                let message = format!("`{}` is no {}", cut(text), if field == "kind" { "kind" } else { "API version" });
+                let message =
+                    format!("`{}` is not a valid {}", cut(text), if field == "kind" { "kind" } else { "API version" });
                 out.push(path.violation(ViolationKind::Metadata, message));
             }
             Some(Value::String(_)) => {}
             Some(other) => {
-                let message = format!("must be a text, not {}", type_name(other));
+                let message = format!("must be a string, not {}", type_name(other));
                 out.push(path.violation(ViolationKind::Type, message));
             }
         });
     }
 }
 
-/// A kind is a label that may have upper-case letters and begins with a letter; an API version has one slash at most.
+/// A kind is a label that may have upper-case letters and begins with a letter. An API version has
+/// at most one slash.
 fn is_type(field: &str, text: &str) -> bool {
     match field {
         "kind" => {

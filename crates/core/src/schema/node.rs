@@ -1,4 +1,4 @@
-//! A schema as the checker walks it: what JSONSchemaProps says, with patterns, formats and rules compiled.
+//! The compiled form of a schema: JSONSchemaProps with compiled patterns, formats and rules.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{CompileError, format::Format, pattern, rule::Rule};
 pub(super) struct Node {
     pub(super) kind: Type,
     pub(super) nullable: bool,
-    /// The value is a Kubernetes object inside another.
+    /// The value is an embedded Kubernetes object.
     pub(super) embedded: bool,
     pub(super) properties: BTreeMap<String, Node>,
     pub(super) others: Others,
@@ -34,7 +34,7 @@ pub(super) struct Node {
     pub(super) minimum: Option<Limit>,
     pub(super) maximum: Option<Limit>,
     pub(super) multiple_of: Option<f64>,
-    /// What a whole number must fit into, from its format.
+    /// The range of a whole number, from its format.
     pub(super) width: Option<Width>,
     pub(super) all_of: Vec<Node>,
     pub(super) any_of: Vec<Node>,
@@ -56,28 +56,28 @@ pub(super) enum Type {
     IntOrString,
 }
 
-/// What becomes of fields that are not among the properties.
+/// How unknown fields are treated.
 #[derive(Debug)]
 pub(super) enum Others {
-    /// They are unknown fields.
+    /// They are violations.
     Unknown,
     /// They are kept as they are.
     Kept,
-    /// Each must be of this schema.
+    /// Each must match this schema.
     Of(Box<Node>),
 }
 
-/// How the items of a list are told apart.
+/// How list items are distinguished.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum List {
     Atomic,
     /// No two items are equal.
     Set,
-    /// No two items have equal values of these fields.
+    /// No two items have equal values in these fields.
     Map(Vec<String>),
 }
 
-/// The smallest and the greatest count.
+/// The minimum and maximum count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<T> {
     pub(super) min: Option<T>,
@@ -91,7 +91,7 @@ pub(super) struct Limit {
     pub(super) exclusive: bool,
 }
 
-/// The formats of whole numbers, which the server checks as well.
+/// The integer formats, which the server checks as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     Int32,
@@ -100,23 +100,25 @@ pub(super) enum Width {
     Uint64,
 }
 
-/// Whether a schema stands for a value, or only adds conditions inside `allOf`, `anyOf`, `oneOf` or `not`.
+/// Whether a schema describes a value, or only adds conditions inside `allOf`, `anyOf`, `oneOf` or
+/// `not`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Structure,
-    /// It says nothing about which fields there are.
+    /// It does not define which fields exist.
     Condition,
 }
 
 // === impl Node ===
 
 impl Node {
-    /// Compiles the schema of the value at `field`.
+    /// Compiles the schema of the value at `field`. Fails with the field and the problem if the API
+    /// server would reject the schema, or if Tidegate cannot check it.
     pub(super) fn compile(props: &JSONSchemaProps, field: &str) -> Result<Node, CompileError> {
         Node::compile_as(Role::Structure, props, field)
     }
 
-    /// What a property has if it is absent: the server fills it in.
+    /// The default value of an absent property, which the server sets.
     pub(super) fn default_of(&self, property: &str) -> Option<&Value> {
         self.properties.get(property).and_then(|node| node.default.as_ref())
     }
@@ -153,7 +155,7 @@ impl Node {
             maximum: Limit::of(props.maximum, props.exclusive_maximum),
             multiple_of: props.multiple_of,
             width: props.format.as_deref().and_then(Width::of),
-            // The alternatives of an int-or-string only repeat what the marker says.
+            // The alternatives of an int-or-string only repeat its marker.
             all_of: if int_or_string { Vec::new() } else { compile_all(&props.all_of)? },
             any_of: if int_or_string { Vec::new() } else { compile_all(&props.any_of)? },
             one_of: compile_all(&props.one_of)?,
@@ -236,7 +238,7 @@ impl Type {
         })
     }
 
-    /// Whether a value, null aside, is of the type.
+    /// Whether a value other than null has this type.
     pub(super) fn accepts(self, value: &Value) -> bool {
         match self {
             Type::Any => true,
@@ -250,22 +252,22 @@ impl Type {
         }
     }
 
-    /// What it is, as part of a sentence.
+    /// The description for a message.
     pub(super) fn description(self) -> &'static str {
         match self {
             Type::Any => "anything",
             Type::Object => "a mapping",
             Type::Array => "a list",
-            Type::Text => "a text",
+            Type::Text => "a string",
             Type::Integer => "a whole number",
             Type::Number => "a number",
             Type::Boolean => "`true` or `false`",
-            Type::IntOrString => "a whole number or a text",
+            Type::IntOrString => "a whole number or a string",
         }
     }
 }
 
-/// The server takes `8080.0` for an integer, as JSON does.
+/// The server accepts `8080.0` as an integer, as JSON does.
 fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
@@ -312,7 +314,7 @@ impl Width {
         })
     }
 
-    /// The smallest and the greatest number that fits.
+    /// The range of the format.
     pub(super) fn range(self) -> (i128, i128) {
         match self {
             Width::Int32 => (i32::MIN.into(), i32::MAX.into()),

@@ -1,16 +1,17 @@
 //! Patterns of Go's RE2 on the `regex` crate.
 //!
-//! The two differ where a CRD author would not look: Go's `\d`, `\w`, `\s` and `\b` know ASCII only, `[` and `&&` mean
-//! themselves inside a class, and `\Q…\E` quotes. A pattern matches if it is found anywhere: it is not anchored.
+//! The two differ in details. In Go, `\d`, `\w`, `\s` and `\b` are ASCII only, `[` and `&&` are
+//! literal inside a class, and `\Q…\E` quotes. A pattern matches anywhere in the text: it is not
+//! anchored.
 
 use regex::Regex;
 
-/// Compiles a Go pattern.
+/// Compiles a Go pattern. Fails if RE2 or the `regex` crate rejects it.
 pub(super) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     Regex::new(&translate(pattern))
 }
 
-/// The same pattern as the `regex` crate spells it.
+/// The same pattern in the syntax of the `regex` crate.
 fn translate(pattern: &str) -> String {
     let mut translated = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern.chars().peekable();
@@ -43,7 +44,7 @@ fn translate(pattern: &str) -> String {
                 }
                 class = Class::Inside;
             }
-            // A `]` that comes first means itself.
+            // A `]` in first position is literal.
             (']', Class::Begin) => {
                 translated.push_str("\\]");
                 class = Class::Inside;
@@ -65,14 +66,14 @@ fn translate(pattern: &str) -> String {
     translated
 }
 
-/// Where in a pattern we are.
+/// The position within a pattern.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Not between `[` and `]`.
+    /// Outside `[` and `]`.
     Outside,
     /// Directly after `[` or `[^`.
     Begin,
-    /// Further on.
+    /// Later in a class.
     Inside,
 }
 
@@ -85,7 +86,7 @@ impl Class {
     }
 }
 
-/// What follows `\Q` up to `\E`, each character for itself.
+/// The text from `\Q` to `\E`, with each character escaped.
 fn quote(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, translated: &mut String) {
     while let Some(c) = rest.next() {
         if c == '\\' && rest.next_if_eq(&'E').is_some() {
@@ -95,7 +96,7 @@ fn quote(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, translated: &mut S
     }
 }
 
-/// An escape, with the classes that know ASCII only spelled out.
+/// An escape, with the ASCII-only classes spelled out.
 fn escape(escaped: char, in_class: bool) -> String {
     let ascii = |set: &str, negated: bool| match (in_class, negated) {
         (true, false) => set.to_owned(),

@@ -1,9 +1,11 @@
 //! The rules of `x-kubernetes-validations`, in CEL.
 //!
-//! A rule sees its value as the API server shows it: with the defaults filled in, only the fields that the schema
-//! knows, and names that are no identifiers escaped. Rules that compare with the old value are passed over where there is
-//! none: they hold on create, and so do, always, those with functions of the API server that are not computed here.
-//! Durations are whole nanoseconds here, which compares as well.
+//! A rule sees its value as the API server presents it: with defaults, without unknown fields, and
+//! with escaped names where they are not identifiers. Durations are integers, in nanoseconds, which
+//! compare in the same way.
+//!
+//! A rule is treated as satisfied if it compares with a missing old value, or uses a function of
+//! the API server that is not evaluated here.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,25 +23,25 @@ pub(super) struct Rule {
     expression: Expression,
     message: Option<String>,
     message_expression: Option<Expression>,
-    /// The field that a violation is reported at, below the rule's own.
+    /// The field of the violation, relative to the value of the rule.
     pub(super) field: Vec<String>,
-    /// It compares with the old value.
+    /// Whether it compares with the old value.
     pub(super) is_transition: bool,
-    /// The old value is an optional, so that the rule holds without one, too.
+    /// Whether the old value is an optional, so that the rule also applies without one.
     optional: bool,
 }
 
-/// Why a rule does not hold.
+/// Why a rule is violated.
 pub(super) struct Broken {
     pub(super) message: String,
-    /// It gives nothing, so it has nothing to say of the field that it names.
+    /// Its evaluation failed, so it makes no statement about the field that it names.
     pub(super) fails: bool,
 }
 
-/// What stands between a rule and what is wrong, if it gives nothing.
+/// Separates the rule from the problem if its evaluation failed.
 pub const INAPPLICABLE: &str = " cannot be applied: ";
 
-/// CEL's words that cannot be names of fields.
+/// Reserved words of CEL that cannot be field names.
 const RESERVED: &[&str] = &[
     "as",
     "break",
@@ -67,7 +69,8 @@ const RESERVED: &[&str] = &[
 // === impl Rule ===
 
 impl Rule {
-    /// Compiles a rule, or says why not.
+    /// Compiles a rule. Fails with the reason if its expression, its message or its field is
+    /// invalid.
     pub(super) fn compile(rule: &ValidationRule) -> Result<Rule, String> {
         let expression = Expression::compile(&rule.rule)?;
         let message_expression = rule.message_expression.as_deref().map(Expression::compile).transpose()?;
@@ -82,8 +85,8 @@ impl Rule {
         })
     }
 
-    /// What is wrong, if the rule does not hold for the value and the one before it, which `bind` has made `self` and
-    /// `oldSelf`.
+    /// Evaluates the rule. `bind` has bound the new and the old value to `self` and `oldSelf`.
+    /// Returns the violation, if any.
     pub(super) fn check(&self, this: &CelValue, old: Option<&CelValue>) -> Option<Broken> {
         if self.is_transition && old.is_none() && !self.optional || self.expression.foreign().is_some() {
             return None;
@@ -131,7 +134,7 @@ impl std::fmt::Debug for Rule {
     }
 }
 
-/// A value as rules see it.
+/// Converts a value to CEL as rules see it.
 pub(super) fn bind(node: &Node, value: &Value) -> CelValue {
     match value {
         Value::Null => CelValue::Null,
@@ -155,7 +158,7 @@ pub(super) fn bind(node: &Node, value: &Value) -> CelValue {
                 }
             }
             if let Others::Of(of) = &node.others {
-                // Keys of a map are values, not names: they are not escaped.
+                // Keys of a map are data, not field names, so they are not escaped.
                 let others = fields.iter().filter(|(name, _)| !node.properties.contains_key(*name));
                 bound.extend(others.map(|(name, value)| (name.clone(), bind(of, value))));
             }
@@ -171,7 +174,7 @@ pub(super) fn bind(node: &Node, value: &Value) -> CelValue {
     }
 }
 
-/// A field's name as rules spell it.
+/// A field name as rules spell it.
 pub fn escape(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");
@@ -179,7 +182,7 @@ pub fn escape(name: &str) -> String {
     name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
 }
 
-/// The values of a list's keys in one item, with the defaults filled in.
+/// The values of the list keys in one item, with defaults.
 pub(super) fn key_of<'a>(items: &'a Node, list: &'a List, item: &'a Value) -> Vec<Option<&'a Value>> {
     match list {
         List::Atomic => Vec::new(),

@@ -1,8 +1,9 @@
-//! Which known word was probably meant by an unknown one.
+//! Finds the known word that an unknown one most likely misspells.
 
-/// The candidate that differs least from `word`, if it differs little enough to be a slip of the pen.
+/// The candidate that differs least from `word`, if the difference is small enough for a typing
+/// error.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // One slip in a short word, two in one of six letters, three at most: beyond that a guess misleads.
+    // One error in a short word, two in a word of six letters, at most three: beyond that a guess misleads.
     let distance_max = (word.chars().count() / 3).clamp(1, 3);
     candidates
         .into_iter()
@@ -12,9 +13,9 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be put in, left out, replaced, or swapped with their neighbour.
+/// The number of insertions, deletions, replacements and swaps of neighbours between two words.
 fn distance(a: &str, b: &str) -> usize {
-    // Words past this length are nobody's slip of the pen, and the work grows with the square.
+    // Longer words are not typing errors, and the cost grows with the square of the length.
     const LEN_MAX: usize = 64;
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(LEN_MAX).collect(), b.chars().take(LEN_MAX).collect());
     let mut before = Vec::new();

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::object::DisplayPath;
 
-/// The schema of an object whose `spec` is of the given one.
+/// An object schema with this schema for `spec`.
 fn schema(spec: Value) -> Schema {
     let props = json!({"type": "object", "properties": {"spec": spec}});
     Schema::compile(&serde_json::from_value(props).unwrap()).unwrap()
@@ -22,7 +22,7 @@ fn object(spec: Value) -> Value {
     json!({"apiVersion": "a.b/v1", "kind": "C", "metadata": {"name": "d"}, "spec": spec})
 }
 
-/// What is wrong with a spec: one line a violation, its path without `spec` and its sentence.
+/// The violations of a spec, one line each: the path without `spec`, and the message.
 #[track_caller]
 fn check(schema_of_spec: Value, spec: Value, expected: &[&str]) {
     let found: Vec<String> = schema(schema_of_spec)
@@ -42,14 +42,14 @@ fn types_are_checked_with_a_word_of_help() {
     check(
         typed("string"),
         json!({"a": 1.5}),
-        &["spec.a: must be a text, not a number with a fraction (write it in quotes: \"1.5\")"],
+        &["spec.a: must be a string, not a number with a fraction (write it in quotes: \"1.5\")"],
     );
     check(
         typed("string"),
         json!({"a": true}),
-        &["spec.a: must be a text, not `true` or `false` (write it in quotes: \"true\")"],
+        &["spec.a: must be a string, not `true` or `false` (write it in quotes: \"true\")"],
     );
-    check(typed("boolean"), json!({"a": "true"}), &["spec.a: must be `true` or `false`, not a text"]);
+    check(typed("boolean"), json!({"a": "true"}), &["spec.a: must be `true` or `false`, not a string"]);
     check(typed("array"), json!({"a": {}}), &["spec.a: must be a list, not a mapping"]);
     check(typed("object"), json!({"a": []}), &["spec.a: must be a mapping, not a list"]);
     check(typed("integer"), json!({"a": 1.5}), &["spec.a: must be a whole number, not a number with a fraction"]);
@@ -62,7 +62,7 @@ fn int_or_string_takes_both_and_nothing_else() {
     let schema = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]});
     check(schema.clone(), json!(1), &[]);
     check(schema.clone(), json!("50%"), &[]);
-    check(schema, json!(true), &["spec: must be a whole number or a text, not `true` or `false`"]);
+    check(schema, json!(true), &["spec: must be a whole number or a string, not `true` or `false`"]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn preserved_and_additional_fields_are_no_unknown_fields() {
     check(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), json!({"a": {"b": null}}), &[]);
     let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
     check(texts.clone(), json!({"a.b/c": "d", "e": null}), &[]);
-    check(texts, json!({"a.b/c": []}), &["spec[a.b/c]: must be a text, not a list"]);
+    check(texts, json!({"a.b/c": []}), &["spec[a.b/c]: must be a string, not a list"]);
     check(json!({"type": "object"}), json!({"a": 1}), &["spec.a: unknown field `a`"]);
 }
 
@@ -107,7 +107,7 @@ fn nulls_are_dropped_from_fields_but_not_from_lists() {
         "a": {"type": "array", "items": {"type": "string", "nullable": nullable}}}})
     };
     check(items(false), json!({"a": null}), &[]);
-    check(items(false), json!({"a": ["b", null]}), &["spec.a[1]: must be a text, not null"]);
+    check(items(false), json!({"a": ["b", null]}), &["spec.a[1]: must be a string, not null"]);
     check(items(true), json!({"a": ["b", null]}), &[]);
 }
 
@@ -123,7 +123,7 @@ fn patterns_are_searched_not_matched_whole() {
 fn lengths_count_characters() {
     let text = json!({"type": "object", "properties": {"a": {"type": "string", "minLength": 2, "maxLength": 3}}});
     check(text.clone(), json!({"a": "äöü"}), &[]);
-    check(text.clone(), json!({"a": "ä"}), &["spec.a: has 1 character; at least 2 must be there"]);
+    check(text.clone(), json!({"a": "ä"}), &["spec.a: has 1 character; at least 2 are required"]);
     check(text, json!({"a": "abcd"}), &["spec.a: has 4 characters; at most 3 are allowed"]);
 }
 
@@ -152,13 +152,13 @@ fn whole_numbers_fit_their_format() {
     check(
         number("int32"),
         json!({"a": 3_000_000_000_u64}),
-        &["spec.a: 3000000000 does not fit; it must be between -2147483648 and 2147483647"],
+        &["spec.a: 3000000000 must be between -2147483648 and 2147483647"],
     );
     check(number("int64"), json!({"a": -1.0}), &[]);
     check(
         number("int64"),
         json!({"a": u64::MAX}),
-        &["spec.a: 18446744073709551615 does not fit; it must be between -9223372036854775808 and 9223372036854775807"],
+        &["spec.a: 18446744073709551615 must be between -9223372036854775808 and 9223372036854775807"],
     );
     check(number("double"), json!({"a": u64::MAX}), &[]);
 }
@@ -187,7 +187,7 @@ fn list_items_must_differ_by_their_keys() {
         &["spec[2]: another item of this list has the same `name: a, kind: A`"],
     );
     let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
-    check(set, json!(["a", "b", "a"]), &["spec[2]: `a` stands in this list already"]);
+    check(set, json!(["a", "b", "a"]), &["spec[2]: `a` is already in this list"]);
 }
 
 #[test]
@@ -195,12 +195,12 @@ fn combinations_hold_as_the_server_has_them() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
         "oneOf": [{"required": ["a"]}, {"required": ["b"]}], "not": {"properties": {"a": {"enum": ["no"]}}, "required": ["a"]}});
     check(schema.clone(), json!({"a": "yes"}), &[]);
-    check(schema.clone(), json!({}), &["spec: must fit exactly one of 2 forms, fits 0"]);
-    check(schema.clone(), json!({"a": "", "b": ""}), &["spec: must fit exactly one of 2 forms, fits 2"]);
-    check(schema, json!({"a": "no"}), &["spec: is of a form that is not allowed"]);
+    check(schema.clone(), json!({}), &["spec: must match exactly one of 2 forms, but matches 0"]);
+    check(schema.clone(), json!({"a": "", "b": ""}), &["spec: must match exactly one of 2 forms, but matches 2"]);
+    check(schema, json!({"a": "no"}), &["spec: matches a form that is not allowed"]);
     let any = json!({"type": "string", "anyOf": [{"minLength": 3}, {"pattern": "^x"}]});
     check(any.clone(), json!("x"), &[]);
-    check(any, json!("y"), &["spec: fits none of the 2 forms that are allowed"]);
+    check(any, json!("y"), &["spec: matches none of the 2 allowed forms"]);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn rules_that_compare_are_asked_of_updates_and_what_was_there_is_tolerated() {
     };
     check(json!({}), json!({"fixed": "a"}), &[]);
     check(json!({"fixed": "a"}), json!({"fixed": "b"}), &[("spec.fixed: is fixed", ViolationKind::Rule)]);
-    // What the schema has become too strict for stays, and rules that it breaks are told.
+    // An unchanged value may violate a stricter schema. Violated rules are reported as warnings.
     check(json!({"fixed": "abcd"}), json!({"fixed": "abcd"}), &[("spec.fixed: is long", ViolationKind::Tolerated)]);
     check(json!({}), json!({"first": "b"}), &[("spec.first: is not the first", ViolationKind::Rule)]);
     check(json!({"first": "b"}), json!({"first": "b", "fixed": "a"}), &[]);
@@ -265,7 +265,7 @@ fn rules_that_compare_are_asked_of_updates_and_what_was_there_is_tolerated() {
 fn rules_are_silent_about_what_is_wrong_already() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}},
         "x-kubernetes-validations": [{"rule": "self.a == 'b'"}]});
-    check(schema.clone(), json!({"a": 1}), &["spec.a: must be a text, not a number (write it in quotes: \"1\")"]);
+    check(schema.clone(), json!({"a": 1}), &["spec.a: must be a string, not a number (write it in quotes: \"1\")"]);
     check(schema, json!({"a": "c"}), &["spec: the rule `self.a == 'b'` does not hold"]);
 }
 
@@ -296,7 +296,7 @@ fn rules_that_give_nothing_name_no_field() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "x-kubernetes-validations": [
         {"rule": "self.a != 'b'", "fieldPath": ".a"}]});
     let expected =
-        "spec: the rule `self.a != 'b'` cannot be applied: there is no `a`; ask for it with `has(…)` or `in` first";
+        "spec: the rule `self.a != 'b'` cannot be applied: `a` does not exist; check it with `has(…)` or `in` first";
     check(schema, json!({}), &[expected]);
 }
 
@@ -306,13 +306,11 @@ fn what_cannot_be_compiled_is_named_with_its_field() {
         let props = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": spec}}}});
         Schema::compile(&serde_json::from_value(props).unwrap()).unwrap_err().to_string()
     };
-    assert!(
-        broken(json!({"type": "string", "pattern": "("})).starts_with("the schema of `spec.a` cannot be used: regex")
-    );
-    assert_eq!(broken(json!({"type": "text"})), "the schema of `spec.a` cannot be used: `text` is not a type");
+    assert!(broken(json!({"type": "string", "pattern": "("})).starts_with("invalid schema of `spec.a`: regex"));
+    assert_eq!(broken(json!({"type": "text"})), "invalid schema of `spec.a`: `text` is not a type");
     assert_eq!(
         broken(json!({"type": "string", "x-kubernetes-validations": [{"rule": "isUrl(self)"}]})),
-        "the schema of `spec.a` cannot be used: rule `isUrl(self)`: the function `isUrl` is not known here"
+        "invalid schema of `spec.a`: rule `isUrl(self)`: the function `isUrl` is not supported"
     );
 }
 
@@ -334,18 +332,20 @@ fn metadata_is_checked_for_every_kind() {
     check(
         json!({"name": "A"}),
         &[
-            "metadata.name: `A` must not stand in a name; use lower-case letters, digits, `-` and `.`, and begin and end with a letter or digit",
+            "metadata.name: `A` is not allowed in a name; use lower-case letters, digits, `-` and `.`, and begin and end with a letter or digit",
         ],
     );
     check(json!({"name": "a", "lables": {}}), &["metadata.lables: unknown field `lables`"]);
-    check(json!({"name": "a", "labels": {"b": 1}}), &["metadata.labels.b: must be a text, not a number"]);
+    check(json!({"name": "a", "labels": {"b": 1}}), &["metadata.labels.b: must be a string, not a number"]);
     check(
         json!({"name": "a", "labels": {"b": "c d"}}),
         &["metadata.labels.b: `c d` is not a label value: at most 63 letters, digits, `-`, `_` and `.`"],
     );
     check(
         json!({"name": "a", "annotations": {"b c": ""}}),
-        &["metadata.annotations.b c: `b c` is not a key of labels or annotations, such as `app` or `example.com/app`"],
+        &[
+            "metadata.annotations.b c: `b c` is not a key of labels or annotations; use a key such as `app` or `example.com/app`",
+        ],
     );
     check(json!([]), &["metadata: must be a mapping, not a list"]);
 }
@@ -361,7 +361,7 @@ fn embedded_objects_have_a_type_and_need_no_name() {
         &[
             "spec.apiVersion: `apiVersion` is missing",
             "spec.kind: `kind` must not be empty",
-            "spec.metadata.labels: must be a mapping of texts, not a list",
+            "spec.metadata.labels: must be a mapping of strings, not a list",
         ],
     );
     check(schema, json!({"apiVersion": "a/v1", "kind": "B", "metadata": {"name": "X"}}), &[]);
@@ -407,7 +407,7 @@ fn formats_are_as_lax_as_the_servers() {
     for (name, good, bad) in cases {
         let format = Format::of(name).unwrap();
         for text in *good {
-            // A space in a host is refused, anywhere else it is not.
+            // A space is only rejected in the host.
             assert_eq!(format.accepts(text), *text != "https://a b", "{name} {text:?}");
         }
         for text in *bad {
@@ -490,7 +490,7 @@ fn twenty_thousand_definitions_take_no_time() {
     for _ in 0..20_000 {
         assert!(schema.check(&value).is_empty());
     }
-    // Far above what it takes, in a debug build on a busy machine; a quadratic slip is beyond it all the same.
+    // Far above the normal time, even in a debug build on a busy machine. A quadratic algorithm would exceed it anyway.
     assert!(begin.elapsed().as_secs() < 30, "{:?}", begin.elapsed());
 }
 
@@ -512,7 +512,7 @@ proptest! {
     }
 }
 
-/// Values with the fields of a Kyma's spec, right and wrong.
+/// Values with the fields of a Kyma's spec, valid and invalid.
 fn arbitrary_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

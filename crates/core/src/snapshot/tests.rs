@@ -23,7 +23,7 @@ fn yaml_json_and_templates_matter() {
         assert!(!filter.takes(path), "{path}");
     }
     assert!(!Filter::new(None).takes("templates/x"));
-    // A folder of `/` is no folder: it would take every file.
+    // `/` is not a folder: it would match every file.
     assert!(!Filter::new(Some("/")).takes("x"));
 }
 

@@ -1,7 +1,8 @@
-//! From what a template wrote to an object: YAML, one object, of the right kind; then our identity and marks on top.
+//! Turns the output of a template into an object: parses the YAML, checks the kind, and sets our
+//! identity, labels and annotations.
 //!
-//! A template may add labels and annotations of its own. Whatever decides to whom an object belongs is set here, and a
-//! template that tries to say otherwise is refused rather than quietly overruled.
+//! A template may add labels and annotations. Tidegate sets those that define the owner of an
+//! object. A template that sets them is rejected, not silently overridden.
 
 use serde_json::{Map, Value};
 
@@ -11,10 +12,10 @@ use crate::{
     yaml::{self, Node, NodeValue, ParseErrorKind},
 };
 
-/// What is set on an object, whatever its template says.
+/// Metadata that is set on an object, regardless of its template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stamp {
-    /// Namespace; empty for what is cluster-scoped.
+    /// Namespace; empty for a cluster-scoped object.
     pub namespace: String,
     /// Name.
     pub name: String,
@@ -22,37 +23,40 @@ pub struct Stamp {
     pub labels: Vec<(String, String)>,
     /// Annotations.
     pub annotations: Vec<(String, String)>,
-    /// Owner references, as they stand in `metadata`.
+    /// Owner references, as in `metadata`.
     pub owners: Vec<Value>,
     /// Finalizers.
     pub finalizers: Vec<String>,
 }
 
-/// What is wrong with the output, and at which line of it.
+/// An error in the output, and its line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) line: Option<u32>,
     pub(super) message: String,
 }
 
-/// Keys of labels and annotations that only code sets: they say to whom an object belongs and who acts on it.
+/// Keys of labels and annotations that only Tidegate sets: they define the owner and the controller
+/// of an object.
 const RESERVED: [&str; 3] = ["operator.kyma-project.io/", "deprecated-operator.kyma-project.io/", "tidegate.dev/"];
 
-/// What a template wrote.
+/// The output of a template.
 pub(super) struct Written<'t> {
     /// All of it.
     pub(super) text: &'t str,
-    /// Whether a text stands in the template as it is. What it computed is not quoted: it may be part of a secret.
+    /// Whether a string occurs literally in the template. Computed strings are not quoted: they may
+    /// be part of a secret.
     pub(super) is_literal: &'t dyn Fn(&str) -> bool,
 }
 
-/// Reads what was written as the object that `template` may produce, and stamps it.
+/// Parses the output as the object that `template` produces, and stamps it.
+/// Fails if the output is not one valid object of the right kind.
 pub(super) fn object(template: Template, written: &Written<'_>, stamp: &Stamp) -> Result<Object, Problem> {
     let documents = yaml::parse(written.text, &yaml::Limits::default()).map_err(|error| {
         let key = error.message.split('`').nth(1).unwrap_or_default().trim_end_matches('…');
         let is_computed = error.kind == ParseErrorKind::DuplicateKey && !(written.is_literal)(key);
-        let what = if is_computed { "a key that it computes occurs twice" } else { error.message.as_str() };
-        at(Some(error.line), format!("writes what is not YAML: {what}"))
+        let what = if is_computed { "a computed key occurs twice" } else { error.message.as_str() };
+        at(Some(error.line), format!("writes invalid YAML: {what}"))
     })?;
     let mut documents = documents.iter().filter(|node| !matches!(node.value, NodeValue::Null));
     let Some(node) = documents.next() else { return Err(at(None, "writes no object")) };
@@ -78,8 +82,7 @@ fn check_kind(template: Template, node: &Node, written: &Written<'_>) -> Result<
         };
         let found = text(&entry.value);
         if !allowed.contains(&found) {
-            let what =
-                written.named(found, || format!("`{field}: {found}`"), || format!("a `{field}` that it computes"));
+            let what = written.named(found, || format!("`{field}: {found}`"), || format!("a computed `{field}`"));
             let message = format!("writes {what}; it may only write `{field}: {}`", allowed[0]);
             return Err(at(Some(entry.key_line), message));
         }
@@ -107,9 +110,9 @@ fn check_metadata(node: &Node, stamp: &Stamp, written: &Written<'_>) -> Result<(
             "labels" => check_marks("label", &field.value, &stamp.labels, written)?,
             "annotations" => check_marks("annotation", &field.value, &stamp.annotations, written)?,
             other => {
-                let computed = || "a field of `metadata` that it computes".to_owned();
+                let computed = || "a computed field of `metadata`".to_owned();
                 let what = written.named(other, || format!("`metadata.{other}`"), computed);
-                return Err(at(line, format!("writes {what}; identity and ownership are set by Tidegate")));
+                return Err(at(line, format!("writes {what}; only Tidegate sets identity and ownership")));
             }
         }
     }
@@ -124,9 +127,9 @@ fn check_marks(what: &str, node: &Node, ours: &[(String, String)], written: &Wri
     };
     for entry in entries {
         let key = &entry.key;
-        let mark = || written.named(key, || format!("{what} `{key}`"), || format!("{what} of a key that it computes"));
+        let mark = || written.named(key, || format!("{what} `{key}`"), || format!("{what} with a computed key"));
         let NodeValue::Str(found) = &entry.value.value else {
-            return Err(at(Some(entry.key_line), format!("writes {} that is not a text", mark())));
+            return Err(at(Some(entry.key_line), format!("writes {} that is not a string", mark())));
         };
         let expected = ours.iter().find(|(key, _)| *key == entry.key).map(|(_, value)| value);
         let reserved = RESERVED.iter().any(|prefix| entry.key.starts_with(prefix));
@@ -137,7 +140,7 @@ fn check_marks(what: &str, node: &Node, ours: &[(String, String)], written: &Wri
     Ok(())
 }
 
-/// A scalar as text; what is none, as the empty text.
+/// A scalar as a string; empty for any other value.
 fn text(node: &Node) -> &str {
     match &node.value {
         NodeValue::Str(text) => text,
@@ -152,7 +155,7 @@ fn at(line: Option<u32>, message: impl Into<String>) -> Problem {
 // === impl Written ===
 
 impl Written<'_> {
-    /// What is said of a text: as it is, if it stands in the template, else that it was computed.
+    /// Describes a string: quoted if it occurs in the template, otherwise as computed.
     fn named(&self, text: &str, literal: impl FnOnce() -> String, computed: impl FnOnce() -> String) -> String {
         if (self.is_literal)(text) { literal() } else { computed() }
     }
@@ -161,26 +164,26 @@ impl Written<'_> {
 // === impl Stamp ===
 
 impl Stamp {
-    /// Of an object without marks.
+    /// The stamp of an object without labels and annotations.
     pub fn new(namespace: &str, name: &str) -> Stamp {
         Stamp { namespace: namespace.to_owned(), name: name.to_owned(), ..Stamp::default() }
     }
 
-    /// With a label.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Stamp {
         self.labels.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// With an annotation.
+    /// Adds an annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Stamp {
         self.annotations.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets all of it. `apiVersion`, `kind` and `metadata` stand first, as readers expect.
+    /// Sets all of it. `apiVersion`, `kind` and `metadata` come first, as readers expect.
     fn put_on(&self, map: &mut Map<String, Value>) {
         let written = map.shift_remove("metadata").and_then(|metadata| match metadata {
             Value::Object(metadata) => Some(metadata),

@@ -1,9 +1,9 @@
-//! What is asked of the engine, as values: read these templates, render this one.
+//! The requests to the template engine, as values: read these templates, render this one.
 //!
-//! Overrides come from repositories, and an engine cannot bound what an expression builds on the way: a text that doubles
-//! sixty times, a list of lists of lists, a filter that repeats. So whoever runs the program may [`confine`] the engine to
-//! a process of its own, which has bounds and may die; without that, the same requests are answered here. Embedded
-//! templates are ours and are always rendered here.
+//! Overrides come from repositories, and an engine cannot bound the memory of an expression: a
+//! string that doubles sixty times, nested lists, a filter that repeats. So the program may
+//! [`confine`] the engine to a separate process, which has limits and may be killed. Otherwise
+//! requests are answered in this process. Embedded templates are trusted and always rendered here.
 
 use std::{
     collections::BTreeMap,
@@ -18,74 +18,75 @@ use serde_json::Value;
 
 use super::{Template, environment, lines};
 
-/// A question about templates. The first one to an engine is [`Request::Read`].
+/// A request about templates. The first one to an engine is [`Request::Read`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Takes overrides, by name and text.
+    /// Loads overrides by name and text.
     Read(Vec<(String, String)>),
     /// Renders one of them.
     Render {
         /// Its name.
         template: String,
-        /// What it sees.
+        /// Its context.
         context: Value,
-        /// What for.
+        /// The purpose.
         mode: Mode,
     },
 }
 
-/// What a rendering is for.
+/// The purpose of a rendering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// For its text.
+    /// Return its text.
     Plain,
-    /// For the lines behind its text, which has marks; what was written before an error counts.
+    /// Find the template lines behind its output, which contains markers. Output before an error is
+    /// kept.
     Marked,
-    /// For the place where it comes to its end: every tag is reported before it is evaluated.
+    /// Find where it exceeds a limit: every tag is reported before it is evaluated.
     Traced,
 }
 
-/// What an engine says.
+/// The answer of an engine.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// Of each template, in the order of the request: the variables of its context that it looks at.
+    /// For each template, in the order of the request: the context variables that it reads.
     Read(Vec<Result<Vec<String>, Mistake>>),
-    /// What a template wrote, or what is wrong with it.
+    /// The output of a template, or its error.
     Rendered(Result<String, Mistake>),
-    /// A tag is about to be evaluated, in this template and line; the answer itself is still to come.
+    /// The engine is about to evaluate a tag in this template and line. The final answer follows.
     At(String, u32),
 }
 
-/// What is wrong with a template.
+/// An error in a template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mistake {
-    /// Its name, or that of one which it includes.
+    /// Its name, or that of an included template.
     pub template: String,
     /// Line in it, from 1.
     pub line: Option<u32>,
     /// One sentence.
     pub message: String,
-    /// The output met its cap, and nobody knows yet in which line.
+    /// The output exceeded its limit, and the line is not known yet.
     pub full: bool,
 }
 
-/// Why an engine gave no answer.
+/// Why an engine did not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What it met.
+    /// The cause.
     pub cause: Cause,
-    /// Template and line that it was at, where that was reported.
+    /// The last template and line that it reported, if any.
     pub at: Option<(String, u32)>,
 }
 
-/// What an engine met.
+/// Why an engine failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The limit of its time, in milliseconds.
+    /// The CPU time limit, in milliseconds.
     Time(u64),
-    /// The limit of its memory, in MiB, or the end of its stack.
+    /// The memory limit, in MiB, or a stack overflow.
     Memory(u64),
-    /// It could not be asked; no fault of the template.
+    /// The engine could not be reached. The template is not the cause.
     Broken(String),
 }
 
@@ -94,24 +95,25 @@ pub type Engine = Box<dyn FnMut(&Request) -> Result<Answer, Failure> + Send>;
 
 static ENGINES: OnceLock<fn() -> Engine> = OnceLock::new();
 
-/// An engine of this process.
+/// An engine in this process.
 #[derive(Clone)]
 pub struct Local {
     environment: Environment<'static>,
-    /// Names and texts of the overrides that are templates.
+    /// Names and texts of the overrides that are valid templates.
     overrides: Vec<(String, String)>,
     report: fn(&str, u32),
 }
 
-/// A set of overrides and the engine that has read them.
+/// A set of overrides and the engine that has loaded them.
 pub(super) struct Set {
     texts: Vec<(String, String)>,
     engine: Mutex<Option<Engine>>,
-    /// Templates that met a limit. They are not tried again: each attempt costs all that the limit allows.
+    /// Templates that exceeded a limit. They are not retried: each attempt costs as much as the
+    /// limit allows.
     runaway: Mutex<BTreeMap<String, Mistake>>,
 }
 
-/// Has overrides rendered by such engines from now on. Asked once, by whoever starts the program.
+/// Renders overrides with such engines from now on. The program calls it once at its start.
 pub fn confine(engines: fn() -> Engine) {
     // A second call would be a second program in one process.
     let _ = ENGINES.set(engines);
@@ -138,9 +140,9 @@ fn start() -> Engine {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Time(limit) => write!(f, "takes more than {limit} ms of computing; does it repeat without end?"),
+            Cause::Time(limit) => write!(f, "exceeds {limit} ms of CPU time: check it for endless loops"),
             Cause::Memory(limit) => {
-                write!(f, "takes more than {limit} MiB of memory; does it build ever longer texts or lists?")
+                write!(f, "exceeds {limit} MiB of memory: check it for growing strings or lists")
             }
             Cause::Broken(problem) => write!(f, "cannot be rendered: {problem}"),
         }
@@ -150,13 +152,13 @@ impl fmt::Display for Cause {
 // === impl Set ===
 
 impl Set {
-    /// Reads overrides. What is wrong with them stands in place of the variables that they look at, and is left out of the
-    /// set.
+    /// Loads overrides. Returns, for each, the variables that it reads or its error. Invalid
+    /// overrides are excluded from the set.
     pub(super) fn read(texts: Vec<(String, String)>) -> (Set, Vec<Result<Vec<String>, Mistake>>) {
         let mut engine = start();
         let (kept, results) = match engine(&Request::Read(texts.clone())) {
             Ok(Answer::Read(results)) => (Some(engine), results),
-            // One of them is too much for the engine: each has one of its own.
+            // One override exceeds a limit of the engine: each gets a separate engine.
             _ => (None, texts.iter().map(read_alone).collect()),
         };
         let is_read = |result: &Result<_, _>| result.is_ok();
@@ -165,7 +167,7 @@ impl Set {
         (Set { texts, engine: Mutex::new(kept), runaway: Mutex::default() }, results)
     }
 
-    /// What a template writes.
+    /// Renders a template. Fails with the first mistake in it.
     pub(super) fn render(&self, template: Template, context: &Value, mode: Mode) -> Result<String, Mistake> {
         let name = template.name();
         if let Some(mistake) = self.runaway.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
@@ -187,7 +189,7 @@ impl Set {
         Err(mistake)
     }
 
-    /// Where a rendering comes to its end.
+    /// The place where a rendering exceeds a limit.
     fn place(&self, traced: &Request) -> Option<(String, u32)> {
         match self.ask(traced) {
             Err(failure) => failure.at,
@@ -196,7 +198,8 @@ impl Set {
         }
     }
 
-    /// Asks the engine, which is started if there is none. One that failed is not asked again.
+    /// Sends a request to the engine and starts the engine if necessary. A failed engine is not
+    /// used again.
     fn ask(&self, request: &Request) -> Result<Answer, Failure> {
         let mut place = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         let mut engine = match place.take() {
@@ -219,7 +222,7 @@ fn read_alone(text: &(String, String)) -> Result<Vec<String>, Mistake> {
         Ok(_) => Cause::Broken("the engine gave no answer".to_owned()),
         Err(failure) => failure.cause,
     };
-    // Constants are computed when a template is read. A tag that is too much is so by itself as well.
+    // Constants are evaluated when a template is loaded, so a tag may exceed a limit by itself.
     let mut engine = start();
     let too_much = |(_, tag): &(u32, &str)| engine(&Request::Read(vec![(text.0.clone(), (*tag).to_owned())])).is_err();
     let line = lines::tags(&text.1).into_iter().find(too_much).map(|(line, _)| line);
@@ -229,7 +232,7 @@ fn read_alone(text: &(String, String)) -> Result<Vec<String>, Mistake> {
 // === impl Local ===
 
 impl Local {
-    /// With the embedded templates. `report` is told of each tag of a traced rendering.
+    /// An engine with the embedded templates. `report` receives each tag of a traced rendering.
     pub fn new(report: fn(&str, u32)) -> Local {
         let mut environment = environment::environment();
         for template in Template::ALL {
@@ -246,7 +249,7 @@ impl Local {
         }
     }
 
-    /// The variables that a template looks at, those of templates that it includes left out.
+    /// The variables that a template reads, without those of included templates.
     pub(super) fn variables(&self, template: &str) -> Vec<String> {
         let found = self.environment.get_template(template);
         found.map_or_else(|_| Vec::new(), |found| found.undeclared_variables(false).into_iter().collect())
@@ -276,7 +279,7 @@ impl Local {
         }
     }
 
-    /// The templates with marks, or with reports.
+    /// The templates with markers or reports.
     fn prepared(&self, template: &str, mode: Mode) -> Result<Environment<'static>, Mistake> {
         let mut prepared = self.environment.clone();
         let mut replace = |name: &str, text: String| {
@@ -289,7 +292,7 @@ impl Local {
             for (name, text) in &self.overrides {
                 replace(name, lines::traced(name, text))?;
             }
-            // Reports are steps, too, and must not be what ends it.
+            // Reports are steps as well, and must not exhaust the fuel.
             prepared.set_fuel(Some(environment::FUEL * 4));
             let report = self.report;
             prepared.add_function(lines::REPORT, move |name: String, line: u32| {
@@ -301,9 +304,9 @@ impl Local {
     }
 }
 
-/// What the engine found wrong with a template.
+/// The error of a template.
 fn mistake(template: &str, error: &minijinja::Error, overrides: &[(String, String)]) -> Mistake {
-    // An error in an included template or a macro is wrapped: the innermost one knows the line.
+    // An error in an included template or a macro is wrapped. The innermost one has the line.
     let mut innermost = error;
     while let Some(source) = innermost.source().and_then(|source| source.downcast_ref::<minijinja::Error>()) {
         innermost = source;
@@ -317,22 +320,22 @@ fn mistake(template: &str, error: &minijinja::Error, overrides: &[(String, Strin
     }
 }
 
-/// What the engine found, in our words. `overrides` are the templates that it was given, by name.
+/// Describes an error of the engine. `overrides` are its templates, by name.
 fn sentence(error: &minijinja::Error, overrides: &[(String, String)]) -> String {
     let excerpt = || -> Option<&str> { error.template_source()?.get(error.range()?).map(str::trim) };
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
         ErrorKind::UndefinedError => match excerpt() {
-            Some(excerpt) => format!("`{excerpt}` is not there in the context"),
-            None => "a variable is not there in the context".to_owned(),
+            Some(excerpt) => format!("`{excerpt}` is not in the context"),
+            None => "a variable is not in the context".to_owned(),
         },
-        ErrorKind::OutOfFuel => format!("takes more than {} steps; does it end?", environment::FUEL),
+        ErrorKind::OutOfFuel => format!("exceeds {} steps: check it for endless loops", environment::FUEL),
         ErrorKind::WriteFailure => format!("writes more than {} bytes", environment::OUTPUT_BYTES_MAX),
         ErrorKind::SyntaxError => format!("syntax error: {detail}"),
         ErrorKind::TemplateNotFound => not_found(detail, overrides),
-        // The numbers are left out: they may come from anywhere.
+        // Numbers are omitted: they may come from anywhere.
         ErrorKind::InvalidOperation if detail.starts_with("unable to calculate") => {
-            "computes a number that is too large".to_owned()
+            "computes too large a number".to_owned()
         }
         ErrorKind::InvalidOperation if !detail.is_empty() => detail.to_owned(),
         kind if detail.is_empty() => kind.to_string(),
@@ -340,18 +343,18 @@ fn sentence(error: &minijinja::Error, overrides: &[(String, String)]) -> String 
     }
 }
 
-/// A template that is not there is named only where its name stands in a template: what is computed may be part of a
-/// secret.
+/// A missing template is named only if its name is in the source of a template: a computed name may
+/// be part of a secret.
 fn not_found(detail: &str, overrides: &[(String, String)]) -> String {
     let is_literal = |name: &&str| {
         let quoted = ['"', '\''].map(|quote| format!("{quote}{name}{quote}"));
         overrides.iter().any(|(_, text)| quoted.iter().any(|quoted| text.contains(quoted.as_str())))
     };
     match detail.split(['"', '\'']).nth(1).filter(is_literal) {
-        Some(name) => format!("there is no template `{name}`"),
-        None => "wants a template of a name that it computes, and there is none of that name".to_owned(),
+        Some(name) => format!("template `{name}` does not exist"),
+        None => "includes a template with a computed name, which does not exist".to_owned(),
     }
 }
 
-/// Shared by the templates that have the same overrides.
+/// Shared by templates with the same overrides.
 pub(super) type Shared = Option<Arc<Set>>;

@@ -1,8 +1,8 @@
-//! The template engine, set up so that a template can neither reach out nor run away.
+//! The template engine, configured as a sandbox with limits.
 //!
-//! There is no loader, so templates include only each other; no clock, no randomness, no environment. A step costs fuel,
-//! output has a cap, nesting has a limit. Delimiters are the plain `{{ }}`, `{% %}` and `{# #}`, which everybody knows
-//! from Jinja and Helm.
+//! It has no loader, so templates include only each other. It has no clock, randomness or
+//! environment. A step costs fuel, output has a limit, nesting has a limit. Delimiters are the
+//! usual `{{ }}`, `{% %}` and `{# #}` of Jinja.
 
 use std::io;
 
@@ -14,11 +14,11 @@ use minijinja::{
 
 use crate::yaml;
 
-/// Steps that one rendering may take: a webhook configuration for a thousand Watchers takes a tenth.
+/// Maximum steps of one rendering. A webhook configuration for a thousand Watchers uses a tenth.
 pub(super) const FUEL: u64 = 250_000;
-/// Bytes that one rendering may write: twice the largest definition.
+/// Maximum output of one rendering, in bytes: twice the largest definition.
 pub(super) const OUTPUT_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Depth of includes and macro calls.
+/// Maximum depth of includes and macro calls.
 const RECURSION_MAX: usize = 64;
 
 /// An engine without templates.
@@ -32,11 +32,11 @@ pub(super) fn environment() -> Environment<'static> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the engine's own"));
     environment.set_formatter(|output, _, value| {
-        // What Python prints (`True`, `None`, single quotes) is not what YAML means.
+        // Python's output format (`True`, `None`, single quotes) is not YAML.
         let written = match value.kind() {
             ValueKind::None | ValueKind::Bool => write!(output, "{}", json(value)?),
             ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
-                let advice = "a list or mapping cannot be printed as it is; use the filter `tojson` or `toyaml`";
+                let advice = "cannot print a list or mapping directly: use the filter `tojson` or `toyaml`";
                 return Err(Error::new(ErrorKind::InvalidOperation, advice));
             }
             _ => write!(output, "{value}"),
@@ -67,13 +67,13 @@ fn unprintable(error: &serde_json::Error) -> Error {
     Error::new(ErrorKind::BadSerialization, error.to_string())
 }
 
-/// Takes what a template writes, up to the cap.
+/// Collects the output of a template, up to the limit.
 #[derive(Default)]
 pub(super) struct Capped(Vec<u8>);
 
 impl Capped {
     pub(super) fn text(&self) -> String {
-        // What was cut off may end within a character.
+        // The cut may be within a character.
         String::from_utf8_lossy(&self.0).into_owned()
     }
 }

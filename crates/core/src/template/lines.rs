@@ -1,19 +1,22 @@
-//! From a line of output back to the line of the template that wrote it.
+//! Maps a line of output to the line of the template that wrote it.
 //!
-//! Marks are put at the ends of template lines and the template is rendered once more; where a mark comes out, its line
-//! was written. This is done only when something is wrong with the output, so a good rendering pays nothing for it. In the
-//! same way the template is traced where it never came to an end.
+//! Markers are inserted at the ends of template lines, and the template is rendered again. The
+//! position of a marker in the output shows which line wrote it. This happens only if the output
+//! has an error, so a valid rendering costs nothing extra. Templates that exceed a limit are traced
+//! in a similar way.
 
-/// Enclose the number of a line. Private use: no text that people write holds them.
+/// Delimiters of a line number. They are in the private use area, so user texts do not contain
+/// them.
 const OPEN: char = '\u{f0f0}';
 const CLOSE: char = '\u{f0f1}';
 
-/// The function that traced templates call with their name and a line.
+/// The function that traced templates call with their name and line.
 pub(super) const REPORT: &str = "_reached";
 
-/// The template with a mark at the end of each line that writes text up to its end.
+/// The template with a marker at the end of each line whose end is text.
 ///
-/// Lines that end in a tag get none: the engine removes the line break after a tag, and a mark would keep it.
+/// Lines that end in a tag get none: the engine removes the line break after a tag, and a marker
+/// would keep it.
 pub(super) fn marked(text: &str) -> String {
     let mut marked = String::with_capacity(text.len() * 2);
     let mut rest = text;
@@ -43,8 +46,8 @@ pub(super) fn marked(text: &str) -> String {
     marked
 }
 
-/// The template line behind a line of output, both from 1. What several output lines of one template line have in common
-/// is the mark that follows them.
+/// The template line behind a line of output, both from 1. All output lines of one template line
+/// precede the same marker.
 pub(super) fn template_line(marked_output: &str, output_line: u32) -> Option<u32> {
     let skipped = usize::try_from(output_line.saturating_sub(1)).ok()?;
     let mut lines = marked_output.split('\n').skip(skipped);
@@ -54,13 +57,14 @@ pub(super) fn template_line(marked_output: &str, output_line: u32) -> Option<u32
     })
 }
 
-/// The template line that wrote last, where output was cut off.
+/// The template line that wrote last, for truncated output.
 pub(super) fn last_template_line(marked_output: &str) -> Option<u32> {
     let (before, _) = marked_output.rsplit_once(CLOSE)?;
     before.rsplit_once(OPEN)?.1.parse().ok()
 }
 
-/// The template with a call of [`REPORT`] before each tag: whoever listens knows the last one that was reached.
+/// The template with a call of [`REPORT`] before each tag, so the last report shows the last tag
+/// that was reached.
 pub(super) fn traced(name: &str, text: &str) -> String {
     let name = serde_json::Value::from(name).to_string();
     let mut traced = String::with_capacity(text.len() * 2);
@@ -79,7 +83,7 @@ pub(super) fn traced(name: &str, text: &str) -> String {
     traced
 }
 
-/// The tags of a template, with the lines that they begin in.
+/// The tags of a template, with their first lines.
 pub(super) fn tags(text: &str) -> Vec<(u32, &str)> {
     let mut tags = Vec::new();
     let mut rest = text;
@@ -96,7 +100,7 @@ pub(super) fn tags(text: &str) -> Vec<(u32, &str)> {
     tags
 }
 
-/// Length of the tag with which `text` begins; a `raw` block counts as one tag.
+/// Length of the tag at the start of `text`. A `raw` block is one tag.
 fn tag_length(text: &str) -> Option<usize> {
     let end = match text.get(..2)? {
         "{#" => return Some(text.find("#}").map_or(text.len(), |end| end + 2)),

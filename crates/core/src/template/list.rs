@@ -1,19 +1,20 @@
-//! The templates that there are: what each produces, its text, and its context with an example.
+//! The list of templates: the kind of object each produces, its text, and its context with an
+//! example.
 
-/// One generated kind of object.
+/// One kind of generated object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Template {
-    /// The certificate of a runtime, where cert-manager issues.
+    /// The certificate of a runtime, if cert-manager issues it.
     Certificate,
-    /// The same, where Gardener's cert-management issues.
+    /// The certificate of a runtime, if Gardener's cert-management issues it.
     GardenerCertificate,
     /// One module in one runtime.
     Manifest,
-    /// The way of a Watcher's events in the control plane.
+    /// The route of a Watcher's events in the control plane.
     VirtualService,
     /// The agent in a runtime.
     AgentDeployment,
-    /// Where the agent's metrics are read.
+    /// The endpoint of the agent's metrics.
     AgentMetricsService,
     /// Lets the API server of a runtime reach the agent.
     AgentPolicyFromApiServer,
@@ -25,11 +26,11 @@ pub enum Template {
     AgentPolicyToMetrics,
     /// The agent's priority.
     AgentPriorityClass,
-    /// The credentials with which its image is pulled, without their data.
+    /// The image pull credentials of the agent, without their data.
     AgentPullSecret,
     /// The agent's certificate, without its data.
     AgentSecret,
-    /// Where the API server of a runtime asks the agent.
+    /// The service through which the API server of a runtime calls the agent.
     AgentService,
     /// The Kyma in a runtime.
     Kyma,
@@ -43,14 +44,14 @@ pub enum Template {
     Webhook,
 }
 
-/// What a template may produce.
+/// The object that a template produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Produces {
-    /// The API versions that it may use; the first is the one of the embedded template.
+    /// The allowed API versions. The embedded template uses the first.
     pub api_versions: &'static [&'static str],
     /// The kind.
     pub kind: &'static str,
-    /// In which cluster, in words.
+    /// The cluster, in words.
     pub cluster: &'static str,
 }
 
@@ -82,12 +83,12 @@ impl Template {
         Template::Webhook,
     ];
 
-    /// The template of this name.
+    /// The template with this name.
     pub fn named(name: &str) -> Option<Template> {
         Template::ALL.into_iter().find(|template| template.name() == name)
     }
 
-    /// Its name: the path below a folder of templates.
+    /// Its name: the path in a folder of templates.
     pub fn name(self) -> &'static str {
         match self {
             Template::Certificate => "kcp/certificate.yaml",
@@ -112,7 +113,7 @@ impl Template {
         }
     }
 
-    /// What it may produce.
+    /// The object that it produces.
     pub fn produces(self) -> Produces {
         let (api_versions, kind, cluster) = match self {
             Template::Certificate => (&["cert-manager.io/v1"][..], "Certificate", "control plane"),
@@ -171,7 +172,7 @@ impl Template {
         }
     }
 
-    /// Its context: YAML that is an example, with comments that say what each field is.
+    /// Its context: an example in YAML, with comments that document each field.
     pub fn context(self) -> &'static str {
         match self {
             Template::Certificate => include_str!("../../../../templates/kcp/certificate.context.yaml"),

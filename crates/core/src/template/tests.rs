@@ -7,7 +7,7 @@ fn file(name: &str, text: &str) -> TemplateFile {
     TemplateFile { name: name.to_owned(), path: format!("templates/{name}").into(), text: Some(text.to_owned()) }
 }
 
-/// What goes wrong when the namespace's template is replaced by `text`.
+/// The error if `text` overrides the template of the namespace.
 fn mistake(text: &str) -> String {
     let mut diagnostics = Diagnostics::default();
     let templates = Templates::embedded().with_overrides(&mut diagnostics, [file(Template::Namespace.name(), text)]);
@@ -38,7 +38,7 @@ fn embedded_templates_render_their_documented_context() {
 
 #[test]
 fn embedded_templates_use_every_field_that_is_documented_or_say_so() {
-    // A context documents what overrides may use; what embedded templates leave alone is listed here on purpose.
+    // A context documents what overrides may use. Fields that embedded templates do not use are listed here on purpose.
     let unused = [
         "kcp/certificate.yaml kyma",
         "kcp/gardener-certificate.yaml kyma",
@@ -70,7 +70,7 @@ fn embedded_templates_use_every_field_that_is_documented_or_say_so() {
 fn an_undefined_variable_is_named_with_its_line() {
     check(
         "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    a: {{ nmae }}\n",
-        "template skr/namespace.yaml:5: `nmae` is not there in the context (rendering the namespace)",
+        "template skr/namespace.yaml:5: `nmae` is not in the context (rendering the namespace)",
     );
 }
 
@@ -78,7 +78,7 @@ fn an_undefined_variable_is_named_with_its_line() {
 fn a_template_that_does_not_end_is_stopped() {
     check(
         &format!("{HEAD}{{% for i in range(90000) %}}{{% for j in range(90000) %}}{{% endfor %}}\n{{% endfor %}}"),
-        "template skr/namespace.yaml:3: takes more than 250000 steps; does it end? (rendering the namespace)",
+        "template skr/namespace.yaml:3: exceeds 250000 steps: check it for endless loops (rendering the namespace)",
     );
 }
 
@@ -111,29 +111,23 @@ fn a_template_writes_only_its_kind() {
     );
 }
 
-/// What a template computes may be part of a secret, also where what it computes is wrong.
+/// A value that a template computes may be part of a secret, even if it is invalid.
 #[test]
 fn what_is_computed_is_not_quoted() {
     let all = [
-        (format!("{HEAD}{{% include 'absent.yaml' %}}\n"), "there is no template `absent.yaml`"),
-        (format!("{HEAD}{{% include name[:4] %}}\n"), "wants a template of a name that it computes"),
-        (format!("{HEAD}{{% include [name|upper, 'b'] %}}\n"), "wants a template of a name that it computes"),
-        (format!("{{% import name|upper as a %}}{HEAD}"), "wants a template of a name that it computes"),
-        (format!("{{% extends name|upper %}}{HEAD}"), "wants a template of a name that it computes"),
+        (format!("{HEAD}{{% include 'absent.yaml' %}}\n"), "template `absent.yaml` does not exist"),
+        (format!("{HEAD}{{% include name[:4] %}}\n"), "includes a template with a computed name"),
+        (format!("{HEAD}{{% include [name|upper, 'b'] %}}\n"), "includes a template with a computed name"),
+        (format!("{{% import name|upper as a %}}{HEAD}"), "includes a template with a computed name"),
+        (format!("{{% extends name|upper %}}{HEAD}"), "includes a template with a computed name"),
         (
             format!("{HEAD}x: {{{{ (name|length) * 9999999999999999999999999 * 9999999999999999999999999 }}}}\n"),
             "too large",
         ),
-        ("apiVersion: v1\nkind: {{ name|upper }}\n".to_owned(), "writes a `kind` that it computes"),
-        (format!("{HEAD}metadata: {{ {{{{ name|upper }}}}: 1 }}\n"), "writes a field of `metadata` that it computes"),
-        (
-            format!("{HEAD}metadata: {{ labels: {{ {{{{ name|upper }}}}: 1 }} }}\n"),
-            "writes label of a key that it computes",
-        ),
-        (
-            format!("{HEAD}a: {{ {{{{ name|upper }}}}: 1, {{{{ name|upper }}}}: 2 }}\n"),
-            "a key that it computes occurs twice",
-        ),
+        ("apiVersion: v1\nkind: {{ name|upper }}\n".to_owned(), "writes a computed `kind`"),
+        (format!("{HEAD}metadata: {{ {{{{ name|upper }}}}: 1 }}\n"), "writes a computed field of `metadata`"),
+        (format!("{HEAD}metadata: {{ labels: {{ {{{{ name|upper }}}}: 1 }} }}\n"), "writes label with a computed key"),
+        (format!("{HEAD}a: {{ {{{{ name|upper }}}}: 1, {{{{ name|upper }}}}: 2 }}\n"), "a computed key occurs twice"),
     ];
     for (text, expected) in all {
         let said = mistake(&text);
@@ -142,7 +136,7 @@ fn what_is_computed_is_not_quoted() {
     }
 }
 
-/// A file that is there and cannot be read is no reason to take the embedded template.
+/// An unreadable file is not replaced by the embedded template.
 #[test]
 fn a_template_that_cannot_be_read_does_not_make_way_for_the_embedded_one() {
     let unread = |template: Template| TemplateFile { text: None, ..file(template.name(), "") };
@@ -159,7 +153,7 @@ fn a_template_that_cannot_be_read_does_not_make_way_for_the_embedded_one() {
         assert!(templates != below, "it is another set of templates");
         assert!(render(&templates.with_overrides(&mut diagnostics, [file(Template::Namespace.name(), HEAD)])).is_ok());
     }
-    assert!(diagnostics.is_empty(), "whoever could not read it has said so: {diagnostics:?}");
+    assert!(diagnostics.is_empty(), "the reader has already reported it: {diagnostics:?}");
 }
 
 #[test]
@@ -180,7 +174,7 @@ fn marks_and_identity_cannot_be_forged() {
         check(
             &metadata(forged),
             &format!(
-                "template skr/namespace.yaml:4: writes `metadata.{field}`; identity and ownership are set by Tidegate \
+                "template skr/namespace.yaml:4: writes `metadata.{field}`; only Tidegate sets identity and ownership \
                  (rendering the namespace)"
             ),
         );
@@ -191,7 +185,7 @@ fn marks_and_identity_cannot_be_forged() {
 fn what_is_not_yaml_is_shown_in_the_template_and_not_in_the_output() {
     let text = "apiVersion: v1\n{% for i in range(3) %}\n# {{ i }}\n{% endfor %}\nkind: [Namespace\n";
     let message = mistake(text);
-    assert!(message.starts_with("template skr/namespace.yaml:5: writes what is not YAML: "), "{message}");
+    assert!(message.starts_with("template skr/namespace.yaml:5: writes invalid YAML: "), "{message}");
 }
 
 #[test]
@@ -243,7 +237,7 @@ fn check_finds_what_the_example_shows() {
     let found: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
-        ["templates/skr/kyma.yaml:1: template skr/kyma.yaml: `version` is not there in the context \
+        ["templates/skr/kyma.yaml:1: template skr/kyma.yaml: `version` is not in the context \
           (rendering the example of its context)"]
     );
 }
@@ -265,7 +259,7 @@ fn values_are_printed_as_yaml() {
     let context = json!({"a": 1, "b": "yes", "on": true, "off": null, "list": ["0644", {"x": ["y"]}]});
     let object = templates.render(Template::Namespace, &context, &Stamp::new("", "a"), "the namespace").unwrap();
     assert_eq!((object.label("a"), object.label("b")), (Some("1"), Some("yes")));
-    // `on` and `off` are keys here, which YAML of old reads as booleans.
+    // `on` and `off` are keys here, which YAML 1.1 reads as booleans.
     let spec = object.value()["spec"].as_object().unwrap();
     assert!(spec.values().any(|value| *value == json!(true)) && spec.values().any(Value::is_null), "{spec:?}");
     assert_eq!(spec["list"], json!(["0644", {"x": ["y"]}]));
@@ -278,7 +272,7 @@ fn a_list_is_not_printed_as_it_is() {
         .with_overrides(&mut diagnostics, [file("skr/namespace.yaml", "apiVersion: v1\nkind: {{ list }}\n")]);
     let error =
         templates.render(Template::Namespace, &json!({"list": []}), &Stamp::new("", "a"), "the namespace").unwrap_err();
-    assert_eq!(error.message, "a list or mapping cannot be printed as it is; use the filter `tojson` or `toyaml`");
+    assert_eq!(error.message, "cannot print a list or mapping directly: use the filter `tojson` or `toyaml`");
 }
 
 #[test]
@@ -306,7 +300,7 @@ fn overrides_hold_for_objects_of_their_source_only() {
     assert_eq!(label(library.of_all([&a, &b])), None, "what several sources share is none of theirs");
 }
 
-/// Nothing is found below a link, so a linked folder would silently give way to the embedded templates.
+/// A link has no children, so a linked folder would silently fall back to the embedded templates.
 #[test]
 fn a_folder_of_templates_that_is_a_link_is_told() {
     use crate::{
@@ -318,7 +312,7 @@ fn a_folder_of_templates_that_is_a_link_is_told() {
     for (folder, expected) in [("infra/templates", 1), ("infra/templates/kcp", 1), ("templates", 0)] {
         let mut diagnostics = Diagnostics::default();
         let found = files(&mut diagnostics, &snapshot, folder);
-        // Nobody knows which templates it was to replace.
+        // It is unknown which templates it would override.
         assert_eq!(found.len(), expected * Template::ALL.len(), "{folder}");
         assert!(found.iter().all(|file| file.text.is_none()));
         let codes: Vec<&str> = diagnostics.iter().map(|one| one.code).collect();

@@ -1,4 +1,5 @@
-//! Where the nodes of a tree stand, without the tree: what is kept of thousands of definitions must be small.
+//! The positions of the nodes of a tree, without the tree, to save memory for thousands of
+//! definitions.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -7,7 +8,7 @@ use crate::object::PathPart;
 
 /// The positions of all values and keys of a tree, by the hash of their path.
 ///
-/// Two paths with one hash would only make a message name the wrong line.
+/// If two paths had the same hash, a message would name the wrong line, nothing worse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Positions(Box<[Position]>);
 
@@ -18,11 +19,11 @@ struct Position {
     key: (u32, u32),
 }
 
-/// Bytes of one position in [`Positions::to_bytes`].
+/// Size of one position in [`Positions::to_bytes`], in bytes.
 const POSITION_BYTES: usize = 24;
 
 impl Positions {
-    /// Of a tree.
+    /// The positions of a tree.
     pub fn of(node: &Node) -> Positions {
         let mut positions = Vec::new();
         collect(node, &DefaultHasher::new(), (node.line, node.column), &mut positions);
@@ -30,8 +31,8 @@ impl Positions {
         Positions(positions.into_boxed_slice())
     }
 
-    /// Line and column of the value at a path, or of the last key on the way there if the path leaves the tree; as
-    /// [`Node::position`].
+    /// Line and column of the value at a path. If the path leaves the tree, those of the last key
+    /// on the way. Same result as [`Node::position`].
     pub fn position(&self, path: &[PathPart]) -> (u32, u32) {
         if let Some(position) = self.find(path) {
             return position.value;
@@ -40,7 +41,7 @@ impl Positions {
         parents.filter_map(|parent| self.find(parent)).map(|position| position.key).next().unwrap_or((1, 1))
     }
 
-    /// Bytes that [`Positions::from_bytes`] reads.
+    /// Bytes for [`Positions::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let numbers = |position: &Position| {
             let Position { value, key, .. } = position;
@@ -54,7 +55,7 @@ impl Positions {
         bytes
     }
 
-    /// From [`Positions::to_bytes`]; `None` if they are none.
+    /// Reads bytes of [`Positions::to_bytes`]; `None` if they are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Positions> {
         let (chunks, rest) = bytes.as_chunks::<POSITION_BYTES>();
         let number = |chunk: &[u8], at: usize| Some(u32::from_le_bytes(chunk.get(at..at + 4)?.try_into().ok()?));
@@ -92,7 +93,7 @@ fn collect(node: &Node, path: &DefaultHasher, key: (u32, u32), positions: &mut V
             }
         }
         NodeValue::Map(entries) => {
-            // One text serves all keys of the mapping.
+            // All keys of the mapping share one string.
             let mut part = PathPart::Key(String::new());
             for entry in entries {
                 if let PathPart::Key(text) = &mut part {

@@ -1,7 +1,7 @@
-//! Text to trees.
+//! Parses text to trees.
 //!
-//! The stream is cut into documents, each document is read as events, and a tree grows from them without recursion:
-//! how deep a text nests is for the limit to say, never for the stack.
+//! The stream is split into documents. Each document is read as events, and its tree is built
+//! without recursion. So only the limit restricts the nesting depth, never the stack.
 
 mod explain;
 mod scalar;
@@ -9,7 +9,8 @@ mod tree;
 
 use super::{Limits, Node, ParseError, ParseErrorKind};
 
-/// Bytes to text: UTF-8, with or without a byte order mark.
+/// Decodes UTF-8, with or without a byte order mark. Fails with the position of the first invalid
+/// byte.
 pub fn decode(bytes: &[u8]) -> Result<&str, ParseError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
@@ -27,14 +28,15 @@ pub fn decode(bytes: &[u8]) -> Result<&str, ParseError> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// All documents of a stream, or the first error. Documents without content are left out.
+/// All documents of a stream, without empty ones. Fails with the first error.
 pub fn parse(text: &str, limits: &Limits) -> Result<Vec<Node>, ParseError> {
     parse_each(text, limits).into_iter().collect()
 }
 
-/// Every document of a stream, each read or with its error. Documents without content are left out.
+/// Every document of a stream, without empty ones, or its error.
 ///
-/// A document ends where a line begins with `---`, as for kubectl, so an error in one does not reach the next.
+/// As for kubectl, a document ends at a line that begins with `---`, so an error in one does not
+/// affect the next.
 pub fn parse_each(text: &str, limits: &Limits) -> Vec<Result<Node, ParseError>> {
     let documents = documents(text);
     if let Some((line, _)) = documents.get(limits.documents_max) {
@@ -49,7 +51,7 @@ pub fn parse_each(text: &str, limits: &Limits) -> Vec<Result<Node, ParseError>> 
     documents.into_iter().flat_map(|(line, document)| tree::read(document, line, limits)).collect()
 }
 
-/// The documents of a stream with the number of lines before each.
+/// The documents of a stream, with the number of lines before each.
 fn documents(text: &str) -> Vec<(u32, &str)> {
     let mut documents = Vec::new();
     let (mut start, mut start_line, mut offset) = (0, 0, 0);
@@ -58,7 +60,7 @@ fn documents(text: &str) -> Vec<(u32, &str)> {
     for (number, line) in (0_u32..).zip(text.split_inclusive('\n')) {
         let marker =
             line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
-        // Directives (`%YAML 1.2`) belong to the document whose marker follows them.
+        // Directives (`%YAML 1.2`) belong to the document whose marker follows.
         if marker && !(has_content && only_directives) {
             if has_content {
                 documents.push((start_line, &text[start..offset]));

@@ -1,4 +1,4 @@
-//! Differences as they are found, each distinct one once with all that it hits.
+//! Collects differences, without duplicates, with everything that they affect.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,10 +20,10 @@ use crate::{
     names::Names,
 };
 
-/// A runtime: its position among all of them, by key.
+/// A runtime, as its position in the order of keys.
 pub(super) type Runtime = u32;
 
-/// One object that differs, in some runtimes alike.
+/// One object that differs in the same way in some runtimes.
 pub(super) struct Hit {
     pub(super) side: Side,
     pub(super) effect: Effect,
@@ -32,9 +32,9 @@ pub(super) struct Hit {
     pub(super) places: Vec<Place>,
     pub(super) maker: Option<&'static str>,
     pub(super) own: Names,
-    /// Whose it is, where it is in conflict.
+    /// Its owner, if it is in conflict.
     pub(super) owner: Option<String>,
-    /// Whether another module gives it away, so that it goes and comes again.
+    /// Whether it moves from another module, so that it is deleted and created again.
     pub(super) moves: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Hit {
 #[derive(Default)]
 pub(super) struct Found(BTreeMap<Alike, Entry>);
 
-/// What differences that are one have in common.
+/// The key of a difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Alike {
     side: Side,
@@ -50,7 +50,7 @@ struct Alike {
     effect: Effect,
     group: Arc<str>,
     kind: Arc<str>,
-    /// Within runtimes; in the control plane objects of several runtimes have names of their own.
+    /// In runtimes only; in the control plane, objects of several runtimes have different names.
     id: Option<ObjectId>,
     digest: Digest,
 }
@@ -88,7 +88,7 @@ impl Hit {
 // === impl Found ===
 
 impl Found {
-    /// Takes a difference that hits `runtimes`; equal objects are none.
+    /// Adds a difference that affects `runtimes`. Equal objects are not a difference.
     pub(super) fn add(&mut self, hit: Hit, runtimes: &[Runtime]) {
         let Some(action) = hit.action() else { return };
         let Some(id) = hit.new.as_ref().or(hit.old.as_ref()).map(Object::id) else { return };
@@ -120,7 +120,7 @@ impl Found {
         self.take(key, entry);
     }
 
-    /// Takes all of another.
+    /// Adds all differences of another collection.
     pub(super) fn append(&mut self, other: Found) {
         for (key, entry) in other.0 {
             self.take(key, entry);
@@ -133,13 +133,13 @@ impl Found {
             return;
         };
         if entry.runtimes.iter().min() < known.runtimes.iter().min() {
-            // The object that stands for all is that of the first runtime, whatever came first.
+            // The representative object is that of the first runtime, in any order of addition.
             known.old = entry.old;
             known.new = entry.new;
         }
         known.objects += entry.objects;
         known.runtimes.extend(entry.runtimes);
-        // What causes it first stays first.
+        // The first cause stays first.
         for place in entry.places {
             if known.places.len() < PLACES_MAX && !known.places.contains(&place) {
                 known.places.push(place);
@@ -147,7 +147,8 @@ impl Found {
         }
     }
 
-    /// Masks and sorts them, those of one side or all. `keys` are the runtimes. Their hunks are not made here.
+    /// Masks and sorts the differences of one or all sides. `keys` are the runtimes. Hunks are
+    /// added later.
     pub(super) fn into_differences(
         self,
         keys: &[Key],
@@ -179,7 +180,7 @@ impl Found {
     }
 }
 
-/// Each place that names a file once, and no more than are shown.
+/// The places with a file, without duplicates, up to the limit.
 fn named(mut places: Vec<Place>) -> Vec<Place> {
     let mut known = BTreeSet::new();
     places.retain(|place| !place.path.is_empty() && known.insert(place.clone()));
@@ -190,7 +191,7 @@ fn named(mut places: Vec<Place>) -> Vec<Place> {
 // === impl Entry ===
 
 impl Entry {
-    /// `None` if all that differs is how one secret value is written.
+    /// `None` if only the notation of a secret value differs.
     fn difference(
         mut self,
         target: Side,

@@ -1,11 +1,11 @@
-//! Wishes that do not come about, told once for all runtimes that have them.
+//! Changes that do not take effect, grouped for all runtimes that have them.
 
 use super::{Comparison, Runtime, Seen};
 use tidegate_core::{diagnostic::Place, object::ObjectId, plan::Refusal};
 
 use crate::model::{Held, Why};
 
-/// What is said, whoever it concerns.
+/// The content, independent of the affected runtimes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HeldBy {
     pub(super) module: String,
@@ -17,7 +17,7 @@ pub(super) struct HeldBy {
 // === impl HeldBy ===
 
 impl HeldBy {
-    /// A module that the plan refuses.
+    /// A module that the plan rejects.
     pub(super) fn refused(module: &str, refusal: &Refusal) -> HeldBy {
         HeldBy {
             module: module.to_owned(),
@@ -27,31 +27,32 @@ impl HeldBy {
         }
     }
 
-    /// A list of modules that has no effect.
+    /// A module list that has no effect.
     pub(super) fn decided_by_runtime() -> HeldBy {
         HeldBy {
             module: String::new(),
             why: Why::DecidedByRuntime,
             message:
-                "the Kyma in the runtime decides on channel and modules, so this list has no effect once it is created"
+                "the Kyma in the runtime selects channel and modules, so this list has no effect after its creation"
                     .to_owned(),
-            hint: Some("annotate the Kyma with `tidegate.dev/modules-from: git` to decide in git".to_owned()),
+            hint: Some("annotate the Kyma with `tidegate.dev/modules-from: git` to select modules in git".to_owned()),
         }
     }
 
-    /// A runtime that is left alone.
+    /// A suspended runtime.
     pub(super) fn suspended() -> HeldBy {
         let Held { why, module, message, hint, .. } = Held::runtime_suspended();
         HeldBy { module, why, message, hint }
     }
 
-    /// An object that another module has.
+    /// An object that another module owns.
     pub(super) fn conflict(module: &str, id: &ObjectId, other: &str) -> HeldBy {
         HeldBy {
             module: module.to_owned(),
             why: Why::Conflict,
             message: format!(
-                "{id} belongs to module {other}: it is not sent, and nothing of {module} is pruned meanwhile"
+                "{id} belongs to module {other}: until this is resolved, it is not applied, and nothing of \
+                 {module} is pruned"
             ),
             hint: Some("remove it from one of the two modules".to_owned()),
         }
@@ -59,14 +60,14 @@ impl HeldBy {
 }
 
 impl Seen {
-    /// Takes one more; `place` counts if it is the first.
+    /// Adds a runtime. The first one determines `place`.
     pub(super) fn hold(&mut self, by: HeldBy, runtimes: &[Runtime], place: impl FnOnce() -> Option<Place>) {
         self.held.entry(by).or_insert_with(|| (Vec::new(), place())).0.extend(runtimes);
     }
 }
 
 impl Comparison<'_> {
-    /// Whether both sides refuse in the same words: then nothing changes.
+    /// Whether both sides reject with the same message: then nothing changes.
     pub(super) fn refuse_alike(old: &Refusal, new: &Refusal) -> bool {
         (old.reason, &old.message) == (new.reason, &new.message)
     }

@@ -1,11 +1,12 @@
-//! Which fields differ, and whether two differences are alike but for the names of those whom they concern.
+//! Computes which fields differ, and whether two differences are alike except for the names of the
+//! affected objects.
 
 use serde_json::Value;
 use tidegate_core::object::{Digest, PathPart};
 
 use crate::names::Names;
 
-/// A field that differs. Fields of a mapping that stands on one side only are one difference.
+/// A differing field. A mapping that exists on one side only is one difference.
 pub(crate) struct Leaf<'a> {
     pub(crate) path: Vec<PathPart>,
     pub(crate) old: Option<&'a Value>,
@@ -41,7 +42,7 @@ fn collect<'a>(old: Option<&'a Value>, new: Option<&'a Value>, path: &mut Vec<Pa
     }
 }
 
-/// Equal for differences that are alike.
+/// A key that is equal for like differences.
 pub(super) fn alike(old: Option<&Value>, new: Option<&Value>, own: &Names) -> Digest {
     let digest = |value: Option<&Value>| match value {
         Some(value) => Digest::of(&own.neutral(value)),

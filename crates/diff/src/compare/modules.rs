@@ -1,4 +1,5 @@
-//! Modules of runtimes: each distinct pair of an old and a new installation once, with all runtimes that have it.
+//! Compares the modules of runtimes: each distinct pair of an old and a new installation once, with
+//! all its runtimes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -29,18 +30,18 @@ use tidegate_core::{
 
 use crate::model::{Effect, Side, Why};
 
-/// All that decides on an installation on both sides, but for the runtime's own names.
+/// Everything that determines an installation on both sides, except the runtime's own names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pair {
     old: Option<Wish>,
     new: Option<Wish>,
     effect: Effect,
-    /// Objects that other modules of the runtime bring as well.
+    /// Objects that other modules of the runtime also contain.
     clashes: Vec<Clash>,
-    /// Objects that the runtime refuses.
+    /// Objects that the runtime rejects.
     refused: BTreeSet<ObjectId>,
     is_unmanaged: bool,
-    /// Whether what is rendered may say something else for each runtime.
+    /// Whether the rendered objects may differ between runtimes.
     is_individual: bool,
 }
 
@@ -53,18 +54,18 @@ struct Wish {
     is_declared: bool,
 }
 
-/// One pair, and who has it.
+/// One pair, and its runtimes.
 ///
-/// Of thousands of runtimes no more than their numbers are kept: what the first has says what each of them has, see
-/// [`Has::of`].
+/// For thousands of runtimes only their positions are stored. The objects of the first one
+/// represent all, see [`Has::of`].
 pub(super) struct Bucket {
     old: Option<Has>,
     new: Option<Has>,
-    /// The first of them stands for all.
+    /// The first one represents all.
     runtimes: Vec<Runtime>,
-    /// Lines in Kymas that cause it.
+    /// Lines in Kymas that cause the difference.
     wishes: Vec<Place>,
-    /// The Manifests of modules that share objects with this one, in the first of the runtimes.
+    /// The Manifests of modules that share objects with this one, in the first runtime.
     manifests: BTreeMap<String, Key>,
 }
 
@@ -72,9 +73,9 @@ pub(super) struct Bucket {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared<'a> {
     pub(super) clashes: Vec<Clash>,
-    /// Objects that the runtime refuses, since another module defines their kind otherwise.
+    /// Objects that the runtime rejects, because another module defines their kind differently.
     pub(super) refused: BTreeSet<ObjectId>,
-    /// The Manifests of modules with which it shares objects.
+    /// The Manifests of modules with common objects.
     pub(super) manifests: Option<&'a BTreeMap<String, Key>>,
 }
 
@@ -84,7 +85,7 @@ pub(super) struct Installed<'a> {
     pub(super) installation: &'a Installation,
 }
 
-/// An installation, kept.
+/// An owned installation.
 pub(super) struct Has {
     kyma: Arc<Kyma>,
     installation: Installation,
@@ -92,12 +93,12 @@ pub(super) struct Has {
     is_declared: bool,
 }
 
-/// The objects of two trees that differ.
+/// The differing objects of two trees.
 type Differing = Arc<Vec<(Option<SharedObject>, Option<SharedObject>)>>;
-/// Both trees of a module, and whether its Manifest has another name.
+/// Both trees of a module, and whether the name of its Manifest changes.
 type Trees = (Option<Oid>, Option<Oid>, bool);
 
-/// Takes note that a runtime has this pair.
+/// Records that a runtime has this pair.
 pub(super) fn record(
     comparison: &Comparison<'_>,
     seen: &mut Seen,
@@ -109,7 +110,7 @@ pub(super) fn record(
     note(comparison, seen, runtime, (old, new), (effect, false, shared), wish);
 }
 
-/// Takes note that a runtime takes care of a module itself from now on.
+/// Records that a runtime manages a module itself from now on.
 pub(super) fn unmanage(
     comparison: &Comparison<'_>,
     seen: &mut Seen,
@@ -152,7 +153,7 @@ fn note(
     }
 }
 
-/// Compares what stands behind each pair.
+/// Compares the objects of each pair.
 pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [Lines<'_>; 2]) {
     let mut known: HashMap<Trees, Differing> = HashMap::new();
     for (pair, bucket) in std::mem::take(&mut seen.buckets) {
@@ -173,7 +174,7 @@ pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen, lines: &mut [
     }
 }
 
-/// The objects that differ, by id.
+/// The differing objects, by id.
 fn differing(
     comparison: &Comparison<'_>,
     (old, new, renamed): Trees,
@@ -197,7 +198,7 @@ fn differing(
     differing
 }
 
-/// What some runtimes of a pair have.
+/// The common part of some runtimes of a pair.
 struct Part<'b> {
     old: Option<&'b Has>,
     new: Option<&'b Has>,
@@ -205,7 +206,7 @@ struct Part<'b> {
     own: Names,
 }
 
-/// One pair under way.
+/// One pair in progress.
 struct Work<'w, 'a, 'l> {
     comparison: &'w Comparison<'a>,
     seen: &'w mut Seen,
@@ -217,7 +218,7 @@ struct Work<'w, 'a, 'l> {
 // === impl Work ===
 
 impl Work<'_, '_, '_> {
-    /// Does something for all runtimes at once, or for each where each may have something of its own.
+    /// Calls a function once for all runtimes, or for each if their objects may differ.
     fn rendered(&mut self, mut act: impl FnMut(&mut Self, &Part<'_>)) {
         let bucket = self.bucket;
         if !self.pair.is_individual {
@@ -270,7 +271,7 @@ impl Work<'_, '_, '_> {
     }
 
     fn manifest(&mut self, part: &Part<'_>, places: &[Place]) {
-        // What the old side could not render was never there.
+        // An object that the old side could not render never existed.
         let before = part.old.and_then(|has| self.comparison.old.manifest(&has.kyma, &has.installation).ok());
         let after = match part.new.map(|has| self.comparison.new.manifest(&has.kyma, &has.installation)).transpose() {
             Ok(after) => after,
@@ -289,7 +290,7 @@ impl Work<'_, '_, '_> {
             _ => after,
         };
         match (before, after) {
-            // A Manifest of another name is another one.
+            // A Manifest with another name is another object.
             (Some(before), Some(after)) if before.id() != after.id() => {
                 self.hit(part, Side::ControlPlane, (Some(before), None), places, maker);
                 self.hit(part, Side::ControlPlane, (None, Some(after)), places, maker);
@@ -298,10 +299,10 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    /// The first line of the module's own files that says something else than before.
+    /// The first changed line in the module's own files.
     fn edited(&mut self, differing: &Differing) -> Option<Place> {
         let both = self.bucket.old.is_some() && self.bucket.new.is_some();
-        // Where a file only went, its line on the old side says it.
+        // If a file was only removed, its line on the old side is the place.
         let changed = differing.iter().find(|(_, new)| new.is_some()).or_else(|| differing.first());
         changed.filter(|_| both).and_then(|changed| self.line(changed))
     }
@@ -339,7 +340,7 @@ impl Work<'_, '_, '_> {
         self.pair.clashes.iter().find(|clash| clash.id == *id)
     }
 
-    /// Objects that other modules have or give away.
+    /// Objects that other modules own or release.
     fn clashes(&mut self, differing: &Differing, causes: &[Place]) {
         let Some(has) = self.bucket.new.as_ref() else { return };
         let Some(mine) = self.comparison.new.module(has.tree()) else { return };
@@ -367,14 +368,14 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    /// An object as another module of the runtime has it.
+    /// An object in another module of the runtime.
     fn of_other(&self, other: &Other, id: &ObjectId) -> Option<Object> {
         let outline = if other.is_new { &self.comparison.new } else { &self.comparison.old };
         let object = outline.module(other.tree)?.objects.into_iter().find(|object| object.id == *id)?;
         Some(object.object(self.bucket.manifests.get(&other.module)?))
     }
 
-    /// What really goes of that which the new side does not have; what stays is said.
+    /// The objects that are deleted, because the new side lacks them. Kept objects are reported.
     fn gone(&mut self, differing: &Differing) -> BTreeSet<ObjectId> {
         let inventory = |has: &Option<Has>, objects: &mut dyn Iterator<Item = &SharedObject>| -> Inventory {
             let entries = objects.map(|object| (object.id.clone(), Arc::clone(&object.gvk.version)));
@@ -414,23 +415,25 @@ impl Work<'_, '_, '_> {
         let Some(old) = &self.bucket.old else { return };
         let version = self.bucket.new.as_ref().map_or("the new side", |new| new.installation.version.as_str());
         let (reason, hint) = match verdict {
-            Verdict::Disabled => ("its annotation `tidegate.dev/prune: disabled` keeps it", None),
+            Verdict::Disabled => ("its annotation `tidegate.dev/prune: disabled` protects it", None),
             _ => (
-                "data of users may hang on it",
-                Some("if it shall go, annotate it with `tidegate.dev/prune: enabled` before it leaves the module"),
+                "user data may depend on it",
+                Some(
+                    "to delete it, annotate it with `tidegate.dev/prune: enabled` before you remove it from the module",
+                ),
             ),
         };
         let by = HeldBy {
             module: old.installation.module.clone(),
             why: Why::Kept,
-            message: format!("{id} is not in {version} any more and stays in the runtime: {reason}"),
+            message: format!("{id} is no longer in {version}, but stays in the runtime: {reason}"),
             hint: hint.map(str::to_owned),
         };
         let place = self.bucket.causes(self.comparison).into_iter().next();
         self.seen.hold(by, &self.bucket.runtimes, || place);
     }
 
-    /// The line of an object's file that says something else than before.
+    /// The first changed line in the file of an object.
     fn line(&mut self, (old, new): &(Option<SharedObject>, Option<SharedObject>)) -> Option<Place> {
         let source = |has: &Option<Has>, shared: &Option<SharedObject>, is_new: bool| {
             let outline = if is_new { &self.comparison.new } else { &self.comparison.old };
@@ -443,7 +446,7 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    /// It is made once with the module and goes with it; nobody writes it in between.
+    /// It is created with the module and deleted with it; no other write happens in between.
     fn default_resource(&mut self, part: &Part<'_>, places: &[Place]) {
         let resource = |has: Option<&Has>| has.and_then(|has| default_resource(&has.installation));
         match (resource(part.old), resource(part.new), part.new) {
@@ -457,7 +460,7 @@ impl Work<'_, '_, '_> {
 // === impl Bucket ===
 
 impl Bucket {
-    /// Takes those of the same pair that come after.
+    /// Adds later runtimes of the same pair.
     pub(super) fn append(&mut self, other: Bucket) {
         self.runtimes.extend(other.runtimes);
         self.wishes.extend(other.wishes);
@@ -477,7 +480,7 @@ impl Bucket {
         self.new.as_ref().map(|has| &comparison.templates[usize::from(has.is_declared)])
     }
 
-    /// Lines in definitions that cause it.
+    /// Lines in definitions that cause the difference.
     fn causes(&self, comparison: &Comparison<'_>) -> Vec<Place> {
         let mut places = self.wishes.clone();
         let (old, new) = (self.old.as_ref(), self.new.as_ref());
@@ -500,7 +503,7 @@ impl Bucket {
         places
     }
 
-    /// Texts that the runtime which stands for all has for itself.
+    /// The strings that are specific to the representative runtime.
     fn own(&self) -> Names {
         let texts = [&self.old, &self.new].into_iter().flatten().flat_map(Has::texts);
         let others = self.manifests.values();
@@ -512,7 +515,7 @@ impl Bucket {
 // === impl Installed ===
 
 impl Installed<'_> {
-    /// Kept beyond the look at its runtime.
+    /// An owned copy, which outlives the comparison of its runtime.
     pub(super) fn owned(&self) -> Has {
         Has {
             kyma: Arc::clone(self.half.kyma),
@@ -536,7 +539,8 @@ impl Has {
         }
     }
 
-    /// Whether its Manifest may say something else than that of another runtime with the same wish, names aside.
+    /// Whether its Manifest may differ from that of another runtime with the same plan, except for
+    /// names.
     fn is_individual(&self, comparison: &Comparison<'_>) -> bool {
         let named = |resource: &serde_json::Value| {
             resource.pointer("/metadata/name").is_some_and(|name| *name == *self.installation.manifest_name)
@@ -545,7 +549,7 @@ impl Has {
             || self.installation.default_resource.as_ref().is_some_and(named)
     }
 
-    /// What another runtime of the same pair has.
+    /// The objects of another runtime of the same pair.
     fn of(&self, landscape: &Landscape, key: &Key) -> Option<Has> {
         Some(Has {
             kyma: Arc::clone(landscape.kymas.get(key)?),
@@ -555,7 +559,7 @@ impl Has {
         })
     }
 
-    /// Texts that the runtime has for itself.
+    /// Strings that are specific to the runtime.
     fn texts(&self) -> [(String, &'static str); 4] {
         let (kyma, manifest) = (&self.installation.kyma, &self.installation.manifest_name);
         [

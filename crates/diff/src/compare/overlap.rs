@@ -1,6 +1,6 @@
-//! Objects that more than one module brings. Of the modules of a runtime one has it: the one that had it before, else the
-//! first by name. The others are in conflict, as with any stranger. An object that moves from one module to another is
-//! deleted by the first and created by the second: one object that goes and comes again.
+//! Objects that more than one module contains. Of the modules of a runtime one owns the object: its
+//! previous owner, otherwise the first by name. For the others it is in conflict, as with any other
+//! owner. If an object moves between modules, the first deletes it and the second creates it again.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,7 +16,7 @@ use tidegate_core::{
     revision::Oid,
 };
 
-/// The objects that several modules of either side bring.
+/// The objects that several modules of either side contain.
 #[derive(Debug, Default)]
 pub(super) struct Overlaps {
     /// By the tree of a module.
@@ -24,37 +24,37 @@ pub(super) struct Overlaps {
     modules: BTreeSet<Key>,
 }
 
-/// What becomes of one object of a module, since another module brings it as well.
+/// The result for one object that several modules contain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Clash {
     pub(super) id: ObjectId,
     pub(super) fate: Fate,
-    /// Whether it is otherwise than on the old side.
+    /// Whether it differs from the old side.
     pub(super) is_news: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fate {
-    /// This module has it: what is sent to it stays in the way of nothing.
+    /// This module owns it, without conflict.
     Theirs(Other),
-    /// It comes from this module, which deletes it first.
+    /// It moves from this module, which deletes it first.
     Comes(Other),
-    /// It goes to another module, or never was this one's: that is said there.
+    /// It moves to another module, or was never owned by this one; the other module reports it.
     Goes,
 }
 
-/// Another module that brings an object, and which of its trees holds it.
+/// Another module with the object, and the tree that contains it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Other {
     pub(super) module: String,
     pub(super) tree: Oid,
-    /// Whether the tree is one of the new side.
+    /// Whether the tree is from the new side.
     pub(super) is_new: bool,
 }
 
-/// What becomes of the objects of each module, by module.
+/// The results for the objects of each module, by module.
 pub(super) type Clashes = BTreeMap<String, Vec<Clash>>;
-/// What the plan makes of each module.
+/// The plan for each module.
 pub(super) type Outcomes = BTreeMap<String, ModuleOutcome>;
 
 // === impl Overlaps ===
@@ -98,7 +98,8 @@ impl Overlaps {
         self.objects.get(tree).into_iter().flatten()
     }
 
-    /// What becomes of the objects that modules of one runtime have in common. `read` finds an object of the old side.
+    /// The results for the common objects of the modules of one runtime. `read` finds an object of
+    /// the old side.
     pub(super) fn clashes(
         &self,
         before: &Outcomes,
@@ -113,7 +114,7 @@ impl Overlaps {
         let mut new: BTreeMap<&str, Oid> =
             after.iter().filter_map(|(name, outcome)| Some((&**name, tree(outcome)?))).collect();
         for (name, outcome) in after {
-            // What is refused and kept stands as it did.
+            // A rejected module that stays is unchanged.
             if let (ModuleOutcome::Refuse(refusal), Some(tree)) = (outcome, old.get(&**name)) {
                 new.extend(refusal.keep.then_some((&**name, *tree)));
             }
@@ -133,7 +134,7 @@ impl Overlaps {
     }
 }
 
-/// `stays` says whether an object stays with a module that does not want it any more.
+/// `stays` says whether an object stays with a module that no longer contains it.
 fn one(
     clashes: &mut Clashes,
     id: &ObjectId,
@@ -165,7 +166,7 @@ fn one(
         }
     }
     for (name, _) in had.iter().filter(|(name, _)| among(wants, name).is_none()) {
-        // The one that had it and keeps it says so itself.
+        // The owner that keeps the object reports it itself.
         if *name != owner.0 {
             add(name, Fate::Goes, false);
         }
@@ -182,7 +183,8 @@ pub(super) fn tree(outcome: &ModuleOutcome) -> Option<Oid> {
     }
 }
 
-/// Whether an object goes that a module no longer brings; `installed` says whether the module itself stays.
+/// Whether an object that a module no longer contains is deleted; `installed` says whether the
+/// module stays installed.
 fn is_pruned(id: &ObjectId, object: Option<&Object>, installed: bool) -> bool {
     let owned = std::iter::once((id.clone(), Arc::<str>::from("v1"))).collect();
     let desired = if installed { Desired::complete(std::iter::empty().collect()) } else { Desired::nothing() };

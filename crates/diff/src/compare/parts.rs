@@ -1,5 +1,5 @@
-//! What every runtime has, by the classes that it belongs to on both sides: CRDs, namespace, webhook configuration and
-//! catalog.
+//! The parts that every runtime has: CRDs, namespace, webhook configuration and catalog. They are
+//! compared by the classes of runtimes on both sides.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::model::{Effect, Side};
 
 type Objects<'a> = BTreeMap<&'a ObjectId, (&'a SharedObject, &'a Part)>;
 
-/// Compares what stands behind each pair of classes.
+/// Compares the objects of each pair of classes.
 pub(super) fn finish(comparison: &Comparison<'_>, seen: &mut Seen) {
     for ((old, new, effect), runtimes) in std::mem::take(&mut seen.classes) {
         let class = |outline: &Outline<'_>, number: Option<u32>| -> Option<Class> {
@@ -47,8 +47,8 @@ fn compare(
     for id in ids {
         let (was, is) = (before.get(id), after.get(id));
         let same = was.zip(is).is_some_and(|((was, _), (is, _))| was.digest == is.digest);
-        // With a template that fails, what is no longer in the catalog is not known; and the namespace in which the
-        // runtime's own Kyma lives is never taken away.
+        // If a template fails, it is unknown which objects left the catalog. The namespace of the runtime's own Kyma is
+        // never deleted.
         let stays = is.is_none() && ((new.is_some() && comparison.new.is_partial()) || &*id.kind == "Namespace");
         if same || stays {
             continue;
@@ -80,7 +80,7 @@ fn objects<'a>(outline: &'a Outline<'_>, class: Option<&Class>) -> Objects<'a> {
     parts.flat_map(|part| part.shared.objects.iter().map(move |object| (&object.id, (object, part)))).collect()
 }
 
-/// The definition of which an object of the catalog is a copy.
+/// The definition that an object of the catalog is copied from.
 fn definition(class: &Class, id: &ObjectId) -> Option<(Kind, Key)> {
     let kind = match (&*id.group, &*id.kind) {
         (KYMA_GROUP, "ModuleTemplate") => Kind::ModuleTemplate,
@@ -90,8 +90,8 @@ fn definition(class: &Class, id: &ObjectId) -> Option<(Kind, Key)> {
     Some((kind, Key::new(&class.namespace, &id.name)))
 }
 
-/// Lines that cause it: of the definition or the Watchers that differ, of the release that names a version or no longer
-/// does, of the template.
+/// The lines that cause the difference: of the changed definition or Watchers, of the release that
+/// starts or stops to name a version, or of the template.
 fn causes(
     comparison: &Comparison<'_>,
     definition: Option<&(Kind, Key)>,

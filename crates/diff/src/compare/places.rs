@@ -1,4 +1,4 @@
-//! Which line causes a difference.
+//! Finds the lines that cause a difference.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,39 +13,39 @@ use tidegate_core::{
     yaml::{self, Node},
 };
 
-/// More places of one difference are not named: a change of thousands of files is no better understood by all of them.
+/// Maximum number of places per difference. More places would not help a reader.
 pub(super) const PLACES_MAX: usize = 10;
 
-/// Finds lines in the files of a snapshot, each of which is parsed once.
+/// Finds lines in the files of a snapshot, and parses each file at most once.
 pub struct Lines<'a> {
     snapshot: &'a Snapshot,
     files: HashMap<Arc<str>, Vec<Node>>,
 }
 
-/// The first line of a definition that says something else than before.
+/// The first changed line of a definition.
 pub(super) fn of_definition(old: &Definition, new: &Definition) -> Place {
     let leaves = leaves(old.object.value(), new.object.value());
     let lines = first(&leaves, |path| new.fields.position(path));
     match lines {
         Some((line, column)) => Place::at(&new.place.path, line, column),
-        // The text is the same: the objects of its module are not.
+        // The text is equal, but the objects of its module are not.
         None => new.module_place().unwrap_or_else(|| new.place.clone()),
     }
 }
 
-/// The first line that says something else; where fields are only gone, the one that held them.
+/// The first changed line. If fields are only removed, the line of their parent.
 fn first(leaves: &[Leaf<'_>], position: impl Fn(&[PathPart]) -> (u32, u32)) -> Option<(u32, u32)> {
     let written = leaves.iter().filter(|leaf| leaf.new.is_some()).map(|leaf| position(&leaf.path)).min();
     written.or_else(|| leaves.iter().map(|leaf| position(&leaf.path)).min())
 }
 
-/// Where a definition says something.
+/// The position of a path in a definition.
 pub(super) fn field(definition: &Definition, path: &[PathPart]) -> Place {
     let (line, column) = definition.fields.position(path);
     Place::at(&definition.place.path, line, column)
 }
 
-/// Where a ModuleReleaseMeta gives a channel its version.
+/// The line of a channel's version in a ModuleReleaseMeta.
 pub(super) fn channel(release: &Definition, channel: &str) -> Option<Place> {
     let channels = release.object.value().pointer("/spec/channels")?.as_array()?;
     let index = channels.iter().position(|entry| entry.get("channel").is_some_and(|name| name == channel))?;
@@ -55,19 +55,20 @@ pub(super) fn channel(release: &Definition, channel: &str) -> Option<Place> {
 // === impl Lines ===
 
 impl<'a> Lines<'a> {
-    /// Of the files of a snapshot.
+    /// A finder for the files of a snapshot.
     pub fn new(snapshot: &'a Snapshot) -> Lines<'a> {
         Lines { snapshot, files: HashMap::new() }
     }
 
-    /// The first line of an object that says something else than before; `place` is where the object begins.
+    /// The first changed line of an object; `place` is where the object begins.
     pub(super) fn of_object(&mut self, place: &Place, old: &Object, new: &Object) -> Place {
         let leaves = leaves(old.value(), new.value());
         let Some(node) = self.document(place) else { return place.clone() };
         at(place, first(&leaves, |path| node.position(path)))
     }
 
-    /// The same where the old side is no revision: only what is written counts. A place where no document begins stays.
+    /// The same if the old side is not a revision: only written fields matter. A place where no
+    /// document begins stays.
     pub fn of_written(&mut self, place: &Place, old: &Value, new: &Value) -> Place {
         let leaves: Vec<Leaf<'_>> = leaves(old, new);
         let Some(node) = self.document(place) else { return place.clone() };

@@ -1,9 +1,10 @@
-//! Fields that an API server does not let anybody change: the object goes and comes again.
+//! Detects changes of immutable fields, which need a delete and a create.
 
 use serde_json::Value;
 use tidegate_core::object::Gvk;
 
-/// The field that keeps `old` from becoming `new` in place; `None` if an update does it.
+/// The immutable field that prevents an update from `old` to `new`; `None` if an update is
+/// possible.
 pub(super) fn immutable(gvk: &Gvk, old: &Value, new: &Value) -> Option<&'static str> {
     let of_kind: &[&'static str] = match (&*gvk.group, &*gvk.kind) {
         ("apps", "Deployment" | "DaemonSet" | "ReplicaSet") => &["/spec/selector"],
@@ -35,13 +36,13 @@ pub(super) fn immutable(gvk: &Gvk, old: &Value, new: &Value) -> Option<&'static 
     frozen.into_iter().find(|field| is_frozen && differs(old, new, field))
 }
 
-/// A field that the new side leaves out keeps its value or its default: nothing is known to differ.
+/// A field that the new side omits keeps its value or its default, so no difference is known.
 fn differs(old: &Value, new: &Value, field: &str) -> bool {
     let is_of_object = matches!(field, "/data" | "/binaryData" | "/stringData" | "/immutable");
     match (old.pointer(field), new.pointer(field)) {
         (Some(old), Some(new)) => old != new,
         (None, None) => false,
-        // Where the object lists its own values, one that is left out is removed.
+        // If the object lists its own values, an omitted one is removed.
         (Some(_), None) | (None, Some(_)) => is_of_object,
     }
 }

@@ -1,4 +1,4 @@
-//! One runtime: what differs for it by its own, and which parts it has on both sides.
+//! Compares one runtime: its own differences, and the parts that it has on both sides.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::model::{Effect, Side};
 pub(super) struct Half<'a> {
     pub(super) outline: &'a Outline<'a>,
     pub(super) kyma: &'a Arc<Kyma>,
-    /// The spec that counts.
+    /// The effective spec.
     spec: Cow<'a, KymaSpec>,
     class: Class,
     pub(super) class_number: u32,
@@ -37,13 +37,13 @@ pub(super) struct Half<'a> {
     pub(super) is_declared: bool,
 }
 
-/// Looks at one runtime.
+/// Compares one runtime.
 pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, seen: &mut Seen) {
     let old = Half::old(comparison, key);
     let new = Half::new(comparison, key, old.as_ref());
     let same = is_same(comparison, old.as_ref(), new.as_ref());
     let place = || comparison.place_of(&(Kind::Kyma, key.clone()));
-    // One that goes is removed all the same.
+    // A runtime that is removed is removed even if it is suspended.
     if new.as_ref().is_some_and(|new| is_suspended(comparison, key, old.as_ref(), new)) {
         seen.hold(HeldBy::suspended(), &[runtime], place);
         seen.suspended += 1;
@@ -62,7 +62,7 @@ pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, see
             seen.deciding.push(runtime);
         }
     }
-    // What it had chosen goes, and nobody knows here what that was.
+    // The modules that the runtime had selected are removed, but they are unknown here.
     let decided = |half: &Half<'_>| half.is_declared && plan::modules_from(half.kyma) == ModulesFrom::Runtime;
     let is_taken_over = new.as_ref().is_none_or(|new| plan::modules_from(new.kyma) == ModulesFrom::Git);
     if old.as_ref().is_some_and(decided) && is_taken_over && !comparison.prepared.known.contains_key(key) {
@@ -75,12 +75,12 @@ pub(super) fn look(comparison: &Comparison<'_>, key: &Key, runtime: Runtime, see
     modules(comparison, key, runtime, (old.as_ref(), new.as_ref(), same), effect, seen);
 }
 
-/// Whether a runtime is stopped by a label: one in git, or one that `tidegate suspend` set beside what git says.
+/// Whether a label suspends a runtime, either in git or by `tidegate suspend`.
 fn is_suspended(comparison: &Comparison<'_>, key: &Key, old: Option<&Half<'_>>, new: &Half<'_>) -> bool {
     let written =
         |half: &Half<'_>| landscape::label(&half.kyma.metadata, label::SKIP_RECONCILIATION).map(str::to_owned);
     let value = written(new).or_else(|| {
-        // What git said before goes with it.
+        // The label from the old revision is removed with it.
         let was_written = old.and_then(written).is_some();
         let known = comparison.prepared.known.get(key).filter(|_| !was_written)?;
         known.labels.get(label::SKIP_RECONCILIATION).cloned()
@@ -88,7 +88,7 @@ fn is_suspended(comparison: &Comparison<'_>, key: &Key, old: Option<&Half<'_>>, 
     value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Whether everything that decides on modules is the same, but for releases and versions.
+/// Whether everything that determines the modules is equal, except releases and versions.
 fn is_same(comparison: &Comparison<'_>, old: Option<&Half<'_>>, new: Option<&Half<'_>>) -> bool {
     let (Some(old), Some(new)) = (old, new) else { return false };
     let kyma = Arc::ptr_eq(old.kyma, new.kyma) || old.kyma == new.kyma;
@@ -97,14 +97,14 @@ fn is_same(comparison: &Comparison<'_>, old: Option<&Half<'_>>, new: Option<&Hal
         && comparison.templates[usize::from(new.is_declared)].manifest.is_none()
 }
 
-/// The channel that counts for a module.
+/// The effective channel of a module.
 fn channel<'m>(comparison: &'m Comparison<'_>, spec: &'m KymaSpec, module: &'m Module) -> &'m str {
     let named = [module.channel.as_deref(), Some(spec.channel.as_str())];
     let named = named.into_iter().flatten().find(|channel| !channel.is_empty());
     named.unwrap_or(&comparison.request.settings.default_channel)
 }
 
-/// The Kyma in the runtime.
+/// Compares the Kyma in the runtime.
 fn counterpart(
     comparison: &Comparison<'_>,
     key: &Key,
@@ -129,7 +129,7 @@ fn counterpart(
             return;
         }
     };
-    // What the old side could not render was never there.
+    // An object that the old side could not render never existed.
     let old_object = old.map(render).transpose().unwrap_or_default();
     let place = comparison.place_of(&(Kind::Kyma, key.clone()));
     let template: Option<Place> = changed.flatten();
@@ -150,7 +150,7 @@ fn counterpart(
     Found::add(&mut seen.found, hit, &[runtime]);
 }
 
-/// The modules of a runtime: which it has on both sides.
+/// Compares the modules of a runtime: those on both sides.
 fn modules(
     comparison: &Comparison<'_>,
     key: &Key,
@@ -174,7 +174,7 @@ fn modules(
         _ => None,
     };
     let new_plan = new.map(|half| {
-        // The guard of the new side sees what the old side installs.
+        // The downgrade guard of the new side sees the versions of the old side.
         let status = old_plan.as_ref().map(|plan| status_after(plan, old_kyma.as_deref()));
         let kyma = Kyma { status, ..Kyma::clone(half.kyma) };
         half.outline.plan(&kyma, &half.only(&wanted))
@@ -204,7 +204,7 @@ fn modules(
     }
 }
 
-/// The names of Manifests of modules that share objects, by module.
+/// The names of the Manifests of modules that share objects, by module.
 fn manifests(key: &Key, sides: [&Outcomes; 2], clashes: &Clashes) -> BTreeMap<String, Key> {
     let mut manifests = BTreeMap::new();
     if clashes.is_empty() {
@@ -218,7 +218,7 @@ fn manifests(key: &Key, sides: [&Outcomes; 2], clashes: &Clashes) -> BTreeMap<St
     manifests
 }
 
-/// The Kyma of the old side with what the landscape file says of it.
+/// The Kyma of the old side, with the facts from the landscape file.
 fn with_installed<'a>(comparison: &Comparison<'_>, key: &Key, half: &Half<'a>) -> Cow<'a, Kyma> {
     match comparison.prepared.known.get(key) {
         Some(known) if half.is_declared => Cow::Owned(Kyma { status: Some(known.status()), ..Kyma::clone(half.kyma) }),
@@ -226,7 +226,7 @@ fn with_installed<'a>(comparison: &Comparison<'_>, key: &Key, half: &Half<'a>) -
     }
 }
 
-/// The status that a Kyma has once the old side is in force.
+/// The status of a Kyma when the old side is active.
 fn status_after(plan: &RuntimePlan, kyma: Option<&Kyma>) -> KymaStatus {
     let before = kyma.and_then(|kyma| kyma.status.as_ref());
     let modules = plan.modules.iter().filter_map(|module| match &module.outcome {
@@ -244,7 +244,7 @@ fn status_after(plan: &RuntimePlan, kyma: Option<&Kyma>) -> KymaStatus {
     KymaStatus { modules: modules.collect(), ..KymaStatus::default() }
 }
 
-/// One module of one runtime.
+/// Compares one module of one runtime.
 struct One<'c, 'a> {
     comparison: &'c Comparison<'a>,
     key: &'c Key,
@@ -295,7 +295,7 @@ impl One<'_, '_> {
                     record(seen, Some(&*old), Some(&*new));
                 }
             }
-            // What was refused and kept is installed in some version that no side names.
+            // A rejected module that stays is installed in a version that neither side names.
             (Some(Refuse(refusal)), Some(Install(_)) | None) if refusal.keep && is_installed => {
                 self.unknown(seen, "what is installed of");
             }
@@ -316,7 +316,7 @@ impl One<'_, '_> {
         Key::new(self.key.namespace(), self.name)
     }
 
-    /// Counts on which channels the module is installed.
+    /// Counts the channels from which the module is installed.
     fn count(&self, before: &Option<ModuleOutcome>, after: &Option<ModuleOutcome>, seen: &mut Seen) {
         let channel = |outcome: &Option<ModuleOutcome>| match outcome {
             Some(ModuleOutcome::Install(installation)) => Some((self.release(), installation.channel.clone())),
@@ -330,7 +330,7 @@ impl One<'_, '_> {
         }
     }
 
-    /// Whether the template of Manifests is another one.
+    /// Whether the template of Manifests changes.
     fn is_rendered_anew(&self) -> bool {
         let changes = self.new.map(|half| &self.comparison.templates[usize::from(half.is_declared)]);
         changes.is_some_and(|changes| changes.manifest.is_some())
@@ -340,7 +340,7 @@ impl One<'_, '_> {
         seen.unknown.entry(format!("{what} module {}", self.name)).or_default().push(self.runtime);
     }
 
-    /// The line that asks for the module, if it says something else than before.
+    /// The line that requests the module, if it changes.
     fn wishes(&self) -> Option<Place> {
         let wish = |half: Option<&Half<'_>>| -> Option<(Module, String)> {
             let half = half?;
@@ -353,14 +353,14 @@ impl One<'_, '_> {
         }
         match (&after, self.new) {
             (Some((module, _)), Some(half)) => {
-                // A channel that the module takes from its Kyma is named there.
+                // A channel from the Kyma's default is named in the Kyma.
                 let inherits = module.channel.is_none() && before.is_some_and(|(before, _)| before == *module);
                 if inherits && let Some(definition) = half.outline.definition(Kind::Kyma, self.key) {
                     return Some(super::places::field(definition, &["spec".into(), "channel".into()]));
                 }
                 half.outline.wish(half.kyma, self.key, self.name)
             }
-            // It was asked for and is no more: where the list stands now, or where it stood.
+            // The module was removed from the list: the place is the list, now or before.
             (None, Some(half)) => {
                 let definition = half.outline.definition(Kind::Kyma, self.key)?;
                 Some(super::places::field(definition, &["spec".into(), "modules".into()]))
@@ -369,7 +369,7 @@ impl One<'_, '_> {
         }
     }
 
-    /// The line that causes a refusal.
+    /// The line that causes a rejection.
     fn place(&self) -> Option<Place> {
         if let Some(place) = self.wishes() {
             return Some(place);
@@ -407,7 +407,7 @@ impl<'a> Half<'a> {
         Some(Half { outline: &comparison.new, kyma, spec, class, class_number, is_declared })
     }
 
-    /// The spec with some of the modules only.
+    /// The spec with only some of the modules.
     fn only(&self, wanted: &dyn Fn(&str) -> bool) -> KymaSpec {
         let modules = self.spec.modules.iter().filter(|module| wanted(&module.name)).cloned();
         KymaSpec {
@@ -418,7 +418,8 @@ impl<'a> Half<'a> {
     }
 }
 
-/// The module list and channel that count. `before` are those of the old side, for a runtime that decides by itself.
+/// The effective module list and channel. `before` are those of the old side, for a runtime that
+/// selects its own modules.
 fn effective<'a>(
     comparison: &Comparison<'_>,
     key: &Key,

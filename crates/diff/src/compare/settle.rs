@@ -1,5 +1,6 @@
-//! What the control plane will hold once the new side is merged: its good definitions, what stays as it was since its new
-//! text is withheld, and what is declared no more and stays all the same. The rules are those of the daemon.
+//! Computes what the control plane contains after the new side is merged: its valid definitions,
+//! the old version of definitions that are held back, and objects that are not deleted although
+//! they are no longer declared. The rules are those of the daemon.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,19 +17,20 @@ use tidegate_core::{
 
 use crate::model::{Held, Why};
 
-/// The definitions that will be in force, and what is held on the way there.
+/// The future active definitions, and what is held.
 pub(super) struct Settled {
-    /// What will be in force.
+    /// The future active definitions.
     pub(super) definitions: Definitions,
-    /// What goes only after somebody confirmed it.
+    /// Definitions whose deletion a user must confirm.
     pub(super) unconfirmed: BTreeSet<Id>,
-    /// What is withheld or stays; the runtimes are filled in later.
+    /// Definitions that are held back or kept. Their runtimes are added later.
     pub(super) held: Vec<Held>,
 }
 
-/// Decides what becomes of everything that either side declares.
+/// Decides about everything that either side declares.
 ///
-/// `installed` says what runtimes have by the old side; it is asked only if something goes.
+/// `installed` returns the modules of runtimes on the old side. It is only called if something is
+/// deleted.
 pub(super) fn settle(
     from: &Definitions,
     to: &Definitions,
@@ -64,7 +66,7 @@ pub(super) fn settle(
             }
         }
     }
-    // What stays may refer to objects that only the old side has.
+    // Kept objects may refer to objects that only the old side has.
     for (tree, objects) in &from.modules {
         modules.entry(*tree).or_insert_with(|| Arc::clone(objects));
     }
@@ -73,7 +75,7 @@ pub(super) fn settle(
     Settled { definitions, unconfirmed, held }
 }
 
-/// What waits, and for what; everything else that is gone is pruned at once.
+/// The waiting prunes, and their reasons. All other removed objects are pruned immediately.
 fn decide(
     gone: &BTreeMap<&Id, &Arc<Definition>>,
     to: &Definitions,
@@ -132,17 +134,17 @@ fn held_back(withheld: &Withheld) -> Held {
         why: Why::Withheld,
         module,
         runtimes,
-        message: format!("{} {} is withheld: {}", withheld.kind, withheld.key, withheld.message),
-        hint: Some("mend it; until then the control plane keeps its last good version".to_owned()),
+        message: format!("{} {} is held back: {}", withheld.kind, withheld.key, withheld.message),
+        hint: Some("correct it; until then the control plane keeps its last good version".to_owned()),
         place: Some(withheld.place.clone()),
     }
 }
 
 fn kept(id: &Id, definition: &Definition, wait: &Wait) -> Held {
     let (reason, hint) = match wait {
-        Wait::Errors => ("while errors stand, nothing is pruned", Some("mend the errors first")),
-        Wait::Off => ("the GitSource prunes nothing", None),
-        Wait::Kept => ("its annotation `tidegate.dev/prune: disabled` keeps it", None),
+        Wait::Errors => ("Tidegate prunes nothing while there are errors", Some("correct the errors first")),
+        Wait::Off => ("the GitSource has `prune: false`", None),
+        Wait::Kept => ("its annotation `tidegate.dev/prune: disabled` protects it", None),
         Wait::Tool(_) => ("another tool manages it", None),
         Wait::Unread(_) => ("another source may declare it", None),
         Wait::Terminating | Wait::Unconfirmed(_) | Wait::Limit { .. } => ("it waits", None),
@@ -156,7 +158,7 @@ fn kept(id: &Id, definition: &Definition, wait: &Wait) -> Held {
         why: Why::Kept,
         module,
         runtimes,
-        message: format!("{} is declared no more and stays: {reason}", intake::text(id)),
+        message: format!("{} is no longer declared, but is not deleted: {reason}", intake::text(id)),
         hint: hint.map(str::to_owned),
         place: Some(definition.place.clone()),
     }

@@ -11,7 +11,7 @@ use tidegate_core::{
 
 use crate::model::{Action, Difference, Why};
 
-/// A repository in the making: one module `cache` in two versions on two channels, and a runtime.
+/// A repository for tests: one module `cache` in two versions on two channels, and a runtime.
 #[derive(Clone)]
 struct World {
     files: BTreeMap<String, String>,
@@ -82,7 +82,7 @@ impl World {
         )
     }
 
-    /// A module `mailer` in one version, with an object of this name.
+    /// Adds a module `mailer` in one version, with an object of this name.
     fn mailer(self, object: &str) -> World {
         self.file(
             "modules/mailer/template.yaml",
@@ -108,7 +108,7 @@ impl World {
             let content = Content::Text(text.as_bytes().into());
             snapshot.files.insert(path.as_str().into(), File { id: id(text), content });
             for (end, _) in path.match_indices('/') {
-                // The id of a folder depends on all that is in it.
+                // The id of a folder depends on its whole content.
                 let folder = &path[..end];
                 let below: String = self
                     .files
@@ -140,7 +140,7 @@ fn source() -> SourceName {
     SourceName::new(Key::new("kcp-system", "landscape"))
 }
 
-/// Compares, and does it again with the runtimes divided: the result must not depend on it.
+/// Compares twice, the second time with the runtimes divided: the result must be the same.
 #[track_caller]
 fn report(old: &World, new: &World) -> Report {
     let read = |world: &World| {
@@ -176,7 +176,7 @@ fn report(old: &World, new: &World) -> Report {
     report
 }
 
-/// One line a difference: `kcp change Manifest cache ×2 at modules/a.yaml:3`.
+/// One line per difference: `kcp change Manifest cache ×2 at modules/a.yaml:3`.
 fn script(report: &Report) -> Vec<String> {
     let line = |one: &crate::model::Difference| {
         let side = if one.target == Side::ControlPlane { "kcp" } else { "skr" };
@@ -286,12 +286,13 @@ fn what_is_installed_decides_where_a_landscape_file_says_it() {
         {"namespace": "kcp-system", "name": "one", "channel": "regular", "installed": [{"name": "cache", "version": "2.0.0", "channel": "fast"}]}]}"#;
     let old = World { known: Some(known), ..world() };
     let new = old.clone().release("1.1.0", "1.1.0");
-    // Both sides are below what is installed: nothing changes, which is said although it was refused before.
+    // Both sides are below the installed version. Nothing changes, but this is reported although it was rejected
+    // before.
     let found = report(&old, &new);
     assert!(!script(&found).iter().any(|line| line.contains("Manifest")), "{:?}", script(&found));
     check_held(&found, &[(Why::Downgrade, "cache", 1)]);
     assert_eq!(found.moves[0].runtimes, 0, "it moves in none");
-    // Of what the change does not touch, nothing is said.
+    // Objects that the change does not affect are not reported.
     check_held(&report(&old, &old.clone().kyma("two", "channel: regular")), &[]);
 }
 
@@ -301,7 +302,7 @@ fn an_object_that_two_modules_bring_is_in_conflict() {
     let new = old.clone().mailer("cache");
     let found = report(&old, &new);
     let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
-    // What cache had before it keeps, and while that stands nothing of mailer is pruned.
+    // cache keeps its objects, and meanwhile nothing of mailer is pruned.
     assert_eq!(
         in_runtime,
         [
@@ -314,7 +315,7 @@ fn an_object_that_two_modules_bring_is_in_conflict() {
     assert_eq!(conflict.old.as_ref().unwrap()["data"]["version"], "1.0.0");
     assert_eq!(conflict.new.as_ref().unwrap()["data"]["version"], "of mailer");
     check_held(&found, &[(Why::Conflict, "mailer", 1)]);
-    // It was so before: nothing is new.
+    // The old side is equal, so there is nothing new.
     assert!(report(&new, &new).held.is_empty());
     // A runtime without cache has no conflict.
     let alone = |world: World| world.kyma("one", "channel: regular\n  modules: [{name: mailer}]");
@@ -331,7 +332,7 @@ fn an_object_that_moves_to_another_module_is_one_that_goes_and_comes_again() {
     let in_runtime: Vec<String> = script(&found).into_iter().filter(|line| line.starts_with("skr ")).collect();
     assert_eq!(in_runtime, ["skr recreate ConfigMap ×1 modules/mailer/objects/c.yaml:1"]);
     check_held(&found, &[]);
-    // It stays with the module that had it, if that may not prune it.
+    // The object stays with its owner if that must not prune it.
     let kept = "metadata: {annotations: {tidegate.dev/prune: disabled}, ";
     let old = old.file(path, &config("moved", "of cache").replace("metadata: {", kept));
     let found =
@@ -382,7 +383,7 @@ fn guarded_kinds_stay_when_a_version_drops_them() {
         message.contains("CustomResourceDefinition.apiextensions.k8s.io things.example.org is not in 1.1.0 any more"),
         "{message}"
     );
-    // With the module itself it goes.
+    // The object is deleted together with the module.
     let git = "{tidegate.dev/modules-from: git}";
     let gone = report(&old, &old.clone().kyma_with("one", git, "channel: regular"));
     assert!(
@@ -451,7 +452,8 @@ fn the_runtime_decides_on_its_list() {
     assert!(bumped.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap().may_hide);
 }
 
-/// What a runtime had chosen goes when git takes over, and only a landscape file says what that is.
+/// The modules that a runtime had selected are removed when git takes over. Only a landscape file
+/// names them.
 #[test]
 fn a_list_that_git_takes_over_from_the_runtime_is_not_known() {
     let spec = "channel: regular\n  modules: [{name: cache}]";
@@ -460,12 +462,13 @@ fn a_list_that_git_takes_over_from_the_runtime_is_not_known() {
     let found = report(&old, &new);
     let list = found.unknown.iter().find(|one| one.value.starts_with("module lists")).unwrap();
     assert!(list.may_hide);
-    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "nobody says that it stays as it is");
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "nothing says that it stays unchanged");
     let gone = report(&old, &old.clone().without("kymas/one.yaml"));
     assert!(gone.unknown.iter().any(|one| one.value.starts_with("module lists") && one.may_hide));
 }
 
-/// A Secret whose values are words of another object loses no entry of that, and what cannot be shown is said.
+/// A Secret whose values are words of another object removes no entry of that object, and hidden
+/// content is reported.
 #[test]
 fn copies_of_a_secrets_values_do_not_hide_that_something_differs() {
     let data = |text: &str| {
@@ -484,7 +487,7 @@ fn copies_of_a_secrets_values_do_not_hide_that_something_differs() {
         between("{'privvalue>>>???': one, 'PRIVVALUE>>>???': two}", "{'privvalue>>>???': two, 'PRIVVALUE>>>???': two}");
     assert_eq!(keys.new.unwrap()["data"].as_object().map(serde_json::Map::len), Some(2));
     assert_eq!(keys.hunks.len(), 1);
-    // Both alphabets of base64 look alike once they are masked.
+    // Both alphabets of base64 look alike after masking.
     let hidden = between("{x: cHJpdnZhbHVlPj4+Pz8/}", "{x: cHJpdnZhbHVlPj4-Pz8_}");
     assert_eq!((hidden.hunks.len(), hidden.hunks[0].path.as_str()), (1, "data.x"), "{:?}", hidden.hunks);
     assert!(format!("{:?}", hidden.hunks).contains("differs only within copies of values of Secrets"));
@@ -497,15 +500,15 @@ fn a_runtime_that_is_left_alone_changes_in_nothing() {
     let found = report(&old, &old.clone().release("1.1.0", "1.1.0"));
     assert!(found.differences.iter().all(|one| one.target == Side::ControlPlane), "{:?}", script(&found));
     check_held(&found, &[(Why::Suspended, "", 1)]);
-    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "it counts as looked at nowhere");
+    assert_eq!((found.runtimes.total, found.runtimes.compared), (1, 0), "it is not compared anywhere");
     assert_eq!(found.moves[0].runtimes, 0);
-    // So does one that somebody suspended beside what git says, until git takes the label away.
+    // The same applies to a runtime that a user suspended in the cluster, until git removes the label.
     let known = r#"{"apiVersion": "tidegate.dev/v1alpha1", "kind": "Landscape", "written": "2026-01-01T00:00:00Z", "kymas": [
         {"namespace": "kcp-system", "name": "one", "channel": "regular", "labels": {"operator.kyma-project.io/skip-reconciliation": "true"}}]}"#;
     let suspended = World { known: Some(known), ..world().release("1.1.0", "1.1.0") };
     check_held(&report(&world(), &suspended), &[(Why::Suspended, "", 1)]);
     check_held(&report(&old, &suspended), &[]);
-    // One that goes is removed all the same.
+    // A runtime that is removed is removed even if it is suspended.
     let gone = report(&old, &old.clone().without("kymas/one.yaml"));
     assert!(script(&gone).iter().any(|line| line.starts_with("skr delete? ConfigMap")), "{:?}", script(&gone));
 }
@@ -547,7 +550,7 @@ fn a_template_that_looks_at_names_is_asked_for_each_runtime() {
     assert!(found.differences.iter().all(|one| one.places[0].to_string().starts_with("templates/kcp/manifest.yaml:")));
 }
 
-/// Of thousands of runtimes one stands for all, and yet each has what its own names say.
+/// One of thousands of runtimes represents all, and yet each result contains its own names.
 #[test]
 fn what_a_template_makes_of_names_is_each_runtimes_own() {
     let template = "modules/cache/1.0.0/template.yaml";
@@ -565,7 +568,7 @@ fn what_a_template_makes_of_names_is_each_runtimes_own() {
         report.differences.iter().filter(|one| &*one.id.kind == kind).cloned().collect()
     };
     let names = |found: &[Difference]| -> Vec<String> { found.iter().map(|one| one.id.name.to_string()).collect() };
-    // The name itself makes no difference between runtimes.
+    // The name itself does not distinguish runtimes.
     let found = report(&old, &asked);
     assert_eq!(find(&found, "Manifest").iter().map(|one| one.objects).collect::<Vec<_>>(), [3], "{:?}", script(&found));
     let things = find(&found, "Thing");
@@ -574,7 +577,7 @@ fn what_a_template_makes_of_names_is_each_runtimes_own() {
         assert_eq!((thing.runtimes[0].name(), thing.objects), (runtime, 1));
         assert!(thing.id.name.starts_with(&format!("{runtime}-cache-")), "{}", thing.id.name);
     }
-    // What is made of it does, and each is shown as its own.
+    // Values that are derived from it do, and each is shown separately.
     let manifest = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Manifest\nmetadata: {annotations: {a: {{ kyma.name|upper }}}}\n\
         spec: {install: {{ install|tojson }}, version: {{ module.version|tojson }}, resource: {{ resource|tojson }}}\n";
     let manifests = find(&report(&asked, &with(manifest)), "Manifest");

@@ -1,5 +1,5 @@
-//! Custom resources that a runtime refuses, since another of its modules is installed in a version that defines their kind
-//! otherwise. The daemon sends them and is told so; here it is said before.
+//! Custom resources that a runtime rejects, because another of its modules defines their kind
+//! differently. The daemon would apply them and fail; the comparison reports them in advance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use tidegate_core::{
 
 use crate::{clean, model::Why, words::counted};
 
-/// Objects that are refused, by the module that brings them.
+/// Rejected objects, by the module that contains them.
 pub(super) type Refused = BTreeMap<String, BTreeSet<ObjectId>>;
 
 impl Comparison<'_> {
@@ -22,12 +22,13 @@ impl Comparison<'_> {
         &self.prepared.settled.definitions.unfit
     }
 
-    /// Whether what becomes of a module depends on which others are installed.
+    /// Whether the result of a module depends on the other installed modules.
     pub(super) fn is_unfit(&self, module: &Key) -> bool {
         self.unfit().iter().any(|unfit| [&unfit.module, &unfit.definer_module].contains(&module))
     }
 
-    /// Notes what a runtime refuses and did not before. Returns all that it refuses.
+    /// Records what a runtime rejects and did not reject before. Returns everything that it
+    /// rejects.
     pub(super) fn refused(
         &self,
         seen: &mut Seen,
@@ -42,7 +43,7 @@ impl Comparison<'_> {
             };
             let was = |name: &str| before.get(name).and_then(tree);
             let is = |name: &str| match after.get(name) {
-                // What is refused and kept stands as it did.
+                // A rejected module that stays is unchanged.
                 Some(ModuleOutcome::Refuse(refusal)) if refusal.keep => was(name),
                 outcome => outcome.and_then(tree),
             };
@@ -57,18 +58,18 @@ impl Comparison<'_> {
         refused
     }
 
-    /// Says what was noted, as an API server would.
+    /// Reports the recorded rejections like an API server.
     pub(super) fn tell_refused(&self, seen: &mut Seen) {
         for (index, runtimes) in std::mem::take(&mut seen.refused) {
             let Some(unfit) = self.unfit().get(index) else { continue };
             let Unfit { module, message, definer_name, place, .. } = unfit;
-            let hint = format!("mend it, or see to it that no runtime has it together with {definer_name}");
-            let text = format!("{message}; {} with {definer_name} will refuse it", counted(runtimes.len(), "runtime"));
+            let hint = format!("correct it, or make sure that no runtime has it together with {definer_name}");
+            let text = format!("{message}; {} with {definer_name} will reject it", counted(runtimes.len(), "runtime"));
             seen.diagnostics.push(Diagnostic::error(clean::REFUSED, text).hint(hint.as_str()).at(place.clone()));
             let by = HeldBy {
                 module: module.name().to_owned(),
                 why: Why::Refused,
-                message: format!("{message}; {definer_name} defines the kind otherwise"),
+                message: format!("{message}; {definer_name} defines the kind differently"),
                 hint: Some(hint),
             };
             seen.hold(by, &runtimes, || Some(place.clone()));

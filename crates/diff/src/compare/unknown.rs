@@ -1,4 +1,5 @@
-//! What could not be known: placeholders, contents of modules that are not in git, and lists that runtimes decide.
+//! Collects unknown values: placeholders, modules that are not in git, and module lists that
+//! runtimes control.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use tidegate_core::{
 
 use crate::model::{Difference, NotKnown, Side};
 
-/// All of it, each value once. `shown` are the VirtualServices of the new side.
+/// All unknown values, without duplicates. `shown` are the VirtualServices of the new side.
 pub(super) fn all(
     comparison: &Comparison<'_>,
     seen: &Seen,
@@ -51,7 +52,7 @@ fn add(
     occurrences: usize,
     may_hide: bool,
 ) {
-    // Thousands of uids are one thing that is not known.
+    // Thousands of uids are reported as one unknown value.
     let key = if value.starts_with(UID_OF) { UID_OF.to_owned() } else { value.clone() };
     let first = Unknown { value: value.clone(), target, object, path };
     let entry = known.entry(key).or_insert(NotKnown { value, first, occurrences: 0, may_hide });
@@ -59,13 +60,14 @@ fn add(
     entry.may_hide |= may_hide;
 }
 
-/// Whether a Watcher selects other Gateways than before: then their hosts, which nobody knows here, may be others.
+/// Whether a Watcher selects other Gateways than before. Then their hosts, which are unknown here,
+/// may differ.
 fn gateways_differ(comparison: &Comparison<'_>) -> bool {
     let (old, new) = (&comparison.prepared.old.watchers, &comparison.prepared.new.watchers);
     new.iter().any(|(key, watcher)| old.get(key).is_some_and(|before| before.spec.gateway != watcher.spec.gateway))
 }
 
-/// What every runtime trusts.
+/// Values of every runtime.
 fn webhook(comparison: &Comparison<'_>, known: &mut BTreeMap<String, NotKnown>) {
     let (Some(class), Some(key)) = (comparison.new.classes().next(), comparison.keys.first()) else { return };
     for part in comparison.new.shared(class) {
@@ -78,9 +80,10 @@ fn webhook(comparison: &Comparison<'_>, known: &mut BTreeMap<String, NotKnown>) 
     }
 }
 
-/// Placeholders in what differs.
+/// Placeholders in differences.
 fn placeholders(difference: &Difference, known: &mut BTreeMap<String, NotKnown>) {
-    // What is written as it is may hold any text; and the webhook configuration was counted for all runtimes.
+    // Objects that are applied as written may contain any text. The webhook configuration is already counted for all
+    // runtimes.
     let Some(value) = difference.new.as_ref().filter(|_| difference.maker.is_some()) else { return };
     if matches!(&*difference.id.kind, "ValidatingWebhookConfiguration" | "VirtualService") {
         return;
@@ -94,7 +97,7 @@ fn placeholders(difference: &Difference, known: &mut BTreeMap<String, NotKnown>)
     }
 }
 
-/// Module lists of runtimes that decide by themselves, or did so before.
+/// Module lists of runtimes that select their own modules, now or before.
 fn lists(comparison: &Comparison<'_>, seen: &Seen, known: &mut BTreeMap<String, NotKnown>) {
     let lists = [(&seen.deciding, !comparison.touched.is_empty()), (&seen.decided, true)];
     for (runtimes, may_hide) in lists {
@@ -104,19 +107,20 @@ fn lists(comparison: &Comparison<'_>, seen: &Seen, known: &mut BTreeMap<String, 
             "Kyma.operator.kyma-project.io kyma-system/default".to_owned(),
             "spec.modules".to_owned(),
         );
-        let value = "module lists of runtimes that decide by themselves".to_owned();
+        let value = "module lists of runtimes that select their own modules".to_owned();
         add(known, value, place, runtimes.len(), may_hide);
     }
 }
 
-/// What the old side withholds and the new one does not: the cluster has a version that neither side says.
+/// Definitions that the old side holds back and the new one does not: the cluster has a version
+/// that neither side contains.
 fn withheld_before(comparison: &Comparison<'_>, known: &mut BTreeMap<String, NotKnown>) {
     let to = &comparison.request.to.definitions.good;
     for withheld in &comparison.request.from.definitions.withheld {
         let id: (Kind, Key) = (withheld.kind, withheld.key.clone());
         if to.contains_key(&id) {
             let object = format!("{} {}", withheld.kind, withheld.key);
-            let value = format!("last good version of {object}, which the old side withholds");
+            let value = format!("last good version of {object}, which the old side holds back");
             add(known, value, ("kcp".to_owned(), object, String::new()), 1, true);
         }
     }

@@ -35,7 +35,7 @@ fn what_validation_writes_is_what_its_schema_says() {
 #[test]
 fn one_of_everything() {
     let mut report = fixture::report();
-    // The lists of all runtimes are long and say nothing new.
+    // The lists of all runtimes are long and contain nothing new.
     report.differences.retain(|one| one.runtimes.len() < 10);
     insta::assert_snapshot!(json(&report));
 }
@@ -78,7 +78,7 @@ fn all_runtimes_are_listed() {
     assert_eq!(value["differences"][0]["runtimes"].as_array().unwrap().len(), 812);
 }
 
-/// As much of JSON Schema as ours uses.
+/// The part of JSON Schema that our schemas use.
 fn check(root: &Value, schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
     let wrong = |what: &str| format!("{path}: {what}: {value}");
     if schema == &Value::Bool(true) {

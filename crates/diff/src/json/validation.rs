@@ -1,4 +1,4 @@
-//! What `tidegate validate` finds, for programs, in a form with a version and a published schema:
+//! The result of `tidegate validate` as versioned JSON with a published schema:
 //! `docs/validate.schema.json`.
 
 use schemars::JsonSchema;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Severity, VERSION, escape};
 use tidegate_core::diagnostic;
 
-/// What is wrong with definitions and templates.
+/// Problems of definitions and templates.
 #[derive(JsonSchema, Serialize)]
 #[schemars(title = "tidegate validate")]
 #[serde(rename_all = "camelCase")]
@@ -24,23 +24,23 @@ struct Root<'a> {
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Problem<'a> {
-    /// How bad.
+    /// The severity.
     severity: Severity,
-    /// Stable; see `docs/diagnostics.md`.
+    /// Stable code; see `docs/diagnostics.md`.
     code: &'a str,
     /// One sentence.
     message: &'a str,
-    /// Path relative to the root of the definitions; null where no file is to blame.
+    /// Path relative to the root of the definitions; null if the problem is not in a file.
     path: Option<&'a str>,
-    /// Line, from 1; 1 for the file as a whole.
+    /// Line, from 1; 1 for the whole file.
     line: Option<u32>,
-    /// Column in characters, from 1; 1 where only the line is known.
+    /// Column in characters, from 1; 1 if only the line is known.
     column: Option<u32>,
     /// What to do next.
     hint: Option<&'a str>,
 }
 
-/// Diagnostics as text.
+/// Serializes diagnostics.
 pub fn validation(diagnostics: &[diagnostic::Diagnostic]) -> String {
     let diagnostics = diagnostics.iter().map(|one| {
         let place = one.place.as_ref();
@@ -55,10 +55,10 @@ pub fn validation(diagnostics: &[diagnostic::Diagnostic]) -> String {
         }
     });
     let root = Root { version: VERSION, diagnostics: diagnostics.collect() };
-    escape::json(&serde_json::to_value(root).expect("texts and numbers are JSON"))
+    escape::json(&serde_json::to_value(root).expect("strings and numbers are valid JSON"))
 }
 
-/// The schema of what [`validation`] gives, as it is published.
+/// The published schema of [`validation`].
 pub fn validation_schema() -> Value {
     super::schema_of::<Root<'_>>()
 }

@@ -1,16 +1,16 @@
-//! A text that knows how much room it has left.
+//! A text with a length limit.
 
 use super::Left;
 use crate::words::thousands;
 
-/// A text with a limit, in characters.
+/// A text with a length limit, in characters.
 pub(super) struct Page {
     text: String,
     used: usize,
     budget: usize,
 }
 
-/// What is kept for the end of a list: `and 5,000 more`, and the end of its element.
+/// Reserve for the end of a list: `and 5,000 more`, and its closing element.
 const LIST_TAIL: usize = 60;
 /// Longer lists are folded.
 const OPEN_MAX: usize = 5;
@@ -20,18 +20,18 @@ impl Page {
         Page { text: String::new(), used: 0, budget }
     }
 
-    /// Characters that are left.
+    /// The remaining characters.
     pub(super) fn left(&self) -> usize {
         self.budget.saturating_sub(self.used)
     }
 
-    /// Takes a text whose length is bounded.
+    /// Appends a text of bounded length.
     pub(super) fn push(&mut self, text: &str) {
         self.used += text.chars().count();
         self.text.push_str(text);
     }
 
-    /// Takes a text if it leaves at least `reserve`.
+    /// Appends a text if at least `reserve` characters remain.
     pub(super) fn try_push(&mut self, text: &str, reserve: usize) -> bool {
         let fits = text.chars().count() + reserve <= self.left();
         if fits {
@@ -40,7 +40,7 @@ impl Page {
         fits
     }
 
-    /// A list with a title, as much of it as leaves `end` characters; what is left out is counted.
+    /// Appends a list with a title, as far as `end` characters remain. Omitted items are counted.
     pub(super) fn list(&mut self, title: &str, items: impl ExactSizeIterator<Item = String>, end: usize) {
         let count = items.len();
         if count == 0 {
@@ -68,7 +68,7 @@ impl Page {
         }
     }
 
-    /// The text, with what was left out at its end.
+    /// The text, with a note about what is omitted.
     pub(super) fn finish(mut self, left: &Left) -> String {
         self.text.push_str(&left.say());
         self.text

@@ -79,12 +79,12 @@ fn deletions_that_are_too_many_are_one_line_each() {
     let text = of(&many(Action::Delete, 300));
     assert_eq!(text.matches("- **delete** `Deployment.apps kyma-system/object-").count(), 300);
     assert!(text.contains("300 differences without their lines"), "{text}");
-    // Of thousands, the names.
+    // Of thousands of differences, only the names are shown.
     let text = of(&many(Action::Delete, 3_000));
     assert_eq!(text.matches("object-").count(), 3_000, "{text}");
     assert!(text.contains("- **delete** `Deployment` of namespace `kyma-system` in "), "{text}");
     assert!(text.chars().count() <= BUDGET);
-    // What no platform takes is counted, and said to stand elsewhere.
+    // Differences beyond the platform's limit are counted, and the comment says where they are.
     let elsewhere = Some("artifact tidegate of this run".to_owned());
     let text = markdown(&many(Action::Delete, 9_000), &Options { elsewhere, ..Options::default() });
     let rest = thousands(9_000 - text.matches("object-").count());
@@ -110,7 +110,7 @@ fn lists_are_cut_and_counted() {
     assert!(text.contains("<b>delete</b>"), "the differences have their room: {text}");
 }
 
-/// Reads a comment as a renderer would, and gives what is neither in a code span nor in a fence.
+/// Parses a comment like a renderer, and returns the text outside of code spans and fences.
 fn outside_of_code(text: &str) -> String {
     let mut outside = String::new();
     let mut fence: Option<String> = None;
@@ -130,7 +130,7 @@ fn outside_of_code(text: &str) -> String {
             None => {}
         }
         if line.starts_with("<details") {
-            // HTML, in which backticks are text.
+            // This is HTML, in which backticks are ordinary text.
             outside.push_str(&line.replace("<code>", "\u{1}").replace("</code>", "\u{2}"));
             outside.push('\n');
             continue;

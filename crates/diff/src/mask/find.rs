@@ -1,38 +1,40 @@
-//! Where Secrets are: as objects, in lists, within other objects (`spec.data` of a ModuleTemplate, `spec.resource` of a
-//! Manifest), and in texts that hold objects as JSON, YAML or base64 of either, as the annotation of `kubectl apply` does,
-//! a few levels deep. Texts are read as a whole, so that no spelling hides one: escapes, tags, anchors, quotes within
-//! quotes. What cannot be read and names one is masked as a whole. Field names and keys of `data` are not secret.
+//! Finds Secrets: as objects, in lists, within other objects (`spec.data` of a ModuleTemplate,
+//! `spec.resource` of a Manifest), and in strings that contain objects as JSON, YAML or base64 of
+//! either. An example is the annotation of `kubectl apply`. Strings are parsed a few levels deep,
+//! so that no notation hides a Secret: escapes, tags, anchors, nested quotes. A string that cannot
+//! be parsed and mentions a Secret is masked as a whole. Field names and keys of `data` are not
+//! secret.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 use tidegate_core::{schema::metadata::is_known, yaml};
 
-/// Turns a clear value into what stands for it.
+/// Maps a clear value to its mask.
 pub(super) type Sink<'a> = dyn FnMut(&[u8], Met) -> String + 'a;
 
-/// What is masked.
+/// The kind of a masked value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
-    /// A value, copies of which are secret as well.
+    /// A value whose copies are secret as well.
     Value,
-    /// What only stands beside one.
+    /// A value that is only near a secret one.
     Beside,
 }
 
-/// The fields of a Secret that hold its values.
+/// The fields of a Secret with its values.
 const VALUES: [&str; 2] = ["data", "stringData"];
-/// Annotations that only we write.
+/// Annotations that only Tidegate writes.
 const OURS: [&str; 2] = ["operator.kyma-project.io/", "tidegate.dev/"];
-/// Holds an object, of which all but values is shown.
+/// Contains an object, which is shown except for its values.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Texts within texts that are read; what lies deeper is masked as a whole if it names a Secret.
+/// Maximum nesting of parsed strings. Deeper ones are masked as a whole if they mention a Secret.
 const DEPTH_MAX: usize = 6;
-/// A text cannot hold a Secret with a value in less.
+/// A shorter text cannot contain a Secret with a value.
 const TEXT_BYTES_MIN: usize = 24;
-/// Characters of a text that must look like base64 before it is decoded.
+/// Minimum length of text that looks like base64 before it is decoded.
 const BASE64_HEAD: usize = 24;
 
-/// Masks in place. Says whether there was anything to mask.
+/// Masks in place. Returns whether there was anything to mask.
 pub(super) fn mask(value: &mut Value, sink: &mut Sink<'_>) -> bool {
     match value {
         Value::Object(map) => map_at(map, DEPTH_MAX, true, sink),
@@ -40,7 +42,7 @@ pub(super) fn mask(value: &mut Value, sink: &mut Sink<'_>) -> bool {
     }
 }
 
-/// Whether there may be something to mask: cheap, and never wrongly `false`.
+/// Whether there may be something to mask. Cheap, without false negatives.
 pub(super) fn may_hold(value: &Value) -> bool {
     match value {
         Value::Object(map) => {
@@ -69,7 +71,8 @@ fn value_at(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
     }
 }
 
-/// Whether two words are one but for case: who misspells a Secret has written its values all the same.
+/// Whether two words are equal except for case: a Secret with a misspelt kind still contains secret
+/// values.
 fn is_called(word: &str, name: &str) -> bool {
     word.eq_ignore_ascii_case(name)
 }
@@ -78,12 +81,12 @@ fn map_at(map: &mut Map<String, Value>, depth: usize, is_root: bool, sink: &mut 
     let is_kind = |map: &Map<_, _>, name| {
         map.get("kind").and_then(Value::as_str).is_some_and(|kind| is_called(kind.trim(), name))
     };
-    // Whatever the group: a kind of another group that is called so holds what its name says.
+    // In any group: a kind of another group with this name most likely contains secrets as well.
     let is_secret = is_kind(map, "Secret");
-    // A reference to a Secret says its kind as well.
+    // A reference to a Secret contains its kind as well.
     let is_object = is_secret && (is_root || map.contains_key("apiVersion"));
     if is_kind(map, "SecretList") {
-        // The items of a list of one kind do not name it.
+        // The items of a typed list have no kind.
         let items = map.get_mut("items").and_then(Value::as_array_mut);
         for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
             item.entry("kind").or_insert_with(|| Value::from("Secret"));
@@ -105,13 +108,13 @@ fn map_at(map: &mut Map<String, Value>, depth: usize, is_root: bool, sink: &mut 
     any
 }
 
-/// Masks what somebody may have written into the metadata of a Secret.
+/// Masks user data in the metadata of a Secret.
 fn metadata(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
     let Value::Object(map) = value else { return all(value, Met::Value, sink) };
     let mut any = false;
     for (field, value) in map {
         any |= match (field.as_str(), value) {
-            // Names, labels, and what is only for the API server and its controllers.
+            // Names, labels, and fields for the API server and its controllers.
             (field, _) if field != "annotations" && is_known(field) => false,
             ("annotations", Value::Object(annotations)) => annotations.iter_mut().fold(false, |any, (key, value)| {
                 let within = value_at(value, depth, sink);
@@ -124,7 +127,7 @@ fn metadata(value: &mut Value, depth: usize, sink: &mut Sink<'_>) -> bool {
     any
 }
 
-/// Masks all that a value holds, but for the keys of mappings.
+/// Masks everything in a value except the keys of mappings.
 fn all(value: &mut Value, met: Met, sink: &mut Sink<'_>) -> bool {
     match value {
         Value::Null => false,
@@ -137,7 +140,7 @@ fn all(value: &mut Value, met: Met, sink: &mut Sink<'_>) -> bool {
     }
 }
 
-/// Masks what a Secret holds in `data` or `stringData`.
+/// Masks the content of `data` or `stringData`.
 fn values(values: &mut Value, encoded: bool, sink: &mut Sink<'_>) -> bool {
     match values {
         Value::Null => false,
@@ -148,7 +151,7 @@ fn values(values: &mut Value, encoded: bool, sink: &mut Sink<'_>) -> bool {
             }
             !values.is_empty()
         }
-        // No Secret has such a field; what somebody wrote there by mistake is secret all the same.
+        // Secrets have no such field, but mistaken content is secret as well.
         other => {
             let bytes = clear(other, false);
             *other = Value::from(sink(&bytes, Met::Value));
@@ -157,7 +160,7 @@ fn values(values: &mut Value, encoded: bool, sink: &mut Sink<'_>) -> bool {
     }
 }
 
-/// The bytes that a value stands for.
+/// The bytes of a value.
 fn clear(value: &Value, encoded: bool) -> Vec<u8> {
     match value {
         Value::String(text) if encoded => decoded(text).unwrap_or_else(|| text.as_bytes().to_vec()),
@@ -171,21 +174,21 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(compact).ok()
 }
 
-/// A text with the Secrets that it holds masked; `None` if it holds none.
+/// A text with its Secrets masked; `None` if it contains none.
 fn text_at(text: &str, depth: usize, sink: &mut Sink<'_>) -> Option<String> {
     if !is_suspect(text) {
         return None;
     }
     if let Some(inner) = base64_text(text) {
         return match depth.checked_sub(1) {
-            // As one value: encoded, a digest would be another one in each run.
+            // Masked as one value: in base64, a digest would differ in each run.
             Some(depth) => text_at(&inner, depth, sink).map(|_| sink(inner.as_bytes(), Met::Value)),
             None => names_secret(&inner).then(|| sink(text.as_bytes(), Met::Value)),
         };
     }
     let whole = |sink: &mut Sink<'_>| names_secret(text).then(|| sink(text.as_bytes(), Met::Value));
     let (Some((mut values, is_json)), Some(depth)) = (parsed(text), depth.checked_sub(1)) else { return whole(sink) };
-    // Words that are no mapping, such as a line of a script: all of it is one value.
+    // Text that is not a mapping, such as a line of a script, is one value.
     if values.iter().any(|value| value.as_str().is_some_and(|inner| inner.len() >= text.trim().len())) {
         return whole(sink);
     }
@@ -199,7 +202,7 @@ fn text_at(text: &str, depth: usize, sink: &mut Sink<'_>) -> Option<String> {
         return None;
     }
     if !is_json && text.contains('&') {
-        // What an alias or a merge key repeats stands at its anchor as well.
+        // Content that an alias or a merge key repeats is also at its anchor.
         values.iter_mut().for_each(|value| repeated(value, &met, sink));
     }
     Some(match (values.as_slice(), is_json) {
@@ -208,7 +211,7 @@ fn text_at(text: &str, depth: usize, sink: &mut Sink<'_>) -> Option<String> {
     })
 }
 
-/// Masks texts that are one of the values that were met.
+/// Masks strings that equal a remembered value.
 fn repeated(value: &mut Value, met: &[Vec<u8>], sink: &mut Sink<'_>) {
     match value {
         Value::Object(map) => map.values_mut().for_each(|value| repeated(value, met, sink)),
@@ -230,7 +233,7 @@ fn repeated(value: &mut Value, met: &[Vec<u8>], sink: &mut Sink<'_>) {
     }
 }
 
-/// The values of a text, and whether it is JSON; `None` if it cannot be read.
+/// The documents of a text, and whether it is JSON; `None` if it cannot be parsed.
 fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
     if text.trim_start().starts_with(['{', '[', '"'])
         && let Ok(value) = serde_json::from_str::<Value>(text)
@@ -241,7 +244,7 @@ fn parsed(text: &str) -> Option<(Vec<Value>, bool)> {
     Some((documents.iter().map(yaml::Node::to_json).collect(), false))
 }
 
-/// Whether a text may hold a Secret: it has both words, or something that may spell them otherwise.
+/// Whether a text may contain a Secret: it contains both words, or characters that may encode them.
 fn is_suspect(text: &str) -> bool {
     let says = || text.contains("kind") && ["Secret", "secret", "SECRET"].iter().any(|word| text.contains(word));
     let escapes = || text.contains('\\') && text.contains(':') && text.contains('"');
@@ -254,16 +257,16 @@ fn is_base64(text: &str) -> bool {
     text.bytes().take(BASE64_HEAD).all(|byte| is_digit(byte) && byte != b' ')
 }
 
-/// The text behind base64.
+/// The decoded text of base64.
 fn base64_text(text: &str) -> Option<String> {
     let bytes = is_base64(text).then(|| decoded(text)).flatten()?;
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a text that cannot be read says `kind: Secret`, in YAML's block or flow style, over lines, with a tag or an
-/// anchor, in quotes or with escapes.
+/// Whether a text that cannot be parsed contains `kind: Secret`, in YAML's block or flow style,
+/// over several lines, with a tag or an anchor, in quotes or with escapes.
 fn names_secret(text: &str) -> bool {
-    /// Characters of tags and anchors between `kind:` and `Secret` in all.
+    /// Maximum total length of tags and anchors between `kind:` and `Secret`.
     const MARKS_MAX: usize = 64;
     let plain = unescaped(text);
     let compact: String = plain.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\')).collect();
@@ -275,7 +278,7 @@ fn names_secret(text: &str) -> bool {
     })
 }
 
-/// A text with `\x53` and `\u0053` replaced by what they stand for.
+/// A text with `\x53` and `\u0053` decoded.
 fn unescaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

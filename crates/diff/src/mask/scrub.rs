@@ -1,8 +1,8 @@
-//! Clear values in texts, whoever wrote these: as they are, in capitals or small letters, quoted, and in base64 wherever
-//! in a longer text they stand.
+//! Finds clear values in any text: literal, in upper or lower case, quoted, and in base64 at any
+//! offset of a longer text.
 //!
-//! Short values stand in every text by chance, so those are not looked for; nor are names of objects and namespaces,
-//! which Secrets like to repeat.
+//! Short values occur in every text by chance, so they are not searched. The same applies to names
+//! of objects and namespaces, which Secrets often repeat.
 
 use std::{
     cmp::Reverse,
@@ -17,35 +17,36 @@ use serde_json::{Map, Value};
 
 use super::{MASK_CLOSE, MASK_FORM};
 
-/// In messages, shorter values are not looked for: they stand in every text.
+/// In messages, shorter values are not searched: they occur by chance.
 pub(super) const MESSAGE_BYTES_MIN: usize = 4;
-/// In objects, shorter values are not looked for: `admin`, `true` and `5432` are no secret there.
+/// In objects, shorter values are not searched: `admin`, `true` and `5432` are not secret there.
 pub(super) const TEXT_BYTES_MIN: usize = 8;
-/// Values shorter than this are only replaced where they are a word of their own: `test` must not break `latest`.
+/// Shorter values are only replaced as separate words: `test` must not break `latest`.
 const WORD_BYTES_MAX: usize = 8;
-/// A line of a value of several lines is looked for by itself from this length on: parsers quote single lines.
+/// Minimum length of a line of a multi-line value to be searched by itself: parsers quote single
+/// lines.
 const LINE_BYTES_MIN: usize = 8;
-/// Every form begins with so many bytes, by which it is found.
+/// Length of the prefix by which forms are found.
 const HEAD: usize = 4;
 
-/// What clear values may look like in a text, and what stands for each.
+/// The forms of clear values in a text, and their masks.
 #[derive(Clone, Default)]
 pub(super) struct Forms {
     /// By their first bytes.
     by_head: HashMap<[u8; HEAD], ByLength>,
 }
 
-/// The longest first, since one form may be part of another.
+/// The longest come first, because one form may be part of another.
 type ByLength = BTreeMap<(Reverse<usize>, String), Form>;
 
 #[derive(Clone)]
 struct Form {
     mask: String,
-    /// The length of the value that it stands for.
+    /// The length of the original value.
     value_len: usize,
 }
 
-/// How a copy is written, so that two that differ only in that do not look equal.
+/// The notation of a copy, so that different notations of a value look different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     /// As in the Secret.
@@ -57,7 +58,8 @@ enum Written {
     Base64,
 }
 
-/// Renames keys of a mapping, in its order. No two become one: the second of two names that are alike gets a number.
+/// Renames the keys of a mapping, in order. Keys stay distinct: the second of two equal names gets
+/// a number.
 pub(super) fn keys(map: &mut Map<String, Value>, rename: &mut dyn FnMut(&str) -> Option<String>) {
     let renamed: Vec<Option<String>> = map.keys().map(|key| rename(key)).collect();
     if renamed.iter().all(Option::is_none) {
@@ -80,7 +82,7 @@ pub(super) fn keys(map: &mut Map<String, Value>, rename: &mut dyn FnMut(&str) ->
 // === impl Written ===
 
 impl Written {
-    /// What stands for a copy, from what stands for the value.
+    /// The mask of a copy, from the mask of the value.
     fn of(self, mask: &str) -> String {
         let how = match self {
             Written::AsIs => return mask.to_owned(),
@@ -117,7 +119,7 @@ impl Forms {
         }
     }
 
-    /// A text without the values that have at least so many bytes; `None` if it holds none.
+    /// A text without values of at least this length; `None` if it contains none.
     pub(super) fn scrub(&self, text: &str, bytes_min: usize) -> Option<String> {
         if self.is_empty() || text.len() < HEAD {
             return None;
@@ -148,20 +150,20 @@ fn head(bytes: &[u8]) -> Option<[u8; HEAD]> {
     bytes.get(..HEAD)?.try_into().ok()
 }
 
-/// Whether a form that was found counts: a short one only as a word of its own.
+/// Whether a match is valid: a short one only as a separate word.
 fn stands(text: &str, at: usize, form: &str) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     form.len() >= WORD_BYTES_MAX
         || (!is_word(text[..at].chars().next_back()) && !is_word(text[at + form.len()..].chars().next()))
 }
 
-/// What a clear value may look like in a text that somebody else wrote, each with the length of what it stands for.
+/// The forms of a clear value in a text from outside, each with the length of its original.
 fn forms(value: &[u8]) -> BTreeMap<String, (usize, Written)> {
     let mut forms = BTreeMap::new();
     if value.len() < MESSAGE_BYTES_MIN {
         return forms;
     }
-    // The first that claims a form has it: what is written as in the Secret comes first.
+    // The first claim of a form wins: the notation of the Secret comes first.
     let mut add = |form: String, len: usize, written: Written| {
         forms.entry(form).or_insert((len, written));
     };
@@ -182,7 +184,7 @@ fn forms(value: &[u8]) -> BTreeMap<String, (usize, Written)> {
             add(spelled, part.len(), written);
         }
     }
-    // Without padding, which is then left standing: it says nothing.
+    // Without padding, which stays in the text: it reveals nothing.
     add(STANDARD_NO_PAD.encode(value), value.len(), Written::Base64);
     add(URL_SAFE_NO_PAD.encode(value), value.len(), Written::Base64);
     for (part, _) in parts.iter().filter(|(part, _)| part.len() >= TEXT_BYTES_MIN) {
@@ -191,10 +193,11 @@ fn forms(value: &[u8]) -> BTreeMap<String, (usize, Written)> {
     forms
 }
 
-/// What base64 of a longer text has of a value that begins at this offset of a group of three bytes.
+/// The base64 digits of a longer text that depend only on a value at this offset in a group of
+/// three bytes.
 fn within(value: &[u8], offset: usize) -> String {
     let encoded = STANDARD_NO_PAD.encode([&vec![0; offset], value].concat());
-    // The first and last digits depend on what stands before and behind.
+    // The first and last digits depend on the neighbouring text.
     let start = [0, 2, 3].get(offset).copied().unwrap_or_default();
     let whole = (offset + value.len()) * 8 / 6;
     encoded.get(start..whole).unwrap_or_default().to_owned()

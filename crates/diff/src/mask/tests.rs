@@ -10,7 +10,7 @@ fn key() -> MaskKey {
     MaskKey::new([7; KEY_BYTES])
 }
 
-/// No clear value, in clear or as base64, is left of `value`.
+/// Checks that `value` contains no clear value, literally or as base64.
 #[track_caller]
 fn check(value: Value, secrets: &[&str]) -> Value {
     let masked = masked(&value, &key());
@@ -89,10 +89,10 @@ fn secrets_in_texts_are_masked_and_the_rest_of_the_text_is_kept() {
     let inner: Value = serde_json::from_str(text).unwrap();
     assert_eq!(inner["data"]["k"], key().mask(b"hunter2"));
     assert_eq!(inner["metadata"]["name"], "a");
-    // Cut off: nothing of it can be told apart.
+    // Truncated text cannot be parsed.
     let cut = secret.to_string();
     check(with(cut[..cut.len() - 3].to_owned()), &["hunter2"]);
-    // A text in a text, and YAML.
+    // A string in a string, and YAML.
     check(with(json!({"annotations": {"a": secret.to_string()}}).to_string()), &["hunter2"]);
     let yaml = "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n---\nkind: \"Secret\"\nstringData:\n  k: hunter2\n";
     let masked = check(json!({"kind": "ConfigMap", "data": {"objects.yaml": yaml}}), &["hunter2"]);
@@ -140,7 +140,7 @@ fn texts_of_others_are_scrubbed_of_what_was_met() {
 
 #[test]
 fn words_that_name_a_secret_outside_of_a_mapping_are_one_value() {
-    // Too short to hold a value.
+    // Too short to contain a value.
     assert_eq!(masked(&json!({"a": "see kind:Secret"}), &key())["a"], "see kind:Secret");
     for text in ["an object such as kind:Secret/name:foo", "export X='{\"kind\":\"Secret\"}'"] {
         let masked = masked(&json!({"data": {"a": text}}), &key());
@@ -156,7 +156,7 @@ fn what_is_masked_twice_looks_as_what_is_masked_once() {
     assert_eq!(masked(&once, &key()), once);
 }
 
-/// Every way in which YAML, JSON and base64 can say it.
+/// Every notation in YAML, JSON and base64.
 #[test]
 fn no_spelling_hides_a_secret() {
     let json = r#"{"kind":"Secret","stringData":{"k":"hunter2-a-long-one"}}"#;
@@ -175,7 +175,7 @@ fn no_spelling_hides_a_secret() {
         Value::from(quoted.as_str()).to_string(),
         STANDARD.encode(json),
         STANDARD.encode(STANDARD.encode("kind: Secret\nstringData:\n  k: hunter2-a-long-one\n")),
-        // What cannot be read.
+        // Unparsable text.
         "kubectl apply -f - <<E\nkind:\n  Secret\nstringData: {k: hunter2-a-long-one\nE".to_owned(),
         "apply: \"\"\"\nkind: 'Sec\\x72et' \"hunter2-a-long-one".to_owned(),
         "a: b: c\nkind: !!str Secret\nk: hunter2-a-long-one".to_owned(),
@@ -194,7 +194,7 @@ fn no_spelling_hides_a_secret() {
         }
         assert!(super::find::may_hold(&value), "{text}");
     }
-    // However deep, it ends.
+    // Any nesting depth terminates.
     let deep = (0..20).fold(json.to_owned(), |text, _| Value::from(text).to_string());
     let short = (0..8).fold(json.to_owned(), |text, _| STANDARD.encode(text));
     for text in [&deep[..deep.len().min(100_000)], &short] {
@@ -224,13 +224,13 @@ fn copies_of_values_are_scrubbed_from_objects_and_names_are_not() {
     assert_eq!(scrubbed["data"]["role"], "admin", "too short to be told from any word");
     assert_eq!(scrubbed["data"]["where"], "in kyma-system");
     assert_eq!(scrubbed["metadata"]["name"], "correct horse", "what identifies an object stays");
-    // Numbers stand for digests in keys as well.
+    // Numbers replace digests in keys as well.
     let mut numbers = Numbers::default();
     numbers.put(&mut scrubbed);
     assert!(scrubbed["data"].get("(masked: Secret 1)").is_some(), "{scrubbed}");
 }
 
-/// What somebody wrote into a Secret under another name is secret all the same, and what refers to one is none.
+/// Content of a Secret under a misspelt kind is secret as well; a reference to a Secret is not.
 #[test]
 fn misspelt_fields_of_a_secret_are_masked() {
     let metadata = json!({"name": "a", "namespace": "b", "labels": {"app": "c"}});
@@ -248,7 +248,7 @@ fn misspelt_fields_of_a_secret_are_masked() {
         "metadata": {"name": "a", "data": {"token": ["hunter4"]}, "annotations": {"note": "hunter5", "tidegate.dev/adopt": "true"}}});
     let masked = check(odd, &["hunter2", "hunter3", "hunter4", "hunter5"]);
     assert_eq!(masked["metadata"]["annotations"]["tidegate.dev/adopt"], "true");
-    // Not a Secret, whatever it is called: its fields are for rules to see.
+    // Not a Secret, despite its name: rules may see its fields.
     let refers = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"kind": "Secret", "spec": {"image": "a"}}}});
     assert_eq!(super::masked(&refers, &key()), refers);
 }

@@ -1,7 +1,7 @@
-//! The file that rules in CEL stand in.
+//! The file with CEL rules.
 //!
-//! A list of mappings. Everything that is wrong is one sentence with its line: a rule that is silently read otherwise
-//! than it is meant protects nothing.
+//! It is a list of mappings. Every error is one sentence with its line: a rule that is silently
+//! misread protects nothing.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use tidegate_core::{
 
 use crate::model::{Action, Side};
 
-/// Why a file of rules cannot be read.
+/// Why a rule file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct FileError {
     /// Line, from 1.
     pub line: u32,
-    /// Column in characters, from 1; 0 where only the line is known.
+    /// Column in characters, from 1; 0 if only the line is known.
     pub column: u32,
     /// One sentence.
     pub message: String,
@@ -28,15 +28,16 @@ pub struct FileError {
 
 /// The variables that a rule sees.
 const VARIABLES: [&str; 5] = ["old", "new", "object", "runtime", "action"];
-/// The names of types, which are values in CEL.
+/// The names of types, which are CEL values.
 const TYPES: [&str; 10] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
-/// Most rules in a file: each is evaluated for each difference.
+/// Maximum number of rules in a file: each is evaluated for each difference.
 const RULES_MAX: usize = 1_000;
 
-/// What is said of a file without rules.
-const NO_RULES: &str = "the file has no rules; write one, or do not give it";
+/// The error for a file without rules.
+const NO_RULES: &str = "the file has no rules: add one, or omit the option";
 
-/// Reads rules. A file without any protects nothing, so it is an error.
+/// Parses rules. Fails at the first error. A file without rules is an error, because it protects
+/// nothing.
 pub fn parse(text: &str) -> Result<Policies, FileError> {
     let documents = yaml::parse(text, &yaml::Limits::default()).map_err(|error| FileError {
         line: error.line,
@@ -46,7 +47,7 @@ pub fn parse(text: &str) -> Result<Policies, FileError> {
     let root = match documents.as_slice() {
         [] => return Err(FileError { line: 1, column: 1, message: NO_RULES.to_owned() }),
         [root] => root,
-        [_, second, ..] => return Err(at(second, "the file must have one document, a list of rules")),
+        [_, second, ..] => return Err(at(second, "the file must contain one document: a list of rules")),
     };
     let items = match &root.value {
         NodeValue::Seq(items) if !items.is_empty() => items.as_slice(),
@@ -126,7 +127,7 @@ fn entries<'a>(node: &'a Node, known: &[&str], what: &str) -> Result<&'a [Entry]
 fn list<T>(node: &Node, key: &str, item: impl Fn(&Node) -> Result<T, FileError>) -> Result<Vec<T>, FileError> {
     match &node.value {
         NodeValue::Seq(items) if !items.is_empty() => items.iter().map(item).collect(),
-        _ => Err(at(node, format!("`{key}` must be a list that is not empty"))),
+        _ => Err(at(node, format!("`{key}` must be a non-empty list"))),
     }
 }
 
@@ -140,21 +141,21 @@ fn one_of<T: Copy>(node: &Node, key: &str, known: &[(&str, T)]) -> Result<T, Fil
 
 fn text<'a>(node: &'a Node, key: &str) -> Result<&'a str, FileError> {
     let found = node.as_str().filter(|text| !text.trim().is_empty());
-    found.ok_or_else(|| at(node, format!("`{key}` must be a text that is not empty")))
+    found.ok_or_else(|| at(node, format!("`{key}` must be a non-empty string")))
 }
 
 fn expression(node: &Node, key: &str) -> Result<Expression, FileError> {
     let source = text(node, key)?;
     let compiled = Expression::compile(source).map_err(|message| at(node, format!("`{key}`: {message}")))?;
     if let Some(foreign) = compiled.foreign() {
-        return Err(at(node, format!("`{key}`: the function `{foreign}` is not known here")));
+        return Err(at(node, format!("`{key}`: the function `{foreign}` is not supported")));
     }
     let unknown = |name: &&String| !VARIABLES.contains(&name.as_str()) && !TYPES.contains(&name.as_str());
     match compiled.variables().iter().find(unknown).map(|name| yaml::short(name)) {
         None => Ok(compiled),
         Some(name) => {
             let known = VARIABLES.join(", ");
-            Err(at(node, format!("`{key}` names `{name}`, which no rule has; use {known}")))
+            Err(at(node, format!("`{key}` uses `{name}`, which does not exist in rules; use {known}")))
         }
     }
 }

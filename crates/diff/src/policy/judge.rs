@@ -1,4 +1,4 @@
-//! Differences held against rules.
+//! Checks differences against rules.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,15 @@ use crate::{
     words::{self, counted, thousands},
 };
 
-/// Most evaluations of all rules together: some tens of seconds. Only a rule that asks for each runtime comes near.
+/// Maximum number of evaluations of all rules together, which take some tens of seconds. Only rules
+/// that are evaluated per runtime come near it.
 const EVALUATIONS_MAX: usize = 2_000_000;
 
-/// What is the same for all runtimes that a difference hits.
+/// The facts that are the same for all runtimes of a difference.
 const SHARED: [&str; 2] = ["count", "target"];
 
-/// Holds the differences of a report against rules, and puts what violates them into [`Report::findings`]. `masker` hides
-/// what messages must not show.
+/// Checks the differences of a report against rules, and adds violations to [`Report::findings`].
+/// `masker` removes secrets from messages.
 pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, labels: &Labels, masker: &Masker) {
     let mut findings = Vec::new();
     for rule in fail_on {
@@ -38,7 +39,7 @@ pub fn judge(report: &mut Report, fail_on: &[FailOn], policies: &Policies, label
     report.checked.dedup();
 }
 
-/// Holds the differences against rules in CEL, with so many evaluations at most.
+/// Checks differences against CEL rules, with a limited number of evaluations.
 pub(super) fn judge_with(
     report: &mut Report,
     policies: &Policies,
@@ -69,7 +70,7 @@ pub(super) fn judge_with(
             severity: Severity::Error,
             rule: "evaluations".to_owned(),
             message: format!(
-                "the policies ask for more than {} evaluations, so not all of them were made; match fewer differences, \
+                "the policies need more than {} evaluations, so some were skipped; match fewer differences, \
                  or do not ask for each `runtime`",
                 thousands(evaluations_max)
             ),
@@ -85,13 +86,13 @@ pub(super) fn judge_with(
     report.checked.dedup();
 }
 
-/// What is the same for all rules and differences.
+/// The facts that are the same for all rules and differences.
 struct Around<'a> {
     labels: &'a Labels,
     masker: &'a Masker,
 }
 
-/// How many evaluations may still be made.
+/// The number of remaining evaluations.
 struct Budget {
     left: usize,
     exceeded: bool,
@@ -133,7 +134,7 @@ fn by_name(findings: &mut Vec<Finding>, report: &Report, rule: FailOn) {
         if runtimes.touched * 100 > usize::from(percent) * runtimes.compared {
             let touched = thousands(runtimes.touched);
             let of = counted(runtimes.compared, "runtime");
-            findings.push(finding(format!("{touched} of {of} are touched, more than {percent} %"), None, None));
+            findings.push(finding(format!("{touched} of {of} are affected, more than {percent} %"), None, None));
         }
     }
 }
@@ -156,7 +157,7 @@ impl Match {
 // === impl Policy ===
 
 impl Policy {
-    /// What is wrong with a difference, if the rule does not hold.
+    /// The violation, if a difference violates the rule.
     fn hold(
         &self,
         difference: &Difference,
@@ -195,8 +196,8 @@ impl Policy {
         first.map(|said| format!("{said}: {sentence} (in {})", words::names(&violated, words::NAMES_SHOWN)))
     }
 
-    /// Whether it asks for what differs between runtimes. Most rules do not; then one evaluation speaks for all that a
-    /// difference hits.
+    /// Whether the rule uses facts that differ between runtimes. Most rules do not; then one
+    /// evaluation covers all runtimes of a difference.
     fn asks_for_each(&self) -> bool {
         let shared = |field: &&str| SHARED.contains(field);
         [Some(&self.rule), self.message_expression.as_ref()]
@@ -205,7 +206,7 @@ impl Policy {
             .any(|expression| expression.fields_of("runtime").is_none_or(|fields| !fields.iter().all(shared)))
     }
 
-    /// What is wrong, if the rule does not hold. `shown` is what a message may be made from.
+    /// The violation, if there is one. `shown` contains the values that a message may use.
     fn evaluate(
         &self,
         context: &cel::Context<'_, '_>,
@@ -215,7 +216,7 @@ impl Policy {
         match self.rule.evaluate(context) {
             Ok(CelValue::Bool(true)) => None,
             Ok(CelValue::Bool(false)) => Some(self.message(shown)),
-            Ok(_) => Some(format!("the rule `{}` gives something else than true or false", self.rule.text())),
+            Ok(_) => Some(format!("the result of the rule `{}` is not a boolean", self.rule.text())),
             Err(problem) => {
                 Some(format!("the rule `{}` cannot be evaluated: {}", self.rule.text(), masker.scrub(&problem)))
             }
@@ -225,14 +226,14 @@ impl Policy {
     fn message(&self, shown: &dyn Fn() -> cel::Context<'static, 'static>) -> String {
         let computed = self.message_expression.as_ref().map(|expression| match expression.evaluate(&shown()) {
             Ok(CelValue::String(message)) if !message.trim().is_empty() => Ok(message.to_string()),
-            Ok(_) => Err("its `messageExpression` gives no text".to_owned()),
+            Ok(_) => Err("the result of its `messageExpression` is not a string".to_owned()),
             Err(problem) => Err(format!("its `messageExpression` cannot be evaluated: {problem}")),
         });
         match (computed, &self.message) {
             (Some(Ok(message)), _) => message,
             (_, Some(message)) => message.clone(),
-            (Some(Err(problem)), None) => format!("the rule `{}` does not hold, and {problem}", self.rule.text()),
-            (None, None) => format!("the rule `{}` does not hold", self.rule.text()),
+            (Some(Err(problem)), None) => format!("the rule `{}` is violated, and {problem}", self.rule.text()),
+            (None, None) => format!("the rule `{}` is violated", self.rule.text()),
         }
     }
 }
@@ -252,7 +253,7 @@ impl Values {
         Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
     }
 
-    /// As they are shown.
+    /// The values as reports show them.
     fn shown(difference: &Difference, masker: &Masker) -> Values {
         let bind = |value: Option<&std::sync::Arc<serde_json::Value>>| {
             value.map_or(CelValue::Null, |value| {
@@ -264,7 +265,7 @@ impl Values {
         Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }
     }
 
-    /// What a rule is evaluated in, but for the runtime.
+    /// The evaluation context without the runtime.
     fn context(&self, difference: &Difference) -> cel::Context<'static, 'static> {
         let mut context = expression::context();
         for (name, value) in [("old", &self.old), ("new", &self.new), ("object", self.object())] {
@@ -274,13 +275,13 @@ impl Values {
         context
     }
 
-    /// The one that is there: the new one, or else the old one.
+    /// The new object or, without one, the old one.
     fn object(&self) -> &CelValue {
         if matches!(self.new, CelValue::Null) { &self.old } else { &self.new }
     }
 }
 
-/// A runtime as rules see it: always a mapping, so that no rule must ask whether there is one.
+/// A runtime as rules see it: always a mapping, so that rules need not check whether it exists.
 fn runtime(key: Option<&Key>, difference: &Difference, labels: &Labels) -> CelValue {
     let text = |text: &str| CelValue::from(text);
     let labels: HashMap<String, CelValue> = key
@@ -288,7 +289,7 @@ fn runtime(key: Option<&Key>, difference: &Difference, labels: &Labels) -> CelVa
         .map(|labels| labels.iter().map(|(name, value)| (name.clone(), text(value))).collect())
         .unwrap_or_default();
     let count = i64::try_from(difference.runtimes.len()).unwrap_or(i64::MAX);
-    // A rule may ask what concerns the control plane, or no runtime alone.
+    // For the control plane, or without a single runtime, its fields are empty.
     let target = match difference.target {
         Side::ControlPlane => "kcp",
         Side::Runtime => "runtime",

@@ -1,4 +1,4 @@
-//! The kinds that a rule can be about. One that is misspelt switches its rule off, so it is said.
+//! The kinds that a rule may match. A misspelt kind would disable its rule, so it is reported.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use tidegate_core::{
 
 use crate::model::{Difference, Report};
 
-/// Kinds of which there may be objects, beside those of Kubernetes itself: kind and group.
+/// Kinds that may exist besides those of Kubernetes: kind and group.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds(BTreeSet<(String, String)>);
 
-/// Code of the warning about a kind that nothing has.
+/// Code of the warning about a kind that no object has.
 const CODE_KIND: &str = "policy-kind";
-/// Kinds of Kubernetes that people write rules for.
+/// Kubernetes kinds that users write rules for.
 const BUILT_IN: [&str; 52] = [
     "APIService",
     "CSIDriver",
@@ -79,7 +79,7 @@ const BUILT_IN: [&str; 52] = [
 // === impl Kinds ===
 
 impl Kinds {
-    /// Those that git declares, those of the objects of modules, those that these define, and those that are rendered.
+    /// Adds the kinds of definitions, of module objects, of their CRDs, and of rendered objects.
     pub fn of(sides: &[&Definitions]) -> Kinds {
         let mut kinds = Kinds::default();
         for kind in Kind::ALL {
@@ -115,7 +115,7 @@ impl Kinds {
         }
     }
 
-    /// Whether there may be objects of a kind, written as a rule does.
+    /// Whether objects of a kind may exist. The kind is written as in a rule.
     fn have(&self, wanted: &str, differences: &[Difference]) -> bool {
         let (kind, group) = wanted.split_once('.').map_or((wanted, None), |(kind, group)| (kind, Some(group)));
         let is_it = |found: &str, of: &str| found == kind && group.is_none_or(|group| group == of);
@@ -126,12 +126,12 @@ impl Kinds {
 }
 
 impl Policies {
-    /// Warns of kinds that nothing has: their rules judge nothing.
+    /// Warns about kinds that no object has: their rules never match.
     pub(crate) fn warn(&self, report: &mut Report, kinds: &Kinds) {
         for policy in &self.rules {
             for wanted in policy.matches.kinds.iter().filter(|wanted| !kinds.have(wanted, &report.differences)) {
                 let message = format!(
-                    "the rule `{}` is about the kind `{}`, of which nothing is known: it judges nothing",
+                    "the rule `{}` matches the unknown kind `{}`, so it checks nothing",
                     tidegate_core::yaml::short(&policy.name),
                     tidegate_core::yaml::short(wanted),
                 );

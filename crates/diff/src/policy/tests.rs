@@ -20,7 +20,7 @@ fn check(difference: Difference, rules: &str, expected: &[&str]) {
     assert_eq!(found, expected);
 }
 
-/// The findings of the rules by name.
+/// The findings of predefined rules.
 #[track_caller]
 fn by_name(report: Report, rules: &str, expected: &[&str]) {
     let mut report = report;
@@ -51,7 +51,7 @@ fn a_rule_that_holds_is_silent() {
     check(fixture::difference(), "- {name: a, rule: 'action == \"change\" && runtime.count == 3'}", &[]);
 }
 
-/// A kind that is misspelt would switch its rule off in silence.
+/// A misspelt kind would silently disable its rule.
 #[test]
 fn a_kind_that_nothing_has_is_a_warning() {
     let crd = tidegate_core::object::Object::new(serde_json::json!({
@@ -83,7 +83,7 @@ fn a_kind_that_nothing_has_is_a_warning() {
         ("Thing.example.com", "correct `match.kinds`; write `Kind` or `Kind.group`"),
     ] {
         let found = warnings(unknown);
-        assert!(found[0].0.contains(&format!("the rule `a` is about the kind `{unknown}`")), "{found:?}");
+        assert!(found[0].0.contains(&format!("the rule `a` matches the unknown kind `{unknown}`")), "{found:?}");
         assert_eq!(found[0].1.as_deref(), Some(hint), "{unknown}");
     }
 }
@@ -98,7 +98,7 @@ fn a_rule_that_does_not_hold_says_so() {
     check(
         fixture::difference(),
         "- {name: one, rule: 'new.spec.replicas < 2'}",
-        &[&format!("Error one: the rule `new.spec.replicas < 2` does not hold: {SENTENCE}")],
+        &[&format!("Error one: the rule `new.spec.replicas < 2` is violated: {SENTENCE}")],
     );
 }
 
@@ -123,7 +123,7 @@ fn a_rule_that_cannot_be_evaluated_is_violated() {
     check(
         fixture::difference(),
         "- {name: one, rule: 'new.spec.replicas'}",
-        &[&format!("Error one: the rule `new.spec.replicas` gives something else than true or false: {SENTENCE}")],
+        &[&format!("Error one: the result of the rule `new.spec.replicas` is not a boolean: {SENTENCE}")],
     );
 }
 
@@ -170,13 +170,13 @@ fn what_is_wrong_with_a_file_is_one_sentence_with_its_line() {
     );
     refused(
         "- name: a\n  rule: nwe.spec == 1\n",
-        "2:9: `rule` names `nwe`, which no rule has; use old, new, object, runtime, action",
+        "2:9: `rule` uses `nwe`, which does not exist in rules; use old, new, object, runtime, action",
     );
     refused(
         "- name: a\n  rule: '[1].all(a, [1].all(b, [1].all(c, [1].all(d, true))))'\n",
-        "2:9: `rule`: more than 3 macros that loop stand within each other",
+        "2:9: `rule`: more than 3 looping macros are nested within each other",
     );
-    refused("- name: a\n  rule: 'exec(\"x\")'\n", "2:9: `rule`: the function `exec` is not known here");
+    refused("- name: a\n  rule: 'exec(\"x\")'\n", "2:9: `rule`: the function `exec` is not supported");
     refused(
         "- name: a\n  rule: 'true'\n  sevrity: error\n",
         "3:3: a rule has no `sevrity`; use name, severity, message, messageExpression, match, rule",
@@ -186,14 +186,14 @@ fn what_is_wrong_with_a_file_is_one_sentence_with_its_line() {
         "- name: a\n  rule: 'true'\n  match: {actions: [drop]}\n",
         "3:21: `actions` cannot be `drop`; use create, change, delete, recreate, conflict",
     );
-    refused("- name: a\n  rule: 'true'\n  match: {kinds: []}\n", "3:18: `kinds` must be a list that is not empty");
+    refused("- name: a\n  rule: 'true'\n  match: {kinds: []}\n", "3:18: `kinds` must be a non-empty list");
     refused("- rule: 'true'\n", "1:3: a rule must have a `name`");
     refused("- name: a\n", "1:3: the rule `a` has no `rule`");
     refused("- {name: a, rule: 'true'}\n- {name: a, rule: 'true'}\n", "2:3: two rules are named `a`");
-    refused("- name: a\n  rule: true\n", "2:9: `rule` must be a text that is not empty");
+    refused("- name: a\n  rule: true\n", "2:9: `rule` must be a non-empty string");
     refused("policies: []\n", "1:1: the file must be a list of rules");
     refused("- a\n", "1:3: a rule must be a mapping");
-    refused("[]\n---\n[]\n", "3:1: the file must have one document, a list of rules");
+    refused("[]\n---\n[]\n", "3:1: the file must contain one document: a list of rules");
     assert!(parse("- name: [\n").unwrap_err().line > 0);
     for empty in ["", "# none yet\n", "[]\n", "null\n"] {
         assert!(parse(empty).unwrap_err().message.contains("the file has no rules"), "{empty:?}");
@@ -225,7 +225,7 @@ fn rules_by_name() {
     by_name(
         fixture::report(),
         "mass-change=16%",
-        &["fail-on: mass-change=16%: 812 of 5,000 runtimes are touched, more than 16 %"],
+        &["fail-on: mass-change=16%: 812 of 5,000 runtimes are affected, more than 16 %"],
     );
     by_name(fixture::report(), "mass-change=17%", &[]);
     by_name(Report::default(), "mass-change=0%", &[]);
@@ -234,13 +234,9 @@ fn rules_by_name() {
 #[test]
 fn rules_by_name_are_read() {
     let problem = |text: &str| text.parse::<FailOn>().unwrap_err().to_string();
-    assert_eq!(problem("deletes"), "there is no rule `deletes`; use delete, recreate, crd, conflict or mass-change=N%");
+    assert_eq!(problem("deletes"), "unknown rule `deletes`: use delete, recreate, crd, conflict or mass-change=N%");
     for text in ["mass-change", "mass-change=101%", "mass-change=10", "mass-change=%", "mass-change=-1%"] {
-        assert!(
-            problem(text)
-                .ends_with("is not a share of the runtimes; use mass-change=10% or any other whole number up to 100"),
-            "{text}"
-        );
+        assert!(problem(text).ends_with("use mass-change=N% with a whole number up to 100"), "{text}");
     }
     assert_eq!("mass-change=7%".parse::<FailOn>().unwrap().to_string(), "mass-change=7%");
 }
@@ -289,7 +285,7 @@ fn evaluations_are_bounded_and_their_end_is_no_silence() {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
-/// Whoever writes a Secret must not choose thereby what rules see.
+/// The author of a Secret must not influence what rules see.
 #[test]
 fn copies_of_secrets_values_are_seen_by_rules_and_not_by_messages() {
     let mut masker = masker();

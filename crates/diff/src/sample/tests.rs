@@ -15,7 +15,7 @@ fn runtimes(sizes: &[(&'static str, usize)]) -> Vec<(Key, &'static str)> {
     sizes.iter().flat_map(of).collect()
 }
 
-/// How many of each stratum are chosen.
+/// The sample size of each stratum.
 #[track_caller]
 fn check(sizes: &[(&'static str, usize)], size: usize, expected: &[usize]) {
     let chosen = sample(runtimes(sizes), size);

@@ -60,7 +60,7 @@ fn no_more_than_platforms_take_and_the_worst_first() {
     let results = value["runs"][0]["results"].as_array().unwrap();
     assert_eq!((results.len(), &results[0]["ruleId"]), (RESULTS_MAX, &"watcher".into()));
     let note = &value["runs"][0]["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"];
-    assert_eq!(note, "4 results left out, since platforms take no more");
+    assert_eq!(note, "4 results omitted, because platforms accept no more");
 }
 
 #[test]

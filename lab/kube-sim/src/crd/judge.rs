@@ -200,11 +200,10 @@ fn broken_rule(custom: &Custom, object: &Value, violation: &Violation) -> Cause 
 fn inapplicable(rule: &str, message: &str) -> Option<String> {
     let rest = message.strip_prefix("the rule `")?.strip_prefix(rule.trim())?;
     let problem = rest.strip_prefix('`')?.strip_prefix(INAPPLICABLE)?;
-    let absent = problem.strip_prefix("there is no `").and_then(|rest| rest.split_once("`; ask"));
-    Some(match (absent, problem) {
-        (Some((key, _)), _) => format!("no such key: {key}"),
-        (None, "it divides by zero") => "division by zero".to_owned(),
-        (None, other) => other.to_owned(),
+    let absent = problem.strip_prefix('`').and_then(|rest| rest.split_once("` does not exist; check"));
+    Some(match absent {
+        Some((key, _)) => format!("no such key: {key}"),
+        None => problem.to_owned(),
     })
 }
 

@@ -112,8 +112,8 @@ pub(super) async fn intend(
         why: Why::Withheld,
         module: if withheld.kind == Kind::Kyma { String::new() } else { withheld.key.name().to_owned() },
         runtimes: id_runtimes(&(withheld.kind, withheld.key.clone())).into(),
-        message: format!("{} {} is withheld: {}", withheld.kind, withheld.key, withheld.message),
-        hint: Some("mend it; until then the control plane keeps its last good version".to_owned()),
+        message: format!("{} {} is held back: {}", withheld.kind, withheld.key, withheld.message),
+        hint: Some("correct it; until then the control plane keeps its last good version".to_owned()),
         place: Some(withheld.place.clone()),
     }));
     refused(inputs, world, comparer, &decision, outcome).await?;
@@ -354,7 +354,7 @@ fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &m
     }
     for (id, wait) in &decision.waiting {
         let Some(live) = world.objects.get(id) else { continue };
-        let kept = |why: &str| format!("{} is declared no more and stays: {why}", intake::text(id));
+        let kept = |why: &str| format!("{} is no longer declared, but is not deleted: {why}", intake::text(id));
         let message = match wait {
             Wait::Unconfirmed(losses) => {
                 let mut found = goes_one(comparer, id, live, Effect::NeedsConfirmation);

@@ -543,7 +543,8 @@ impl<'a> Look<'a> {
             module: module.map(|module| module.name.clone()).unwrap_or_default(),
             runtimes: [self.key.clone()].into(),
             message: self.site.shared.scrub(&format!(
-                "{} exists and is not ours: {whose}'s; it is not sent, and nothing of the module is pruned meanwhile",
+                "{} exists and belongs to {whose}: until this is resolved, it is not applied, and nothing of the module is \
+                 pruned",
                 wish.object.id()
             )),
             hint: Some(format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)),
@@ -559,7 +560,7 @@ impl<'a> Look<'a> {
             why: Why::Refused,
             module: module.name.clone(),
             runtimes: [self.key.clone()].into(),
-            message: format!("the API server does not take {id}; nothing of the module is pruned meanwhile"),
+            message: format!("the API server rejects {id}: until this is resolved, nothing of the module is pruned"),
             hint: None,
             place: wish.places.first().cloned(),
         });
@@ -655,7 +656,7 @@ impl<'a> Look<'a> {
                         why: Why::Kept,
                         module: module.name.clone(),
                         runtimes: [self.key.clone()].into(),
-                        message: format!("{} is declared no more and stays: {reason}", prune.id),
+                        message: format!("{} is no longer declared, but is not deleted: {reason}", prune.id),
                         hint: None,
                         place: None,
                     });

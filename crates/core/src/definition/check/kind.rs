@@ -1,4 +1,4 @@
-//! The rules of each kind that its schema cannot say.
+//! The rules of each kind that its schema cannot express.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use crate::{
     yaml::short,
 };
 
-/// The channel that means no channel; Lifecycle Manager refuses it as well.
+/// The channel name that means "no channel". Lifecycle Manager rejects it as well.
 const RESERVED_CHANNEL: &str = "none";
-/// A Kyma's name is the value of a label on its Manifests and its access Secret.
+/// The name of a Kyma is a label value on its Manifests and its access Secret.
 const LABEL_LEN_MAX: usize = 63;
-/// Operators of selectors, and whether they have values.
+/// The operators of selectors, and whether they need values.
 const OPERATORS: [(&str, bool); 4] = [("In", true), ("NotIn", true), ("Exists", false), ("DoesNotExist", false)];
 
 impl Check<'_> {
@@ -32,8 +32,8 @@ impl Check<'_> {
         let version = text(value, "/spec/version");
         for (field, found) in [("moduleName", module), ("version", version)] {
             if found.is_empty() {
-                let message = format!("`spec.{field}` is missing, so no ModuleReleaseMeta can tell what this is");
-                let hint = format!("add `{field}`; templates that name a channel instead are no longer used");
+                let message = format!("`spec.{field}` is missing, so no ModuleReleaseMeta can refer to this version");
+                let hint = format!("add `{field}`; ModuleTemplates with a channel instead are no longer used");
                 self.warning(self.at_key(&["spec".into()]), code::REQUIRED, message, hint);
             }
         }
@@ -43,7 +43,7 @@ impl Check<'_> {
         let expected = format!("{module}-{version}");
         if name != expected {
             let message = format!(
-                "a ModuleTemplate is named after its module and version: `{}`, not `{}`",
+                "a ModuleTemplate must have the name of its module and version: `{}`, not `{}`",
                 short(&expected),
                 short(name)
             );
@@ -55,8 +55,11 @@ impl Check<'_> {
     fn release(&mut self, value: &Value) {
         let (name, module) = (text(value, "/metadata/name"), text(value, "/spec/moduleName"));
         if name != module {
-            let message =
-                format!("a ModuleReleaseMeta is named after its module: `{}`, not `{}`", short(module), short(name));
+            let message = format!(
+                "a ModuleReleaseMeta must have the name of its module: `{}`, not `{}`",
+                short(module),
+                short(name)
+            );
             let hint = format!("write `name: {module}`, or correct `spec.moduleName`");
             self.error(self.at(&["metadata".into(), "name".into()]), code::NAME_RULE, message, hint);
         }
@@ -73,7 +76,7 @@ impl Check<'_> {
         {
             let place = self.at(&["spec".into(), "serviceInfo".into(), "port".into()]);
             let message = format!("`spec.serviceInfo.port`: {port} is not a port");
-            self.error(place, code::PORT, message, "a port is between 1 and 65535");
+            self.error(place, code::PORT, message, "use a port from 1 to 65535");
         }
         self.selector(value, &["spec".into(), "gateway".into(), "selector".into()]);
     }
@@ -95,13 +98,13 @@ impl Check<'_> {
 
     fn reserved_channel(&mut self, channel: &str, path: &[PathPart]) {
         if channel == RESERVED_CHANNEL {
-            let message = "the channel `none` is reserved and never offers a version";
+            let message = "the channel `none` is reserved, and Kymas cannot use it";
             let hint = "name a channel such as `regular`, or remove the entry";
             self.error(self.at(path), code::RESERVED_CHANNEL, message, hint);
         }
     }
 
-    /// A label selector: known operators, with values where they need some.
+    /// Checks a label selector: known operators, with values where required.
     fn selector(&mut self, value: &Value, path: &[PathPart]) {
         let pointer: String = path
             .iter()
@@ -118,7 +121,7 @@ impl Check<'_> {
             let has_values = !list(expression, "/values").is_empty();
             match OPERATORS.iter().find(|(known, _)| *known == operator) {
                 None => {
-                    let message = format!("`{}` is not an operator of a selector", short(operator));
+                    let message = format!("`{}` is not a selector operator", short(operator));
                     let hint = near::did_you_mean(operator, OPERATORS.iter().map(|(known, _)| *known))
                         .unwrap_or_else(|| "use In, NotIn, Exists or DoesNotExist".to_owned());
                     self.error(self.at(&at("operator")), code::SELECTOR, message, hint);
@@ -137,7 +140,7 @@ impl Check<'_> {
     }
 }
 
-/// The name that a definition has to have by what it says of its module.
+/// The name that a definition must have according to its module fields.
 pub(super) fn meant(kind: Kind, value: &Value) -> Option<String> {
     let (module, version) = (text(value, "/spec/moduleName"), text(value, "/spec/version"));
     match kind {
@@ -147,12 +150,12 @@ pub(super) fn meant(kind: Kind, value: &Value) -> Option<String> {
     }
 }
 
-/// A text at a pointer, or the empty one.
+/// The string at a pointer, or the empty string.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A list at a pointer, or the empty one.
+/// The list at a pointer, or an empty list.
 fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

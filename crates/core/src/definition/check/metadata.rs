@@ -1,4 +1,4 @@
-//! Metadata: what a definition must say of itself, what only servers say, and our own annotations.
+//! Checks metadata: required fields, fields that only the server sets, and our own annotations.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::{
     yaml,
 };
 
-/// What the API server writes; a definition with it is a copy of a live object.
+/// Fields that the API server sets. A definition that has them is a copy of a live object.
 const SERVER_FIELDS: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -21,10 +21,10 @@ const SERVER_FIELDS: [&str; 8] = [
     "selfLink",
     "uid",
 ];
-/// What Tidegate writes when it applies a definition.
+/// Labels that Tidegate sets when it applies a definition.
 const RESERVED_ANNOTATIONS: [&str; 4] =
     [annotation::PATH, annotation::SOURCE, annotation::DIGEST, annotation::MODULE_TREE];
-/// The annotations of ours that a definition may have, with their values; empty for any.
+/// Our annotations that a definition may have, with their allowed values. Empty for any value.
 const ANNOTATIONS: [(&str, &[&str]); 7] = [
     (annotation::MODULE_PATH, &[]),
     (annotation::MODULES_FROM, &["runtime", "git", "merge"]),
@@ -38,24 +38,25 @@ const ANNOTATIONS: [(&str, &[&str]); 7] = [
 const PREFIX: &str = "tidegate.dev/";
 
 impl Check<'_> {
-    /// Leaves out what only servers write, with a warning: a copy of a live object is easily committed.
+    /// Removes fields that only the server sets, with a warning. Users easily commit a copy of a
+    /// live object.
     pub(super) fn leave_out_server_fields(&mut self, value: &mut Value) {
         let Some(fields) = value.as_object_mut() else { return };
         if fields.shift_remove("status").is_some_and(|status| !is_empty(&status)) {
             let place = self.at_key(&["status".into()]);
-            self.warning(place, code::SERVER_FIELD, "`status` is written by controllers and is left out", "remove it");
+            self.warning(place, code::SERVER_FIELD, "controllers set `status`, so Tidegate ignores it", "remove it");
         }
         let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) else { return };
         for field in SERVER_FIELDS {
             if metadata.shift_remove(field).is_some_and(|value| !is_empty(&value)) {
                 let place = self.at_key(&["metadata".into(), field.into()]);
-                let message = format!("`metadata.{field}` is written by the API server and is left out");
+                let message = format!("`metadata.{field}` is set by the API server, so Tidegate ignores it");
                 self.warning(place, code::SERVER_FIELD, message, "remove it");
             }
         }
     }
 
-    /// The namespace, filled in if it is missing; `None` if it is no text.
+    /// The namespace, or the default if it is missing. `None` if it is not a string.
     pub(super) fn namespace(&mut self, value: &mut Value) -> Option<String> {
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut)?;
         match metadata.get("namespace") {
@@ -65,12 +66,12 @@ impl Check<'_> {
                 let misspelt = metadata.keys().any(|key| near::nearest(key, ["namespace"].into_iter()).is_some());
                 metadata.insert("namespace".to_owned(), Value::from(namespace));
                 if misspelt {
-                    // That it is unknown is said of the field itself.
+                    // The field itself is reported as unknown.
                     return Some(namespace.to_owned());
                 }
                 let place = self.at_key(&["metadata".into()]);
-                let message = format!("`metadata.namespace` is missing; `{namespace}` is assumed");
-                let hint = format!("write `namespace: {namespace}`, so that kubectl reads the file alike");
+                let message = format!("`metadata.namespace` is missing; Tidegate uses `{namespace}`");
+                let hint = format!("write `namespace: {namespace}`, so that kubectl uses the same namespace");
                 self.warning(place, code::NAMESPACE_MISSING, message, hint);
                 Some(namespace.to_owned())
             }
@@ -78,36 +79,36 @@ impl Check<'_> {
         }
     }
 
-    /// A name must be written: `generateName` would make a new object at every pass.
+    /// Requires a name: `generateName` would create a new object on every pass.
     pub(super) fn generate_name(&mut self, value: &Value) {
         if value.pointer("/metadata/generateName").is_some_and(|prefix| !is_empty(prefix)) {
             let place = self.at_key(&["metadata".into(), "generateName".into()]);
-            let message = "`generateName` would make a new object at every pass";
+            let message = "`generateName` would create a new object on every pass";
             self.error(place, code::GENERATE_NAME, message, "write `name`");
         }
     }
 
-    /// Our own labels and annotations.
+    /// Checks our own labels and annotations.
     pub(super) fn metadata(&mut self, kind: Kind, value: &Value) {
         let entries = |field: &str| -> Map<String, Value> {
             value.pointer(&format!("/metadata/{field}")).and_then(Value::as_object).cloned().unwrap_or_default()
         };
         if entries("labels").contains_key(label::SOURCE) {
             let place = self.at_key(&["metadata".into(), "labels".into(), label::SOURCE.into()]);
-            let message = format!("the label `{}` is set by Tidegate", label::SOURCE);
+            let message = format!("only Tidegate sets the label `{}`", label::SOURCE);
             self.error(place, code::RESERVED_MARK, message, "remove it");
         }
         for field in ["labels", "annotations"] {
             for (key, _) in entries(field).iter().filter(|(_, value)| value.is_null()) {
                 let place = self.at(&["metadata".into(), field.into(), key.as_str().into()]);
-                let message = format!("`metadata.{field}[{}]`: must be a text, not null", yaml::short(key));
+                let message = format!("`metadata.{field}[{}]`: must be a string, not null", yaml::short(key));
                 self.error(place, code::WRONG_TYPE, message, "write a value, or `\"\"` for an empty one");
             }
         }
         for (key, value) in entries("annotations").iter().filter(|(key, _)| key.starts_with(PREFIX)) {
             let path = ["metadata".into(), "annotations".into(), key.as_str().into()];
             if RESERVED_ANNOTATIONS.contains(&key.as_str()) {
-                let message = format!("the annotation `{key}` is set by Tidegate");
+                let message = format!("only Tidegate sets the annotation `{key}`");
                 self.error(self.at_key(&path), code::RESERVED_MARK, message, "remove it");
                 continue;
             }
@@ -131,12 +132,12 @@ impl Check<'_> {
         }
         if kind != Kind::ModuleTemplate && entries("annotations").contains_key(annotation::MODULE_PATH) {
             let place = self.at_key(&["metadata".into(), "annotations".into(), annotation::MODULE_PATH.into()]);
-            let message = format!("the annotation `{}` has no meaning on a {kind}", annotation::MODULE_PATH);
+            let message = format!("the annotation `{}` has no effect on a {kind}", annotation::MODULE_PATH);
             self.warning(place, code::ANNOTATION, message, "put it on the ModuleTemplate");
         }
     }
 
-    /// Where the module's objects live, as written.
+    /// The location of the module's objects, as written.
     pub(super) fn module_path(&self, value: &Value) -> Option<(String, Place)> {
         let written = value.pointer("/metadata/annotations")?.get(annotation::MODULE_PATH)?.as_str()?;
         let place = self.at(&["metadata".into(), "annotations".into(), annotation::MODULE_PATH.into()]);
@@ -144,7 +145,7 @@ impl Check<'_> {
     }
 }
 
-/// Null, nothing or zero: what tools print for fields that are not set.
+/// Null, empty or zero: what tools print for unset fields.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,9 +1,9 @@
-//! What an API server would refuse of a module's objects, as far as the module itself says it: metadata, definitions of
-//! custom resources, custom resources by the definition that comes with them or with another module, and fields and
-//! encoding of Secrets.
+//! Checks what an API server would reject in a module's objects, as far as the module itself
+//! defines it: metadata, CustomResourceDefinitions, custom resources, and fields and encoding of
+//! Secrets. A custom resource is checked against the CRD of its own module or of another module.
 //!
-//! The schemas of Kubernetes' own kinds are not known here: a misspelt field of a Deployment is for the API server to
-//! find. No message quotes a value of a Secret.
+//! The schemas of Kubernetes' own kinds are unknown here, so only the API server finds a misspelt
+//! field of a Deployment. No message quotes a value of a Secret.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ pub(in crate::definition) type Schemas = BTreeMap<Gvk, Schema>;
 const CRD_GROUP: &str = "apiextensions.k8s.io";
 const CRD_KIND: &str = "CustomResourceDefinition";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-/// Kinds of Kubernetes that live in namespaces, of those that modules are made of.
+/// Namespaced Kubernetes kinds that modules commonly contain.
 const NAMESPACED: [&str; 19] = [
     "ConfigMap",
     "CronJob",
@@ -53,9 +53,9 @@ const NAMESPACED: [&str; 19] = [
     "ServiceAccount",
     "StatefulSet",
 ];
-/// What a Secret may say.
+/// The fields of a Secret.
 const SECRET_FIELDS: [&str; 7] = ["apiVersion", "kind", "metadata", "type", "immutable", "data", "stringData"];
-/// What a version of a CustomResourceDefinition may say.
+/// The fields of a version of a CustomResourceDefinition.
 const VERSION_FIELDS: [&str; 9] = [
     "name",
     "served",
@@ -67,7 +67,7 @@ const VERSION_FIELDS: [&str; 9] = [
     "deprecationWarning",
     "selectableFields",
 ];
-/// What a schema may say.
+/// The keywords of a schema.
 const KEYWORDS: [&str; 43] = [
     "$ref",
     "$schema",
@@ -115,14 +115,14 @@ const KEYWORDS: [&str; 43] = [
 ];
 const RULES: &str = "x-kubernetes-validations";
 
-/// One document of a module and where its problems go.
+/// One document of a module, and the sink for its problems.
 struct Check<'a> {
     path: &'a Arc<str>,
     node: &'a Node,
     out: &'a mut Diagnostics,
 }
 
-/// Checks all objects of a module, and gives the schemas that it defines.
+/// Checks all objects of a module. Returns the schemas that the module defines.
 pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Schemas {
     let mut schemas = Schemas::new();
     let mut scopes = BTreeMap::new();
@@ -153,7 +153,7 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
                 check.texts("data", true);
             }
             ("", kind) if kind.eq_ignore_ascii_case("Secret") => {
-                let message = "there is no such kind, and what stands in a Secret is secret";
+                let message = "this kind does not exist; the kind of a Secret is case-sensitive";
                 check.error(&["kind".into()], message, "write `kind: Secret`");
             }
             ("", "ConfigMap") => {
@@ -166,7 +166,7 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
     schemas
 }
 
-/// The schemas that a module defines in which [`check`] has found nothing wrong.
+/// The schemas that a module defines, provided that [`check`] found no error in them.
 pub(in crate::definition) fn schemas<'a>(objects: impl Iterator<Item = &'a Object>) -> Schemas {
     let mut schemas = Schemas::new();
     for object in objects {
@@ -187,7 +187,7 @@ pub(in crate::definition) fn schemas<'a>(objects: impl Iterator<Item = &'a Objec
     schemas
 }
 
-/// What is wrong with a Secret that a module gets by default: where in it, and what.
+/// Problems of a Secret that is a module's default resource: the path, and the problem.
 pub(in crate::definition) fn unknown_fields(data: &Value) -> Vec<(Vec<PathPart>, String)> {
     let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
     if (text("apiVersion"), text("kind")) != ("v1", "Secret") {
@@ -198,13 +198,14 @@ pub(in crate::definition) fn unknown_fields(data: &Value) -> Vec<(Vec<PathPart>,
     unknown.map(|field| (vec![field.into()], format!("a Secret has no field `{}`", yaml::short(field)))).collect()
 }
 
-/// The kinds that modules define.
+/// The kinds that all modules define.
 #[derive(Default)]
 pub(in crate::definition) struct Defined<'a>(BTreeMap<(&'a str, &'a str), Vec<Definer<'a>>>);
 
 /// A module that defines a kind.
 struct Definer<'a> {
-    /// Its ModuleTemplate says it; two versions of one module are never in one runtime.
+    /// The module's key, from its ModuleTemplate. Two versions of one module are never in the same
+    /// runtime.
     module: &'a str,
     template: &'a Key,
     tree: Oid,
@@ -212,19 +213,19 @@ struct Definer<'a> {
     schemas: &'a Schemas,
 }
 
-/// A field, and what is wrong with it.
+/// A path, and what is wrong there.
 pub(in crate::definition) type Wrong = (Vec<PathPart>, String);
 
-/// What modules say of a custom resource.
+/// The verdict of the modules' CRDs on a custom resource.
 pub(in crate::definition) enum Opinion<'a> {
-    /// What every API server refuses that knows the kind from here: by the definition that comes with the resource, or else
-    /// by those of all other modules, in each of their versions. Empty if nothing is wrong.
+    /// Problems according to every CRD of the kind: the one of the same module or, without it,
+    /// those of all versions of all other modules. Empty if some CRD accepts the resource.
     All(Vec<Wrong>),
-    /// Versions of other modules that refuse it, where others take it.
+    /// Versions of other modules that reject it, if other versions accept it.
     Some(Vec<Refusing<'a>>),
 }
 
-/// A version of a module that refuses a custom resource.
+/// A version of a module that rejects a custom resource.
 pub(in crate::definition) struct Refusing<'a> {
     pub(in crate::definition) module: &'a str,
     /// Its ModuleTemplate.
@@ -253,14 +254,15 @@ impl<'a> Defined<'a> {
         }
     }
 
-    /// What is wrong with a custom resource of a module, given by its name and tree.
+    /// Checks a custom resource of the module with this name and tree.
     pub(in crate::definition) fn opinion(&self, (module, own): (&str, Oid), resource: &Value) -> Opinion<'a> {
         let field = |name: &str| resource.get(name).and_then(Value::as_str).unwrap_or_default();
         let ((group, version), kind) = (field("apiVersion").split_once('/').unwrap_or_default(), field("kind"));
         let all = self.0.get(&(group, kind)).map_or(&[][..], Vec::as_slice);
         let by = |definer: &Definer<'_>| -> Vec<Wrong> {
             if !definer.served.contains(version) {
-                let message = format!("the CustomResourceDefinition of {} serves no such version", yaml::short(kind));
+                let message =
+                    format!("the CustomResourceDefinition of {} does not serve this version", yaml::short(kind));
                 return vec![(vec!["apiVersion".into()], message)];
             }
             let schema = definer.schemas.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
@@ -290,7 +292,7 @@ fn is_crd(object: &Object) -> bool {
     (&*id.group, &*id.kind) == (CRD_GROUP, CRD_KIND)
 }
 
-/// Of a violation, the sentence with the field that it is about.
+/// The message of a violation, with the field that it is about.
 fn sentence(violation: &Violation) -> String {
     let shown: &[PathPart] = match violation.kind {
         ViolationKind::UnknownField { .. } | ViolationKind::Required => {
@@ -323,7 +325,7 @@ fn is_true(node: Option<&Node>) -> bool {
     node.is_some_and(|node| node.value == NodeValue::Bool(true))
 }
 
-/// Base64 as Go reads it: with padding, line breaks aside.
+/// Whether a text is base64 as Go decodes it: with padding, ignoring line breaks.
 fn is_base64(text: &str) -> bool {
     let bytes: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     let padding = bytes.iter().rev().take_while(|byte| **byte == b'=').count();
@@ -338,15 +340,15 @@ impl Check<'_> {
         self.out.push(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place));
     }
 
-    /// Metadata, and all else that the schema says.
+    /// Checks metadata and everything else that the schema covers.
     fn metadata(&mut self, schema: &Schema, group: &str) {
         let name: [PathPart; 2] = ["metadata".into(), "name".into()];
         for violation in schema.check(&self.node.to_json()) {
-            // Names of roles and bindings may hold nearly everything.
+            // Names of roles and bindings may contain nearly any character.
             if group == RBAC_GROUP && violation.path == name {
                 continue;
             }
-            let hint = violation.hint.as_deref().unwrap_or("an API server would refuse it");
+            let hint = violation.hint.as_deref().unwrap_or("the API server would reject it");
             let (line, column) = match violation.kind {
                 ViolationKind::UnknownField { .. } => self.node.key_position(&violation.path),
                 _ => self.node.position(&violation.path),
@@ -360,14 +362,16 @@ impl Check<'_> {
         if !namespaced || !text(self.node, &["metadata", "namespace"]).is_empty() {
             return;
         }
-        let message =
-            format!("this {} has no namespace, so it goes to the namespace `default` of runtimes", yaml::short(kind));
+        let message = format!(
+            "this {} has no namespace, so it is created in the namespace `default` of each runtime",
+            yaml::short(kind)
+        );
         let (line, column) = self.node.position(&["metadata".into()]);
         let place = Place::at(self.path, line, column);
         self.out.push(Diagnostic::warning(code::NAMESPACE_MISSING, message).hint("write `namespace`").at(place));
     }
 
-    /// Values that are texts, or bytes in base64. None of them is quoted.
+    /// Checks that values are strings or base64. No message quotes a value.
     fn texts(&mut self, field: &str, encoded: bool) {
         let Some(node) = self.node.get(field) else { return };
         let entries = match &node.value {
@@ -390,7 +394,7 @@ impl Check<'_> {
                     self.error(&path, format!("a value of `{field}` is not base64"), hint);
                 }
                 NodeValue::Str(_) => {}
-                _ => self.error(&path, format!("a value of `{field}` must be a text"), "write it in quotes"),
+                _ => self.error(&path, format!("a value of `{field}` must be a string"), "write it in quotes"),
             }
         }
     }
@@ -407,7 +411,7 @@ impl Check<'_> {
         }
         let expected = format!("{plural}.{group}");
         if !group.is_empty() && !plural.is_empty() && text(node, &["metadata", "name"]) != expected {
-            let message = "the name of a CustomResourceDefinition is that of its plural and its group";
+            let message = "the name of a CustomResourceDefinition must be `<plural>.<group>`";
             self.error(
                 &["metadata".into(), "name".into()],
                 message,
@@ -449,22 +453,22 @@ impl Check<'_> {
 
     fn compile(&mut self, schema: &Node, path: &[PathPart]) -> Option<Schema> {
         let Ok(props) = serde_json::from_value::<JSONSchemaProps>(schema.to_json()) else {
-            let message = "this is no schema: one of its keywords has a value of a wrong type";
+            let message = "this is not a valid schema: one of its keywords has a value of the wrong type";
             self.error(path, message, "compare it with the documentation of CustomResourceDefinitions");
             return None;
         };
         match Schema::compile(&props) {
             Ok(schema) => Some(schema),
-            // An API server may know functions that we do not.
+            // The API server may know functions that we do not.
             Err(error) if error.problem.starts_with("rule ") => None,
             Err(error) => {
-                self.error(path, yaml::printable(&error.to_string()), "an API server would refuse it");
+                self.error(path, yaml::printable(&error.to_string()), "the API server would reject it");
                 None
             }
         }
     }
 
-    /// Whether a schema has only keywords that there are, and types where they must be.
+    /// Whether a schema has only known keywords, and types where they are required.
     fn keywords(&mut self, schema: &Node, path: &[PathPart]) -> bool {
         let known: Vec<&str> = KEYWORDS.into_iter().chain([RULES]).collect();
         let mut good = self.fields(schema, CRD_KIND, &known, path);

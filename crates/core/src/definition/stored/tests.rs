@@ -25,7 +25,8 @@ fn snapshot(files: &[(String, String)]) -> Snapshot {
     snapshot
 }
 
-/// A landscape of which one module defines a custom resource, and has one by default that does not fit.
+/// A landscape in which a module defines a custom resource, and its default resource violates the
+/// schema.
 fn size() -> Vec<(String, String)> {
     let mut files = Size { runtimes: 5, modules: 2, templates: 50, objects: 3 }.files();
     let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: settings.alpha.example.org}\n\

@@ -1,79 +1,80 @@
-//! The Secret that the gateway serves with, step by step through a change of the authority.
+//! The content of the gateway's Secret, step by step through a change of the CA.
 //!
-//! A pass looks at what stands and says what shall stand. Run again over its own result it changes nothing, however
-//! often the authority has been replaced meanwhile.
+//! A pass compares the current content with the desired one. It is idempotent, even if the CA was
+//! replaced several times.
 
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Authority, Rules, Validity, ends_soon, later};
 
-/// The authorities that are trusted, the newest first.
+/// The trusted CA certificates, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bundle(Vec<Authority>);
 
-/// What the gateway's Secret holds.
+/// The current content of the gateway's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Who is trusted.
+    /// The trusted CAs.
     pub bundle: Bundle,
-    /// When the newest of them was added; absent if the Secret does not say, or not in a form that we can read.
+    /// When the newest of them was added. `None` if the Secret does not say, or not in a valid
+    /// format.
     pub bundled_at: Option<Timestamp>,
-    /// What is served.
+    /// The served certificate.
     pub served: Served,
 }
 
 /// The certificate that the gateway serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Whether it is the present authority's, or that itself.
+    /// Whether the current CA signed it, or it is the current CA certificate itself.
     pub is_current: bool,
-    /// Whether it names the hosts that it is to be reached by, and is far enough from its end, so that only a change of
-    /// the authority is a reason to replace it.
+    /// Whether it has the required hosts and is far enough from its expiry. Then only a change of
+    /// the CA is a reason to replace it.
     pub is_fit: bool,
-    /// When it counts.
+    /// Its validity.
     pub validity: Validity,
 }
 
-/// What is known of the runtimes.
+/// What is known about the runtimes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Runtimes that are not known to trust the present authority.
+    /// The number of runtimes that may not trust the current CA yet.
     pub behind: usize,
 }
 
-/// What the gateway's Secret shall hold.
+/// The desired content of the gateway's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayPlan {
-    /// Who is trusted.
+    /// The trusted CAs.
     pub bundle: Bundle,
     /// When the newest of them was added.
     pub bundled_at: Timestamp,
-    /// What becomes of the certificate that is served.
+    /// What happens to the served certificate.
     pub switch: Switch,
-    /// Whether bundle or moment are not what the Secret holds.
+    /// Whether the bundle or the timestamp differ from the Secret.
     pub is_new: bool,
 }
 
-/// What becomes of the certificate that the gateway serves.
+/// What happens to the certificate that the gateway serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// It is as it should be.
+    /// It stays.
     Stays,
     /// It is replaced now.
     Now,
-    /// It is replaced, but not before this moment.
+    /// It is replaced, but not before this time.
     At(Timestamp),
-    /// It is replaced once so many runtimes trust the present authority.
+    /// It is replaced when this many more runtimes trust the current CA.
     Behind(usize),
 }
 
-/// Why nothing can be done about the Secret.
+/// Why the Secret cannot be updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// To trust it would be of no use.
-    #[error("the certificate of the authority has expired: it must be issued anew")]
+    /// An expired CA cannot be trusted.
+    #[error("the CA certificate has expired: renew it")]
     Expired,
-    /// Without the moment nobody knows which certificates are of a former authority.
+    /// Without the timestamp, nothing says which certificates a former CA signed.
     #[error(
         "its annotation `{}` is absent or no time in the form of RFC 3339: set it to the time at which the newest \
          certificate in `ca.crt` was added",
@@ -82,7 +83,8 @@ pub enum Refusal {
     NoMoment,
 }
 
-/// What the gateway's Secret shall hold, given what it holds and who the authority is.
+/// The desired content of the gateway's Secret, from its current content and the current CA. Fails
+/// if the CA has expired, or if the Secret has a bundle without a valid timestamp.
 pub fn gateway(
     held: Option<&Held>,
     root: &Authority,
@@ -106,8 +108,8 @@ pub fn gateway(
     Ok(GatewayPlan { bundle, bundled_at, switch, is_new: added || dropped })
 }
 
-/// Moments are written in whole seconds. What was issued in the second in which an authority is added may be of the former
-/// one, and what is issued later is not.
+/// Timestamps have whole seconds. A certificate from the second in which a CA is added may be
+/// signed by the former CA; a later one is not.
 fn next_second(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second().saturating_add(1)).unwrap_or(Timestamp::MAX)
 }
@@ -118,17 +120,17 @@ fn switch(served: &Served, bundled_at: Timestamp, observed: Observed, rules: &Ru
         (true, false) => return Switch::Now,
         (false, _) => {}
     }
-    // Nothing can be lost by replacing what nobody accepts any more.
+    // Replacing a certificate that no client accepts any more loses nothing.
     if served.validity.not_after <= now {
         return Switch::Now;
     }
     let from = later(bundled_at, rules.switch_grace);
-    // Where authorities follow each other faster than that, it would never come, and the certificate would end first.
+    // If CAs change faster than that, the replacement would never happen, and the certificate would expire first.
     let lasts = from < served.validity.not_after;
     if now <= from && lasts {
         return Switch::At(from);
     }
-    // A runtime that sleeps for weeks must not take the gateway's certificate with it into its end.
+    // A runtime that hibernates for weeks must not let the gateway's certificate expire.
     if observed.behind == 0 || (lasts && ends_soon(&served.validity, rules.expiry_window, now)) {
         return Switch::Now;
     }
@@ -138,22 +140,22 @@ fn switch(served: &Served, bundled_at: Timestamp, observed: Observed, rules: &Ru
 // === impl Bundle ===
 
 impl Bundle {
-    /// Of these, the newest first.
+    /// A bundle of these, newest first.
     pub fn new(authorities: Vec<Authority>) -> Bundle {
         Bundle(authorities)
     }
 
-    /// The authorities, the newest first.
+    /// The CA certificates, newest first.
     pub fn authorities(&self) -> &[Authority] {
         &self.0
     }
 
-    /// Whether an authority is in it.
+    /// Whether the bundle contains a CA.
     pub fn contains(&self, authority: &Authority) -> bool {
         self.0.iter().any(|known| known.der == authority.der)
     }
 
-    /// Puts an authority first, if it is not in the bundle. Returns whether it was not.
+    /// Prepends a CA if the bundle does not contain it. Returns whether it did.
     pub fn prepend(&mut self, authority: &Authority) -> bool {
         let is_new = !self.contains(authority);
         if is_new {
@@ -162,7 +164,7 @@ impl Bundle {
         is_new
     }
 
-    /// Drops those that have expired; the others keep their order. Returns whether there were any.
+    /// Drops expired CAs and keeps the order of the others. Returns whether it dropped any.
     pub fn drop_expired(&mut self, now: Timestamp) -> bool {
         let before = self.0.len();
         self.0.retain(|authority| now < authority.validity.not_after);
@@ -171,7 +173,7 @@ impl Bundle {
 }
 
 impl Served {
-    /// Whether its end is so near that somebody should look.
+    /// Whether its expiry is so near that a user should act.
     pub fn is_close_to_expiry(&self, rules: &Rules, now: Timestamp) -> bool {
         ends_soon(&self.validity, rules.expiry_window, now)
     }

@@ -10,7 +10,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// A day of a made-up calendar, in which months do not matter.
+/// A day of a simplified calendar.
 fn day(number: u32) -> Timestamp {
     later(at("2026-01-01T00:00:00Z"), DAY * number)
 }
@@ -93,7 +93,7 @@ fn certificate_tells_its_kyma() {
 
 #[test]
 fn certificate_of_a_former_authority_is_renewed_and_overdue_after_a_while() {
-    // Issued on, bundled on, now; renewed, overdue.
+    // Columns: issued on, bundled on, now, renewed, overdue.
     let table = [
         (1, 2, 2, true, false),
         (1, 2, 3, true, false),
@@ -106,7 +106,7 @@ fn certificate_of_a_former_authority_is_renewed_and_overdue_after_a_while() {
         assert_eq!(must_renew(Some(&validity), day(bundled)), renewed, "{issued} {bundled}");
         assert_eq!(is_overdue(Some(&validity), day(bundled), DAY, day(now)), overdue, "{issued} {bundled} {now}");
     }
-    // What is not known yet is not waited for in vain.
+    // Unknown facts cause no wait.
     assert!(!must_renew(None, day(5)));
     assert!(!is_overdue(None, day(5), DAY, day(50)));
 }
@@ -119,7 +119,7 @@ fn bundle_puts_the_new_first_and_no_one_twice() {
     assert!(!bundle.prepend(&a));
     assert!(bundle.prepend(&b));
     assert_eq!(names(&bundle), b"ba");
-    // One that is back, such as after a restore, keeps its place.
+    // A CA that returns, for example after a restore, keeps its place.
     assert!(!bundle.prepend(&a));
     assert_eq!(names(&bundle), b"ba");
 }
@@ -163,12 +163,12 @@ fn new_authority_is_bundled_and_what_is_served_stays() {
     let before = held(std::slice::from_ref(&old), Some(0), false, old.validity);
     let plan = gateway(Some(&before), &new, ALL, &Rules::default(), day(29)).unwrap();
     assert_eq!(names(&plan.bundle), b"ba");
-    // What was issued in that very second may be of either.
+    // A certificate from the same second may be of either CA.
     let second = Duration::from_secs(1);
     let (bundled_at, switch) = (later(day(29), second), Switch::At(later(day(33), second)));
     assert_eq!((plan.bundled_at, plan.switch, plan.is_new), (bundled_at, switch, true));
     assert!(must_renew(Some(&Validity { not_before: day(29), not_after: day(89) }), plan.bundled_at));
-    // A Secret without the annotation gets one together with the authority.
+    // A Secret without the annotation gets one together with the CA.
     let silent = Held { bundled_at: None, ..before };
     assert_eq!(gateway(Some(&silent), &new, ALL, &Rules::default(), day(29)).unwrap().bundled_at, bundled_at);
 }
@@ -200,14 +200,14 @@ fn expired_authority_is_not_bundled_over_and_over() {
 #[test]
 fn what_is_served_changes_after_the_grace_and_once_all_runtimes_trust_it() {
     let (old, new) = (authority(b'a', 0, 90), authority(b'b', 29, 119));
-    // Now, runtimes behind, current; what happens. Bundled on day 29, grace of four days, window of fourteen.
+    // Columns: now, runtimes behind, current, result. Bundled on day 29, grace of four days, window of fourteen.
     let table = [
         (30, 0, false, Switch::At(day(33))),
         (33, 0, false, Switch::At(day(33))),
         (34, 0, false, Switch::Now),
         (34, 3, false, Switch::Behind(3)),
         (75, 3, false, Switch::Behind(3)),
-        // Those that sleep are waited for no longer than the certificate can bear.
+        // A hibernating runtime is not waited for beyond the certificate's expiry.
         (76, 3, false, Switch::Now),
         (95, 3, false, Switch::Now),
         (34, 3, true, Switch::Stays),
@@ -236,7 +236,7 @@ fn repeated_rotation_ends_where_a_single_one_does_and_is_idempotent() {
     let first = authority(0, 0, 40);
     let mut state = held(std::slice::from_ref(&first), Some(0), true, first.validity);
     let mut root = first;
-    // An authority a day, although the grace takes four.
+    // A new CA every day, although the grace is four days.
     for number in 1..=60_u8 {
         root = authority(number, u32::from(number), u32::from(number) + 40);
         state.served.is_current = false;
@@ -255,7 +255,7 @@ fn repeated_rotation_ends_where_a_single_one_does_and_is_idempotent() {
         let again = gateway(Some(&state), &root, ALL, &rules, day(u32::from(number))).unwrap();
         assert!(!again.is_new);
     }
-    // Then it rests, and the last one is served.
+    // Then nothing changes, and the last certificate is served.
     let plan = gateway(Some(&state), &root, ALL, &rules, day(65)).unwrap();
     assert_eq!(plan.switch, if state.served.is_current { Switch::Stays } else { Switch::Now });
 }

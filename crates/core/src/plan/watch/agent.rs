@@ -1,4 +1,4 @@
-//! The agent in runtimes: which program it is, and where it sends its events.
+//! The agent in runtimes: its program and the address for its events.
 
 use std::fmt;
 
@@ -8,100 +8,101 @@ use crate::{api::names, name::Key};
 /// How the agent is installed in runtimes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// Which program the image holds.
+    /// The program in the image.
     pub program: Program,
     /// The image, with registry and tag.
     pub image: String,
-    /// The Secret with which it is pulled: of this name in the namespace of the control plane, from where it is copied, and
-    /// in runtimes.
+    /// The name of the image pull Secret. Tidegate copies it from the namespace of the control
+    /// plane to the runtimes.
     pub pull_secret: Option<String>,
-    /// Its priority class. The one of [`PRIORITY_CLASS`] is made, any other must be there.
+    /// Its priority class. Tidegate creates [`PRIORITY_CLASS`]; any other must exist.
     pub priority_class: String,
-    /// Limit of its memory, as Kubernetes writes it.
+    /// Its memory limit, as a Kubernetes quantity.
     pub memory_limit: String,
-    /// Limit of its computing, as Kubernetes writes it.
+    /// Its CPU limit, as a Kubernetes quantity.
     pub cpu_limit: String,
-    /// Settings of the Go runtime, for a program that has one.
+    /// Settings of the Go runtime, for a Go program.
     pub godebug: Option<String>,
-    /// Where its events go.
+    /// The destination of its events.
     pub listener: ListenerSettings,
 }
 
-/// A program that is an agent.
+/// An agent program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Program {
-    /// `tidegate agent`: it has health endpoints, takes renewed certificates without a restart and probes its way to the
-    /// control plane.
+    /// `tidegate agent`: it has health endpoints, loads renewed certificates without a restart and
+    /// probes the connection to the control plane.
     Tidegate,
-    /// The Runtime Watcher of Kyma, which does none of that.
+    /// The Runtime Watcher of Kyma, which has none of these features.
     RuntimeWatcher,
 }
 
-/// How the address is found that agents send to.
+/// How the address of the listener is determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSettings {
-    /// The Istio Gateway whose host it is.
+    /// The Istio Gateway with the host.
     pub gateway: Key,
-    /// A port in place of the Gateway's.
+    /// A port instead of the Gateway's.
     pub port_overwrite: Option<u16>,
-    /// An address in place of the Gateway's: for a listener that agents reach directly.
+    /// An address instead of the Gateway's, for a listener that agents reach directly.
     pub address: Option<Address>,
 }
 
-/// Where agents send events: a host name or IP address, and a port. Displays as `HOST:PORT`.
+/// The address to which agents send events: a host name or IP address, and a port. Displays as
+/// `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     host: String,
     port: u16,
 }
 
-/// A text is no address.
+/// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address; write HOST:PORT")]
+#[error("invalid address `{0}`: use HOST:PORT")]
 pub struct ParseAddressError(String);
 
-/// Why there is no address.
+/// Why the address cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The Gateway does not exist.
-    #[error("there is no Gateway {0}; create it, or give --listener-address")]
+    #[error("Gateway {0} does not exist: create it, or set --listener-address")]
     NoGateway(Key),
-    /// The Gateway has no server, or several.
+    /// The Gateway has no server or several.
     #[error("Gateway {gateway} has {found} servers; it must have exactly one")]
     Servers {
         /// The Gateway.
         gateway: Key,
-        /// How many it has.
+        /// The number of servers.
         found: usize,
     },
-    /// Its server has no host, or several.
+    /// The server of the Gateway has no host or several.
     #[error("the server of Gateway {gateway} has {found} hosts; it must have exactly one")]
     Hosts {
         /// The Gateway.
         gateway: Key,
-        /// How many it has.
+        /// The number of hosts.
         found: usize,
     },
-    /// Its host is not the name of one.
-    #[error("host `{host}` of Gateway {gateway} is not the name of one host")]
+    /// The host is not a single host name.
+    #[error("host `{host}` of Gateway {gateway} is not a single host name")]
     Host {
         /// The Gateway.
         gateway: Key,
         /// The host.
         host: String,
     },
-    /// Its port is none.
-    #[error("the server of Gateway {0} has no port between 1 and 65535")]
+    /// The server has no valid port.
+    #[error("the server of Gateway {0} has no port from 1 to 65535")]
     Port(Key),
 }
 
-/// The priority class that comes with the agent.
+/// The priority class that Tidegate creates for the agent.
 pub const PRIORITY_CLASS: &str = "skr-webhook-priority";
 
 // === impl Agent ===
 
 impl Agent {
-    /// Where the Secret with which it is pulled comes from, in the control plane.
+    /// The image pull Secret in the control plane.
     pub fn pull_secret(&self) -> Option<Key> {
         self.pull_secret.as_deref().map(|name| Key::new(names::KCP_NAMESPACE, name))
     }
@@ -118,7 +119,7 @@ impl Program {
         }
     }
 
-    /// Whether it serves with a renewed certificate only after a restart.
+    /// Whether it needs a restart to serve a renewed certificate.
     pub fn restarts_for_certificates(self) -> bool {
         match self {
             Program::Tidegate => false,
@@ -126,7 +127,8 @@ impl Program {
         }
     }
 
-    /// How long an API server may wait for its answer, in seconds. Ours answers before it sends anything.
+    /// How long an API server waits for its answer, in seconds. Our agent answers before it sends
+    /// anything.
     pub fn timeout_seconds(self) -> u8 {
         match self {
             Program::Tidegate => 5,
@@ -138,7 +140,8 @@ impl Program {
 // === impl ListenerSettings ===
 
 impl ListenerSettings {
-    /// The address, as the Gateways of now have it.
+    /// Determines the address from the current Gateways. Fails if the Gateway does not exist, or
+    /// does not have exactly one server with one host and a valid port.
     pub fn resolve<'a>(&self, gateways: impl IntoIterator<Item = &'a Gateway>) -> Result<Address, AddressError> {
         if let Some(address) = &self.address {
             return Ok(address.clone());
@@ -155,7 +158,7 @@ impl ListenerSettings {
         let [host] = hosts.as_slice() else {
             return Err(AddressError::Hosts { gateway: key.clone(), found: hosts.len() });
         };
-        // Istio allows `NAMESPACE/HOST` and a wildcard; neither is where a client can go.
+        // Istio allows `NAMESPACE/HOST` and a wildcard. Clients cannot use either.
         if host.contains(['*', '/']) {
             return Err(AddressError::Host { gateway: key.clone(), host: (*host).to_owned() });
         }

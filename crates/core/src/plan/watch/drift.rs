@@ -1,27 +1,29 @@
-//! Which kinds of objects a runtime reports changes of, so that an edit or a deletion by others is repaired at once.
+//! The kinds of objects whose changes a runtime reports, so that Tidegate repairs drift at once.
 //!
-//! The webhook configuration carries a rule for them, beside those of the Watchers. It names built-in kinds by their
-//! resource. How a custom resource is called in URLs only its API server knows; of a group of such, everything is named,
-//! and the label selector keeps out what is not ours.
+//! The webhook configuration has a rule for them, besides those of the Watchers. The rule names
+//! built-in kinds by their resource. Only the API server knows the resource of a custom kind, so
+//! the rule names all resources of a custom group. The label selector excludes objects that are not
+//! ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kinds of objects by API group. Runtimes with equal kinds share everything that is made of them.
+/// Kinds of objects by API group. Runtimes with equal kinds share everything that is derived from
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Drift(BTreeMap<String, BTreeSet<String>>);
 
 /// All resources of a group.
 const ALL: &str = "*";
 
-/// Kinds that a user scales by a subresource, which has no labels to select by.
+/// Kinds that users scale by a subresource, which has no labels to select by.
 const SCALED: [&str; 2] = ["deployments", "statefulsets"];
 
 // === impl Drift ===
 
 impl Drift {
-    /// Adds a kind: its group, and its resource where that is known.
+    /// Adds a kind: its group, and its resource if known.
     ///
-    /// Webhook configurations are left out, since an API server asks no webhook about them.
+    /// Webhook configurations are skipped, because API servers never call webhooks for them.
     pub fn insert(&mut self, group: &str, resource: Option<&str>) {
         if group == "admissionregistration.k8s.io" {
             return;
@@ -29,7 +31,7 @@ impl Drift {
         self.0.entry(group.to_owned()).or_default().insert(resource.unwrap_or(ALL).to_owned());
     }
 
-    /// The groups with their resources, both sorted.
+    /// The groups and their resources, both sorted.
     pub fn rules(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
         self.0.iter().map(|(group, resources)| {
             let resources =
@@ -38,7 +40,7 @@ impl Drift {
         })
     }
 
-    /// The status subresources of the kinds that can be scaled: a change of scale shows there, with labels.
+    /// The status subresources of scalable kinds: a change of scale is visible there, with labels.
     pub fn scaled(&self) -> Vec<String> {
         let apps = self.0.get("apps");
         let is_there = |resource: &&str| apps.is_some_and(|apps| apps.contains(*resource));

@@ -35,7 +35,7 @@ fn the_address_is_that_of_the_one_host_of_the_gateway() {
 #[test]
 fn an_address_that_is_not_clear_is_none() {
     let server = "the server of Gateway kcp-system/klm-watcher";
-    check(&settings(), &[], "there is no Gateway kcp-system/klm-watcher; create it, or give --listener-address");
+    check(&settings(), &[], "Gateway kcp-system/klm-watcher does not exist: create it, or set --listener-address");
     let none = "Gateway kcp-system/klm-watcher has 0 servers; it must have exactly one";
     check(&settings(), &[gateway(&json!([]))], none);
     check(&settings(), &[gateway(&json!("many"))], none);
@@ -45,10 +45,10 @@ fn an_address_that_is_not_clear_is_none() {
         check(&settings(), &[gateway(&json!([{"hosts": hosts, "port": port}]))], &expected);
     }
     let wild = gateway(&json!([{"hosts": ["*.example.com"], "port": port}]));
-    check(&settings(), &[wild], "host `*.example.com` of Gateway kcp-system/klm-watcher is not the name of one host");
+    check(&settings(), &[wild], "host `*.example.com` of Gateway kcp-system/klm-watcher is not a single host name");
     for port in [Value::Null, json!({"number": 0}), json!({"number": 65536}), json!({"number": "443"})] {
         let gateway = gateway(&json!([{"hosts": ["a.example.com"], "port": port}]));
-        check(&settings(), &[gateway], &format!("{server} has no port between 1 and 65535"));
+        check(&settings(), &[gateway], &format!("{server} has no port from 1 to 65535"));
     }
 }
 
@@ -113,10 +113,10 @@ fn of_two_watchers_that_want_one_path_the_older_has_it() {
     // Of two that are equally old, the first by name.
     let twin = watcher("b", "manager", "events", 2);
     assert_eq!(rival(&twin, &[new.clone(), twin.clone()]), Some(Key::new("kcp-system", "a")));
-    // Who leads to the service of the one that has it is in nobody's way, though somebody older has no path.
+    // A Watcher with the same service as the owner of the path has no conflict, even if an older one has no path.
     let late = watcher("c", "manager", "events", 3);
     assert_eq!(rival(&late, &[old.clone(), new.clone(), late.clone()]), None);
-    // What leads to one service, or to a path of its own, is in nobody's way; nor is what goes.
+    // A Watcher with the same service, with a path of its own, or being deleted has no conflict.
     let friend = watcher("a", "manager", "events", 2);
     assert_eq!(rival(&friend, &[old.clone(), friend.clone()]), None);
     let other = watcher("a", "inspector", "others", 2);

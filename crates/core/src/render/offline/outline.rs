@@ -1,4 +1,5 @@
-//! What definitions lead to, as an outline: what many runtimes share is made once, the rest when it is asked for.
+//! The outline of what definitions produce. Objects that many runtimes share are rendered once, the
+//! rest on demand.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,52 +26,53 @@ use crate::{
     template::{Error, Library, Template, Templates},
 };
 
-/// What everything is made of.
+/// The inputs of a rendering.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
-    /// Definitions, for what is applied as it is written, for the objects of modules and for places.
+    /// Definitions, for objects that are applied as written, for objects of modules, and for
+    /// places.
     pub definitions: &'a Definitions,
-    /// The same, typed; it may hold Kymas that git does not declare.
+    /// The same, typed. May contain Kymas that git does not declare.
     pub landscape: &'a Landscape,
     /// The source of the definitions.
     pub source: &'a SourceName,
     /// Templates.
     pub library: &'a Library,
-    /// What stands for values that only a cluster knows.
+    /// Values that replace placeholders.
     pub assumptions: &'a Assumptions,
-    /// What the plan depends on beside definitions.
+    /// What the plan depends on besides definitions.
     pub settings: &'a Settings,
 }
 
-/// What definitions lead to. Read by several threads at once.
+/// The result of definitions. Several threads may read it at once.
 pub struct Outline<'a> {
     inputs: Inputs<'a>,
     watches: Vec<Watch>,
-    /// What every runtime has, whatever its modules are.
+    /// Objects that every runtime has, regardless of its modules.
     base: Vec<Part>,
     /// The catalogs by class of runtimes.
     catalogs: BTreeMap<Class, Vec<Part>>,
     is_partial: bool,
 }
 
-/// Objects that runtimes share, and what they come from.
+/// Objects that runtimes share, and their origin.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The objects.
     pub shared: Arc<SharedObjects>,
-    /// The definitions; empty for what comes from the runtime's own Kyma.
+    /// The definitions; empty for objects from the runtime's own Kyma.
     pub places: Vec<Place>,
-    /// A template's name, or [`BUILT_IN`].
+    /// The name of a template, or [`BUILT_IN`].
     pub maker: &'static str,
 }
 
-/// The objects of modules that were asked for, by their tree.
+/// The objects of requested modules, by their tree.
 pub(super) type Modules = HashMap<Oid, Arc<SharedObjects>>;
 
 // === impl Outline ===
 
 impl<'a> Outline<'a> {
-    /// Makes what runtimes share. What cannot be rendered is a diagnostic, and everything else is still there.
+    /// Renders what runtimes share. A failure is a diagnostic and affects no other object.
     pub fn new(diagnostics: &mut Diagnostics, inputs: Inputs<'a>) -> Outline<'a> {
         let mut outline =
             Outline { inputs, watches: Vec::new(), base: Vec::new(), catalogs: BTreeMap::new(), is_partial: false };
@@ -89,12 +91,12 @@ impl<'a> Outline<'a> {
         outline
     }
 
-    /// What it is made of.
+    /// The inputs.
     pub fn inputs(&self) -> Inputs<'a> {
         self.inputs
     }
 
-    /// What a runtime shall have.
+    /// The plan of a runtime.
     pub fn plan(&self, kyma: &Kyma, spec: &KymaSpec) -> RuntimePlan {
         plan::runtime(self.inputs.landscape, kyma, spec, self.inputs.settings)
     }
@@ -114,28 +116,30 @@ impl<'a> Outline<'a> {
         self.catalogs.keys()
     }
 
-    /// Whether a part of what runtimes share could not be rendered, so that what is not in it may still be desired.
+    /// Whether a shared part could not be rendered. Then an object that is missing in it may still
+    /// be desired.
     pub fn is_partial(&self) -> bool {
         self.is_partial
     }
 
-    /// What every runtime of a class has: CRDs, namespace, webhook configuration and catalog.
+    /// Objects that every runtime of a class has: CRDs, namespace, webhook configuration and
+    /// catalog.
     pub fn shared(&self, class: &Class) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(self.catalogs.get(class).into_iter().flatten())
     }
 
-    /// A Manifest.
+    /// Renders a Manifest. Fails if the template fails.
     pub fn manifest(&self, kyma: &Kyma, installation: &Installation) -> Result<Object, Error> {
         let uid = self.inputs.assumptions.one(&live::uid("Kyma", &installation.kyma));
         render::manifest(self.templates(kyma), installation, &uid)
     }
 
-    /// The Kyma in a runtime.
+    /// Renders the Kyma of a runtime. Fails if the template fails.
     pub fn runtime_kyma(&self, kyma: &Kyma, spec: &KymaSpec) -> Result<Object, Error> {
         render::runtime_kyma(self.templates(kyma), kyma, spec)
     }
 
-    /// The VirtualServices, with the Watchers that they come from; what cannot be rendered is a diagnostic.
+    /// The VirtualServices with their Watchers. A failure is a diagnostic.
     pub fn virtual_services(&self, diagnostics: &mut Diagnostics) -> Vec<(Key, Rendered)> {
         let made = self.watches.iter().filter_map(|watch| {
             let rendered = self.virtual_service(diagnostics, watch)?;
@@ -144,14 +148,14 @@ impl<'a> Outline<'a> {
         made.collect()
     }
 
-    /// The objects of the module behind a tree; `None` if they are not there.
+    /// The objects of the module in a tree; `None` if they are missing.
     pub fn module(&self, tree: Oid) -> Option<SharedObjects> {
         let module = self.inputs.definitions.modules.get(&tree)?;
         let objects = module.objects.iter().map(|source| &source.object);
         Some(SharedObjects::new(objects, Mark::Module, &|_| None))
     }
 
-    /// An object of a module as it is written.
+    /// An object of a module, as written.
     pub fn module_source(&self, tree: Oid, object: &SharedObject) -> Option<&'a SourceObject> {
         self.inputs.definitions.modules.get(&tree)?.objects.get(object.index)
     }
@@ -161,12 +165,12 @@ impl<'a> Outline<'a> {
         self.inputs.definitions.good.get(&(kind, key.clone()))
     }
 
-    /// Where a definition stands.
+    /// The place of a definition.
     pub fn place(&self, kind: Kind, key: &Key) -> Place {
         self.definition(kind, key).map_or_else(|| Place::file(""), |definition| definition.place.clone())
     }
 
-    /// Where a Kyma asks for a module; `None` for a Kyma that git does not declare.
+    /// The place where a Kyma requests a module; `None` for a Kyma that git does not declare.
     pub fn wish(&self, kyma: &Kyma, key: &Key, module: &str) -> Option<Place> {
         let definition = self.definition(Kind::Kyma, key)?;
         let index = kyma.spec.modules.iter().position(|wanted| wanted.name == module).unwrap_or_default();
@@ -175,7 +179,7 @@ impl<'a> Outline<'a> {
         Some(Place::at(&definition.place.path, line, column))
     }
 
-    /// Everything in the control plane.
+    /// All objects of the control plane.
     pub(super) fn control_plane(&self, diagnostics: &mut Diagnostics) -> Target {
         let stamped = self.inputs.definitions.good.values().map(|definition| {
             Rendered::new(landscape::stamp(definition, self.inputs.source), vec![definition.place.clone()], None)
@@ -203,7 +207,8 @@ impl<'a> Outline<'a> {
                     Err(error) => diagnostics.push(error.diagnostic()),
                 },
                 ModuleOutcome::Refuse(refusal) => {
-                    let message = format!("module {} of Kyma {key} is refused: {}", module.name, refusal.message);
+                    let message =
+                        format!("module {} of Kyma {key} cannot be installed: {}", module.name, refusal.message);
                     let warning = Diagnostic::warning(CODE_REFUSED, message).at(place);
                     diagnostics.push(match &refusal.hint {
                         Some(hint) => warning.hint(hint.as_str()),
@@ -240,7 +245,7 @@ impl<'a> Outline<'a> {
         }
     }
 
-    /// The Watchers that can be acted upon; the others are diagnostics.
+    /// The valid Watchers. The others are diagnostics.
     fn usable_watches(&self, diagnostics: &mut Diagnostics) -> Vec<Watch> {
         let (watches, errors) = render::watches(self.inputs.landscape.watchers.values().map(|watcher| &**watcher));
         for error in errors {
@@ -250,7 +255,7 @@ impl<'a> Outline<'a> {
         watches
     }
 
-    /// Everything in a runtime.
+    /// All objects of a runtime.
     pub(super) fn runtime(
         &self,
         diagnostics: &mut Diagnostics,
@@ -280,7 +285,7 @@ impl<'a> Outline<'a> {
         Target { name, objects }
     }
 
-    /// The objects of a module and its default custom resource.
+    /// The objects of a module, and its default custom resource.
     fn module_objects(
         &self,
         diagnostics: &mut Diagnostics,
@@ -294,7 +299,7 @@ impl<'a> Outline<'a> {
             None => match self.module(*tree) {
                 Some(shared) => Arc::clone(modules.entry(*tree).or_insert(Arc::new(shared))),
                 None => {
-                    let message = format!("the objects of ModuleTemplate {} are not there", installation.template);
+                    let message = format!("the objects of ModuleTemplate {} are missing", installation.template);
                     diagnostics.push(Diagnostic::error(CODE_MODULE_OBJECTS, message).at(template));
                     return Vec::new();
                 }
@@ -318,7 +323,7 @@ impl<'a> Outline<'a> {
         };
         let Inputs { landscape, library, assumptions, .. } = self.inputs;
         let mut base = vec![part(render::runtime_crds(), Vec::new(), BUILT_IN)];
-        // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
+        // Shared objects use the overrides of a source only if all their definitions are from that source.
         let of_kymas = library.of_all(landscape.kymas.values().map(|kyma| &kyma.metadata));
         match render::runtime_namespace(of_kymas) {
             Ok(namespace) => base.push(part(&[namespace], Vec::new(), Template::Namespace.name())),
@@ -362,7 +367,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// The default custom resource of a module, where it is ours to make.
+/// The default custom resource of a module, if Tidegate creates it.
 pub fn default_resource(installation: &Installation) -> Option<Object> {
     match installation.policy {
         CustomResourcePolicy::CreateAndDelete => Object::new(installation.default_resource.clone()?).ok(),

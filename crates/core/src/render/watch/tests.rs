@@ -42,7 +42,7 @@ fn names(objects: &[Object]) -> Vec<String> {
     objects.iter().map(|object| object.id().to_string()).collect()
 }
 
-/// W76: the names are those of Lifecycle Manager.
+/// W76: the names are Lifecycle Manager's.
 #[test]
 fn the_objects_of_the_agent_have_the_names_that_they_always_had() {
     let all = [
@@ -58,7 +58,7 @@ fn the_objects_of_the_agent_have_the_names_that_they_always_had() {
     let objects = rendered(Program::Tidegate);
     assert_eq!(names(&objects), all);
     assert!(objects.iter().all(|object| object.label(label::MANAGED_BY) == Some("kyma")));
-    // The other agent's Deployment is made for each runtime.
+    // The other agent's Deployment is rendered for each runtime.
     assert_eq!(names(&rendered(Program::RuntimeWatcher)), all[..7]);
     let own_class = Agent { priority_class: "high".to_owned(), ..settings(Program::Tidegate) };
     let objects: Vec<Object> =
@@ -117,12 +117,12 @@ fn a_program_that_must_start_anew_has_the_label_for_it() {
     assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "credentials"}]));
     let container = &pod["spec"]["containers"][0];
     assert_eq!(container["env"].as_array().unwrap().last(), Some(&json!({"name": "GODEBUG", "value": "fips140=only"})));
-    // It has no health endpoints.
+    // This program has no health endpoints.
     assert_eq!(container["livenessProbe"], Value::Null);
     assert_eq!(container["readinessProbe"]["tcpSocket"], json!({"port": "watcher-port"}));
 }
 
-/// KLM 6.4, NetworkPolicy: the port of the control plane stands in the one policy that is for it; W79, W80.
+/// KLM 6.4, NetworkPolicy: only the policy for the control plane contains its port; W79, W80.
 #[test]
 fn policies_open_what_the_agent_needs_and_no_more() {
     let objects = rendered(Program::Tidegate);
@@ -178,7 +178,7 @@ fn the_secret_is_filled_after_rendering() {
     let error = agent_secret(&overridden, data).unwrap_err().to_string();
     assert_eq!(
         error,
-        "template skr/agent/secret.yaml: writes `stringData`, which is filled in after rendering (rendering the agent of \
+        "template skr/agent/secret.yaml: writes `stringData`, which Tidegate sets after rendering (rendering the agent of \
          runtimes)"
     );
 }
@@ -263,7 +263,7 @@ fn only_what_we_write_as_ourselves_is_left_out() {
     assert_eq!(condition(None), format!("!({ours})"));
     let user = "system:serviceaccount:kyma-system:admin";
     assert_eq!(condition(Some(user)), format!("!({ours} && request.userInfo.username == \"{user}\")"));
-    // No name ends the text that it is in.
+    // No name terminates the string that contains it.
     let strange = condition(Some("a\" || true || \"\\\n"));
     assert_eq!(strange, format!(r#"!({ours} && request.userInfo.username == "a\" || true || \"\\\n")"#));
 }

@@ -21,8 +21,9 @@ pub(super) fn of(expression: &IdedExpr) -> usize {
                 left.extend(call.target.as_deref().into_iter().chain(&call.args).map(|part| (part, below)))
             }
             Expr::Comprehension(each) => {
-                let parts = [&each.iter_range, &each.accu_init, &each.loop_cond, &each.loop_step, &each.result];
-                left.extend(parts.map(|part| (&**part, below)));
+                let parts: [&IdedExpr; 5] =
+                    [&each.iter_range, &each.accu_init, &each.loop_cond, &each.loop_step, &each.result];
+                left.extend(parts.map(|part| (part, below)));
             }
             Expr::List(list) => left.extend(list.elements.iter().map(|part| (part, below))),
             Expr::Map(map) => map.entries.iter().for_each(|entry| parts_of(&entry.expr, below, &mut left)),

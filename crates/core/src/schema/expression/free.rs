@@ -1,4 +1,5 @@
-//! The variables that an expression takes from outside, the functions that it calls, and how deep its loops are nested.
+//! The free variables of an expression, the functions that it calls, and how deeply its loops are
+//! nested.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +10,22 @@ use cel::{
 
 use super::library;
 
-/// What an expression needs.
+/// What an expression depends on.
 #[derive(Default)]
 pub(super) struct Free {
     /// Variables that no macro of the expression declares.
     pub(super) variables: BTreeSet<String>,
-    /// Fields of them that are asked for by name, as `variable.field`; a variable that is used as a whole stands here by
-    /// itself.
+    /// Fields that it accesses by name, as `variable.field`. A variable that is used as a whole is
+    /// listed by itself.
     pub(super) fields: BTreeSet<String>,
-    /// Functions by their full names, with how many arguments each has, operators among them.
+    /// Functions by full name, with their argument counts; includes operators.
     pub(super) functions: BTreeSet<(String, usize)>,
-    /// How many macros that loop (`all`, `exists`, `map`, …) stand within each other, at most.
+    /// The maximum nesting depth of macros that loop (`all`, `exists`, `map`, …).
     pub(super) loops: usize,
 }
 
 impl Free {
-    /// Of an expression.
+    /// Analyses an expression.
     pub(super) fn of(expression: &IdedExpr) -> Free {
         let mut free = Free::default();
         free.visit(expression, &mut Vec::new(), 0);
@@ -99,7 +100,7 @@ impl Free {
     }
 }
 
-/// What begins with `@` is an accumulator that a macro makes.
+/// A name that begins with `@` is an accumulator of a macro.
 fn is_free(name: &str, bound: &[&str]) -> bool {
     !name.starts_with('@') && !bound.contains(&name)
 }

@@ -1,6 +1,8 @@
-//! What Kubernetes adds to CEL: functions by name, those that are computed here and those that are only known.
+//! The functions that Kubernetes adds to CEL: those that are evaluated here, and those whose names
+//! are only known.
 //!
-//! An expression with a function that is only known is taken and never evaluated: whoever asks it hears that it holds.
+//! An expression with a function that is only known compiles but is never evaluated: it is treated
+//! as satisfied.
 
 use cel::{
     DeclarationError, Env, ExecutionError,
@@ -11,7 +13,7 @@ use cel::{
     },
 };
 
-/// Functions that are computed here.
+/// Functions that are evaluated here.
 const COMPUTED: &[&str] = &[
     "bool",
     "bytes",
@@ -54,7 +56,7 @@ const COMPUTED: &[&str] = &[
     "value",
 ];
 
-/// Functions that the API server has and that are not computed here.
+/// Functions of the API server that are not evaluated here.
 const FOREIGN: &[&str] = &[
     "add",
     "allowed",
@@ -138,7 +140,7 @@ const FOREIGN: &[&str] = &[
     "validate",
 ];
 
-/// Formats that have a function of their own, besides `format.named`.
+/// Formats with a function of their own, besides `format.named`.
 const FORMATS: &[&str] = &[
     "byte",
     "date",
@@ -156,7 +158,7 @@ const FORMATS: &[&str] = &[
     "uuid",
 ];
 
-/// Macros that are not computed here: how many variables they declare, and how many arguments they have.
+/// Macros that are not evaluated here, with the number of their variables and of their arguments.
 const MACROS: &[(&str, usize, usize)] = &[
     ("all", 2, 3),
     ("exists", 2, 3),
@@ -170,23 +172,24 @@ const MACROS: &[(&str, usize, usize)] = &[
     ("transformMapEntry", 2, 4),
 ];
 
-/// What names of functions begin with, and types.
+/// Prefixes of function and type names.
 const SPACES: &[&str] = &["format", "google", "ip", "lists", "optional", "sets", "strings"];
 
-/// Types are values, too.
+/// Types are also values.
 const TYPES: &[&str] =
     &["bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "optional_type", "string", "type", "uint"];
 
-/// How a function stands with us.
+/// The level of support for a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Computed,
-    /// The API server has it, we do not.
+    /// The API server has it, but it is not evaluated here.
     Foreign,
     Unknown,
 }
 
-/// Of a function, by its full name, such as `sets.contains`. Operators, such as `_&&_`, are computed.
+/// Looks up a function by its full name, such as `sets.contains`. Operators, such as `_&&_`, are
+/// evaluated.
 pub(super) fn standing(name: &str, arguments: usize) -> Standing {
     let is_operator = !name.starts_with(|c: char| c.is_alphabetic());
     if is_operator || COMPUTED.contains(&name) {
@@ -197,17 +200,17 @@ pub(super) fn standing(name: &str, arguments: usize) -> Standing {
     if is_macro || is_format || FOREIGN.contains(&name) { Standing::Foreign } else { Standing::Unknown }
 }
 
-/// Whether a name that nothing declares is what longer names begin with.
+/// Whether an undeclared name is a prefix of longer names.
 pub(super) fn is_space(name: &str) -> bool {
     SPACES.contains(&name)
 }
 
-/// Whether a name that nothing declares is a type.
+/// Whether an undeclared name is a type.
 pub(super) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
 }
 
-/// The variables that a macro declares which is not computed here; none of functions.
+/// The variables of a macro that is not evaluated here; none for functions.
 pub(super) fn declared(call: &CallExpr) -> Vec<&str> {
     let of_call = |of: &&(&str, usize, usize)| of.0 == call.func_name && of.2 == call.args.len();
     let count = call.target.as_ref().and_then(|_| MACROS.iter().find(of_call)).map_or(0, |of| of.1);
@@ -218,23 +221,24 @@ pub(super) fn declared(call: &CallExpr) -> Vec<&str> {
     names.collect()
 }
 
-/// Adds the functions of lists that the extensions of the `cel` crate lack.
+/// Adds the list functions that the extensions of the `cel` crate lack. Fails if a function is
+/// already declared.
 pub(super) fn lists(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_member_overload("indexOf", "list.indexOf(dyn)", LIST_TYPE, vec![DYN_TYPE], index_of)?;
     env.add_member_overload("lastIndexOf", "list.lastIndexOf(dyn)", LIST_TYPE, vec![DYN_TYPE], last_index_of)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "functions of the `cel` crate are called so")]
+#[expect(clippy::needless_pass_by_value, reason = "the `cel` crate requires this signature")]
 fn index_of<'b, 'v>(arguments: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     Ok(CowVal::owned(CelInt::from(positions(&arguments).first().copied().unwrap_or(-1))))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "functions of the `cel` crate are called so")]
+#[expect(clippy::needless_pass_by_value, reason = "the `cel` crate requires this signature")]
 fn last_index_of<'b, 'v>(arguments: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     Ok(CowVal::owned(CelInt::from(positions(&arguments).last().copied().unwrap_or(-1))))
 }
 
-/// Where in a list something stands.
+/// The index of an item in a list.
 fn positions(arguments: &[CowVal<'_, '_>]) -> Vec<i64> {
     let [list, wanted] = arguments else { return Vec::new() };
     let Some(list) = list.as_ref().as_iterable() else { return Vec::new() };

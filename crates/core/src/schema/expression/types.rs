@@ -1,7 +1,7 @@
-//! The types of CEL, as far as they tell that an expression cannot be meant, in the words of the API server's compiler.
+//! A type checker for CEL that reports errors in the words of the API server's compiler.
 //!
-//! Only what is certain is a problem: where a type is not known here, nothing is said. The syntax is that of the same
-//! grammar, and so are the complaints about it.
+//! It reports only what is certain: an unknown type causes no error. The grammar, and so its syntax
+//! errors, are the same as the server's.
 
 mod operators;
 
@@ -17,14 +17,14 @@ use super::{
     library::{self, Standing},
 };
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Type {
-    /// Nothing is known here, so nothing is said.
+    /// The type is unknown here, so nothing is reported.
     Unknown,
-    /// Anything, to the server as well.
+    /// Any type; the server does not know it either.
     Dyn,
-    /// Something was wrong already.
+    /// An error was already reported.
     Error,
     /// A boolean.
     Bool,
@@ -57,13 +57,13 @@ pub enum Type {
 /// A mapping with known fields.
 #[derive(Debug)]
 pub struct Object {
-    /// What messages call it.
+    /// The name in messages.
     pub name: String,
     /// Its fields, by name.
     pub fields: BTreeMap<String, Type>,
 }
 
-/// Something that is wrong, and where: line and column, both from 1, in characters.
+/// An error and its position: line and column, both from 1, in characters.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
     line: usize,
@@ -71,7 +71,7 @@ struct Problem {
     message: String,
 }
 
-/// Functions that the server declares although they are no operators, and the type that they always give.
+/// Functions that the server declares although they are not operators, and their result types.
 const RESULTS: &[(&str, Type)] = &[
     ("bool", Type::Bool),
     ("bytes", Type::Bytes),
@@ -99,7 +99,7 @@ const RESULTS: &[(&str, Type)] = &[
     ("upperAscii", Type::Text),
 ];
 
-/// What an expression gives, or everything that is wrong with it as the server tells it, with a drawing.
+/// The type of an expression. Fails with all errors in the server's words, with an excerpt.
 pub fn check(text: &str, variables: &BTreeMap<&str, Type>) -> Result<Type, String> {
     let drawn = |mut problems: Vec<Problem>| {
         problems.sort();
@@ -115,7 +115,7 @@ pub fn check(text: &str, variables: &BTreeMap<&str, Type>) -> Result<Type, Strin
                 column: one(of.pos.1),
                 message: expecting(&of.msg),
             };
-            // The parser has a complaint of its own about what its grammar has complained of.
+            // The parser repeats the errors of its grammar.
             let is_own = |of: &&cel::ParseError| found.errors.len() > 1 && of.msg.starts_with("Incomplete ");
             return Err(drawn(found.errors.iter().filter(|of| !is_own(of)).map(problem).collect()));
         }
@@ -126,7 +126,8 @@ pub fn check(text: &str, variables: &BTreeMap<&str, Type>) -> Result<Type, Strin
     if checker.problems.is_empty() { Ok(found) } else { Err(drawn(checker.problems)) }
 }
 
-/// A complaint of the grammar. Where any operator might follow, the server's parser names only what would end it.
+/// A syntax error. Where any operator could follow, the server's parser names only the tokens that
+/// end the expression.
 fn expecting(message: &str) -> String {
     let Some((begin, set)) = message.split_once(" expecting {").filter(|(_, set)| set.contains("'==', '!='")) else {
         return message.to_owned();
@@ -141,7 +142,7 @@ struct Checker<'a> {
     text: &'a str,
     source: &'a SourceInfo,
     variables: &'a BTreeMap<&'a str, Type>,
-    /// Variables that macros declare, the innermost last.
+    /// Variables that macros declare, innermost last.
     scope: Vec<(String, Type)>,
     problems: Vec<Problem>,
 }
@@ -201,14 +202,14 @@ impl Checker<'_> {
         if let Some(of) = bound.or_else(|| self.variables.get(name).cloned()) {
             return of;
         }
-        // What begins with `@` is an accumulator that a macro makes.
+        // A name that begins with `@` is an accumulator of a macro.
         if library::is_type(name) || name.starts_with(['@', '.']) {
             return Type::Unknown;
         }
         self.report(id, undeclared(name))
     }
 
-    /// Whether a name is no variable, but what names of functions or types begin with.
+    /// Whether a name is not a variable, but a prefix of function or type names.
     fn is_space(&self, name: &str) -> bool {
         library::is_space(name)
             && !self.variables.contains_key(name)
@@ -244,7 +245,7 @@ impl Checker<'_> {
         if let Some(target) = call.target.as_deref().filter(|_| space.is_none()) {
             arguments.push(self.visit(target));
         }
-        // Of variables that a macro declares which is not computed here, nothing is known.
+        // The types of a macro's variables are unknown if the macro is not evaluated here.
         let outer = self.scope.len();
         self.scope.extend(library::declared(call).into_iter().map(|name| (name.to_owned(), Type::Unknown)));
         for argument in &call.args {
@@ -308,14 +309,14 @@ impl Checker<'_> {
         self.visit(&each.loop_cond);
         let step = self.visit(&each.loop_step);
         self.scope.truncate(outer);
-        // A list that a macro makes is of what its steps add.
+        // The items of a list that a macro builds have the type of its steps.
         self.scope.push((each.accu_var.clone(), step));
         let result = self.visit(&each.result);
         self.scope.truncate(outer);
         result
     }
 
-    /// The type of elements before and of this one, which must be the same.
+    /// The common type of the previous elements and this one. They must be the same.
     fn joined(&mut self, before: Option<Type>, element: &IdedExpr) -> Type {
         let found = self.visit(element);
         match before {
@@ -357,7 +358,7 @@ fn no_overload(name: &str, arguments: &[Type], has_target: bool) -> String {
 // === impl Problem ===
 
 impl Problem {
-    /// With its line of the text, and a mark below.
+    /// The error with its source line, and a marker below it.
     fn drawn(&self, text: &str) -> String {
         let line = text.split('\n').nth(self.line - 1).unwrap_or_default().replace('\t', " ");
         let before = line.chars().take(self.column - 1);
@@ -395,7 +396,7 @@ impl fmt::Display for Type {
 }
 
 impl PartialEq for Object {
-    /// By name: there are no two of one.
+    /// Compares by name: names are unique.
     fn eq(&self, other: &Object) -> bool {
         self.name == other.name
     }

@@ -1,15 +1,15 @@
-//! What a plain scalar is, by the rules of the YAML library behind kubectl: YAML 1.1 with Go's numbers.
+//! Resolves plain scalars by the rules of kubectl's YAML library: YAML 1.1 with Go's numbers.
 
 use crate::yaml::NodeValue;
 
-/// Floats up to here are exact integers when they have no fraction: kubectl writes them as integers.
+/// Up to here, floats without a fraction are exact integers: kubectl writes them as integers.
 const EXACT_INTEGER_MAX: f64 = 9e15;
 
-/// A number that JSON cannot say.
+/// A number that JSON cannot represent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotFinite;
 
-/// Resolves a plain scalar without a tag.
+/// Resolves a plain scalar without a tag. Fails on infinity and NaN.
 pub(super) fn resolve(text: &str) -> Result<NodeValue, NotFinite> {
     let value = match text {
         "" | "~" | "null" | "Null" | "NULL" => NodeValue::Null,
@@ -22,7 +22,8 @@ pub(super) fn resolve(text: &str) -> Result<NodeValue, NotFinite> {
     Ok(value)
 }
 
-/// A number, if the text is one. A large integer that fits nowhere is a float, as in Go.
+/// The number in a text, if there is one. As in Go, an integer that exceeds all integer types is a
+/// float.
 fn number(text: &str) -> Option<NodeValue> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
@@ -57,7 +58,7 @@ fn integer(text: &str) -> Option<NodeValue> {
     Some(i64::try_from(magnitude).map_or(NodeValue::UInt(magnitude), NodeValue::Int))
 }
 
-/// `1.5`, `.5`, `1.`, `1e3`; what is too large to be finite is a text.
+/// `1.5`, `.5`, `1.`, `1e3`. A number that is too large to be finite is a string.
 fn float(text: &str) -> Option<NodeValue> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -76,7 +77,7 @@ fn float(text: &str) -> Option<NodeValue> {
         return None;
     }
     if number.fract() == 0.0 && number.abs() < EXACT_INTEGER_MAX {
-        // Written as text and read again: exact, since it is below 2^53.
+        // Formatting and parsing again is exact below 2^53.
         return format!("{number:.0}").parse().ok().map(NodeValue::Int);
     }
     Some(NodeValue::Float(number))

@@ -1,4 +1,4 @@
-//! Events to trees.
+//! Builds trees from events.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,37 +12,37 @@ use crate::yaml::{Entry, Limits, Node, NodeValue, ParseError};
 
 /// The namespace of YAML's own tags.
 const TAGS: &str = "tag:yaml.org,2002:";
-/// The plain key that takes over the fields of other mappings.
+/// The merge key, which copies the fields of other mappings.
 const MERGE: &str = "<<";
 
-/// A tree in the making.
+/// A tree under construction.
 struct Builder<'a> {
     limits: &'a Limits,
     lines_before: u32,
     open: Vec<Open>,
     anchors: HashMap<usize, Anchored>,
-    /// Anchors whose value is not complete.
+    /// Anchors of incomplete values.
     unfinished: HashSet<usize>,
     nodes: usize,
     alias_nodes: usize,
     done: Vec<Node>,
 }
 
-/// A value that aliases may repeat, with its number of values and of levels.
+/// A value that aliases may repeat, with its size and its depth.
 struct Anchored {
     node: Node,
     size: usize,
     height: usize,
 }
 
-/// A list or mapping that is not complete.
+/// An incomplete list or mapping.
 struct Open {
     at: At,
     anchor: usize,
     content: Content,
-    /// Values in it.
+    /// The number of values in it.
     size: usize,
-    /// Levels in it.
+    /// The number of levels in it.
     height: usize,
 }
 
@@ -56,11 +56,11 @@ enum Key {
     Merge,
 }
 
-/// Reads the documents of a text that no line cuts into several; most often one.
+/// Reads the documents of a text without separator lines; usually one.
 pub(super) fn read(text: &str, lines_before: u32, limits: &Limits) -> Vec<Result<Node, ParseError>> {
     let options = granit_parser::options! {
         emit_comments: false,
-        // One more than ours, so that the reader's own limit is met first and named.
+        // One level more than our own limit, so that our limit is hit first and named.
         flow_nesting_limit: limits.depth_max.saturating_add(1),
         block_nesting_limit: limits.depth_max.saturating_add(1),
     };
@@ -106,7 +106,7 @@ impl Builder<'_> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => self.alias(anchor, at),
-            // Anchors have their numbers on the nodes; an unknown alias is an error of the parser.
+            // Nodes carry their anchor numbers. An unknown alias is an error of the parser.
             _ => Ok(()),
         }
     }
@@ -162,7 +162,7 @@ impl Builder<'_> {
     fn alias(&mut self, anchor: usize, at: At) -> Result<(), ParseError> {
         self.count(at)?;
         if self.unfinished.contains(&anchor) {
-            let message = "this alias stands within its own anchor";
+            let message = "this alias is within its own anchor";
             return Err(explain::syntax(at, self.lines_before, message, "a value cannot contain itself"));
         }
         let Some(Anchored { node, size, height }) = self.anchors.get(&anchor) else {
@@ -177,16 +177,16 @@ impl Builder<'_> {
         if self.limits.depth_max < self.open.len() + height {
             return Err(explain::depth(at, self.lines_before, self.limits));
         }
-        // The alias itself is where the reader looks first; what is in it stands where it was written.
+        // Users look at the alias first. The values in it keep their own positions.
         let node = self.node(node.value.clone(), at);
         self.push(node, size, height, false, at)
     }
 
-    /// Puts a complete value where it belongs.
+    /// Inserts a complete value into its parent.
     fn push(&mut self, node: Node, size: usize, height: usize, is_merge: bool, at: At) -> Result<(), ParseError> {
         let lines_before = self.lines_before;
         let Some(open) = self.open.last_mut() else {
-            // A document without content.
+            // An empty document.
             if node.value != NodeValue::Null {
                 self.done.push(node);
             }
@@ -214,7 +214,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Takes over the fields of a mapping, or of several, that are not there yet.
+    /// Copies the missing fields from one or several mappings.
     fn merge(&self, entries: &mut Vec<Entry>, keys: &mut HashSet<String>, merge: Node) -> Result<(), ParseError> {
         let at = (merge.line - self.lines_before, merge.column);
         let sources = match merge.value {
@@ -238,13 +238,13 @@ impl Builder<'_> {
             None if style == ScalarStyle::Plain => scalar::resolve(text),
             Some(Some("bool" | "float" | "int" | "null")) => scalar::resolve(text),
             Some(Some("binary")) => {
-                return error("the tag `!!binary` is not supported", "write the text itself, or use `binaryData`");
+                return error("the tag `!!binary` is not supported", "write the text unencoded, or use `binaryData`");
             }
-            // Quoted text, and any tag that only its author knows.
+            // A quoted string, or any custom tag.
             None | Some(_) => return Ok(NodeValue::Str(text.to_owned())),
         };
         let Ok(value) = resolved else {
-            return error("this number is infinite or no number, which JSON cannot say", "quote it if it is a text");
+            return error("JSON cannot represent infinity or NaN", "quote it if it is a text");
         };
         let fits = match (own.flatten().as_deref(), &value) {
             (Some("bool"), NodeValue::Bool(_)) | (Some("null"), NodeValue::Null) => true,
@@ -253,11 +253,12 @@ impl Builder<'_> {
             (Some("bool" | "null" | "int" | "float"), _) => false,
             _ => true,
         };
-        if fits { Ok(value) } else { error("this value is not what its tag says", "remove the tag") }
+        if fits { Ok(value) } else { error("this value does not match its tag", "remove the tag") }
     }
 }
 
-/// A key as JSON has it: kubectl reads a plain `1` or `on` as a number or boolean and writes it as text.
+/// A key as JSON has it: kubectl reads a plain `1` or `on` as a number or boolean and writes it as
+/// a string.
 fn key_text(node: Node, at: At, lines_before: u32) -> Result<String, ParseError> {
     match node.value {
         NodeValue::Str(text) => Ok(text),
@@ -265,12 +266,15 @@ fn key_text(node: Node, at: At, lines_before: u32) -> Result<String, ParseError>
         NodeValue::Int(number) => Ok(number.to_string()),
         NodeValue::UInt(number) => Ok(number.to_string()),
         NodeValue::Float(number) => Ok(number.to_string()),
-        NodeValue::Null => {
-            Err(explain::syntax(at, lines_before, "a key is missing before this `:`", "quote the key if it is a text"))
-        }
+        NodeValue::Null => Err(explain::syntax(
+            at,
+            lines_before,
+            "a key is missing before this `:`",
+            "quote the key if it is a string",
+        )),
         NodeValue::Seq(_) | NodeValue::Map(_) => {
-            let message = "a key must be a text, not a list or a mapping";
-            let hint = "braces begin a mapping: quote the text if it begins with one";
+            let message = "a key must be a string, not a list or a mapping";
+            let hint = "a brace begins a mapping: quote the key if it begins with one";
             Err(explain::syntax(at, lines_before, message, hint))
         }
     }

@@ -1,19 +1,20 @@
-//! Which types operators, and the functions that have one signature, take, and what they give.
+//! The argument and result types of operators, and of functions with a single signature.
 
 use std::sync::Arc;
 
 use super::Type;
 
-/// What a call comes to.
+/// The result type of a call.
 pub(super) enum Found {
     Type(Type),
-    /// These arguments must be true or false.
+    /// These arguments must be boolean.
     Operands(Vec<usize>),
-    /// There is no such function of these types.
+    /// No overload accepts these types.
     NoOverload,
 }
 
-/// Of a call whose name is known here; none of others. A function's target is its first argument.
+/// Resolves a call whose name is known here; `None` for others. The target of a method is its first
+/// argument.
 pub(super) fn known(name: &str, arguments: &[Type], has_target: bool) -> Option<Found> {
     let found = match (name, arguments) {
         ("_&&_" | "_||_", arguments) => {
@@ -55,7 +56,7 @@ pub(super) fn known(name: &str, arguments: &[Type], has_target: bool) -> Option<
     Some(found.map_or(Found::NoOverload, Found::Type))
 }
 
-/// Both ways of a condition are of one type: what is known of the one is known of the other.
+/// Both branches of a conditional have one type: if one is known, so is the other.
 pub(super) fn settle(name: &str, arguments: &mut [Type]) {
     if let ("_?_:_", [_, left, right]) = (name, arguments)
         && fits(left, right)
@@ -69,12 +70,12 @@ pub(super) fn settle(name: &str, arguments: &mut [Type]) {
     }
 }
 
-/// Whether a value may be of any type, as far as is known here.
+/// Whether a value may have any type, as far as is known.
 fn is_open(of: &Type) -> bool {
     matches!(of, Type::Unknown | Type::Dyn | Type::Error)
 }
 
-/// Whether a value of one type may stand where another one is wanted.
+/// Whether a value of one type is acceptable where another is expected.
 pub(super) fn fits(left: &Type, right: &Type) -> bool {
     match (left, right) {
         (left, right) if is_open(left) || is_open(right) => true,
@@ -89,7 +90,7 @@ pub(super) fn fits(left: &Type, right: &Type) -> bool {
     }
 }
 
-/// What both of two types that fit are.
+/// The common type of two compatible types.
 fn wider(left: &Type, right: &Type) -> Type {
     match (left, right) {
         (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,

@@ -1,0 +1,356 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tidegate_cluster::Target;
+use tidegate_core::{
+    api::{names::label, shared::Time},
+    conditions::{self, Status},
+    object::Object,
+    render::Mark,
+};
+
+use super::*;
+use crate::runtime::objects::Seen;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn manifest(edit: impl FnOnce(&mut Value)) -> Manifest {
+    let mut manifest = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {"name": "eu-cache", "namespace": "kcp-system", "generation": 1, "labels": {}, "annotations": {}},
+        "spec": {"remote": true, "install": {"name": "raw-manifest", "source": {}}},
+    });
+    edit(&mut manifest);
+    serde_json::from_value(manifest).unwrap()
+}
+
+/// A ConfigMap `a` and a Deployment `b`.
+fn objects() -> Arc<SharedObjects> {
+    let object = |api: &str, kind: &str, name: &str| {
+        let metadata = json!({"name": name, "namespace": "kyma-system"});
+        Object::new(json!({"apiVersion": api, "kind": kind, "metadata": metadata})).unwrap()
+    };
+    let objects = [object("v1", "ConfigMap", "a"), object("apps/v1", "Deployment", "b")];
+    Arc::new(SharedObjects::new(&objects, Mark::Module, &|_| None))
+}
+
+/// What is known where every object is as `seen`.
+fn installed(seen: [Seen; 2]) -> InstalledObjects {
+    InstalledObjects { applied: Applied { objects: objects(), seen: seen.into() }, kept: [].into() }
+}
+
+fn id(kind: &str, name: &str) -> ObjectId {
+    ObjectId::new("", kind, "kyma-system", name)
+}
+
+/// A Manifest that stands: `inventory` is recorded, and all that it wants is applied.
+fn standing(inventory: &[&ObjectId]) -> Manifest {
+    let before = manifest(|_| {});
+    let recorded: Inventory = inventory.iter().map(|&id| (id.clone(), "v1".into())).collect();
+    let facts = ManifestFacts {
+        outcome: ManifestOutcome::Ready,
+        synced: recorded.to_synced(),
+        applied: Some(desired_digest(&objects(), &before)),
+        module_resource: None,
+        requested: None,
+    };
+    Manifest { status: status_change(&before, &facts, NOW), ..before }
+}
+
+fn both() -> [ObjectId; 2] {
+    let ids: Vec<ObjectId> = objects().objects.iter().map(|object| object.id.clone()).collect();
+    ids.try_into().unwrap()
+}
+
+fn stranger(id: &ObjectId) -> Strangers {
+    [(id.clone(), "managed by kubectl".to_owned())].into()
+}
+
+fn failed(message: &str, error: Option<Error>) -> Failed {
+    Failed { id: id("ConfigMap", "a"), error, message: message.to_owned() }
+}
+
+fn nothing() -> (Strangers, PruneReport) {
+    (BTreeMap::new(), PruneReport::default())
+}
+
+#[test]
+fn a_manifest_that_is_deleted_is_removed_even_if_its_user_has_stopped_it() {
+    let skipped = |value: &str| {
+        let value = value.to_owned();
+        manifest(move |manifest| manifest["metadata"]["labels"][label::SKIP_RECONCILIATION] = json!(value))
+    };
+    let mut deleted = skipped("true");
+    deleted.metadata.deletion_timestamp = Some(Time(NOW));
+    for (manifest, expected) in [
+        (manifest(|_| {}), Start::Apply),
+        (skipped("true"), Start::Leave),
+        (skipped("false"), Start::Apply),
+        (deleted, Start::Remove),
+    ] {
+        assert_eq!(start(&manifest), expected, "{:?}", manifest.metadata);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_reported_unless_it_stands_or_will_be_read() {
+    let [one, two] = both();
+    let (stands, new) = (standing(&[&one, &two]), manifest(|_| {}));
+    for (manifest, looks, is_expected, expected) in [
+        (&stands, false, false, Unavailable::Leave),
+        (&stands, false, true, Unavailable::Leave),
+        (&stands, true, true, Unavailable::LookAgain(SOURCE_LOOK)),
+        (&stands, true, false, Unavailable::Report),
+        (&new, false, true, Unavailable::LookAgain(SOURCE_LOOK)),
+        (&new, false, false, Unavailable::Report),
+    ] {
+        assert_eq!(unavailable(manifest, looks, is_expected), expected, "looks: {looks}, expected: {is_expected}");
+    }
+    let facts = unavailable_facts(&stands, "no such tree");
+    assert_eq!(facts.outcome, ManifestOutcome::SourceUnavailable("no such tree".to_owned()));
+    assert_eq!(facts.synced, stands.status.unwrap().synced, "nothing is touched");
+}
+
+#[test]
+fn nothing_is_done_for_a_manifest_that_stands_unless_the_pass_looks_for_drift() {
+    let [one, two] = both();
+    let stands = standing(&[&one, &two]);
+    let desired = desired_digest(&objects(), &stands);
+    let known = |first| installed([first, Seen::Recorded]);
+    let is_work = |manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, looks| {
+        work(manifest, installed, desired, looks).is_some()
+    };
+    assert!(!is_work(&stands, &known(Seen::Recorded), &desired, false));
+    assert!(is_work(&stands, &known(Seen::Recorded), &desired, true));
+    assert!(is_work(&stands, &known(Seen::Missing), &desired, false));
+    assert!(is_work(&stands, &known(Seen::Recorded), &Digest::of_bytes(b"other"), false));
+    let mut asked = stands.clone();
+    asked.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "now".to_owned())].into());
+    assert!(is_work(&asked, &known(Seen::Recorded), &desired, false));
+    let mut of_another = stands;
+    of_another.metadata.generation = Some(2);
+    assert!(is_work(&of_another, &known(Seen::Recorded), &desired, false), "what is recorded is of another generation");
+}
+
+#[test]
+fn what_has_left_the_module_is_pruned_once_and_then_kept_in_peace() {
+    let ([one, two], left) = (both(), id("Namespace", "left"));
+    let stands = standing(&[&one, &two, &left]);
+    let desired = desired_digest(&objects(), &stands);
+    let mut known = installed([Seen::Recorded; 2]);
+    let found = work(&stands, &known, &desired, false).unwrap();
+    assert_eq!(found.prune.iter().map(|prune| &prune.id).collect::<Vec<_>>(), [&left]);
+    assert_eq!(found.missing, Vec::<usize>::new());
+    known.kept = [left].into();
+    assert!(work(&stands, &known, &desired, false).is_none());
+    assert!(work(&stands, &known, &desired, true).is_some(), "a look for drift asks again");
+}
+
+#[test]
+fn only_what_was_never_recorded_may_be_a_strangers_and_is_not_sent_then() {
+    let [one, two] = both();
+    let known = installed([Seen::Missing; 2]);
+    let desired = Digest::of_bytes(b"new");
+    let find = |manifest: &Manifest| work(manifest, &known, &desired, false).unwrap();
+    let names = |work: &Work| -> Vec<ObjectId> {
+        unrecorded(&known.applied, work).into_iter().map(|object| object.id.clone()).collect()
+    };
+    let new = find(&manifest(|_| {}));
+    assert_eq!(names(&new), [one.clone(), two.clone()]);
+    assert_eq!(names(&find(&standing(&[&one]))), [two.clone()]);
+    assert_eq!(to_send(&known.applied, &new, &BTreeMap::new()), [0, 1]);
+    assert_eq!(to_send(&known.applied, &new, &stranger(&one)), [1]);
+}
+
+#[test]
+fn an_object_is_in_the_inventory_before_it_is_sent() {
+    let [one, two] = both();
+    let known = installed([Seen::Missing; 2]);
+    let desired = Digest::of_bytes(b"new");
+    let recorded = |manifest: &Manifest, sent: &[usize]| {
+        let work = work(manifest, &known, &desired, false).unwrap();
+        coming(&known.applied, &work, sent).map(|facts| facts.synced.len())
+    };
+    assert_eq!(recorded(&manifest(|_| {}), &[0, 1]), Some(2));
+    assert_eq!(recorded(&manifest(|_| {}), &[]), None);
+    assert_eq!(recorded(&standing(&[&one]), &[0, 1]), Some(2));
+    assert_eq!(recorded(&standing(&[&one, &two]), &[0, 1]), None, "both are there already");
+}
+
+#[test]
+fn nothing_is_pruned_before_what_takes_its_place_is_there() {
+    let left = id("ConfigMap", "left");
+    let work = work(&standing(&[&left]), &installed([Seen::Missing; 2]), &Digest::of_bytes(b""), false).unwrap();
+    assert_eq!(to_prune(&work, &BTreeMap::new(), &[]).len(), 1);
+    assert_eq!(to_prune(&work, &BTreeMap::new(), &[failed("no", None)]), []);
+    assert_eq!(to_prune(&work, &stranger(&left), &[]), []);
+}
+
+#[test]
+fn the_default_custom_resource_is_created_once_where_it_is_ours() {
+    let with = |policy: &str, is_created: bool| {
+        let policy = policy.to_owned();
+        let mut manifest = manifest(move |manifest| {
+            manifest["spec"]["customResourcePolicy"] = json!(policy);
+            manifest["spec"]["resource"] =
+                json!({"apiVersion": "x.io/v1", "kind": "Cache", "metadata": {"name": "default", "namespace": "a"}});
+        });
+        let mut status = ManifestStatus::default();
+        if is_created {
+            conditions::set(&mut status.conditions, "ModuleCR", Status::True, "Ready", "", None, &Time(NOW));
+        }
+        manifest.status = Some(status);
+        module_resource(&manifest)
+    };
+    assert!(matches!(module_resource(&manifest(|_| {})), ModuleResource::NotOurs));
+    assert!(matches!(with("Ignore", false), ModuleResource::NotOurs));
+    assert!(matches!(with("CreateAndDelete", false), ModuleResource::Absent(object) if object.name() == "default"));
+    assert!(matches!(with("CreateAndDelete", true), ModuleResource::Created));
+}
+
+#[track_caller]
+fn check(observed: &Observed<'_>, expected: Option<(ManifestOutcome, Class)>) {
+    let expected = expected.map(|(outcome, class)| Judgement { outcome, class: Some(class) });
+    assert_eq!(judge(observed), expected);
+}
+
+#[test]
+fn strangers_come_before_failures_and_failures_before_the_default_custom_resource() {
+    let (none, pruned) = nothing();
+    let strangers = stranger(&id("ConfigMap", "a"));
+    let terminating = || Error::Terminating { target: Target::Object(id("ConfigMap", "a")) };
+    let class = terminating().class();
+    let failures = [failed("a is stuck", Some(terminating())), failed("b waits for a", None)];
+    let skipped = [failed("b waits for a", None)];
+    let of = |strangers, failed, resource| Observed { strangers, failed, pruned: &pruned, resource };
+    let message = "ConfigMap kyma-system/a exists and is not ours: managed by kubectl; remove it, or annotate it in the \
+                   module with tidegate.dev/adopt: \"true\" to take it over";
+    check(&of(&strangers, &failures, Some(false)), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
+    check(
+        &of(&none, &failures, Some(false)),
+        Some((ManifestOutcome::Failed("a is stuck (and 1 more)".to_owned()), class)),
+    );
+    check(
+        &of(&none, &skipped, Some(true)),
+        Some((ManifestOutcome::Failed("b waits for a".to_owned()), Class::Transient)),
+    );
+    let waiting = ManifestOutcome::Waiting("waiting until the module CR can be created".to_owned());
+    check(&of(&none, &[], Some(false)), Some((waiting, Class::Waiting)));
+    check(&of(&none, &[], Some(true)), None);
+    check(&of(&none, &[], None), None);
+}
+
+#[test]
+fn a_module_is_ready_with_its_workloads_and_looked_at_again_while_anything_is_not() {
+    let health = |state| Health { state, message: "because".to_owned() };
+    let (waits, is_left) = (
+        ManifestOutcome::Waiting(status::WAITING_FOR_RESOURCES.to_owned()),
+        PruneReport { waiting: vec![id("ConfigMap", "left")], ..PruneReport::default() },
+    );
+    let finished = PruneReport { kept: vec![id("Namespace", "kept")], ..PruneReport::default() };
+    for (state, pruned, outcome, class) in [
+        (State::Ready, &finished, ManifestOutcome::Ready, None),
+        (State::Warning, &finished, ManifestOutcome::Ready, None),
+        (State::Ready, &is_left, ManifestOutcome::Ready, Some(Class::Waiting)),
+        (State::Error, &finished, ManifestOutcome::Failed("because".to_owned()), Some(Class::Waiting)),
+        (State::Processing, &finished, waits.clone(), Some(Class::Waiting)),
+        (State::Deleting, &finished, waits, Some(Class::Waiting)),
+    ] {
+        assert_eq!(judge_workloads(health(state), pruned), Judgement { outcome, class }, "{state}");
+    }
+}
+
+#[test]
+fn the_manager_tells_how_a_module_fares_or_else_every_workload() {
+    let names = |manifest: &Manifest| -> Vec<String> {
+        workloads(manifest, &objects()).iter().map(|(gvk, key)| format!("{} {key}", gvk.kind)).collect()
+    };
+    assert_eq!(names(&manifest(|_| {})), ["Deployment kyma-system/b"]);
+    let managed = manifest(|manifest| {
+        manifest["spec"]["manager"] =
+            json!({"group": "apps", "version": "v1", "kind": "StatefulSet", "name": "m", "namespace": "x"});
+    });
+    assert_eq!(names(&managed), ["StatefulSet x/m"]);
+    assert_ne!(desired_digest(&objects(), &managed), desired_digest(&objects(), &manifest(|_| {})));
+}
+
+#[test]
+fn a_workload_that_is_not_there_is_under_way() {
+    let (gvk, key) = (Gvk::new("apps", "v1", "Deployment"), Key::new("x", "m"));
+    let live = Object::new(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}})).unwrap();
+    for (workload, state, message) in [
+        (Workload::NotServed, State::Processing, format!("{gvk} is not served yet")),
+        (Workload::Absent, State::Processing, "Deployment x/m is not there yet".to_owned()),
+        (Workload::Live(&live), State::Ready, String::new()),
+    ] {
+        let (name, health) = workload_health(&gvk, &key, workload);
+        assert_eq!((name.as_str(), health), ("Deployment x/m", Health { state, message }));
+    }
+}
+
+#[test]
+fn the_inventory_shrinks_only_by_what_is_gone() {
+    let ([one, two], left) = (both(), id("ConfigMap", "left"));
+    let recorded = standing(&[&one, &two, &left]);
+    let (strangers, _) = nothing();
+    let facts = |pruned: &PruneReport| {
+        let observed = Observed { strangers: &strangers, failed: &[], pruned, resource: None };
+        ending_facts(&recorded, &observed, ManifestOutcome::Ready, None).synced.len()
+    };
+    assert_eq!(facts(&PruneReport { gone: vec![left.clone()], ..PruneReport::default() }), 2);
+    assert_eq!(facts(&PruneReport { kept: vec![left.clone()], ..PruneReport::default() }), 3);
+    assert_eq!(facts(&PruneReport { waiting: vec![left], ..PruneReport::default() }), 3);
+}
+
+#[test]
+fn what_became_of_a_pruned_object_says_whether_it_is_gone_kept_or_waited_for() {
+    let results = |result| PruneReport::of(vec![Pruned { id: id("ConfigMap", "a"), result }]);
+    for (verdict, [gone, waiting, kept]) in [
+        (Verdict::Gone, [1, 0, 0]),
+        (Verdict::Foreign, [1, 0, 0]),
+        (Verdict::Delete, [0, 1, 0]),
+        (Verdict::Wait, [0, 1, 0]),
+        (Verdict::Disabled, [0, 0, 1]),
+        (Verdict::Guarded, [0, 0, 1]),
+    ] {
+        let report = results(Ok(verdict));
+        assert_eq!([report.gone.len(), report.waiting.len(), report.kept.len()], [gone, waiting, kept], "{verdict:?}");
+        assert_eq!(report.is_finished(), waiting == 0);
+    }
+    let error = Error::Changed { target: Target::Object(id("ConfigMap", "a")) };
+    assert_eq!(results(Err(error)).waiting.len(), 1);
+}
+
+#[test]
+fn a_status_is_written_only_if_it_differs() {
+    let [one, two] = both();
+    let stands = standing(&[&one, &two]);
+    let (strangers, pruned) = nothing();
+    let observed = Observed { strangers: &strangers, failed: &[], pruned: &pruned, resource: None };
+    let applied = Some(desired_digest(&objects(), &stands));
+    let later = Timestamp::from_second(99).unwrap();
+    let facts = ending_facts(&stands, &observed, ManifestOutcome::Ready, applied);
+    assert_eq!(status_change(&stands, &facts, later), None);
+    let facts = ending_facts(&stands, &observed, ManifestOutcome::Failed("no".to_owned()), applied);
+    assert!(status_change(&stands, &facts, later).is_some());
+}
+
+#[test]
+fn users_are_told_of_the_first_and_how_many_there_are() {
+    let kept = |names: &[&str]| PruneReport {
+        kept: names.iter().map(|name| id("Namespace", name)).collect(),
+        ..PruneReport::default()
+    };
+    assert_eq!(kept_note(&kept(&[])), None);
+    assert_eq!(conflict_note(&BTreeMap::new()), None);
+    let note = kept_note(&kept(&["a", "b"])).unwrap();
+    assert_eq!((note.reason, note.action), ("Kept", "Prune"));
+    assert_eq!(
+        note.text,
+        "Namespace kyma-system/a has left the module and stays (and 1 more); to let it go, annotate it with \
+         tidegate.dev/prune=enabled"
+    );
+    let note = conflict_note(&stranger(&id("ConfigMap", "a"))).unwrap();
+    assert_eq!((note.reason, note.action), ("Conflict", "Apply"));
+    assert_eq!(note.text, "ConfigMap kyma-system/a exists and is not ours: managed by kubectl");
+}

@@ -1,0 +1,162 @@
+//! What a pass over a Manifest asks and sends. What is asked and sent, and what follows from the answers, is decided
+//! elsewhere.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_cluster::{Error, Kind};
+use tidegate_core::{
+    api::Manifest,
+    changes::Prune,
+    health::{self, Health},
+    landscape,
+    name::Key,
+    object::Gvk,
+    plan::InstallSource,
+    render::{Mark, SharedObjects},
+    status::ManifestFacts,
+};
+use tidegate_process::ambient;
+
+use super::{
+    ApplyTarget, decide,
+    decide::{ModuleResource, Note, PruneReport, Work, Workload},
+    ownership::{Ownership, Strangers},
+};
+use crate::{
+    controller::status_body,
+    runtime::objects::{Applied, concerns_all},
+};
+
+/// The objects that a Manifest names, shared by all runtimes that have them.
+pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Arc<SharedObjects>, String> {
+    let InstallSource::Git { source, path, tree } =
+        InstallSource::try_from(&manifest.spec.install.source).map_err(|error| error.to_string())?;
+    let context = target.context;
+    if let Some(objects) = context.modules.get(tree) {
+        return Ok(objects);
+    }
+    let read = context.sources.module_objects(&source, tree, &path).await.map_err(|error| error.to_string())?;
+    let objects = read.objects.iter().map(|object| &object.object);
+    Ok(context.modules.put(tree, SharedObjects::new(objects, Mark::Module, &|_| None)))
+}
+
+/// Whether this process will read the source of a Manifest, and has not yet.
+pub(super) fn is_expected(target: &ApplyTarget<'_>, manifest: &Manifest) -> bool {
+    let source = InstallSource::try_from(&manifest.spec.install.source).ok();
+    source.is_some_and(|InstallSource::Git { source, .. }| {
+        target.context.stores.source(&source).is_some() && !target.context.sources.is_visited(&source)
+    })
+}
+
+/// Asks which of the objects that are about to be applied exist and are not ours.
+pub(super) async fn find_strangers(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    applied: &Applied,
+    work: &Work,
+) -> Result<Strangers, Error> {
+    let exists = |key: &Key| target.context.stores.manifest(key).is_some();
+    let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
+    let unrecorded = decide::unrecorded(applied, work);
+    let mut strangers = ownership.held_by_siblings(&unrecorded, |sibling| known_objects(target, sibling));
+    let asked = unrecorded.iter().filter(|object| !strangers.contains_key(&object.id));
+    let found = target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
+    strangers.extend(ownership.held_by_others(found));
+    Ok(strangers)
+}
+
+/// Deletes objects that bear our mark, on condition that they are still the same.
+pub(super) async fn prune(
+    target: &ApplyTarget<'_>,
+    manifest: &Manifest,
+    prune: &[Prune],
+) -> Result<PruneReport, Error> {
+    let exists = |key: &Key| target.context.stores.manifest(key).is_some();
+    let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
+    let mut results = target.cluster.prune(target.cause, prune, &|metadata| ownership.owner(metadata).is_none()).await;
+    let concerns_all = |result: &Result<_, Error>| result.as_ref().is_err_and(concerns_all);
+    if let Some(first) = results.iter().position(|pruned| concerns_all(&pruned.result)) {
+        return results.swap_remove(first).result.map(|_| PruneReport::default());
+    }
+    for pruned in &results {
+        if let Err(error) = &pruned.result {
+            tracing::warn!(object = %pruned.id, error = %error, "object cannot be pruned yet");
+        }
+    }
+    Ok(PruneReport::of(results))
+}
+
+/// Creates the default custom resource once. Returns whether it was created; none if that is not ours.
+pub(super) async fn create_module_resource(
+    target: &ApplyTarget<'_>,
+    resource: ModuleResource,
+) -> Result<Option<bool>, Error> {
+    let object = match resource {
+        ModuleResource::NotOurs => return Ok(None),
+        ModuleResource::Created => return Ok(Some(true)),
+        ModuleResource::Absent(object) => object,
+    };
+    let Some(kind) = target.cluster.kind(&object.gvk()).await? else { return Ok(Some(false)) };
+    let body = Bytes::from(object.value().to_string());
+    let id = kind.id(&Key::new(object.namespace(), object.name()));
+    match target.cluster.create(target.cause, &kind, &id, body).await {
+        // A user's own counts: it was there, and it is never updated by us.
+        Ok(_) | Err(Error::Exists { .. }) => Ok(Some(true)),
+        Err(error) if concerns_all(&error) => Err(error),
+        Err(error) => {
+            tracing::warn!(object = %id, error = %error, "default custom resource cannot be created yet");
+            Ok(Some(false))
+        }
+    }
+}
+
+/// Asks how workloads fare: the worst of them.
+pub(super) async fn look_at_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gvk, Key)>) -> Result<Health, Error> {
+    let mut all: Vec<(String, Health)> = Vec::with_capacity(workloads.len());
+    for (gvk, key) in workloads {
+        let kind = target.cluster.kind(&gvk).await?;
+        let live = match &kind {
+            Some(kind) => target.cluster.get(kind, &key).await?,
+            None => None,
+        };
+        let workload = match (&kind, &live) {
+            (None, _) => Workload::NotServed,
+            (Some(_), None) => Workload::Absent,
+            (Some(_), Some(object)) => Workload::Live(object),
+        };
+        all.push(decide::workload_health(&gvk, &key, workload));
+    }
+    Ok(health::worst(all.iter().map(|(name, health)| (name.as_str(), health))))
+}
+
+/// Writes the status if it differs. Returns the Manifest with it.
+pub(super) async fn write_status(
+    target: &ApplyTarget<'_>,
+    manifest: &Arc<Manifest>,
+    facts: &ManifestFacts,
+) -> Result<Arc<Manifest>, Error> {
+    let Some(status) = decide::status_change(manifest, facts, ambient::now()) else {
+        return Ok(Arc::clone(manifest));
+    };
+    let kind = Kind::namespaced::<Manifest>();
+    let key = landscape::key(&manifest.metadata);
+    let body = status_body("Manifest", &key, &status);
+    let metadata = target.context.kcp.apply_status(target.cause, &kind, &kind.id(&key), body).await?;
+    let mut written = Manifest::clone(manifest);
+    written.status = Some(status);
+    written.metadata.resource_version = Some(metadata.resource_version);
+    Ok(Arc::new(written))
+}
+
+/// Tells whoever looks at the Manifest.
+pub(super) fn publish(target: &ApplyTarget<'_>, manifest: &Manifest, note: Option<Note>) {
+    let Some(Note { severity, reason, action, text }) = note else { return };
+    target.context.events.publish(manifest, severity, reason, action, text);
+}
+
+/// The objects of a Manifest of the same runtime, if this process has read them.
+fn known_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Option<Arc<SharedObjects>> {
+    let InstallSource::Git { tree, .. } = InstallSource::try_from(&manifest.spec.install.source).ok()?;
+    target.context.modules.get(tree)
+}

@@ -1,0 +1,136 @@
+use serde_json::{Value, json};
+use tidegate_core::{
+    api::manifest::{ManifestStatus, SyncedObject},
+    object::Object,
+    render::Mark,
+};
+
+use super::*;
+
+/// A Manifest of runtime `eu` in `kcp-system`.
+fn manifest(name: &str) -> Manifest {
+    serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {"name": name, "namespace": "kcp-system", "labels": {label::KYMA_NAME: "eu"}},
+        "spec": {"remote": true, "install": {"name": "raw-manifest", "source": {}}},
+    }))
+    .unwrap()
+}
+
+fn id() -> ObjectId {
+    ObjectId::new("", "ConfigMap", "kyma-system", "a")
+}
+
+/// The ConfigMap in the runtime, as `kubectl` left it, but for `labels` and `annotations`.
+fn metadata(labels: Value, annotations: Value, managers: &[&str]) -> Metadata {
+    Metadata {
+        id: id(),
+        version: "v1".into(),
+        uid: "1".to_owned(),
+        resource_version: "1".to_owned(),
+        generation: 0,
+        labels: serde_json::from_value(labels).unwrap(),
+        annotations: serde_json::from_value(annotations).unwrap(),
+        finalizers: Vec::new(),
+        managers: managers.iter().map(|&name| name.to_owned()).collect(),
+        deleting: false,
+    }
+}
+
+fn marked_for(owner: &str) -> Metadata {
+    metadata(json!({label::MANAGED_BY: MANAGED_BY_SKR}), json!({annotation::OWNED_BY: owner}), &["tidegate"])
+}
+
+/// Whose the object is for Manifest `eu-cache`, with sibling `eu-other` and, of another runtime, `us-cache`.
+#[track_caller]
+fn check(metadata: &Metadata, expected: Option<&str>) {
+    let (own, siblings) = (manifest("eu-cache"), [Arc::new(manifest("eu-cache")), Arc::new(manifest("eu-other"))]);
+    let exists = |key: &Key| *key == Key::new("kcp-system", "us-cache");
+    let ownership = Ownership { manifest: &own, siblings: &siblings, exists: &exists };
+    assert_eq!(ownership.owner(metadata).as_deref(), expected);
+}
+
+#[test]
+fn what_bears_no_mark_belongs_to_its_managers() {
+    check(&metadata(json!({}), json!({}), &["helm", "kubectl"]), Some("managed by helm, kubectl"));
+    check(&metadata(json!({}), json!({}), &[]), Some("it has no field manager"));
+    check(&metadata(json!({label::MANAGED_BY: "theirs"}), json!({}), &["kubectl"]), Some("managed by kubectl"));
+}
+
+#[test]
+fn what_bears_the_mark_belongs_to_the_manifest_that_it_names_while_that_exists() {
+    check(&marked_for("kcp-system/eu-cache"), None);
+    check(&marked_for("kcp-system/eu-other"), Some("it belongs to Manifest eu-other"));
+    check(&marked_for("kcp-system/us-cache"), Some("it belongs to Manifest us-cache"));
+    check(&metadata(json!({label::MANAGED_BY: MANAGED_BY_SKR}), json!({}), &[]), None);
+    check(&marked_for("nonsense"), Some("managed by tidegate"));
+}
+
+#[test]
+fn what_a_manifest_of_this_runtime_left_behind_is_ours() {
+    check(&marked_for("kcp-system/eu-gone"), None);
+    check(&marked_for("kcp-system/eu"), None);
+    let of_another = "it belongs to kcp-system/europe-gone, which this control plane does not have";
+    check(&marked_for("kcp-system/europe-gone"), Some(of_another));
+    let elsewhere = "it belongs to other/eu-gone, which this control plane does not have";
+    check(&marked_for("other/eu-gone"), Some(elsewhere));
+}
+
+#[test]
+fn what_was_handed_to_the_user_by_our_own_hand_may_be_handed_back() {
+    let own = manifest("eu-cache");
+    let ownership = Ownership { manifest: &own, siblings: &[], exists: &|_| false };
+    let strangers = |metadata: Metadata| ownership.held_by_others([(id(), metadata)].into()).into_values().next();
+    let ours = json!({annotation::OWNED_BY: "kcp-system/eu-cache"});
+    assert_eq!(strangers(metadata(json!({}), ours.clone(), &[FIELD_MANAGER, "kubectl"])), None);
+    assert_eq!(strangers(metadata(json!({}), ours, &["kubectl"])), Some("managed by kubectl".to_owned()));
+    let theirs = json!({annotation::OWNED_BY: "kcp-system/eu-other"});
+    assert!(strangers(metadata(json!({}), theirs, &[FIELD_MANAGER])).is_some());
+}
+
+#[test]
+fn of_two_modules_that_bring_one_object_the_first_has_it_unless_the_other_has_it_already() {
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "kyma-system"}});
+    let objects = Arc::new(SharedObjects::new(&[Object::new(object).unwrap()], Mark::Module, &|_| None));
+    let has_it = |mut manifest: Manifest| {
+        let synced = SyncedObject {
+            kind: "ConfigMap".into(),
+            name: "a".into(),
+            namespace: "kyma-system".into(),
+            version: "v1".into(),
+            ..SyncedObject::default()
+        };
+        manifest.status = Some(ManifestStatus { synced: vec![synced], ..ManifestStatus::default() });
+        manifest
+    };
+    let goes = |mut manifest: Manifest| {
+        manifest.metadata.deletion_timestamp =
+            Some(tidegate_core::api::shared::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        manifest
+    };
+    let other = || manifest("eu-b");
+    for (own, other, brings, expected) in [
+        ("eu-a", other(), true, None),
+        ("eu-c", other(), true, Some("it belongs to Manifest eu-b")),
+        ("eu-c", other(), false, None),
+        ("eu-c", goes(other()), true, None),
+        ("eu-a", has_it(other()), false, Some("it belongs to Manifest eu-b")),
+        ("eu-c", goes(has_it(other())), false, Some("it belongs to Manifest eu-b")),
+    ] {
+        let own = manifest(own);
+        let mut siblings = [Arc::new(own.clone()), Arc::new(other)];
+        siblings.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+        let ownership = Ownership { manifest: &own, siblings: &siblings, exists: &|_| false };
+        let held = ownership
+            .held_by_siblings(&[&objects.objects[0]], |_| brings.then(|| Arc::clone(&objects)))
+            .into_values()
+            .next();
+        assert_eq!(
+            held.as_deref(),
+            expected,
+            "{:?}, which brings it: {brings}",
+            siblings.map(|s| s.metadata.name.clone())
+        );
+    }
+}

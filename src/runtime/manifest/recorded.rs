@@ -1,0 +1,77 @@
+//! What a Manifest in KCP says: what its metadata and specification ask for, and what its status records. Pure.
+
+use tidegate_core::{
+    api::{
+        Manifest,
+        names::{annotation, label},
+        shared::{CustomResourcePolicy, State},
+    },
+    conditions,
+    inventory::Inventory,
+    landscape,
+    object::Object,
+};
+
+/// Digest of what was applied for just this specification. While another one is applied, what is recorded of an earlier
+/// one says nothing: the runtime may hold some of both, and the earlier may come back before all of the other is there.
+pub(super) fn digest(manifest: &Manifest) -> Option<&str> {
+    let status = manifest.status.as_ref()?;
+    let condition = conditions::find(&status.conditions, conditions::APPLIED)?;
+    let is_of_this = condition.observed_generation == manifest.metadata.generation;
+    conditions::message(&status.conditions, conditions::APPLIED).filter(|_| is_of_this)
+}
+
+/// Whether the status says that everything is as `desired`.
+pub(super) fn stands(manifest: &Manifest, desired: &str) -> bool {
+    let Some(status) = &manifest.status else { return false };
+    status.state == State::Ready
+        && digest(manifest) == Some(desired)
+        && (module_resource(manifest).is_none() || is_resource_created(manifest))
+        && !is_asked_for(manifest)
+}
+
+/// The objects that it has in its runtime.
+pub(super) fn inventory(manifest: &Manifest) -> Inventory {
+    Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default())
+}
+
+/// Whether somebody asked for a look, and has not got it yet.
+pub(crate) fn is_asked_for(manifest: &Manifest) -> bool {
+    let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let handled = conditions::message(conditions, conditions::RECONCILE_REQUESTED);
+    let is_at_work = manifest.metadata.deletion_timestamp.is_none() && !is_skipped(manifest);
+    is_at_work && requested(manifest).is_some_and(|requested| Some(requested.as_str()) != handled)
+}
+
+/// The request for a look, whether or not it was granted.
+pub(super) fn requested(manifest: &Manifest) -> Option<String> {
+    landscape::annotation(&manifest.metadata, annotation::RECONCILE_REQUESTED_AT).map(str::to_owned)
+}
+
+/// Whether its user has stopped it.
+pub(super) fn is_skipped(manifest: &Manifest) -> bool {
+    landscape::label(&manifest.metadata, label::SKIP_RECONCILIATION) == Some("true")
+}
+
+/// Whether its objects are the user's from now on.
+pub(crate) fn is_unmanaged(manifest: &Manifest) -> bool {
+    landscape::annotation(&manifest.metadata, annotation::IS_UNMANAGED) == Some("true")
+}
+
+/// Whether nothing of ours holds a Manifest any more that is being deleted.
+pub(crate) fn is_released(manifest: &Manifest) -> bool {
+    manifest.metadata.deletion_timestamp.is_some() && manifest.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// The default custom resource, if it is ours to make.
+pub(super) fn module_resource(manifest: &Manifest) -> Option<Object> {
+    match manifest.spec.custom_resource_policy {
+        CustomResourcePolicy::Ignore => None,
+        CustomResourcePolicy::CreateAndDelete => Object::new(manifest.spec.resource.clone()?).ok(),
+    }
+}
+
+/// Whether the default custom resource was created once.
+pub(super) fn is_resource_created(manifest: &Manifest) -> bool {
+    manifest.status.as_ref().is_some_and(|status| conditions::message(&status.conditions, "ModuleCR").is_some())
+}

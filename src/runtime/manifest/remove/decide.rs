@@ -1,0 +1,123 @@
+//! What goes next of a Manifest that is being deleted, and what is waited for. Pure.
+
+use std::time::Duration;
+
+use tidegate_cluster::Metadata;
+use tidegate_core::{
+    api::Manifest,
+    changes::{Changes, Desired, Prune},
+    object::{Object, ObjectId},
+    status::{self, ManifestFacts, ManifestOutcome},
+};
+use tidegate_process::retry::{self, Class};
+
+use crate::runtime::manifest::{
+    decide::{PruneReport, more},
+    recorded,
+};
+
+/// How a Manifest ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// Its objects stay, and lose our mark.
+    Release,
+    /// Its objects go.
+    Remove,
+}
+
+/// What is done about the custom resources of a module.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ModuleResources<'a> {
+    /// Nothing: there are none.
+    Gone,
+    /// They are waited for, in these words.
+    Wait(String),
+    /// The default one is deleted: it is the only one.
+    Delete(&'a Metadata),
+}
+
+/// What follows after the objects were pruned.
+#[derive(Clone, Debug)]
+pub(super) enum Ending {
+    /// Nothing of them is left.
+    Gone,
+    /// Some are; what the status says of them.
+    Wait(ManifestFacts),
+}
+
+/// How a Manifest ends.
+pub(super) fn start(manifest: &Manifest) -> Removal {
+    if recorded::is_unmanaged(manifest) { Removal::Release } else { Removal::Remove }
+}
+
+/// The default custom resource, whoever makes it: custom resources of its kind must go before the objects.
+pub(super) fn resource(manifest: &Manifest) -> Option<Object> {
+    manifest.spec.resource.clone().and_then(|value| Object::new(value).ok())
+}
+
+/// What is done about custom resources that are `present` in the runtime. `default` is the one that is ours, if any.
+pub(super) fn module_resources<'a>(default: Option<&ObjectId>, present: &'a [Metadata]) -> ModuleResources<'a> {
+    if present.iter().any(|metadata| Some(&metadata.id) != default) {
+        return ModuleResources::Wait(status::WAITING_FOR_MODULE_RESOURCES.to_owned());
+    }
+    match present.first() {
+        None => ModuleResources::Gone,
+        Some(metadata) if metadata.deleting => ModuleResources::Wait(waiting_for_default(metadata)),
+        Some(metadata) => ModuleResources::Delete(metadata),
+    }
+}
+
+/// What is said while the default custom resource is being deleted.
+pub(super) fn waiting_for_default(metadata: &Metadata) -> String {
+    format!("waiting for the default module CR {} to be deleted", metadata.id)
+}
+
+/// All objects of the Manifest, in the order in which they go.
+pub(super) fn to_prune(manifest: &Manifest) -> Vec<Prune> {
+    Changes::between(&Desired::nothing(), &recorded::inventory(manifest)).prune
+}
+
+/// What the status says while custom resources are there: all objects are still there as well.
+pub(super) fn resource_facts(manifest: &Manifest, waiting: String) -> ManifestFacts {
+    ManifestFacts {
+        outcome: ManifestOutcome::Deleting(waiting),
+        synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
+        applied: None,
+        module_resource: None,
+        requested: recorded::requested(manifest),
+    }
+}
+
+/// What follows after the objects were pruned. What stays by an annotation does not hold the Manifest.
+pub(super) fn ending(manifest: &Manifest, pruned: &PruneReport) -> Ending {
+    let Some(first) = pruned.waiting.first() else { return Ending::Gone };
+    let waiting = format!("deletion is not yet finished: {first}{}", more(pruned.waiting.len()));
+    let left = recorded::inventory(manifest).without(&pruned.gone);
+    Ending::Wait(ManifestFacts { synced: left.to_synced(), ..resource_facts(manifest, waiting) })
+}
+
+/// What the status says of finalizers that are not ours; nothing if there are none.
+pub(super) fn finalizer_facts(foreign: &[String]) -> Option<ManifestFacts> {
+    (!foreign.is_empty()).then(|| ManifestFacts {
+        outcome: ManifestOutcome::Deleting(format!("waiting as other finalizers are present: [{}]", foreign.join(" "))),
+        synced: Vec::new(),
+        applied: None,
+        module_resource: None,
+        requested: None,
+    })
+}
+
+/// When to look again for finalizers that are not ours: the watch shows their end as well.
+pub(super) fn finalizer_look() -> Duration {
+    retry::delay(Class::Waiting, u32::MAX, Duration::ZERO)
+}
+
+/// The Manifest without our finalizers, which were the last.
+pub(super) fn released(manifest: &Manifest) -> Manifest {
+    let mut released = manifest.clone();
+    released.metadata.finalizers = None;
+    released
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use tidegate_core::api::{names::annotation, shared::Time};
+
+use super::*;
+
+fn manifest() -> Manifest {
+    let mut manifest: Manifest = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {"name": "eu-cache", "namespace": "kcp-system", "finalizers": ["theirs"]},
+        "spec": {"remote": true, "install": {"name": "raw-manifest", "source": {}}},
+        "status": {"state": "Ready", "synced": [
+            {"group": "", "version": "v1", "kind": "ConfigMap", "name": "a", "namespace": "kyma-system"},
+            {"group": "apps", "version": "v1", "kind": "Deployment", "name": "b", "namespace": "kyma-system"},
+        ]},
+    }))
+    .unwrap();
+    manifest.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    manifest
+}
+
+fn object(kind: &str, name: &str) -> ObjectId {
+    ObjectId::new("", kind, "kyma-system", name)
+}
+
+fn cache(name: &str, deleting: bool) -> Metadata {
+    Metadata {
+        id: object("Cache", name),
+        version: "v1".into(),
+        uid: "1".to_owned(),
+        resource_version: "1".to_owned(),
+        generation: 1,
+        labels: [].into(),
+        annotations: [].into(),
+        finalizers: Vec::new(),
+        managers: Vec::new(),
+        deleting,
+    }
+}
+
+fn waiting(facts: &ManifestFacts) -> &str {
+    match &facts.outcome {
+        ManifestOutcome::Deleting(waiting) => waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_unmanaged_manifest_leaves_its_objects() {
+    let mut manifest = manifest();
+    assert_eq!(start(&manifest), Removal::Remove);
+    for (value, expected) in [("true", Removal::Release), ("false", Removal::Remove)] {
+        manifest.metadata.annotations = Some([(annotation::IS_UNMANAGED.to_owned(), value.to_owned())].into());
+        assert_eq!(start(&manifest), expected, "{value}");
+    }
+}
+
+#[test]
+fn the_default_custom_resource_goes_once_it_is_the_only_one() {
+    let (ours, going, theirs) = (cache("default", false), cache("default", true), cache("mine", false));
+    let default = ours.id.clone();
+    let of_users = || ModuleResources::Wait(status::WAITING_FOR_MODULE_RESOURCES.to_owned());
+    let of_default = "waiting for the default module CR Cache kyma-system/default to be deleted";
+    for (default, present, expected) in [
+        (Some(&default), vec![], ModuleResources::Gone),
+        (Some(&default), vec![ours.clone()], ModuleResources::Delete(&ours)),
+        (Some(&default), vec![going], ModuleResources::Wait(of_default.to_owned())),
+        (Some(&default), vec![ours.clone(), theirs.clone()], of_users()),
+        (Some(&default), vec![theirs], of_users()),
+        // Where users make the default one as well, it is one of theirs.
+        (None, vec![ours.clone()], of_users()),
+        (None, vec![], ModuleResources::Gone),
+    ] {
+        assert_eq!(module_resources(default, &present), expected, "{default:?} of {present:?}");
+    }
+}
+
+#[test]
+fn while_custom_resources_are_there_every_object_stays_recorded() {
+    let facts = resource_facts(&manifest(), "because".to_owned());
+    assert_eq!((waiting(&facts), facts.synced.len()), ("because", 2));
+}
+
+#[test]
+fn objects_go_in_the_reverse_order_of_apply() {
+    let ids: Vec<String> = to_prune(&manifest()).iter().map(|prune| prune.id.to_string()).collect();
+    assert_eq!(ids, ["Deployment.apps kyma-system/b", "ConfigMap kyma-system/a"]);
+}
+
+#[test]
+fn what_is_not_gone_yet_holds_the_manifest_and_what_is_kept_does_not() {
+    let (one, two) = (object("ConfigMap", "a"), object("ConfigMap", "b"));
+    let kept = PruneReport { kept: vec![one.clone()], ..PruneReport::default() };
+    assert!(matches!(ending(&manifest(), &kept), Ending::Gone));
+    for (left, expected) in [
+        (vec![two.clone()], "deletion is not yet finished: ConfigMap kyma-system/b"),
+        (vec![two, object("ConfigMap", "c")], "deletion is not yet finished: ConfigMap kyma-system/b (and 1 more)"),
+    ] {
+        let pruned = PruneReport { waiting: left, gone: vec![one.clone()], ..PruneReport::default() };
+        let Ending::Wait(facts) = ending(&manifest(), &pruned) else { panic!("{pruned:?} is not waited for") };
+        assert_eq!(waiting(&facts), expected);
+        assert_eq!(facts.synced.len(), 1, "what is gone leaves the inventory");
+    }
+}
+
+#[test]
+fn finalizers_of_others_are_named_and_nothing_else_holds_it() {
+    assert!(finalizer_facts(&[]).is_none());
+    let facts = finalizer_facts(&["one".to_owned(), "two".to_owned()]).unwrap();
+    assert_eq!(waiting(&facts), "waiting as other finalizers are present: [one two]");
+    assert_eq!(facts.synced, vec![]);
+    assert_eq!(finalizer_look(), retry::DEPENDENCY_POLL_MAX);
+    assert!(recorded::is_released(&released(&manifest())));
+}

@@ -1,0 +1,165 @@
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use tidegate_core::{
+    api::{kyma::KymaStatus, shared::Time},
+    object::ObjectId,
+};
+
+use super::*;
+
+fn kyma(finalizers: &[&str], state: State) -> Kyma {
+    let mut kyma = Kyma::default();
+    kyma.metadata.finalizers = Some(finalizers.iter().map(|&name| name.to_owned()).collect());
+    kyma.status = Some(KymaStatus { state, ..KymaStatus::default() });
+    kyma
+}
+
+/// The Manifest of a module; with `says` it is being deleted and held, and its status says that.
+fn manifest(module: &str, says: Option<&str>) -> Arc<Manifest> {
+    let mut manifest: Manifest = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {"name": format!("eu-{module}"), "namespace": "kcp-system", "finalizers": [finalizer::MANIFEST],
+            "labels": {label::MODULE_NAME: module}},
+        "spec": {"remote": true, "install": {"name": "raw-manifest", "source": {}}},
+        "status": {"state": "Deleting", "lastOperation": says.map(|says| json!({"operation": says}))},
+    }))
+    .unwrap();
+    manifest.metadata.deletion_timestamp = says.map(|_| Time(Timestamp::UNIX_EPOCH));
+    Arc::new(manifest)
+}
+
+fn failed(kind: FailedKind) -> Failed {
+    Failed { reason: "Unreachable", message: "no route".to_owned(), class: Class::Transient, kind }
+}
+
+#[test]
+fn a_kyma_without_our_finalizer_and_manifests_has_nothing_to_remove() {
+    let one = [manifest("cache", None)];
+    for (finalizers, manifests, expected) in [
+        (&[finalizer::KYMA][..], &[][..], Start::Remove),
+        (&["theirs"], &[], Start::Gone),
+        (&[], &[], Start::Gone),
+        (&["theirs"], &one, Start::Remove),
+    ] {
+        assert_eq!(start(&kyma(finalizers, State::Ready), manifests), expected, "{finalizers:?}");
+    }
+}
+
+#[test]
+fn only_a_runtime_that_nothing_names_a_way_to_is_abandoned() {
+    for (kind, expected) in [
+        (FailedKind::NoAccess, NoAccess::Abandon),
+        (FailedKind::BadAccess, NoAccess::Wait),
+        (FailedKind::Unreachable, NoAccess::Wait),
+        (FailedKind::Wrong, NoAccess::Wait),
+        (FailedKind::Stale, NoAccess::Wait),
+    ] {
+        assert_eq!(without_access(&failed(kind)), expected, "{kind:?}");
+    }
+}
+
+#[test]
+fn modules_are_asked_to_go_once() {
+    assert!(asks_modules_to_go(&[manifest("one", Some("going")), manifest("two", None)]));
+    assert!(!asks_modules_to_go(&[manifest("one", Some("going"))]));
+    assert!(!asks_modules_to_go(&[]));
+}
+
+#[test]
+fn the_kyma_says_that_it_is_deleted_before_anything_goes() {
+    let one = [manifest("cache", Some("going"))];
+    let facts = first_facts(&kyma(&[], State::Ready), &one).unwrap();
+    assert_eq!((facts.deleting.as_deref(), facts.modules.len()), (Some("waiting for modules to be deleted"), 1));
+    assert!(first_facts(&kyma(&[], State::Deleting), &one).is_none());
+}
+
+#[test]
+fn the_kyma_in_the_runtime_goes_between_the_crds_of_the_catalog_and_its_own() {
+    let rows: Vec<String> = base_objects()
+        .iter()
+        .map(|object| format!("{} {}: {}; {}", object.gvk.kind, object.key, object.reason, object.waiting))
+        .collect();
+    let crd = |plural: &str, reason: &str| {
+        let key = Key::new("", &format!("{plural}.operator.kyma-project.io"));
+        format!("CustomResourceDefinition {key}: {reason}; waiting for the {plural} in the runtime to be deleted")
+    };
+    assert_eq!(
+        rows,
+        [
+            crd("moduletemplates", "DeleteSkrModuleTemplateCrd"),
+            crd("modulereleasemetas", "DeleteSkrModuleReleaseMetaCrd"),
+            "Kyma kyma-system/default: DeleteSkrKyma; waiting for the Kyma in the runtime to be deleted".to_owned(),
+            crd("kymas", "DeleteSkrKymaCrd"),
+        ]
+    );
+}
+
+#[test]
+fn only_what_bears_our_mark_is_deleted_and_only_once() {
+    let live = |mark: &str, deleting| Metadata {
+        id: ObjectId::new("", "ConfigMap", "a", "b"),
+        version: "v1".into(),
+        uid: "1".to_owned(),
+        resource_version: "1".to_owned(),
+        generation: 0,
+        labels: [(label::MANAGED_BY.to_owned(), mark.to_owned())].into(),
+        annotations: [].into(),
+        finalizers: Vec::new(),
+        managers: Vec::new(),
+        deleting,
+    };
+    let (ours, going) = (live(MANAGED_BY_SKR, false), live(MANAGED_BY_SKR, true));
+    for (live, expected) in [
+        (None, Fate::Gone),
+        (Some(&live("theirs", false)), Fate::Gone),
+        (Some(&live("theirs", true)), Fate::Gone),
+        (Some(&going), Fate::Wait),
+        (Some(&ours), Fate::Delete(&ours)),
+    ] {
+        assert_eq!(fate(live), expected);
+    }
+}
+
+#[test]
+fn the_base_is_waited_for_first_and_then_the_first_module_that_says_anything() {
+    let (mute, speaks) = (manifest("mute", None), manifest("cache", Some("users have objects")));
+    let wait = |text: &str| Progress::Wait(text.to_owned());
+    for (base, left, expected) in [
+        (None, vec![], Progress::Gone),
+        (Some("the CRDs"), vec![], wait("the CRDs")),
+        (Some("the CRDs"), vec![speaks.clone()], wait("the CRDs")),
+        (None, vec![mute.clone(), speaks], wait("module cache: users have objects")),
+        (None, vec![mute], wait("waiting for modules to be deleted")),
+    ] {
+        assert_eq!(progress(base.map(str::to_owned), &left), expected);
+    }
+}
+
+#[test]
+fn a_manifest_without_finalizers_is_not_left() {
+    let mut released = Manifest::clone(&manifest("one", Some("done")));
+    released.metadata.finalizers = None;
+    let passed = vec![Arc::new(released), manifest("two", Some("going")), manifest("three", None)];
+    assert_eq!(left(passed.clone()).len(), 2);
+    assert_eq!(deleting(&passed).len(), 2);
+}
+
+#[test]
+fn a_runtime_that_cannot_be_reached_says_what_would_help() {
+    let of = |kind| failed_facts(&failed(kind), &[]);
+    let unreachable = of(FailedKind::Unreachable);
+    let hinted = "no route; it goes on once the runtime is reachable, or once its access Secret is gone";
+    assert_eq!(unreachable.deleting.as_deref(), Some(hinted));
+    assert!(unreachable.failure.unwrap().access);
+    let wrong = of(FailedKind::Wrong);
+    assert_eq!((wrong.deleting.as_deref(), wrong.failure.unwrap().access), (Some("no route"), false));
+}
+
+#[test]
+fn a_stalled_removal_is_tried_at_the_pace_of_a_wait() {
+    let class = |class| failed_class(&Failed { class, ..failed(FailedKind::Wrong) });
+    assert_eq!(
+        [Class::Stalled, Class::Waiting, Class::Transient].map(class),
+        [Class::Waiting, Class::Waiting, Class::Transient]
+    );
+}

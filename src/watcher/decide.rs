@@ -1,0 +1,340 @@
+//! What is done next about a Watcher: a decision over values, asked again after every act.
+//!
+//! Each act is one request, or one rendering, and answers one question in [`Observed`] that is never asked twice, so a
+//! pass ends. The rules:
+//!
+//! * The finalizer comes before anything that the Watcher must outlive.
+//! * Of two Watchers with one manager and two services, the older one has the path.
+//! * A VirtualService that others made is not applied over, and only the one of this very Watcher is deleted.
+//! * One that was applied is not read again before somebody reports a change, or the interval is over.
+
+use std::{ops::ControlFlow, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+use tidegate_cluster::Kind;
+use tidegate_core::{
+    api::{
+        Watcher,
+        names::{self, annotation},
+        shared::{State, Time},
+        watcher::WatcherStatus,
+    },
+    changes::covers,
+    conditions, landscape,
+    object::{Digest, Gvk, Object},
+    plan::watch,
+    render, status,
+    template::Templates,
+};
+use tidegate_process::retry::Class;
+
+use super::state::{Charge, Known, Observed, Route};
+use crate::queue::{Finish, Trigger, Triggers};
+
+/// What is remembered from here on, and what is done next.
+#[derive(Clone, Debug)]
+pub(super) struct Decision {
+    /// As [`Known::remembered`].
+    pub(super) remembered: Option<Digest>,
+    /// What is done.
+    pub(super) next: Next,
+}
+
+/// What is done next.
+#[derive(Clone, Debug)]
+pub(super) enum Next {
+    /// This; then the decision is made again.
+    Do(Act),
+    /// Nothing: the pass is over.
+    End(Finish),
+}
+
+/// One thing that is done.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// Adds our finalizer to the Watcher.
+    TakeCharge,
+    /// Asks whether the control plane serves a kind.
+    Discover(Gvk),
+    /// Renders the VirtualService as it should be.
+    Render,
+    /// Reads the VirtualService.
+    Read(Kind),
+    /// Applies the VirtualService.
+    Apply(Kind, Object),
+    /// Deletes this VirtualService, unless it has changed since.
+    Delete(Kind, Object),
+    /// Writes the status of the Watcher.
+    Report(WatcherStatus),
+    /// Drops our finalizer from the Watcher.
+    Release,
+}
+
+/// What a pass over a Watcher that stays comes to.
+#[derive(Clone, Debug)]
+enum Verdict {
+    /// The VirtualService is as it should be.
+    Routed(Digest),
+    /// None is needed.
+    Direct,
+    /// It cannot be made: one sentence.
+    Refused(String),
+    /// What it is for is not installed: one sentence.
+    Unserved(String),
+    /// Another Watcher has the path: one sentence.
+    Rival(String),
+}
+
+/// How often the VirtualService is compared, beside what its watch reports.
+const LOOK: Duration = Duration::from_secs(300);
+
+/// Type of the condition that says whether the VirtualService is configured.
+const CONDITION: &str = "VirtualService";
+
+/// Group and version of Istio's kinds.
+const ISTIO: (&str, &str) = ("networking.istio.io", "v1beta1");
+const GATEWAY: &str = "Gateway";
+const VIRTUAL_SERVICE: &str = "VirtualService";
+
+/// Decides what is done next.
+pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> Decision {
+    if known.watcher.metadata.deletion_timestamp.is_some() {
+        return leave(known, observed);
+    }
+    if observed.charge != Charge::Taken {
+        return known.keep(Act::TakeCharge);
+    }
+    match verdict(known, observed) {
+        ControlFlow::Break(act) => known.keep(act),
+        ControlFlow::Continue(verdict) => end(known, observed, &verdict, now),
+    }
+}
+
+/// Whether the VirtualService is compared although nothing is known to have changed.
+pub(super) fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
+    let handled = watcher
+        .status
+        .as_ref()
+        .and_then(|status| conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED));
+    let requested = landscape::annotation(&watcher.metadata, annotation::RECONCILE_REQUESTED_AT);
+    (requested.is_some() && requested != handled)
+        || triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync | Trigger::Requested))
+}
+
+/// The VirtualService as it should be, or why there can be none.
+pub(super) fn desired(known: &Known<'_>, templates: &Templates) -> Result<Object, String> {
+    let watch = watch::watch(known.watcher).map_err(|error| error.to_string())?;
+    let port = watch.port().map_err(|error| error.to_string())?;
+    let gateways = watch::Gateways::of(known.key, known.gateways.clone()).map_err(|error| error.to_string())?;
+    let uid = known.watcher.metadata.uid.clone().unwrap_or_default();
+    render::virtual_service(templates, &watch, port, &gateways, &uid).map_err(|error| error.to_string())
+}
+
+/// Deletes the VirtualService, then drops the finalizer.
+fn leave(known: &Known<'_>, observed: &Observed) -> Decision {
+    match observed.charge {
+        Charge::None => Decision { remembered: known.remembered, next: Next::End(Finish::Gone) },
+        Charge::Released => Decision { remembered: None, next: Next::End(Finish::Gone) },
+        Charge::Taken => known.keep(withdraw(known, observed).break_value().unwrap_or(Act::Release)),
+    }
+}
+
+/// What the pass comes to, once everything is done for it.
+fn verdict(known: &Known<'_>, observed: &Observed) -> ControlFlow<Act, Verdict> {
+    if let Some(rival) = &known.rival {
+        withdraw(known, observed)?;
+        return ControlFlow::Continue(Verdict::Rival(format!(
+            "Watcher {rival} has the same manager and leads its events to another service; give this one another manager, \
+             or delete one of the two"
+        )));
+    }
+    if is_direct(known) {
+        if known.has_applied() {
+            withdraw(known, observed)?;
+        }
+        return ControlFlow::Continue(Verdict::Direct);
+    }
+    let Some(desired) = &observed.desired else { return ControlFlow::Break(Act::Render) };
+    match desired {
+        Ok(object) if known.look || !known.has_applied_this(&object.digest()) => route(known, observed, object),
+        Ok(object) => ControlFlow::Continue(Verdict::Routed(object.digest())),
+        Err(message) => ControlFlow::Continue(match kind(observed, &istio(GATEWAY))? {
+            None if known.gateways.is_empty() => unserved(GATEWAY),
+            None | Some(_) => Verdict::Refused(message.clone()),
+        }),
+    }
+}
+
+/// Whether its events reach this process without a route: agents send to a listener's own address, and no Gateway is
+/// asked for one.
+fn is_direct(known: &Known<'_>) -> bool {
+    known.has_address
+        && watch::watch(known.watcher).is_ok_and(|watch| watch.manager == names::MANAGED_BY_KCP)
+        && known.gateways.is_empty()
+}
+
+/// Makes the VirtualService what it should be.
+fn route(known: &Known<'_>, observed: &Observed, object: &Object) -> ControlFlow<Act, Verdict> {
+    let Some(served) = kind(observed, &object.gvk())? else {
+        return ControlFlow::Continue(match kind(observed, &istio(VIRTUAL_SERVICE))? {
+            None => unserved(VIRTUAL_SERVICE),
+            Some(_) => Verdict::Refused("the control plane has only just got VirtualServices".to_owned()),
+        });
+    };
+    let apply = || ControlFlow::Break(Act::Apply(served.clone(), object.clone()));
+    match &observed.route {
+        // What we have not applied yet may be somebody else's, and so may what we find after a while.
+        Route::Unread if known.look || !known.has_applied() => ControlFlow::Break(Act::Read(served.clone())),
+        Route::Unread | Route::Absent => apply(),
+        Route::Found(live) => match watch::strangers(known.watcher, live.value()) {
+            // Applied by force, its routes would be lost, and the rest of it with the Watcher.
+            Some(managers) => ControlFlow::Continue(Verdict::Refused(watch::foreign(known.key, &managers))),
+            None if known.look && covers(object.value(), live.value()) => {
+                ControlFlow::Continue(Verdict::Routed(object.digest()))
+            }
+            None => apply(),
+        },
+        Route::Applied => ControlFlow::Continue(Verdict::Routed(object.digest())),
+        Route::Refused(message) => ControlFlow::Continue(Verdict::Refused(message.clone())),
+    }
+}
+
+/// Deletes the VirtualService that was made for this very Watcher, if there is one.
+fn withdraw(known: &Known<'_>, observed: &Observed) -> ControlFlow<Act> {
+    let Some(served) = kind(observed, &istio(VIRTUAL_SERVICE))? else { return ControlFlow::Continue(()) };
+    match &observed.route {
+        Route::Unread => ControlFlow::Break(Act::Read(served.clone())),
+        Route::Found(live) if is_owned(known.watcher, live) => {
+            ControlFlow::Break(Act::Delete(served.clone(), live.clone()))
+        }
+        Route::Found(_) | Route::Absent | Route::Applied | Route::Refused(_) => ControlFlow::Continue(()),
+    }
+}
+
+fn is_owned(watcher: &Watcher, live: &Object) -> bool {
+    let uid = watcher.metadata.uid.as_deref().unwrap_or_default();
+    let owners = live.value().pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| owner["uid"] == uid)
+}
+
+/// Reports the verdict, then ends the pass.
+fn end(known: &Known<'_>, observed: &Observed, verdict: &Verdict, now: Timestamp) -> Decision {
+    let status = report(known, verdict, now);
+    let is_reported = observed.is_reported || status == known.watcher.status.clone().unwrap_or_default();
+    let remembered = match verdict {
+        // Where the status cannot be written, the next pass looks again.
+        Verdict::Routed(digest) if is_reported => Some(*digest),
+        Verdict::Routed(_) | Verdict::Refused(_) | Verdict::Unserved(_) => known.remembered,
+        Verdict::Direct | Verdict::Rival(_) => None,
+    };
+    let next = if is_reported { Next::End(verdict.finish()) } else { Next::Do(Act::Report(status)) };
+    Decision { remembered, next }
+}
+
+/// The status after a pass.
+fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus {
+    let metadata = &known.watcher.metadata;
+    let now = Time(status::seconds(now));
+    let mut all = known.watcher.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let (state, message) = match verdict {
+        Verdict::Routed(_) => (State::Ready, "VirtualService is configured"),
+        Verdict::Direct => (
+            State::Ready,
+            "VirtualService is not needed: runtimes send events straight to the listener of this Tidegate",
+        ),
+        // Lifecycle Manager's words, which tools compare.
+        Verdict::Refused(_) | Verdict::Unserved(_) | Verdict::Rival(_) => {
+            (State::Error, "VirtualService is not configured")
+        }
+    };
+    let requested = landscape::annotation(metadata, annotation::RECONCILE_REQUESTED_AT);
+    let mut set = |type_: &str, holds: bool, reason: &str, message: Option<&str>| match message {
+        Some(message) => {
+            conditions::set(&mut all, type_, holds.into(), reason, message, metadata.generation, &now);
+        }
+        None => {
+            conditions::remove(&mut all, type_);
+        }
+    };
+    set(CONDITION, state == State::Ready, conditions::kyma::REASON, Some(message));
+    match verdict {
+        Verdict::Routed(digest) => {
+            set(conditions::APPLIED, true, conditions::APPLIED_REASON, Some(&digest.to_string()));
+        }
+        // What an earlier pass applied is not there any more.
+        Verdict::Direct | Verdict::Rival(_) => set(conditions::APPLIED, true, conditions::APPLIED_REASON, None),
+        Verdict::Refused(_) | Verdict::Unserved(_) => {}
+    }
+    set(conditions::ROUTE, false, conditions::ROUTE_REASON, verdict.problem());
+    set(conditions::SHARED_MANAGER, true, conditions::SHARED_MANAGER_REASON, companions(known).as_deref());
+    if requested.is_some() {
+        set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
+    }
+    WatcherStatus { state, conditions: all, observed_generation: metadata.generation }
+}
+
+/// What is said where its manager has other Watchers.
+fn companions(known: &Known<'_>) -> Option<String> {
+    let others: Vec<String> = known.companions.iter().map(|key| format!("Watcher {key}")).collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "the events of this Watcher and of {} take one path, since their manager is the same",
+            others.join(", ")
+        )
+    })
+}
+
+/// A kind as the control plane serves it; `None` if it does not.
+fn kind<'a>(observed: &'a Observed, gvk: &Gvk) -> ControlFlow<Act, Option<&'a Kind>> {
+    match observed.kinds.get(gvk) {
+        Some(served) => ControlFlow::Continue(served.as_ref()),
+        None => ControlFlow::Break(Act::Discover(gvk.clone())),
+    }
+}
+
+fn istio(kind: &str) -> Gvk {
+    Gvk::new(ISTIO.0, ISTIO.1, kind)
+}
+
+fn unserved(kind: &str) -> Verdict {
+    Verdict::Unserved(format!(
+        "the control plane serves no {kind}s: install Istio's CRDs, or have runtimes send to this Tidegate \
+         (--listener-address)"
+    ))
+}
+
+// === impl Known ===
+
+impl Known<'_> {
+    /// Does something that changes nothing of what is remembered.
+    fn keep(&self, act: Act) -> Decision {
+        Decision { remembered: self.remembered, next: Next::Do(act) }
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// Why there is no VirtualService, if that is a problem.
+    fn problem(&self) -> Option<&str> {
+        match self {
+            Verdict::Refused(why) | Verdict::Unserved(why) | Verdict::Rival(why) => Some(why),
+            Verdict::Routed(_) | Verdict::Direct => None,
+        }
+    }
+
+    fn finish(&self) -> Finish {
+        match self {
+            Verdict::Routed(_) => Finish::After(LOOK, Trigger::Resync),
+            Verdict::Direct => Finish::Done,
+            // A Gateway, or another edit of the Watcher, wakes it.
+            Verdict::Refused(_) | Verdict::Rival(_) => Finish::Failed(Class::Stalled),
+            // Nothing does when its kind is served.
+            Verdict::Unserved(_) => Finish::Failed(Class::Waiting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
