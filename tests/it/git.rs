@@ -239,7 +239,7 @@ async fn what_a_server_answers_becomes_a_sentence_of_ours() {
     let refusal = format!("001e# service=git-upload-pack\n0000{:04x}{error}0000", error.len() + 4);
     let advertisement = vec![("content-type", "application/x-git-upload-pack-advertisement".to_owned())];
     for (status, headers, body, sentence) in [
-        (403, vec![], "s3cret", format!("{url} denies access (403)")),
+        (403, vec![], "s3cret", format!("{url} denied access (403)")),
         (503, vec![], "s3cret", format!("{url} answered with HTTP status 503")),
         (200, vec![], "<html>s3cret", format!("the server at {url} is not a git server (smart HTTP)")),
         (200, advertisement.clone(), "s3cret", format!("the answer of {url} is truncated or invalid")),
