@@ -9,10 +9,9 @@ use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
     api::{
         Kyma,
-        kyma::{KymaSpec, KymaStatus},
+        kyma::KymaStatus,
         names::{SKR_KYMA, SKR_NAMESPACE},
     },
-    conditions,
     counterpart::{self, Write},
     name::Key,
     render,
@@ -24,12 +23,19 @@ use crate::controller::{
     status_body,
 };
 
+mod decide;
+mod state;
+
+pub(super) use state::KnownCounterpart;
+
+use decide::Start;
+
 fn key() -> Key {
     Key::new(SKR_NAMESPACE, SKR_KYMA)
 }
 
 /// The Kyma in the runtime; none if there is none yet.
-pub(super) async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> {
+async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> {
     let kyma: Option<Kyma> = cluster.get_as(&Kind::namespaced::<Kyma>(), &key()).await?;
     Ok(kyma.map(|mut kyma| {
         kyma.metadata.managed_fields = None;
@@ -37,8 +43,16 @@ pub(super) async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> 
     }))
 }
 
+/// Reads it if it is not known, or if somebody says that it changed.
+pub(super) async fn look(cluster: &Cluster, known: &mut KnownCounterpart, has_changed: bool) -> Result<(), Error> {
+    if decide::must_read(known, has_changed) {
+        known.live = read(cluster).await?;
+    }
+    Ok(())
+}
+
 /// What came of bringing the Kyma in the runtime to what it should be.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CounterpartReport {
     /// What users had changed and what was taken back.
     pub(super) reverted: Vec<String>,
@@ -50,31 +64,29 @@ pub(super) struct CounterpartReport {
 pub(super) async fn bring(
     pass: &RuntimePass<'_>,
     cluster: &Cluster,
-    known: &mut Option<Arc<Kyma>>,
-    left: &mut Option<KymaSpec>,
+    known: &mut KnownCounterpart,
 ) -> Result<CounterpartReport, Failed> {
-    let brought = write(pass, cluster, known, left.as_ref()).await?;
-    *left = known.as_ref().map(|kyma| kyma.spec.clone());
-    Ok(brought)
+    let report = match decide::start(known) {
+        Start::AwaitEnd => {
+            known.live = None;
+            CounterpartReport { again: Some(retry::DEPENDENCY_POLL), ..CounterpartReport::default() }
+        }
+        Start::Write => write(pass, cluster, known).await?,
+    };
+    known.left = known.live.as_ref().map(|kyma| kyma.spec.clone());
+    Ok(report)
 }
 
-/// `left` is the specification that an earlier pass left: where it still stands, what differs is news from KCP.
 async fn write(
     pass: &RuntimePass<'_>,
     cluster: &Cluster,
-    known: &mut Option<Arc<Kyma>>,
-    left: Option<&KymaSpec>,
+    known: &mut KnownCounterpart,
 ) -> Result<CounterpartReport, Failed> {
-    if known.as_ref().is_some_and(|kyma| kyma.metadata.deletion_timestamp.is_some()) {
-        // It is created again once it is gone, which nothing tells us.
-        *known = None;
-        return Ok(CounterpartReport { again: Some(retry::DEPENDENCY_POLL), ..CounterpartReport::default() });
-    }
     let library = pass.context.library();
     let desired = render::runtime_kyma(library.of(&pass.kyma.metadata), pass.kyma, &pass.kyma.spec)?;
     let kind = Kind::namespaced::<Kyma>();
     let id = kind.id(&key());
-    match counterpart::write(&desired, pass.kyma, known.as_deref()) {
+    match counterpart::write(&desired, pass.kyma, known.live.as_deref()) {
         Write::Nothing => Ok(CounterpartReport::default()),
         Write::Create(object) => {
             let body = Bytes::from(object.value().to_string());
@@ -82,15 +94,14 @@ async fn write(
                 Ok(_) | Err(Error::Exists { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            *known = read(cluster).await?;
+            known.live = read(cluster).await?;
             pass.tell(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "the runtime has got its Kyma");
             Ok(CounterpartReport::default())
         }
         Write::Merge { patch, reverted } => {
-            let untouched = known.as_ref().is_some_and(|kyma| Some(&kyma.spec) == left);
-            let reverted = if untouched { Vec::new() } else { reverted };
+            let reverted = decide::reverted(known, reverted);
             cluster.merge_patch(pass.cause, &kind, &id, None, Bytes::from(patch.to_string())).await?;
-            *known = read(cluster).await?;
+            known.live = read(cluster).await?;
             Ok(CounterpartReport { reverted, again: None })
         }
     }
@@ -101,41 +112,16 @@ pub(super) async fn show(
     pass: &RuntimePass<'_>,
     cluster: &Cluster,
     status: &KymaStatus,
-    known: &mut Option<Arc<Kyma>>,
+    known: &mut KnownCounterpart,
 ) -> Result<(), Error> {
-    let Some(kyma) = known else { return Ok(()) };
-    let shown = copy(status);
-    if kyma.status.as_ref() == Some(&shown) {
-        return Ok(());
-    }
+    let Some(shown) = decide::to_show(known, status) else { return Ok(()) };
     let kind = Kind::namespaced::<Kyma>();
     match cluster.apply_status(pass.cause, &kind, &kind.id(&key()), status_body("Kyma", &key(), &shown)).await {
-        Ok(_) => {}
-        // It went while we looked elsewhere, by our own hand at the end of a runtime: nobody is left to be shown anything.
-        Err(Error::NotFound { .. } | Error::NotServed { .. }) => {
-            *known = None;
-            return Ok(());
-        }
+        Ok(_) => known.shows(shown),
+        // It went while we looked elsewhere, or its definition did, by our own hand at the end of a runtime: nobody is
+        // left to be shown anything.
+        Err(Error::NotFound { .. } | Error::NotServed { .. }) => known.live = None,
         Err(error) => return Err(error),
     }
-    let mut next = Kyma::clone(kyma);
-    next.status = Some(shown);
-    *known = Some(Arc::new(next));
     Ok(())
-}
-
-/// The status as users of the runtime see it: references lead to objects that they can see.
-fn copy(status: &KymaStatus) -> KymaStatus {
-    let mut shown = status.clone();
-    shown.conditions.retain(|condition| {
-        ![conditions::APPLIED, conditions::WATCH_APPLIED, conditions::RECONCILE_REQUESTED]
-            .contains(&condition.type_.as_str())
-    });
-    for module in &mut shown.modules {
-        module.manifest = None;
-        if let Some(template) = &mut module.template {
-            SKR_NAMESPACE.clone_into(&mut template.metadata.namespace);
-        }
-    }
-    shown
 }

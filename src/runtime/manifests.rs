@@ -235,23 +235,9 @@ async fn unmanage(pass: &RuntimePass<'_>, live: &Arc<Manifest>) -> Result<Arc<Ma
     delete(pass, &Arc::new(marked)).await
 }
 
-fn module_of(metadata: &ObjectMeta) -> Option<&str> {
+/// The module whose Manifest it is.
+pub(super) fn module_of(metadata: &ObjectMeta) -> Option<&str> {
     landscape::label(metadata, label::MODULE_NAME)
-}
-
-/// The modules as they are, for a status that says why nothing can be done.
-pub(super) fn as_they_are(pass: &RuntimePass<'_>, manifests: &[Arc<Manifest>], message: &str) -> Vec<ModuleFact> {
-    let before = pass.kyma.status.iter().flat_map(|status| &status.modules).map(|module| module.name.clone());
-    let wanted = pass.kyma.spec.modules.iter().map(|module| module.name.clone());
-    let names: std::collections::BTreeSet<String> = before.chain(wanted).collect();
-    names
-        .into_iter()
-        .map(|name| ModuleFact {
-            manifest: manifests.iter().find(|manifest| module_of(&manifest.metadata) == Some(&name)).cloned(),
-            planned: Planned::Refused { state: tidegate_core::api::shared::State::Error, message: message.to_owned() },
-            name,
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::json;
 
-use super::{KnownRuntime, RuntimePass, counterpart, is_newer, manifests};
-use tidegate_cluster::{self as cluster, Cluster, Error, Kind};
+use super::{
+    RuntimePass, counterpart,
+    decide::{self, News},
+    state::{KnownRuntime, WrittenStatus},
+};
+use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
-    api::{
-        Kyma, Manifest,
-        kyma::{KymaStatus, ModuleStatus},
-        names::{MANAGED_BY_KCP, finalizer, label},
-        shared::State,
-    },
-    landscape,
+    api::{Kyma, Manifest, kyma::KymaStatus, names::label},
     name::Key,
     status::{self, Facts},
     template,
@@ -22,12 +19,7 @@ use tidegate_core::{
 use tidegate_process::{ambient, retry::Class};
 
 use crate::{
-    controller::{
-        Context, Failure, Pass,
-        events::{Severity, reason},
-        status_body,
-    },
-    queue::Finish,
+    controller::{Context, Failure, Pass, status_body},
     stores::Access,
 };
 
@@ -137,22 +129,7 @@ pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>,
 impl RuntimePass<'_> {
     /// Sees to it that the Kyma in KCP bears our finalizer and label before anything exists that it must outlive.
     pub(super) async fn take_charge(&self) -> Result<(), Error> {
-        let metadata = &self.kyma.metadata;
-        let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
-        let before = finalizers.len();
-        finalizers.retain(|name| name != finalizer::KYMA_PURGE);
-        if !finalizers.iter().any(|name| name == finalizer::KYMA) {
-            finalizers.push(finalizer::KYMA.to_owned());
-        }
-        let labelled = landscape::label(metadata, label::MANAGED_BY) == Some(MANAGED_BY_KCP);
-        if labelled && finalizers.len() == before && metadata.finalizers.as_ref() == Some(&finalizers) {
-            return Ok(());
-        }
-        let patch = json!({"metadata": {
-            "labels": {label::MANAGED_BY: MANAGED_BY_KCP},
-            "finalizers": finalizers,
-            "resourceVersion": metadata.resource_version,
-        }});
+        let Some(patch) = decide::charge_patch(self.kyma) else { return Ok(()) };
         let kind = Kind::namespaced::<Kyma>();
         self.context
             .kcp
@@ -162,24 +139,12 @@ impl RuntimePass<'_> {
     }
 
     /// Says in the status why nothing could be done.
-    pub(super) async fn failed(&self, failed: Failed, manifests: &[Arc<Manifest>], memory: &mut KnownRuntime) -> Pass {
-        let facts = Facts {
-            modules: manifests::as_they_are(self, manifests, &failed.message),
-            failure: Some(status::Failure {
-                reason: failed.reason,
-                message: failed.message.clone(),
-                access: failed.kind.is_access(),
-            }),
-            ..Facts::default()
-        };
-        // What we could not do we may at least say, unless KCP itself is the trouble.
-        self.write_status(&facts, memory).await.map_err(kcp_failure)?;
-        match failed.kind {
-            FailedKind::NoAccess | FailedKind::BadAccess => Ok(Finish::Deferred),
-            FailedKind::Wrong | FailedKind::Unreachable | FailedKind::Stale => {
-                Err(Failure::new(failed.class, failed.reason, failed.message))
-            }
+    pub(super) async fn failed(&self, failed: Failed, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
+        if let Some(facts) = decide::failed_facts(self.kyma, manifests, &failed) {
+            // What we could not do we may at least say, unless KCP itself is the trouble.
+            self.write_status(&facts, known).await.map_err(kcp_failure)?;
         }
+        decide::failed_finish(failed)
     }
 
     /// Writes the status of the Kyma, and its copy in the runtime, where they differ.
@@ -187,71 +152,41 @@ impl RuntimePass<'_> {
         &self,
         facts: &Facts,
         cluster: &Cluster,
-        memory: &mut KnownRuntime,
+        known: &mut KnownRuntime,
     ) -> Result<(), Failure> {
-        let status = self.write_status(facts, memory).await.map_err(kcp_failure)?;
-        match counterpart::show(self, cluster, &status, &mut memory.counterpart).await {
-            Ok(()) => Ok(()),
-            // The Kyma in the runtime is gone, or its definition is, as at the end of a deletion.
-            Err(Error::NotFound { .. } | Error::NotServed { .. }) => {
-                memory.counterpart = None;
-                Ok(())
-            }
-            Err(error) => Err(Failure::new(error.class(), error.reason(), error)),
-        }
+        let status = self.write_status(facts, known).await.map_err(kcp_failure)?;
+        counterpart::show(self, cluster, &status, &mut known.counterpart).await.map_err(kcp_failure)
     }
 
-    pub(super) async fn write_status(
-        &self,
-        facts: &Facts,
-        memory: &mut KnownRuntime,
-    ) -> Result<KymaStatus, cluster::Error> {
-        let kyma = self.with_latest_status(memory);
+    pub(super) async fn write_status(&self, facts: &Facts, known: &mut KnownRuntime) -> Result<KymaStatus, Error> {
+        let kyma = WrittenStatus::latest(known.status.as_ref(), self.kyma);
         // What is said is true from now on: a pass may have begun before what it tells of existed.
         let next = status::kyma(&kyma, facts, ambient::now());
         if kyma.status.as_ref() == Some(&next) {
             return Ok(next);
         }
-        self.tell_changes(kyma.status.as_ref(), &next, facts);
+        for news in decide::news(kyma.status.as_ref(), &next, facts) {
+            self.tell_news(&news);
+        }
         let kind = Kind::namespaced::<Kyma>();
         let body = status_body("Kyma", self.key, &next);
         let metadata = self.context.kcp.apply_status(self.cause, &kind, &kind.id(self.key), body).await?;
-        memory.status = Some((metadata.resource_version, next.clone()));
+        known.status = Some(WrittenStatus { resource_version: metadata.resource_version, status: next.clone() });
         Ok(next)
     }
 
     /// Tells whoever looks at the Kyma, and the log, what has come to be wrong.
-    fn tell_changes(&self, before: Option<&KymaStatus>, next: &KymaStatus, facts: &Facts) {
-        let said = before.and_then(|status| status.last_operation.as_ref()).map(|last| last.operation.as_str());
-        if let Some(failure) = facts.failure.as_ref().filter(|failure| said != Some(failure.message.as_str())) {
-            tracing::warn!(kyma = %self.key, reason = failure.reason, error = failure.message, "a runtime cannot be worked on");
-            let reason = if failure.access { reason::UNREACHABLE } else { reason::RUNTIME_FAILED };
-            self.tell(Severity::Warning, reason, "Reconcile", failure.message.clone());
-            return;
-        }
-        let is_wrong = |module: &&ModuleStatus| matches!(module.state, State::Error | State::Warning);
-        for module in next.modules.iter().filter(is_wrong) {
-            let former = before.and_then(|status| status.modules.iter().find(|former| former.name == module.name));
-            let is_known =
-                former.is_some_and(|former| former.state == module.state && former.message == module.message);
-            if !is_known {
-                let message = module.message.as_deref().unwrap_or("it does not say why");
-                tracing::warn!(kyma = %self.key, module = module.name, error = message, "a module is not well");
-                let note = format!("module {}: {message}", module.name);
-                self.tell(Severity::Warning, reason::MODULE_FAILED, "Reconcile", note);
+    fn tell_news(&self, news: &News<'_>) {
+        match news {
+            News::Runtime(failure) => {
+                tracing::warn!(kyma = %self.key, reason = failure.reason, error = failure.message, "a runtime cannot be worked on");
+            }
+            News::Module { name, message } => {
+                tracing::warn!(kyma = %self.key, module = name, error = message, "a module is not well");
             }
         }
-    }
-
-    /// The Kyma with the status that we wrote last, where the watch still shows an older one.
-    fn with_latest_status(&self, memory: &KnownRuntime) -> Kyma {
-        let mut kyma = Kyma::clone(self.kyma);
-        if let Some((resource_version, status)) = &memory.status
-            && is_newer(&Some(resource_version.clone()), &kyma.metadata.resource_version)
-        {
-            kyma.status = Some(status.clone());
-        }
-        kyma
+        let (severity, reason, note) = news.event();
+        self.tell(severity, reason, "Reconcile", note);
     }
 }
 

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use super::{
-    KnownRuntime, RuntimePass, manifests,
+    RuntimePass, counterpart, manifests,
     outcome::{self, FailedKind},
+    state::KnownRuntime,
     watch,
 };
 use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation};
@@ -67,9 +68,7 @@ async fn through(
     if decide::asks_modules_to_go(manifests) {
         tell(pass, "DeleteManifests", "the modules are asked to go");
     }
-    if known.counterpart.is_none() {
-        known.counterpart = super::counterpart::read(cluster).await?;
-    }
+    counterpart::look(cluster, &mut known.counterpart, false).await?;
     if let Some(facts) = decide::first_facts(pass.kyma, &deleting) {
         pass.conclude(&facts, cluster, known).await.map_err(said)?;
     }

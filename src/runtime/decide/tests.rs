@@ -1,0 +1,235 @@
+use k8s_openapi::jiff::Timestamp;
+use tidegate_core::api::{
+    manifest::{ManifestStatus, SyncedObject},
+    shared::{LastOperation, Time},
+};
+
+use super::*;
+
+fn kyma(requested: Option<&str>, handled: Option<&str>) -> Kyma {
+    let mut kyma = Kyma::default();
+    kyma.metadata.annotations =
+        requested.map(|value| [(annotation::RECONCILE_REQUESTED_AT.to_owned(), value.to_owned())].into());
+    let facts = Facts { requested: handled.map(str::to_owned), ..Facts::default() };
+    kyma.status = Some(status::kyma(&kyma, &facts, Timestamp::UNIX_EPOCH));
+    kyma
+}
+
+fn failed(kind: FailedKind) -> Failed {
+    Failed { reason: "Unreachable", message: "no route".to_owned(), class: Class::Waiting, kind }
+}
+
+#[track_caller]
+fn check(trigger: Trigger, is_due: bool, kyma: &Kyma, expected: Look) {
+    assert_eq!(look(Triggers::from(trigger), is_due, kyma, &[]), expected, "{}, due: {is_due}", trigger.name());
+}
+
+#[test]
+fn a_runtime_is_looked_at_only_for_a_reason() {
+    for (trigger, expected) in [
+        (Trigger::Event, Look::Nothing),
+        (Trigger::Requested, Look::Nothing),
+        (Trigger::Git, Look::Nothing),
+        (Trigger::Retry, Look::Nothing),
+        (Trigger::Drift, Look::Everything),
+        (Trigger::Resync, Look::Everything),
+    ] {
+        check(trigger, true, &kyma(None, None), expected);
+    }
+}
+
+#[test]
+fn a_resync_looks_only_where_nobody_reports() {
+    check(Trigger::Resync, false, &kyma(None, None), Look::Nothing);
+    check(Trigger::Drift, false, &kyma(None, None), Look::Everything);
+    check(Trigger::Resync, false, &kyma(Some("1"), None), Look::Everything);
+    for trigger in Trigger::ALL {
+        assert_eq!(is_resync(trigger.into()), trigger == Trigger::Resync, "{trigger}");
+    }
+}
+
+#[test]
+fn an_event_of_the_runtime_reads_its_kyma_and_nothing_else() {
+    check(Trigger::Watch, true, &kyma(None, None), Look::Kyma);
+    check(Trigger::Watch, true, &kyma(Some("1"), None), Look::Everything);
+}
+
+#[test]
+fn a_request_is_handled_once() {
+    check(Trigger::Event, true, &kyma(Some("1"), None), Look::Everything);
+    check(Trigger::Event, true, &kyma(Some("2"), Some("1")), Look::Everything);
+    check(Trigger::Event, true, &kyma(Some("1"), Some("1")), Look::Nothing);
+}
+
+#[test]
+fn a_request_on_a_manifest_is_one_for_its_runtime() {
+    let manifest = |requested: Option<&str>| {
+        let mut manifest = Manifest::default();
+        manifest.metadata.annotations =
+            requested.map(|value| [(annotation::RECONCILE_REQUESTED_AT.to_owned(), value.to_owned())].into());
+        [Arc::new(manifest)]
+    };
+    let triggers = Triggers::from(Trigger::Requested);
+    assert_eq!(look(triggers, true, &kyma(None, None), &manifest(Some("now"))), Look::Everything);
+    assert_eq!(look(triggers, true, &kyma(None, None), &manifest(None)), Look::Nothing);
+}
+
+#[test]
+fn a_kyma_that_is_deleted_is_removed_even_if_its_user_has_stopped_it() {
+    let with = |skip: Option<&str>, is_deleted: bool| {
+        let mut kyma = kyma(None, None);
+        kyma.metadata.labels = skip.map(|value| [(label::SKIP_RECONCILIATION.to_owned(), value.to_owned())].into());
+        kyma.metadata.deletion_timestamp = is_deleted.then_some(Time(Timestamp::UNIX_EPOCH));
+        start(&kyma)
+    };
+    assert_eq!(with(None, false), Start::Install);
+    assert_eq!(with(Some("false"), false), Start::Install);
+    assert_eq!(with(Some("True"), false), Start::Leave);
+    assert_eq!(with(Some("true"), true), Start::Remove);
+}
+
+#[test]
+fn a_kyma_gets_our_finalizer_and_label_once() {
+    let with = |finalizers: &[&str], label: &str| {
+        let mut kyma = kyma(None, None);
+        kyma.metadata.labels = Some([(label::MANAGED_BY.to_owned(), label.to_owned())].into());
+        kyma.metadata.finalizers = Some(finalizers.iter().map(|&name| name.to_owned()).collect());
+        charge_patch(&kyma).map(|patch| patch["metadata"]["finalizers"].clone())
+    };
+    let ours = finalizer::KYMA;
+    for (finalizers, label, expected) in [
+        (&["theirs", ours][..], MANAGED_BY_KCP, None),
+        (&[ours], "someone", Some(json!([ours]))),
+        (&["theirs"], MANAGED_BY_KCP, Some(json!(["theirs", ours]))),
+        (&[ours, finalizer::KYMA_PURGE], MANAGED_BY_KCP, Some(json!([ours]))),
+    ] {
+        assert_eq!(with(finalizers, label), expected, "{finalizers:?}");
+    }
+    assert!(charge_patch(&kyma(None, None)).is_some());
+}
+
+#[test]
+fn each_kind_that_we_put_into_a_runtime_is_listed_once() {
+    let manifest = |group: &str, version: &str, kind: &str| {
+        let object = |(group, version, kind): (&str, &str, &str)| SyncedObject {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+            ..SyncedObject::default()
+        };
+        let synced = vec![object((group, version, kind))];
+        let status = Some(ManifestStatus { synced, ..ManifestStatus::default() });
+        Arc::new(Manifest { status, ..Manifest::default() })
+    };
+    let base = kinds(&[], false);
+    assert!(base.is_sorted());
+    assert_eq!(kinds(&[manifest("", "v1", "Namespace")], false), base);
+    let things = [manifest("x.io", "v1", "Thing"), manifest("x.io", "v1beta1", "Thing")];
+    assert_eq!(kinds(&things, false).len(), base.len() + 1);
+    assert!(base.len() < kinds(&[], true).len());
+}
+
+#[test]
+fn what_was_reverted_is_said_until_something_else_is() {
+    let edits = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let mut kyma = kyma(None, None);
+    let mut say = |mode, reverted: &[&str]| {
+        let fact = modules_from(&kyma, mode, &edits(reverted));
+        let facts = Facts { modules_from: Some(fact.clone()), ..Facts::default() };
+        kyma.status = Some(status::kyma(&kyma, &facts, Timestamp::UNIX_EPOCH));
+        fact.message
+    };
+    let git = "the Kyma in the control plane decides the modules; edits in the runtime are reverted";
+    assert_eq!(say(plan::ModulesFrom::Git, &[]), git);
+    let told = format!("{git}; last reverted: channel, module cache");
+    assert_eq!(say(plan::ModulesFrom::Git, &["channel", "module cache"]), told);
+    assert_eq!(say(plan::ModulesFrom::Git, &[]), told);
+    assert_eq!(say(plan::ModulesFrom::Runtime, &[]), "the Kyma in the runtime decides the modules");
+    assert_eq!(reverted_note(&[]), None);
+    let note = "edits in the runtime were taken back: channel, module cache";
+    assert_eq!(reverted_note(&edits(&["channel", "module cache"])).as_deref(), Some(note));
+}
+
+#[test]
+fn the_part_that_asks_first_says_when_to_go_again() {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(finish([None, None]), Finish::Done);
+    assert_eq!(finish([seconds(9), None, seconds(3)]), Finish::After(Duration::from_secs(3), Trigger::Retry));
+}
+
+#[test]
+fn a_failure_is_told_in_the_status_unless_it_says_nothing_of_the_runtime() {
+    let mut kyma = kyma(None, None);
+    kyma.spec.modules = serde_json::from_value(json!([{"name": "cache"}])).unwrap();
+    for (kind, is_told, is_access) in [
+        (FailedKind::Wrong, true, false),
+        (FailedKind::Unreachable, true, true),
+        (FailedKind::NoAccess, true, true),
+        (FailedKind::BadAccess, true, true),
+        (FailedKind::Stale, false, false),
+    ] {
+        let facts = failed_facts(&kyma, &[], &failed(kind));
+        assert_eq!(facts.is_some(), is_told, "{kind:?}");
+        assert_eq!(facts.as_ref().is_some_and(|facts| facts.failure.as_ref().unwrap().access), is_access, "{kind:?}");
+        let modules = facts.map(|facts| facts.modules).unwrap_or_default();
+        let refused = Planned::Refused { state: State::Error, message: "no route".to_owned() };
+        assert!(modules.iter().all(|module| module.planned == refused && module.manifest.is_none()));
+        assert_eq!(modules.len(), usize::from(is_told), "each module says so as well");
+    }
+}
+
+#[test]
+fn nothing_is_tried_again_before_there_is_another_way_to_the_runtime() {
+    for (kind, expected) in [
+        (FailedKind::NoAccess, None),
+        (FailedKind::BadAccess, None),
+        (FailedKind::Wrong, Some(Class::Waiting)),
+        (FailedKind::Unreachable, Some(Class::Waiting)),
+        (FailedKind::Stale, Some(Class::Transient)),
+    ] {
+        match (failed_finish(failed(kind)), expected) {
+            (Ok(finish), None) => assert_eq!(finish, Finish::Deferred),
+            (Err(failure), Some(class)) => assert_eq!((failure.class, failure.reason), (class, "Unreachable")),
+            (pass, _) => panic!("{kind:?}: {pass:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_has_come_to_be_wrong_is_told_once() {
+    let module = |name: &str, state, message: Option<&str>| ModuleStatus {
+        name: name.to_owned(),
+        state,
+        message: message.map(str::to_owned),
+        ..ModuleStatus::default()
+    };
+    let before = KymaStatus {
+        modules: vec![module("known", State::Error, Some("no")), module("worse", State::Warning, Some("hm"))],
+        last_operation: Some(LastOperation { operation: "no route".to_owned(), ..LastOperation::default() }),
+        ..KymaStatus::default()
+    };
+    let next = KymaStatus {
+        modules: vec![
+            module("fine", State::Ready, None),
+            module("known", State::Error, Some("no")),
+            module("mute", State::Error, None),
+            module("worse", State::Error, Some("hm")),
+        ],
+        ..KymaStatus::default()
+    };
+    let texts = |facts: &Facts| -> Vec<(&str, String)> {
+        news(Some(&before), &next, facts).iter().map(|news| (news.event().1, news.event().2)).collect()
+    };
+    let of_modules = [
+        ("ModuleFailed", "module mute: it does not say why".to_owned()),
+        ("ModuleFailed", "module worse: hm".to_owned()),
+    ];
+    assert_eq!(texts(&Facts::default()), of_modules);
+    let failing = |message: &str, access| {
+        let failure = status::Failure { reason: "Unreachable", message: message.to_owned(), access };
+        Facts { failure: Some(failure), ..Facts::default() }
+    };
+    assert_eq!(texts(&failing("no route", true)), of_modules, "it was said before");
+    assert_eq!(texts(&failing("gone", true)), [("Unreachable", "gone".to_owned())]);
+    assert_eq!(texts(&failing("gone", false)), [("RuntimeFailed", "gone".to_owned())]);
+}
