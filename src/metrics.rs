@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, MutexGuard, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use prometheus_client::{
 
 use tidegate_core::api::shared::State;
 use tidegate_events::metrics::ListenerMetrics;
+use tidegate_process::lock::Mutex;
 
 /// What is counted while it happens. A handle; clones share it.
 #[derive(Clone, Default)]
@@ -333,7 +334,7 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.seen.lock()
     }
 }
 

@@ -17,7 +17,7 @@ mod state;
 use std::{
     fmt,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -25,7 +25,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use self::state::State;
 use tidegate_core::name::Key;
-use tidegate_process::{ambient, retry::Class};
+use tidegate_process::{ambient, lock::Mutex, retry::Class};
 
 /// Why a subject is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -417,7 +417,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
         // Every change of the state is whole before anything in it can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 mod limit;
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -23,7 +23,7 @@ use tidegate_core::{
     name::Key,
     object::{Digest, Gvk},
 };
-use tidegate_process::ambient;
+use tidegate_process::{ambient, lock::Mutex};
 
 /// Reasons of Events: Lifecycle Manager's, where it has one for the thing.
 pub mod reason {
@@ -145,7 +145,7 @@ impl Recorder {
     /// Hands in an Event. Never waits.
     pub fn publish_event(&self, event: Event) {
         let admitted = {
-            let mut limiter = self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limiter = self.0.limiter.lock();
             limiter.admit(&event, Instant::now())
         };
         match admitted {

@@ -4,16 +4,14 @@
 //! it is always yes. What is no review is answered with a status that the API server takes for a broken webhook, which its
 //! configuration tells it to ignore.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use rustls::AlertDescription;
+use tidegate_process::lock::Mutex;
 
 use super::{
     decide::{Decision, Wrong, decide},
@@ -105,7 +103,7 @@ impl Handler for Admission {
     fn certificate_refused(&self, alert: AlertDescription) {
         self.metrics.certificate_refused();
         let now = outbox::now();
-        if let Some(times) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).happened(now) {
+        if let Some(times) = self.refused.lock().happened(now) {
             tracing::warn!(
                 ?alert,
                 times,

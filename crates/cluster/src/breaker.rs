@@ -2,9 +2,9 @@
 //!
 //! Only failures to talk to the cluster count; whatever it answers, also an error, closes the circuit.
 
-use std::{sync::Mutex, time::Duration};
+use std::time::Duration;
 
-use tidegate_process::retry;
+use tidegate_process::{lock::Mutex, retry};
 use tokio::time::Instant;
 
 /// Failures in a row after which the circuit opens. Requests run in parallel, so a single lost connection may fail several.
@@ -88,7 +88,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        self.0.lock()
     }
 }
 

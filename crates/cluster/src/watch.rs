@@ -10,7 +10,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{Cluster, Error, Kind, Target, Verb, kind::push_encoded, transport::Ask};
 use tidegate_core::name::Key;
-use tidegate_process::{ambient, retry};
+use tidegate_process::{ambient, lock::RwLock, retry};
 
 /// What is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl<P> Store<P> {
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<Key, Arc<P>>> {
-        self.objects.read().expect("nothing panics while it holds this lock")
+        self.objects.read()
     }
 }
 
@@ -411,7 +411,7 @@ where
     fn set(&mut self, key: Key, projection: P) {
         let new = Arc::new(projection);
         let old = {
-            let mut objects = self.store.objects.write().expect("nothing panics while it holds this lock");
+            let mut objects = self.store.objects.write();
             if objects.get(&key).is_some_and(|old| **old == *new) {
                 return;
             }
@@ -421,7 +421,7 @@ where
     }
 
     fn remove(&mut self, key: &Key) {
-        let old = self.store.objects.write().expect("nothing panics while it holds this lock").remove(key);
+        let old = self.store.objects.write().remove(key);
         if let Some(old) = old {
             (self.on_change)(Change::Gone { key: key.clone(), old });
         }

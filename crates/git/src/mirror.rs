@@ -17,7 +17,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Instant,
@@ -42,6 +42,7 @@ use tidegate_core::{
     revision::{Oid, Revision},
     snapshot::{Filter, Limits, Snapshot},
 };
+use tidegate_process::lock::Mutex;
 
 /// What a fetch found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +194,7 @@ impl Mirror {
             // The reference first: what the file names must be kept already.
             generation::set_good(repository, commit).map_err(|_| shared.damaged("its references".to_owned()))?;
             good::store(&shared.folder, &revision)?;
-            *shared.good.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
+            *shared.good.lock() = Some(revision);
             shared.remove_former();
             Ok(())
         })
@@ -288,7 +289,7 @@ impl Shared {
     }
 
     fn last_good(&self) -> Option<Revision> {
-        self.good.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.good.lock().clone()
     }
 
     /// A revision that cannot be read is no last good one.
@@ -300,7 +301,7 @@ impl Shared {
         if !readable {
             tracing::warn!(url = %self.url, %commit, "last good revision cannot be read any more");
             self.is_damaged.store(true, Ordering::Release);
-            *self.good.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.good.lock() = None;
         }
     }
 

@@ -1,12 +1,10 @@
 //! Certificates that were looked at before: a runtime presents the same one for weeks.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
+use tidegate_process::lock::Mutex;
 
 use super::{Authorities, Error, Identity, xfcc};
 
@@ -86,7 +84,7 @@ impl Known {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
