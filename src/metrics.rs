@@ -120,6 +120,8 @@ pub enum Ended {
     Waiting,
     /// It failed.
     Failed,
+    /// It panicked: a mistake of ours.
+    Panicked,
 }
 
 struct Counted {
@@ -527,6 +529,7 @@ impl Ended {
             Ended::Well => "done",
             Ended::Waiting => "waiting",
             Ended::Failed => "failed",
+            Ended::Panicked => "panicked",
         }
     }
 }

@@ -67,6 +67,8 @@ pub mod reason {
     pub const RUNTIME_ID_AMBIGUOUS: &str = "RuntimeIdAmbiguous";
     /// An event came with a certificate that does not belong to the runtime.
     pub const CERTIFICATE_NAME: &str = "CertificateName";
+    /// A pass over the object panicked, which is a mistake of ours; it is tried again.
+    pub const PASS_PANICKED: &str = "PassPanicked";
     /// Objects that left a module stay, since data of users would go with them, or since somebody said so.
     pub const KEPT: &str = "Kept";
 }
