@@ -9,13 +9,7 @@ pub mod dispatch;
 pub mod events;
 pub(crate) mod finalizers;
 
-use std::{
-    collections::BTreeSet,
-    error::Error,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeSet, error::Error, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::json;
@@ -30,7 +24,7 @@ use tidegate_core::{
     plan::{Settings, watch::Agent},
     template::Library,
 };
-use tidegate_process::retry::Class;
+use tidegate_process::{lock::RwLock, retry::Class};
 
 use crate::{
     gateway::{GatewayContext, certificates::Certificates},
@@ -173,7 +167,7 @@ impl Context {
 
 /// The templates as they are now.
 pub(crate) fn library(library: &RwLock<Arc<Library>>) -> Arc<Library> {
-    Arc::clone(&library.read().unwrap_or_else(PoisonError::into_inner))
+    Arc::clone(&library.read())
 }
 
 /// Fails while a source with template overrides has not been read in this process, and an object with these metadata

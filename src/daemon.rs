@@ -14,11 +14,7 @@ mod once;
 mod ready;
 mod sources;
 
-use std::{
-    path::Path,
-    sync::{Arc, RwLock},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -35,6 +31,7 @@ use tidegate_core::{
     template::{Library, TemplateFile, Templates},
 };
 use tidegate_git as git;
+use tidegate_process::lock::RwLock;
 
 use crate::{
     config::Config,

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, MutexGuard, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use prometheus_client::{
 
 use tidegate_core::api::shared::State;
 use tidegate_events::metrics::ListenerMetrics;
+use tidegate_process::lock::Mutex;
 
 /// The counters. A handle: clones share them.
 #[derive(Clone, Default)]
@@ -119,6 +120,8 @@ pub enum Ended {
     Waiting,
     /// Failed.
     Failed,
+    /// It panicked: a mistake of ours.
+    Panicked,
 }
 
 struct Counted {
@@ -334,7 +337,7 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.seen.lock()
     }
 }
 
@@ -527,6 +530,7 @@ impl Ended {
             Ended::Well => "done",
             Ended::Waiting => "waiting",
             Ended::Failed => "failed",
+            Ended::Panicked => "panicked",
         }
     }
 }

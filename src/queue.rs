@@ -18,7 +18,7 @@ mod state;
 use std::{
     fmt,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -26,7 +26,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use self::state::State;
 use tidegate_core::name::Key;
-use tidegate_process::{ambient, retry::Class};
+use tidegate_process::{ambient, lock::Mutex, retry::Class};
 
 /// Why a subject is reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -409,8 +409,8 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
-        // Every change of the state is complete before anything in it can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        // Every change of the state is whole before anything in it can panic.
+        self.0.state.lock()
     }
 }
 

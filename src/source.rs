@@ -20,7 +20,7 @@ mod survey;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use tokio::time::Instant;
@@ -44,7 +44,7 @@ use tidegate_core::{
     revision::Oid,
     template::{Library, Templates},
 };
-use tidegate_process::ambient;
+use tidegate_process::{ambient, lock::RwLock};
 
 use crate::queue::{Finish, Trigger, Triggers};
 
@@ -109,7 +109,7 @@ impl SourceContext<'_> {
     /// change without any custom resource changing.
     fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
         {
-            let mut library = self.library.write().unwrap_or_else(PoisonError::into_inner);
+            let mut library = self.library.write();
             if library.of_source(Some(&source)) == templates.as_ref().unwrap_or(library.base()) {
                 return;
             }

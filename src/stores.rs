@@ -13,7 +13,7 @@ pub mod secret;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -32,6 +32,7 @@ use tidegate_core::{
     name::Key,
     plan::{certificate::kyma_of as kyma_of_name, watch::Gateway},
 };
+use tidegate_process::lock::Mutex;
 
 use crate::{gateway::pki::object::Live, queue::Trigger};
 
@@ -566,8 +567,7 @@ impl Stores {
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        // Every edit is complete before anything in it can panic.
-        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.tables.lock()
     }
 }
 

@@ -17,7 +17,7 @@ mod enact;
 pub mod inbox;
 mod state;
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use kube::core::SelectorExt as _;
 use tidegate_cluster::{Cause, Cluster, Error};
@@ -28,7 +28,7 @@ use tidegate_core::{
     plan::{selector, watch},
     template::Library,
 };
-use tidegate_process::ambient;
+use tidegate_process::{ambient, lock::RwLock};
 
 use self::{
     decide::{Act, Next, decide},

@@ -1,10 +1,18 @@
 //! From the queue to the controllers and back: one pass, its log lines and its counts.
 
-use std::time::{Duration, Instant};
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
+};
 
+use futures::FutureExt as _;
 use tracing::Instrument as _;
 
-use super::{Context, Failure, Subject, chain};
+use super::{
+    Context, Failure, Subject, chain,
+    events::{Severity, reason},
+};
 use tidegate_process::retry::{self, Class};
 
 use crate::{
@@ -14,7 +22,13 @@ use crate::{
     runtime, source, watcher,
 };
 
+/// Reason of a pass that panicked, in metrics and logs.
+const PANICKED: &str = "Panicked";
+
 /// Makes the pass that some work asks for, and returns what becomes of the subject.
+///
+/// A pass that panics has failed: it is counted and told, and tried again with the delays of any other failure. Others
+/// go on; what they share with it is locked by [`tidegate_process::lock`].
 ///
 /// May be dropped at any `await`; the work then counts as failed.
 pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
@@ -23,11 +37,13 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
     context.metrics.waited(subject.kind(), work.waited());
     let started = Instant::now();
     let began = tokio::time::Instant::now();
-    let result = reconcile(context, work).instrument(span.clone()).await;
+    let unwound = AssertUnwindSafe(reconcile(context, work)).catch_unwind().instrument(span.clone()).await;
+    let result = unwound.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     let duration = started.elapsed();
     let ended = match &result {
         Ok(Finish::After(_, Trigger::Retry)) => Ended::Waiting,
         Ok(Finish::Done | Finish::Deferred | Finish::Gone | Finish::After(..)) => Ended::Well,
+        Err(Failure { reason: PANICKED, .. }) => Ended::Panicked,
         Ok(Finish::Failed(class)) | Err(Failure { class, .. }) => match class {
             Class::Waiting => Ended::Waiting,
             Class::Stalled | Class::Transient => Ended::Failed,
@@ -50,6 +66,9 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
         Err(failure) => {
             context.metrics.requeue(failure.reason, failure.class == Class::Waiting);
             log(&failure, work.attempt());
+            if ended == Ended::Panicked {
+                tell(context, subject);
+            }
             match failure.retry_after() {
                 Some(asked) => later(context, work, failure.class, asked),
                 None => Finish::Failed(failure.class),
@@ -65,6 +84,39 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
         Subject::Runtime(key) => runtime::reconcile(context, key, triggers).await,
         Subject::Watcher(key) => watcher::reconcile(context.watcher(), key, triggers).await,
         Subject::Gateway(key) => gateway::reconcile(context.gateway(), key, triggers).await,
+    }
+}
+
+/// What a panic comes to. What was done before it stays done: passes may be dropped anywhere and run again.
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let error = format!("the pass panicked: {}", text.unwrap_or("without a message"));
+    Failure::new(Class::Transient, PANICKED, error)
+}
+
+/// Tells users of a panic, where they look for what is wrong with the subject. What the panic says stays in the log: it
+/// may quote anything.
+fn tell(context: &Context, subject: &Subject) {
+    let note = "the pass panicked, which is a mistake in Tidegate; it is tried again. Please report what the log says";
+    let (severity, reason, action) = (Severity::Warning, reason::PASS_PANICKED, "Reconcile");
+    match subject {
+        Subject::Source(key) => {
+            if let Some(source) = context.stores.source(key) {
+                context.events.publish(&*source.object, severity, reason, action, note);
+            }
+        }
+        Subject::Runtime(key) => {
+            if let Some(kyma) = context.stores.kyma(key) {
+                context.events.publish(&*kyma, severity, reason, action, note);
+            }
+        }
+        Subject::Watcher(key) => {
+            if let Some(watcher) = context.stores.landscape().watchers.get(key) {
+                context.events.publish(&**watcher, severity, reason, action, note);
+            }
+        }
+        // It has no status; runtimes that wait for a certificate say why.
+        Subject::Gateway(_) => context.certificates.tell(Some(note.to_owned()), false),
     }
 }
 
@@ -110,9 +162,13 @@ fn later(context: &Context, work: &Work<Subject>, class: Class, asked: Duration)
 fn log(failure: &Failure, attempt: u32) {
     let (reason, error) = (failure.reason, chain(failure.error.as_ref()));
     match failure.class {
+        _ if reason == PANICKED => tracing::error!(reason, error, "a pass panicked"),
         _ if !attempt.is_power_of_two() => tracing::debug!(reason, error, "pass failed"),
         Class::Stalled => tracing::error!(reason, error, "pass failed; only a change can help"),
         Class::Waiting => tracing::info!(reason, error, "pass waits"),
         Class::Transient => tracing::warn!(reason, error, "pass failed"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 mod limit;
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -23,7 +23,7 @@ use tidegate_core::{
     name::Key,
     object::{Digest, Gvk},
 };
-use tidegate_process::ambient;
+use tidegate_process::{ambient, lock::Mutex};
 
 /// Reasons of Events: Lifecycle Manager's, where it has one for the thing.
 pub mod reason {
@@ -67,6 +67,8 @@ pub mod reason {
     pub const RUNTIME_ID_AMBIGUOUS: &str = "RuntimeIdAmbiguous";
     /// An event came with a certificate that does not belong to the runtime.
     pub const CERTIFICATE_NAME: &str = "CertificateName";
+    /// A pass over the object panicked, which is a mistake of ours; it is tried again.
+    pub const PASS_PANICKED: &str = "PassPanicked";
     /// Objects that left a module stay, since data of users would go with them, or since somebody said so.
     pub const KEPT: &str = "Kept";
 }
@@ -145,7 +147,7 @@ impl Recorder {
     /// Hands in an Event. Never waits.
     pub fn publish_event(&self, event: Event) {
         let admitted = {
-            let mut limiter = self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limiter = self.0.limiter.lock();
             limiter.admit(&event, Instant::now())
         };
         match admitted {

@@ -1,9 +1,6 @@
 //! Whether this process is ready, and if not, what is missing.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Context, Leadership};
 use tidegate_core::{
@@ -12,6 +9,7 @@ use tidegate_core::{
     name::Key,
     object::Gvk,
 };
+use tidegate_process::lock::Mutex;
 
 use crate::{
     controller::{Subject, chain},
@@ -57,7 +55,7 @@ impl Readiness {
     /// What is missing, one line each.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        match &*lock(&self.kinds) {
+        match &*self.kinds.lock() {
             Kinds::Unknown(why) => lines.push(why.clone()),
             Kinds::Lacking(kinds) => lines.push(format!(
                 "the control plane does not serve {}: apply what `tidegate crds` prints",
@@ -78,7 +76,7 @@ impl Readiness {
         } else if self.paused {
             // A paused process is ready: it does what its configuration says.
         } else {
-            let looked_at = lock(&self.looked_at);
+            let looked_at = self.looked_at.lock();
             let sources = self.context.stores.sources();
             let fresh = sources.iter().map(|source| landscape::key(&source.object.metadata));
             let fresh = fresh.filter(|key| !looked_at.contains(key));
@@ -91,7 +89,7 @@ impl Readiness {
     pub(super) fn looked_at(&self, subject: &Subject) {
         match subject {
             Subject::Source(key) => {
-                lock(&self.looked_at).insert(key.clone());
+                self.looked_at.lock().insert(key.clone());
             }
             Subject::Runtime(_) | Subject::Watcher(_) | Subject::Gateway(_) => {}
         }
@@ -112,7 +110,7 @@ impl Readiness {
             }
         };
         let served = matches!(kinds, Kinds::Served);
-        *lock(&self.kinds) = kinds;
+        *self.kinds.lock() = kinds;
         served
     }
 
@@ -128,8 +126,4 @@ impl Readiness {
         }
         Ok(lacking)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

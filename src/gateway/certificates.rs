@@ -14,7 +14,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, MutexGuard, OnceLock},
     time::Duration,
 };
 
@@ -39,6 +39,7 @@ use tidegate_core::{
     },
     render,
 };
+use tidegate_process::lock::Mutex;
 
 use crate::{gateway::pki, queue::Trigger};
 
@@ -394,7 +395,6 @@ impl Certificates {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every edit is whole before anything in it can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

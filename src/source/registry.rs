@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
@@ -32,7 +32,7 @@ use tidegate_core::{
     template::Templates,
 };
 use tidegate_git as git;
-use tidegate_process::ambient;
+use tidegate_process::{ambient, lock::Mutex};
 
 use crate::queue::Trigger;
 
@@ -152,31 +152,31 @@ impl SourceRegistry {
 
     /// The revision of a source that is in force.
     pub fn loaded(&self, source: &Key) -> Option<Arc<Loaded>> {
-        let slot = lock(&self.slots).get(source).cloned()?;
-        lock(&slot.published).loaded.clone()
+        let slot = self.slots.lock().get(source).cloned()?;
+        slot.published.lock().loaded.clone()
     }
 
     /// Whether a pass over a source has ended in this process.
     pub fn is_visited(&self, source: &Key) -> bool {
-        let slot = lock(&self.slots).get(source).cloned();
-        slot.is_some_and(|slot| lock(&slot.published).visited)
+        let slot = self.slots.lock().get(source).cloned();
+        slot.is_some_and(|slot| slot.published.lock().visited)
     }
 
     /// The objects of a module that lives in git, by the id of its tree or file. Asks no server.
     pub async fn module_objects(&self, source: &Key, tree: Oid, path: &str) -> Result<Arc<ModuleObjects>, Unavailable> {
-        let published = match lock(&self.slots).get(source) {
+        let published = match self.slots.lock().get(source) {
             Some(slot) => Arc::clone(slot),
             None => return Err(Unavailable::Source(source.clone())),
         };
         let (mirror, loaded) = {
-            let published = lock(&published.published);
+            let published = published.published.lock();
             (published.mirror.clone(), published.loaded.clone())
         };
         if let Some(objects) = loaded.as_ref().and_then(|loaded| loaded.definitions.modules.get(&tree)) {
             return Ok(Arc::clone(objects));
         }
         let Some(mirror) = mirror else { return Err(Unavailable::Source(source.clone())) };
-        let cell = lock(&self.modules).entry(tree, path);
+        let cell = self.modules.lock().entry(tree, path);
         cell.get_or_try_init(|| self.read_module(&mirror, source, tree, path)).await.cloned()
     }
 
@@ -222,7 +222,7 @@ impl SourceRegistry {
             (key, path, watch)
         };
         loop {
-            let local = lock(&self.local).clone();
+            let local = self.local.lock().clone();
             unwatched.retain(|key, (path, _)| local.get(key) == Some(path));
             for (key, path) in &local {
                 let failed = unwatched.get(key).map(|(_, at)| *at);
@@ -249,7 +249,7 @@ impl SourceRegistry {
                 () = tokio::time::sleep(LOCAL_RETRY), if !unwatched.is_empty() => {}
                 Some((key, path, watch)) = changes.next() => {
                     // A watch of a path that the source has left ends here.
-                    if watched.get(&key) == Some(&path) && lock(&self.local).get(&key) == Some(&path) {
+                    if watched.get(&key) == Some(&path) && self.local.lock().get(&key) == Some(&path) {
                         queue.push(Subject::Source(key.clone()), Trigger::Git);
                         changes.push(next(key, path, watch));
                     } else if watched.get(&key) == Some(&path) {
@@ -264,16 +264,16 @@ impl SourceRegistry {
 
     /// The mirror of a source's repository, opened at first use.
     pub(crate) fn mirror(&self, source: &Key, slot: &Slot, url: &git::Url) -> Result<git::Mirror, git::Error> {
-        if let Some(mirror) = lock(&slot.published).mirror.as_ref().filter(|mirror| mirror.url() == url) {
+        if let Some(mirror) = slot.published.lock().mirror.as_ref().filter(|mirror| mirror.url() == url) {
             return Ok(mirror.clone());
         }
         let mirror = self.state.mirror(source, url)?;
-        lock(&slot.published).mirror = Some(mirror.clone());
-        let before = lock(&self.local).get(source).cloned();
+        slot.published.lock().mirror = Some(mirror.clone());
+        let before = self.local.lock().get(source).cloned();
         if before.as_deref() != url.path() {
             match url.path() {
-                Some(path) => lock(&self.local).insert(source.clone(), path.to_owned()),
-                None => lock(&self.local).remove(source),
+                Some(path) => self.local.lock().insert(source.clone(), path.to_owned()),
+                None => self.local.lock().remove(source),
             };
             self.local_changed.notify_one();
         }
@@ -282,29 +282,29 @@ impl SourceRegistry {
 
     /// The place of a source, made at first use.
     pub(crate) fn slot(&self, source: &Key) -> Arc<Slot> {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock();
         let new = || Arc::new(Slot { progress: tokio::sync::Mutex::default(), published: Mutex::default() });
         Arc::clone(slots.entry(source.clone()).or_insert_with(new))
     }
 
     /// Takes note that a pass over a source has ended. Returns whether it was the first.
     pub(crate) fn visited(&self, slot: &Slot) -> bool {
-        !std::mem::replace(&mut lock(&slot.published).visited, true)
+        !std::mem::replace(&mut slot.published.lock().visited, true)
     }
 
     /// The mirror of a source, if it was opened.
     pub(crate) fn opened(&self, slot: &Slot) -> Option<git::Mirror> {
-        lock(&slot.published).mirror.clone()
+        slot.published.lock().mirror.clone()
     }
 
     /// Puts a revision in force. If it is the first one of its source, returns the other sources: nothing is pruned and
     /// nothing moves before all of them have been read, so they may have waited for this.
     pub(crate) fn publish(&self, source: &Key, slot: &Slot, loaded: Arc<Loaded>) -> Vec<Key> {
         tracing::info!(%source, revision = %loaded.revision, "a revision is in force");
-        let before = lock(&slot.published).loaded.replace(loaded);
+        let before = slot.published.lock().loaded.replace(loaded);
         match before {
             Some(_) => Vec::new(),
-            None => lock(&self.slots).keys().filter(|key| *key != source).cloned().collect(),
+            None => self.slots.lock().keys().filter(|key| *key != source).cloned().collect(),
         }
     }
 
@@ -333,11 +333,11 @@ impl SourceRegistry {
     /// Forgets a source. Returns the others, which may inherit what it leaves.
     pub(crate) fn forget(&self, source: &Key) -> Vec<Key> {
         let others = {
-            let mut slots = lock(&self.slots);
+            let mut slots = self.slots.lock();
             slots.remove(source);
             slots.keys().cloned().collect()
         };
-        if lock(&self.local).remove(source).is_some() {
+        if self.local.lock().remove(source).is_some() {
             self.local_changed.notify_one();
         }
         others
@@ -359,9 +359,4 @@ impl Modules {
         }
         objects
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is whole before anything in it can panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

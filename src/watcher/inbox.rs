@@ -10,7 +10,7 @@ mod journal;
 mod pace;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -41,6 +41,7 @@ use tidegate_events::{
     identity::Identity,
     listener::{Answer, Received, Refusal},
 };
+use tidegate_process::lock::Mutex;
 
 use crate::{
     config::Pinning,
@@ -235,7 +236,7 @@ impl Inbox {
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pace.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
 use tidegate_cluster::Kind;
@@ -13,6 +13,7 @@ use tidegate_core::{
     object::{Digest, Gvk, Object},
     plan::watch,
 };
+use tidegate_process::lock::Mutex;
 
 /// What this process remembers of all Watchers: the digest of the VirtualService that it applied.
 #[derive(Debug, Default)]
@@ -95,8 +96,7 @@ impl Memories {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Digest>> {
-        // Every edit is whole before anything in it can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -41,7 +41,7 @@ use tidegate_core::{
     template::{Library, Templates},
 };
 use tidegate_git as git;
-use tidegate_process::ambient;
+use tidegate_process::{ambient, lock::RwLock};
 use tidegate_testbed::{Folder, Guarded};
 use tokio::{sync::OnceCell, task::JoinSet};
 

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::Path,
-    sync::{Arc, RwLock},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -36,6 +36,7 @@ use tidegate_core::{
     template::{Library, Templates},
 };
 use tidegate_git as git;
+use tidegate_process::lock::RwLock;
 use tidegate_testbed::Repository;
 use tokio::task::JoinSet;
 

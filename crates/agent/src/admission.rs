@@ -4,16 +4,14 @@
 //! allows the write. A body that is not a review gets an error status. The API server treats that as a failed webhook,
 //! which the webhook's failure policy ignores.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use rustls::AlertDescription;
+use tidegate_process::lock::Mutex;
 
 use super::{
     decide::{Decision, Wrong, decide},
@@ -105,7 +103,7 @@ impl Handler for Admission {
     fn certificate_refused(&self, alert: AlertDescription) {
         self.metrics.certificate_refused();
         let now = outbox::now();
-        if let Some(times) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).happened(now) {
+        if let Some(times) = self.refused.lock().happened(now) {
             tracing::warn!(
                 ?alert,
                 times,

@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use super::{
     seldom::Seldom,
 };
 use tidegate_events::event::Event;
+use tidegate_process::lock::Mutex;
 
 /// The shared outbox.
 #[derive(Debug)]
@@ -218,7 +219,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

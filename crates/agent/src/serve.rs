@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -22,6 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::AlertDescription;
+use tidegate_process::lock::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -275,7 +276,7 @@ impl Open {
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenInner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

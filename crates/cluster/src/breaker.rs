@@ -2,9 +2,9 @@
 //!
 //! Only failures to connect count. Any answer closes the circuit, even an error.
 
-use std::{sync::Mutex, time::Duration};
+use std::time::Duration;
 
-use tidegate_process::retry;
+use tidegate_process::{lock::Mutex, retry};
 use tokio::time::Instant;
 
 /// Consecutive failures that open the circuit. Requests run in parallel, so one lost connection may fail several.
@@ -88,7 +88,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        self.0.lock()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, LazyLock, Mutex, Weak},
+    sync::{Arc, LazyLock, Weak},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::{Cluster, Error, Kind, Target, Verb, position, transport::Ask};
 use tidegate_core::object::{Digest, Gvk};
+use tidegate_process::lock::Mutex;
 
 /// Minimum interval between two discoveries of a cluster. A pass asks for many kinds and causes one discovery.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -86,7 +87,7 @@ impl Known {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        self.0.lock()
     }
 }
 
@@ -150,7 +151,7 @@ impl Cluster {
         let ask = Ask::get("/apis".to_owned(), Verb::Get, target.clone()).header(ACCEPT, AGGREGATED);
         let answer = self.transport.ask(ask).await?;
         let digest = Digest::of_bytes(&answer.body);
-        let interned = || INTERNED.lock().expect("nothing panics while it holds this lock");
+        let interned = || INTERNED.lock();
         if let Some(kinds) = interned().get(&digest).and_then(Weak::upgrade) {
             return Ok(kinds);
         }

@@ -9,7 +9,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::Kind;
 use tidegate_core::object::ObjectId;
+use tidegate_process::lock::Mutex;
 
 /// How long a namespace is fresh: long enough for a first installation, too short for others to use it.
 const FRESH: Duration = Duration::from_secs(60);
@@ -88,7 +89,7 @@ impl Fresh {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        self.0.lock()
     }
 }
 

@@ -4,11 +4,7 @@
 //! machines are never compared: a holder is considered alive until we have seen its Lease unchanged for the whole lease
 //! duration on our own clock. We stop writing at the renew deadline, before any other process may take over.
 
-use std::{
-    fmt,
-    sync::{Arc, RwLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE};
@@ -19,7 +15,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{Cluster, Error, Kind, Target, Verb, transport::Ask};
 use tidegate_core::{api::names, name::Key, object::Gvk};
-use tidegate_process::ambient;
+use tidegate_process::{ambient, lock::RwLock};
 
 /// How long a Lease is valid and how often it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +129,12 @@ impl Leadership {
 
     /// Whether a write may start now.
     pub fn is_leading(&self) -> bool {
-        read(&self.state).until.is_some_and(|until| Instant::now() < until)
+        self.state.read().until.is_some_and(|until| Instant::now() < until)
     }
 
     /// The holder of the Lease, if it is another process.
     pub fn other_holder(&self) -> Option<String> {
-        read(&self.state).other.clone()
+        self.state.read().other.clone()
     }
 
     /// Waits until we lead. Never returns if the elector ends before.
@@ -220,7 +216,7 @@ impl Elector {
         let other = found.as_ref().and_then(|lease| lease.spec.holder_identity.clone());
         match decision {
             Move::Wait => {
-                let mut state = write(&self.state);
+                let mut state = self.state.write();
                 state.until = None;
                 state.other = other;
                 return Ok(());
@@ -230,8 +226,8 @@ impl Elector {
         let body = self.body(found.as_ref(), &decision);
         let resource_version = self.put(found.is_some(), body).await?;
         self.observed = Some(Observed { resource_version, since: Instant::now() });
-        let mut state = write(&self.state);
-        // Counted from before the request, because others cannot have seen our renewal earlier.
+        let mut state = self.state.write();
+        // Counted from before the request: nobody else can have seen our renewal any earlier.
         state.until = Some(began + self.options.timing.renew_deadline);
         state.other = None;
         Ok(())
@@ -297,7 +293,7 @@ impl Elector {
 
     /// Releases the Lease, so that the next holder need not wait until it expires.
     async fn release(&mut self) {
-        let led = write(&self.state).until.take().is_some();
+        let led = self.state.write().until.take().is_some();
         self.announce();
         if !led {
             return;
@@ -321,7 +317,7 @@ impl Elector {
 
     /// Notifies all waiting tasks.
     fn announce(&self) {
-        let leading = read(&self.state).until.is_some_and(|until| Instant::now() < until);
+        let leading = self.state.read().until.is_some_and(|until| Instant::now() < until);
         let changed = self.changes.send_if_modified(|former| std::mem::replace(former, leading) != leading);
         if changed {
             tracing::info!(leading, "leadership changed");
@@ -330,7 +326,7 @@ impl Elector {
 
     /// How long until the next read: the retry period, but not past the end of our leadership.
     fn pause(&self) -> Duration {
-        let rest = read(&self.state).until.map(|until| until.saturating_duration_since(Instant::now()));
+        let rest = self.state.read().until.map(|until| until.saturating_duration_since(Instant::now()));
         let period = self.options.timing.retry_period;
         rest.filter(|rest| !rest.is_zero()).map_or(period, |rest| rest.min(period))
     }
@@ -359,14 +355,6 @@ fn keep(body: &mut Value, lease: &Lease) {
 /// `MicroTime` in the API server's format: exactly six decimals.
 fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
-}
-
-fn read(state: &RwLock<State>) -> std::sync::RwLockReadGuard<'_, State> {
-    state.read().expect("nothing panics while it holds this lock")
-}
-
-fn write(state: &RwLock<State>) -> std::sync::RwLockWriteGuard<'_, State> {
-    state.write().expect("nothing panics while it holds this lock")
 }
 
 #[cfg(test)]

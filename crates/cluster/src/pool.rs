@@ -4,11 +4,7 @@
 //! circuit breaker and the counters of a runtime outlive its clients. The pool does not know which runtimes exist: the
 //! caller forgets deleted ones.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
@@ -20,6 +16,7 @@ use super::{
     crowd::Crowd,
 };
 use tidegate_core::{api::names::ACCESS_SECRET_KEY, name::Key, object::Gvk};
+use tidegate_process::lock::Mutex;
 
 /// An idle client is dropped after this, with its connections.
 const IDLE_MAX: Duration = Duration::from_secs(600);
@@ -133,12 +130,12 @@ impl Pool {
 
     /// Requests to all runtimes since the start, including those of dropped clients.
     pub fn requests_total(&self) -> Requests {
-        let retired = *self.retired.lock().expect("nothing panics while it holds this lock");
+        let retired = *self.retired.lock();
         self.requests().values().fold(retired, |sum, requests| sum.plus(requests))
     }
 
     fn retire(&self, entries: impl IntoIterator<Item = Entry>) {
-        let mut retired = self.retired.lock().expect("nothing panics while it holds this lock");
+        let mut retired = self.retired.lock();
         for cluster in entries.into_iter().filter_map(|entry| entry.held().cloned()) {
             *retired = retired.plus(&cluster.requests());
         }
@@ -188,7 +185,7 @@ impl Pool {
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Entry>> {
-        self.entries.lock().expect("nothing panics while it holds this lock")
+        self.entries.lock()
     }
 }
 

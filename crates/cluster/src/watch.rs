@@ -9,7 +9,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{Cluster, Error, Kind, Target, Verb, kind::push_encoded, transport::Ask};
 use tidegate_core::name::Key;
-use tidegate_process::{ambient, retry};
+use tidegate_process::{ambient, lock::RwLock, retry};
 
 /// What to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl<P> Store<P> {
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<Key, Arc<P>>> {
-        self.objects.read().expect("nothing panics while it holds this lock")
+        self.objects.read()
     }
 }
 
@@ -410,7 +410,7 @@ where
     fn set(&mut self, key: Key, projection: P) {
         let new = Arc::new(projection);
         let old = {
-            let mut objects = self.store.objects.write().expect("nothing panics while it holds this lock");
+            let mut objects = self.store.objects.write();
             if objects.get(&key).is_some_and(|old| **old == *new) {
                 return;
             }
@@ -420,7 +420,7 @@ where
     }
 
     fn remove(&mut self, key: &Key) {
-        let old = self.store.objects.write().expect("nothing panics while it holds this lock").remove(key);
+        let old = self.store.objects.write().remove(key);
         if let Some(old) = old {
             (self.on_change)(Change::Gone { key: key.clone(), old });
         }

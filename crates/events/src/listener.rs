@@ -52,7 +52,7 @@ use std::{
     fmt,
     net::IpAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant, SystemTime},
@@ -63,6 +63,7 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response, header::USER_AGENT};
 use http_body_util::Full;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use tidegate_process::lock::Mutex;
 
 use self::{
     check::{BodyError, Reply},
@@ -418,7 +419,7 @@ impl Listener {
     }
 
     fn fairness(&self, runtime: &str) -> Duration {
-        let mut fairness = self.0.fairness.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fairness = self.0.fairness.lock();
         fairness.pause(runtime, Instant::now())
     }
 

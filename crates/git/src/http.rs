@@ -7,7 +7,7 @@ use std::{
     cell::RefCell,
     io::{self, Read, Write},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -31,7 +31,7 @@ use super::{
     remote::{Credentials, Remote},
     url::Url,
 };
-use tidegate_process::tls;
+use tidegate_process::{lock::Mutex, tls};
 
 thread_local! {
     /// The fetch of this thread.
@@ -145,7 +145,7 @@ impl Session {
 
     /// The first error of the transport.
     pub(super) fn take_failure(&self) -> Option<Error> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure.lock().take()
     }
 
     /// Bytes of answers so far.
@@ -155,7 +155,7 @@ impl Session {
 
     /// Keeps the first error; later ones are its consequences.
     fn fail(&self, error: Error) -> io::Error {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failure.lock().get_or_insert(error);
         io::Error::other("the fetch failed")
     }
 
@@ -164,7 +164,7 @@ impl Session {
     }
 
     fn base(&self) -> Base {
-        self.base.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.base.lock().clone()
     }
 
     fn remaining(&self) -> Result<Duration, Error> {
@@ -236,7 +236,7 @@ impl Session {
             .strip_suffix(ADVERTISEMENT)
             .ok_or_else(|| Error::Redirect { url: self.url(), why: "to something that is not a repository" })?;
         let base = Base { uri: uri.to_owned(), is_same_origin: hop.is_same_origin };
-        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = base;
+        *self.base.lock() = base;
         Ok(())
     }
 

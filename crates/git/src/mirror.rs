@@ -17,7 +17,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Instant,
@@ -42,6 +42,7 @@ use tidegate_core::{
     revision::{Oid, Revision},
     snapshot::{Filter, Limits, Snapshot},
 };
+use tidegate_process::lock::Mutex;
 
 /// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,7 +214,7 @@ impl Mirror {
             // Set the reference first: the file may only name a commit that is kept.
             generation::set_good(repository, commit).map_err(|_| shared.damaged("its references".to_owned()))?;
             good::store(&shared.folder, &revision)?;
-            *shared.good.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
+            *shared.good.lock() = Some(revision);
             shared.remove_former();
             Ok(())
         })
@@ -307,7 +308,7 @@ impl Shared {
     }
 
     fn last_good(&self) -> Option<Revision> {
-        self.good.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.good.lock().clone()
     }
 
     /// Forgets the last good revision if it cannot be read.
@@ -319,7 +320,7 @@ impl Shared {
         if !readable {
             tracing::warn!(url = %self.url, %commit, "cannot read the last good revision any more");
             self.is_damaged.store(true, Ordering::Release);
-            *self.good.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.good.lock() = None;
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod ambient;
 pub mod exit;
+pub mod lock;
 pub mod period;
 pub mod retry;
 pub mod say;

@@ -9,11 +9,7 @@
 
 mod state;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::MutexGuard, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -22,7 +18,7 @@ use tokio::{sync::Notify, time::Instant};
 use self::state::{ALL, Batch, State, key_of};
 use tidegate_cluster::{Cause, Cluster, Error, Kind};
 use tidegate_core::{name::Key, object::Gvk};
-use tidegate_process::retry;
+use tidegate_process::{lock::Mutex, retry};
 
 /// The journal. Shared by reference.
 #[derive(Debug)]
@@ -144,7 +140,7 @@ impl Journal {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change of the state is whole before anything in it can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

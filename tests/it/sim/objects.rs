@@ -1,7 +1,7 @@
 //! Creating, reading, changing and deleting objects of built-in kinds.
 
-use serde_json::{Value, json};
 use kube_sim::Authority;
+use serde_json::{Value, json};
 
 use super::both::{Ask, Both};
 

@@ -1,12 +1,10 @@
 //! Caches the results of checking certificates, because a runtime presents the same one for weeks.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
+use tidegate_process::lock::Mutex;
 
 use super::{Authorities, Error, Identity, xfcc};
 
@@ -96,7 +94,7 @@ impl Known {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
