@@ -36,6 +36,7 @@ use crate::{
     gateway::certificates::Certificates,
     metrics::Metrics,
     queue::{self, Finish, Trigger, Triggers},
+    renderer::Renderer,
     runtime::{self, contacts::Contacts, manifest::Modules},
     source::registry::SourceRegistry,
     stores::{self, Stores},
@@ -64,6 +65,8 @@ pub struct Context {
     pub allow_local_sources: bool,
     /// How often a runtime is compared with what it should be, where nothing reports its changes.
     pub resync: Duration,
+    /// What renders overrides of templates.
+    pub renderer: Renderer,
     /// The templates: those of the daemon, and the overrides of sources. See [`Context::library`].
     pub library: RwLock<Arc<Library>>,
     /// Repositories: definitions and objects of modules.

@@ -34,7 +34,7 @@
 //! | --- | --- |
 //! | vocabulary | [`api`] custom resources as types; [`name`], [`revision`], [`object`], [`diagnostic`], [`period`], [`yaml`] |
 //! | core, pure | [`schema`] what CRDs accept; [`snapshot`] files of a revision; [`definition`] what users write, checked; [`landscape`] all of it, indexed; [`plan`] what it means; [`template`] and [`render`] plan to objects; [`inventory`], [`changes`], [`health`], [`conditions`], [`retry`]; [`status`] what Kymas and Manifests say; [`overview`] what is wrong, on one screen; [`intake`] what a source means for what stands in KCP; [`counterpart`] what is written to the Kyma in a runtime; [`diff`] how two renderings differ |
-//! | ground | [`ambient`] the time of day and chance; [`config`] the options of the daemon; [`tls`], [`metrics`], [`telemetry`]; [`confine`] foreign templates in a process of their own |
+//! | ground | [`ambient`] the time of day and chance; [`config`] the options of the daemon; [`tls`], [`metrics`], [`telemetry`]; [`renderer`] and [`confine`] foreign templates in processes of their own |
 //! | adapters | [`git`] mirrors and work trees; [`cluster`] API servers; [`pki`] certificates |
 //! | simulator | [`sim`] a Kubernetes API in memory, for the demo, tests and fleets |
 //! | test bed | [`testbed`] real API servers on this machine, for tests, demo and benchmark |
@@ -77,6 +77,7 @@ pub mod gateway;
 pub mod http;
 pub mod metrics;
 pub mod queue;
+pub mod renderer;
 pub mod runtime;
 pub mod source;
 pub mod stores;

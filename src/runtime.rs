@@ -54,6 +54,7 @@ mod manifests;
 pub mod objects;
 mod outcome;
 mod remove;
+mod shelf;
 mod watch;
 
 pub use base::Bases;

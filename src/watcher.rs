@@ -40,6 +40,7 @@ use tidegate_core::{
     object::{Digest, Gvk, Object},
     plan::{selector, watch},
     render, status,
+    template::Templates,
 };
 use tidegate_process::{ambient, retry::Class};
 
@@ -128,7 +129,7 @@ impl Round<'_> {
             self.write_status(&Outcome::Direct).await?;
             return Ok(Finish::Done);
         }
-        let outcome = match self.desired() {
+        let outcome = match self.desired().await {
             Ok(object) => {
                 let digest = object.digest();
                 if look || !self.stands(&digest) { self.apply(&object, look).await? } else { Outcome::Done(digest) }
@@ -203,14 +204,15 @@ impl Round<'_> {
     }
 
     /// The VirtualService as it should be, or why it cannot be.
-    fn desired(&self) -> Result<Object, String> {
+    async fn desired(&self) -> Result<Object, String> {
         let watch = watch::watch(self.watcher).map_err(|error| error.to_string())?;
         let port = watch.port().map_err(|error| error.to_string())?;
         let gateways = watch::Gateways::of(self.key, self.gateways()).map_err(|error| error.to_string())?;
         let uid = self.watcher.metadata.uid.clone().unwrap_or_default();
         let library = self.context.library();
-        render::virtual_service(library.of(&self.watcher.metadata), &watch, port, &gateways, &uid)
-            .map_err(|error| error.to_string())
+        let render = move |templates: &Templates| render::virtual_service(templates, &watch, port, &gateways, &uid);
+        let rendered = self.context.renderer.with(library.of(&self.watcher.metadata), render).await;
+        rendered.map_err(|error| error.to_string())
     }
 
     /// Whether just this VirtualService was applied, by this process or, as the status records, by an earlier one.

@@ -16,6 +16,7 @@ use tidegate_core::{
     counterpart::{self, Write},
     name::Key,
     render,
+    template::Templates,
 };
 use tidegate_process::retry;
 
@@ -71,7 +72,9 @@ async fn write(
         return Ok(Brought { again: Some(retry::DEPENDENCY_POLL), ..Brought::default() });
     }
     let library = round.context.library();
-    let desired = render::runtime_kyma(library.of(&round.kyma.metadata), round.kyma, &round.kyma.spec)?;
+    let kyma = Arc::clone(round.kyma);
+    let render = move |templates: &Templates| render::runtime_kyma(templates, &kyma, &kyma.spec);
+    let desired = round.context.renderer.with(library.of(&round.kyma.metadata), render).await?;
     let kind = Kind::namespaced::<Kyma>();
     let id = kind.id(&key());
     match counterpart::write(&desired, round.kyma, known.as_deref()) {

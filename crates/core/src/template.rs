@@ -2,7 +2,7 @@
 //!
 //! A template sees a documented context and writes one object of one kind; see [`Template`] for the list. It reads no
 //! file, clock or random number, ends for lack of fuel, and its output is capped. What an expression builds on the way is
-//! bounded by the process that overrides are rendered in ([`confine`]). Delimiters are `{{ }}`, `{% %}`, `{# #}`. Beside the engine's own filters there are
+//! limited by the [`Engine`] that renders overrides, if that has such limits. Delimiters are `{{ }}`, `{% %}`, `{# #}`. Beside the engine's own filters there are
 //!
 //! * `tojson`: any value as JSON on one line, which is YAML too: the safe way to print anything;
 //! * `toyaml`: any value as YAML in several lines, without the last line break; follow it by `indent(n)`;
@@ -36,7 +36,7 @@ mod lines;
 mod list;
 
 pub use check::Stamp;
-pub use engine::{Answer, Cause, Engine, Failure, Local, Mistake, Mode, Request, confine};
+pub use engine::{Answer, Ask, Cause, Engine, Failure, Local, Mistake, Mode, Overrides, Request};
 pub use list::{Produces, Template};
 
 /// A set of templates: one for each [`Template`], and partial ones that these include. Cheap to clone.
@@ -112,13 +112,15 @@ impl Templates {
         Templates { overrides: Arc::default(), set: None, broken: Arc::default(), digest: Digest::of_bytes(&[]) }
     }
 
-    /// These templates with some replaced. Files whose name begins with `_` are partial: others include them.
+    /// These templates with some replaced. Files whose name begins with `_` are partial: others include them. `engine`
+    /// reads the overrides now, and renders them from now on.
     ///
     /// A file that replaces nothing, cannot be read or is no template is an error; what would be rendered by it is
     /// withheld, and the template that it was to replace does not step in.
     #[must_use]
     pub fn with_overrides(
         &self,
+        engine: &Engine,
         diagnostics: &mut Diagnostics,
         files: impl IntoIterator<Item = TemplateFile>,
     ) -> Templates {
@@ -149,7 +151,7 @@ impl Templates {
             return self.clone();
         }
         let texts = overrides.iter().map(|(name, found)| (name.clone(), found.text.to_string())).collect();
-        let (set, results) = engine::Set::read(texts);
+        let (set, results) = engine::Set::read(engine, texts);
         for ((name, found), result) in overrides.iter_mut().zip(results) {
             broken.remove(name);
             match result {
@@ -179,6 +181,11 @@ impl Templates {
                 diagnostics.push(error.diagnostic());
             }
         }
+    }
+
+    /// Whether any template is not the embedded one: rendering may then take as long as the engine allows.
+    pub fn has_overrides(&self) -> bool {
+        !self.overrides.is_empty()
     }
 
     /// The text of a template.
@@ -386,6 +393,11 @@ impl Library {
     /// The templates of a source.
     pub fn of_source(&self, source: Option<&SourceName>) -> &Templates {
         source.and_then(|source| self.sources.get(source)).unwrap_or(&self.base)
+    }
+
+    /// Whether any of the templates is not the embedded one.
+    pub fn has_overrides(&self) -> bool {
+        self.base.has_overrides() || self.sources.values().any(Templates::has_overrides)
     }
 
     /// The source of an object, if it overrides templates.
