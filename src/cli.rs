@@ -58,7 +58,6 @@ enum Command {
 /// Reads the arguments, runs the command, and prints an error on one line with its causes.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse_from(agent::normalised(std::env::args_os()));
-    tidegate_core::template::confine(crate::confine::engine);
     match arguments.command.run().and_then(|exit| say::check().map(|()| exit)) {
         Ok(exit) => exit.into(),
         Err(error) => {

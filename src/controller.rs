@@ -30,6 +30,7 @@ use crate::{
     gateway::{GatewayContext, certificates::Certificates},
     metrics::Metrics,
     queue::{self, Finish, Triggers},
+    renderer::Renderer,
     runtime::{self, contacts::Contacts, manifest::Modules},
     source::{SourceContext, registry::SourceRegistry},
     stores::{self, Stores},
@@ -59,6 +60,8 @@ pub struct Context {
     pub allow_local_sources: bool,
     /// How often a runtime is compared with what it should be, where nothing reports its changes.
     pub resync: Duration,
+    /// What renders overrides of templates.
+    pub renderer: Renderer,
     /// The templates: those of the daemon, and the overrides of sources. See [`Context::library`].
     pub library: RwLock<Arc<Library>>,
     /// Repositories: definitions and objects of modules.
@@ -135,6 +138,7 @@ impl Context {
     /// What passes over GitSources use.
     pub fn source(&self) -> SourceContext<'_> {
         SourceContext {
+            renderer: &self.renderer,
             kcp: &self.kcp,
             stores: &self.stores,
             queue: &self.queue,
@@ -150,6 +154,7 @@ impl Context {
     /// What passes over Watchers use.
     pub fn watcher(&self) -> WatcherContext<'_> {
         WatcherContext {
+            renderer: &self.renderer,
             kcp: &self.kcp,
             stores: &self.stores,
             sources: &self.sources,

@@ -28,7 +28,7 @@ use tidegate_core::{
     diagnostic::{Diagnostics, Severity},
     name::Key,
     plan::{Settings, watch::Agent},
-    template::{Library, TemplateFile, Templates},
+    template::{Engine, Library, TemplateFile, Templates},
 };
 use tidegate_git as git;
 use tidegate_process::lock::RwLock;
@@ -43,6 +43,7 @@ use crate::{
     http::{self, Bound},
     metrics::Metrics,
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
+    renderer::Renderer,
     source::registry::SourceRegistry,
     stores::{Source, Stores, feed},
     watcher::inbox::Inbox,
@@ -108,20 +109,20 @@ impl Daemon {
     ///
     /// Fails if the state folder, the kubeconfig, a template, a source or a port cannot be used.
     pub async fn load(config: Config) -> anyhow::Result<Daemon> {
-        Daemon::load_on(config, &Network::real()).await
+        Daemon::load_on(config, &Network::real(), confined()?).await
     }
 
-    /// The same, with API servers on a given network.
+    /// The same, with API servers on a given network, and with a renderer of its own.
     ///
     /// # Errors
     ///
     /// Fails like [`Daemon::load`].
-    pub async fn load_on(config: Config, network: &Network) -> anyhow::Result<Daemon> {
+    pub async fn load_on(config: Config, network: &Network, renderer: Renderer) -> anyhow::Result<Daemon> {
         let metrics = Bound::bind(config.metrics_address, "metrics").await?;
         let health = Bound::bind(config.health_address, "health").await?;
         let inlet = Inlet::bind(&config.events)?;
         let kube = kube_config(config.kubeconfig.as_deref()).await?;
-        let templates = templates(config.templates.as_deref())?;
+        let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;
         let state = git::State::open(&config.state).context("cannot use the state folder")?;
         let identity = identity::of(&config);
@@ -162,6 +163,7 @@ impl Daemon {
             namespaces: config.namespaces.clone(),
             allow_local_sources: config.allow_local_sources,
             resync: config.resync,
+            renderer,
             library: RwLock::new(Arc::new(Library::new(templates))),
             sources: SourceRegistry::new(state),
             runtimes: crate::runtime::KnownRuntimes::default(),
@@ -260,18 +262,22 @@ async fn kube_config(path: Option<&Path>) -> anyhow::Result<kube::Config> {
 /// Fails if a file, a template or a source cannot be used.
 pub fn check(config: &Config) -> anyhow::Result<()> {
     sources::load(config)?;
-    templates(config.templates.as_deref()).map(|_| ())
+    templates(confined()?.engine(), config.templates.as_deref()).map(|_| ())
+}
+
+fn confined() -> anyhow::Result<Renderer> {
+    Renderer::confined().context("cannot start the renderer of templates")
 }
 
 /// The embedded templates, and those of a folder, which replace them by name.
-fn templates(folder: Option<&Path>) -> anyhow::Result<Templates> {
+fn templates(engine: &Engine, folder: Option<&Path>) -> anyhow::Result<Templates> {
     let embedded = Templates::embedded();
     let Some(folder) = folder else { return Ok(embedded) };
     let mut files = Vec::new();
     read_templates(folder, folder, &mut files)
         .with_context(|| format!("cannot read the templates in {}", folder.display()))?;
     let mut diagnostics = Diagnostics::default();
-    let templates = embedded.with_overrides(&mut diagnostics, files);
+    let templates = embedded.with_overrides(engine, &mut diagnostics, files);
     templates.check(&mut diagnostics);
     for diagnostic in diagnostics.sorted() {
         if diagnostic.severity == Severity::Error {

@@ -39,6 +39,7 @@
 //! | one pass over a Kyma, its Manifests and its runtime | [`runtime`] |
 //! | one pass over a Watcher; events that runtimes report | [`watcher`] |
 //! | certificates of the gateway and of runtimes | [`gateway`] |
+//! | overrides of templates, rendered in processes with limits | [`renderer`], [`confine`] |
 //! | what these passes share: failures, Events, finalizers | [`controller`] |
 //! | start and stop all of it in order | [`daemon`] |
 //! | the command line | [`cli`] |
@@ -111,6 +112,7 @@ pub mod gateway;
 pub mod http;
 pub mod metrics;
 pub mod queue;
+pub mod renderer;
 pub mod runtime;
 pub mod source;
 pub mod stores;

@@ -52,6 +52,7 @@ mod manifests;
 pub mod objects;
 mod outcome;
 mod remove;
+mod shelf;
 mod state;
 mod watch;
 

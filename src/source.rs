@@ -29,6 +29,7 @@ use self::enact::Enacted;
 use crate::{
     controller::{Failure, Pass, Queue, Subject, events::Recorder},
     metrics::Metrics,
+    renderer::Renderer,
     source::registry::{Loaded, Slot, SourceRegistry},
     stores::{Source, Stores},
 };
@@ -67,6 +68,8 @@ pub struct SourceContext<'a> {
     pub registry: &'a SourceRegistry,
     /// The templates: those of the daemon, and the overrides of sources.
     pub library: &'a RwLock<Arc<Library>>,
+    /// What reads and renders overrides of templates.
+    pub renderer: &'a Renderer,
     /// Namespaces in which definitions are valid.
     pub namespaces: &'a BTreeSet<String>,
     /// Whether GitSources in KCP may name local paths.

@@ -26,7 +26,7 @@ use tidegate_core::{
     landscape::Landscape,
     name::Key,
     plan::{selector, watch},
-    template::Library,
+    template::{Library, Templates},
 };
 use tidegate_process::{ambient, lock::RwLock};
 
@@ -37,6 +37,7 @@ use self::{
 use crate::{
     controller::{self, Failure, Pass},
     queue::{Finish, Triggers},
+    renderer::Renderer,
     source::registry::SourceRegistry,
     stores::Stores,
 };
@@ -54,6 +55,8 @@ pub struct WatcherContext<'a> {
     pub sources: &'a SourceRegistry,
     /// The templates.
     pub library: &'a RwLock<Arc<Library>>,
+    /// What renders overrides of templates.
+    pub renderer: &'a Renderer,
     /// What this process remembers of each Watcher.
     pub memories: &'a Memories,
     /// Whether agents send to an address of this process.
@@ -76,7 +79,7 @@ pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Trigger
     }
     let cause = controller::cause(triggers);
     let library = controller::library(context.library);
-    let pass = WatcherPass { kcp: context.kcp, library: &library, cause: &cause, key };
+    let pass = WatcherPass { kcp: context.kcp, library: &library, renderer: context.renderer, cause: &cause, key };
     let mut known = Known {
         watcher,
         key,
@@ -117,6 +120,7 @@ fn gateways(stores: &Stores, watcher: &Watcher) -> Vec<watch::Gateway> {
 struct WatcherPass<'a> {
     kcp: &'a Cluster,
     library: &'a Library,
+    renderer: &'a Renderer,
     cause: &'a Cause,
     key: &'a Key,
 }
@@ -126,14 +130,19 @@ struct WatcherPass<'a> {
 impl WatcherPass<'_> {
     /// Does one thing, and takes down what came of it.
     async fn enact(&self, known: &Known<'_>, observed: &mut Observed, act: Act) -> Result<(), Error> {
-        let WatcherPass { kcp, library, cause, key } = *self;
+        let WatcherPass { kcp, library, renderer, cause, key } = *self;
         match act {
             Act::TakeCharge => observed.charge = enact::take_charge(kcp, cause, key, known.watcher).await?,
             Act::Discover(gvk) => {
                 let served = kcp.kind(&gvk).await?;
                 observed.kinds.insert(gvk, served);
             }
-            Act::Render => observed.desired = Some(decide::desired(known, library.of(&known.watcher.metadata))),
+            Act::Render => {
+                let (watcher, gateways) = (known.watcher.clone(), known.gateways.clone());
+                let render = move |templates: &Templates| decide::desired(&watcher, gateways, templates);
+                let templates = library.of(&known.watcher.metadata);
+                observed.desired = Some(renderer.with(templates, render).await);
+            }
             Act::Read(kind) => observed.route = enact::read(kcp, &kind, key).await?,
             Act::Apply(kind, object) => observed.route = enact::apply(kcp, cause, &kind, &object).await?,
             Act::Delete(kind, live) => observed.route = enact::delete(kcp, cause, &kind, &live).await?,

@@ -21,6 +21,8 @@ use tidegate_core::{
 };
 use tidegate_git as git;
 
+use crate::renderer::Renderer;
+
 /// A repository, its revision, and the filters of its definitions.
 #[derive(clap::Args)]
 pub(super) struct Repository {
@@ -179,9 +181,14 @@ impl Loaded {
     }
 
     /// The templates: embedded, then those of `folder`, then those of the repository. Their problems are among the
-    /// diagnostics. A folder inside the repository is then not read for definitions. Fails if `folder` cannot be read.
+    /// diagnostics. A folder inside the repository is then not read for definitions. Overrides are rendered by processes
+    /// that end with the library. Fails if `folder` cannot be read.
     pub(super) fn library(&mut self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {
         let mut base = Templates::embedded();
+        if folder.is_none() && self.options.templates.is_none() {
+            return Ok(Library::new(base));
+        }
+        let renderer = Renderer::confined().context("cannot start the renderer of templates")?;
         if let Some(folder) = folder {
             let canonical = folder.canonicalize().with_context(|| format!("cannot read {}", folder.display()))?;
             let within = canonical.strip_prefix(&self.root).ok().and_then(Path::to_str);
@@ -197,13 +204,13 @@ impl Loaded {
                 let path = shown.join(&file.name).to_string_lossy().into();
                 template::TemplateFile { path, ..file }
             });
-            base = base.with_overrides(diagnostics, files);
+            base = base.with_overrides(renderer.engine(), diagnostics, files);
             base.check(diagnostics);
         }
         let mut library = Library::new(base.clone());
         if let Some(folder) = &self.options.templates {
             let files = template::files(diagnostics, &self.snapshot, folder.trim_matches('/'));
-            let own = base.with_overrides(diagnostics, files);
+            let own = base.with_overrides(renderer.engine(), diagnostics, files);
             own.check(diagnostics);
             library.set(self.source.clone(), own);
         }

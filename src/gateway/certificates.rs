@@ -38,6 +38,7 @@ use tidegate_core::{
         watch::ListenerSettings,
     },
     render,
+    template::Templates,
 };
 use tidegate_process::lock::Mutex;
 
@@ -115,9 +116,10 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
     };
     match backend {
         Backend::CertManager | Backend::Gardener => {
-            let metadata = &kyma.metadata;
             let library = context.library();
-            match render::certificate(library.of(metadata), backend, &certificate, &certificates.rules) {
+            let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
+            let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
+            match context.renderer.with(library.of(&kyma.metadata), render).await {
                 Some(Ok(desired)) => asked(context, cause, backend, &certificate, &desired, now).await,
                 Some(Err(error)) => Ok(Standing::Refused(error.to_string())),
                 None => Ok(Standing::Pending("there is no object to ask for it by".to_owned())),

@@ -3,15 +3,11 @@
 //! Rendered and serialised once for all runtimes of a class. Their names are reserved by the platform, so they are applied
 //! without a look at who else may have made them, as Lifecycle Manager does.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{RuntimePass, delay};
+use super::{RuntimePass, delay, shelf::Shelf};
 use tidegate_cluster::{Cluster, Error, Metadata, Propagation};
 use tidegate_core::{
     api::{
@@ -21,16 +17,13 @@ use tidegate_core::{
     conditions,
     landscape::{self, Landscape, SourceName},
     object::{Digest, Gvk, ObjectId},
-    plan::{self, Class, RuntimePlan},
+    plan::{self, Class, RuntimePlan, Settings},
     render::{self, Mark, SharedObjects},
     status::Part,
     template::Library,
 };
 
-use crate::{
-    controller::Context,
-    runtime::objects::{self, Applied, Failed},
-};
+use crate::runtime::objects::{self, Applied, Failed};
 
 /// What a process remembers of it in one runtime.
 #[derive(Debug, Default)]
@@ -59,9 +52,10 @@ struct Kin {
 
 /// The objects of all kins, valid for one landscape.
 #[derive(Default)]
-pub struct Bases(Mutex<HashMap<Kin, (Inputs, Arc<Base>)>>);
+pub struct Bases(Shelf<Kin, Inputs, Base>);
 
 /// What the objects of a kin are made of.
+#[derive(Clone)]
 struct Inputs {
     landscape: Arc<Landscape>,
     library: Arc<Library>,
@@ -106,7 +100,7 @@ pub(super) async fn bring(
     live: Option<&BTreeMap<ObjectId, Metadata>>,
     memory: &mut KnownBase,
 ) -> Result<BaseReport, Error> {
-    let base = pass.context.bases.of(pass, landscape, &plan.class);
+    let base = pass.context.bases.of(pass, landscape, &plan.class).await;
     let digest = base.digest;
     let recorded =
         pass.kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
@@ -164,36 +158,30 @@ async fn prune_catalog(pass: &RuntimePass<'_>, cluster: &Cluster, desired: &Shar
 
 impl Bases {
     /// The objects for a runtime of a class.
-    fn of(&self, pass: &RuntimePass<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
+    async fn of(&self, pass: &RuntimePass<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
         let context = pass.context;
         let inputs = Inputs { landscape: Arc::clone(landscape), library: context.library() };
         let overriding = inputs.library.overriding(&pass.kyma.metadata);
         let kin = Kin { class: class.clone(), overriding };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, base)) = known.get(&kin)
-            && of.are(&inputs)
-        {
-            return Arc::clone(base);
-        }
-        let base = Arc::new(render_base(context, &inputs, &kin));
-        // Classes are few (beta, internal, restricted modules), and those of an older landscape are of no use.
-        known.retain(|_, (of, _)| Arc::ptr_eq(&of.landscape, landscape));
-        known.insert(kin, (inputs, Arc::clone(&base)));
-        base
+        let make = async {
+            let (landscape, kin, settings) = (Arc::clone(landscape), kin.clone(), context.settings.clone());
+            let render = move |library: &Library| render_base(&settings, &landscape, library, &kin);
+            context.renderer.with_library(&inputs.library, render).await
+        };
+        self.0.get(kin.clone(), inputs.clone(), make).await
     }
 }
 
 // === impl Inputs ===
 
-impl Inputs {
-    fn are(&self, other: &Inputs) -> bool {
+impl PartialEq for Inputs {
+    fn eq(&self, other: &Inputs) -> bool {
         Arc::ptr_eq(&self.landscape, &other.landscape) && Arc::ptr_eq(&self.library, &other.library)
     }
 }
 
-fn render_base(context: &Context, inputs: &Inputs, kin: &Kin) -> Base {
-    let Inputs { landscape, library, .. } = inputs;
-    let catalog = plan::catalog(landscape, &kin.class, &context.settings);
+fn render_base(settings: &Settings, landscape: &Landscape, library: &Library, kin: &Kin) -> Base {
+    let catalog = plan::catalog(landscape, &kin.class, settings);
     let (mut objects, errors) = render::catalog(library, landscape, &catalog);
     let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match render::runtime_namespace(library.of_source(kin.overriding.as_ref())) {

@@ -15,6 +15,7 @@ use tidegate_core::{
     counterpart::{self, Write},
     name::Key,
     render,
+    template::Templates,
 };
 use tidegate_process::retry;
 
@@ -83,7 +84,9 @@ async fn write(
     known: &mut KnownCounterpart,
 ) -> Result<CounterpartReport, Failed> {
     let library = pass.context.library();
-    let desired = render::runtime_kyma(library.of(&pass.kyma.metadata), pass.kyma, &pass.kyma.spec)?;
+    let kyma = Arc::clone(pass.kyma);
+    let render = move |templates: &Templates| render::runtime_kyma(templates, &kyma, &kyma.spec);
+    let desired = pass.context.renderer.with(library.of(&pass.kyma.metadata), render).await?;
     let kind = Kind::namespaced::<Kyma>();
     let id = kind.id(&key());
     match counterpart::write(&desired, pass.kyma, known.live.as_deref()) {

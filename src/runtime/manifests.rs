@@ -19,6 +19,7 @@ use tidegate_core::{
     plan::{Installation, ModuleOutcome, RuntimePlan},
     render,
     status::{Failure, ModuleFact, Planned},
+    template::Templates,
 };
 
 use crate::runtime::manifest::{is_released, is_unmanaged};
@@ -137,7 +138,9 @@ async fn install(
     }
     let library = pass.context.library();
     let uid = pass.kyma.metadata.uid.clone().unwrap_or_default();
-    let desired = match render::manifest(library.of(&pass.kyma.metadata), installation, &uid) {
+    let installation = installation.clone();
+    let render = move |templates: &Templates| render::manifest(templates, &installation, &uid);
+    let desired = match pass.context.renderer.with(library.of(&pass.kyma.metadata), render).await {
         Ok(desired) => desired,
         Err(error) => {
             // A broken template changes nothing: what is installed stays.

@@ -33,6 +33,7 @@ use tidegate_core::{
     },
     render::{self, Mark, SharedObjects},
     status::{Part, WatchFact},
+    template::{self, Templates},
 };
 use tidegate_process::retry::Class;
 
@@ -41,7 +42,7 @@ use crate::{
         Context,
         events::{Severity, reason as told},
     },
-    gateway::certificates,
+    gateway::certificates::{self, Leaf},
     runtime::objects::{self, Applied, Failed, Seen},
 };
 
@@ -172,7 +173,7 @@ pub(super) async fn bring(
     let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
     let Some(agent) = &context.agent else {
-        let report = context.reports.of(pass, landscape, None);
+        let report = context.reports.of(pass, landscape, None).await;
         let watch = WatchPass { pass, cluster, live, recorded, report: &report, pieces: None, user: None };
         return watch.bring(memory).await;
     };
@@ -183,7 +184,7 @@ pub(super) async fn bring(
     let drift = drift(manifests);
     let user = memory.ours.user(cluster, live.is_some(), recorded).await?;
     let told = reports::Told { address: &pieces.address, drift: &drift, user: user.as_ref() };
-    let report = context.reports.of(pass, landscape, Some(told));
+    let report = context.reports.of(pass, landscape, Some(told)).await;
     let watch = WatchPass { pass, cluster, live, recorded, report: &report, pieces: Some((agent, &pieces)), user };
     watch.bring(memory).await
 }
@@ -456,26 +457,19 @@ impl WatchPass<'_> {
         let Some(leaf) = certificates::load(self.pass.context, &pieces.issued).await? else {
             return failed(format!("Secret {} lacks the runtime's certificate or its key", pieces.issued.secret));
         };
-        let templates = self.report.templates();
-        let data = [(CERTIFICATE, &*leaf.certificate), (KEY, &*leaf.key), (AUTHORITIES, &*pieces.bundle)];
-        let mut rendered = vec![render::agent_secret(templates, data)];
-        if let Some(key) = agent.pull_secret() {
-            let kind = Kind::namespaced::<Secret>();
-            let Some(secret) = self.pass.context.kcp.get_as::<Secret>(&kind, &key).await? else {
-                return failed(format!("Secret {key} is gone"));
-            };
-            let (type_, labels) = (secret.type_.unwrap_or_default(), secret.metadata.labels.unwrap_or_default());
-            let data = secret.data.unwrap_or_default();
-            let data = data.iter().map(|(key, bytes)| (key.as_str(), bytes.0.as_slice()));
-            rendered.push(render::agent_pull_secret(templates, key.name(), &type_, &labels, data));
-        }
-        if agent.program.restarts_for_certificates() {
-            // Of the certificate alone: what else changes in its Secret is no reason to start anew.
-            let restart = Digest::of_bytes(&leaf.certificate).to_string();
-            let address = &pieces.address;
-            rendered.push(render::agent_deployment(templates, agent, address, Some(&restart[..16])));
-        }
-        let objects: Result<Vec<Object>, _> = rendered.into_iter().collect();
+        let pull_secret = match agent.pull_secret() {
+            Some(key) => {
+                let kind = Kind::namespaced::<Secret>();
+                let Some(secret) = self.pass.context.kcp.get_as::<Secret>(&kind, &key).await? else {
+                    return failed(format!("Secret {key} is gone"));
+                };
+                Some((key, secret))
+            }
+            None => None,
+        };
+        let (agent, address, bundle) = (agent.clone(), pieces.address.clone(), Arc::clone(&pieces.bundle));
+        let render = move |templates: &Templates| own_objects(templates, &agent, &address, &leaf, &bundle, pull_secret);
+        let objects = self.pass.context.renderer.with(self.report.templates(), render).await;
         match objects {
             Ok(objects) => Ok(Ok(SharedObjects::new(&objects, Mark::Runtime, &|_| None))),
             Err(error) => failed(error.to_string()),
@@ -484,6 +478,31 @@ impl WatchPass<'_> {
 }
 
 /// A runtime's own objects, in the order of apply.
+fn own_objects(
+    templates: &Templates,
+    agent: &Agent,
+    address: &Address,
+    leaf: &Leaf,
+    bundle: &[u8],
+    pull_secret: Option<(Key, Secret)>,
+) -> Result<Vec<Object>, template::Error> {
+    let data = [(CERTIFICATE, &*leaf.certificate), (KEY, &*leaf.key), (AUTHORITIES, bundle)];
+    let mut objects = vec![render::agent_secret(templates, data)?];
+    if let Some((key, secret)) = pull_secret {
+        let (type_, labels) = (secret.type_.unwrap_or_default(), secret.metadata.labels.unwrap_or_default());
+        let data = secret.data.unwrap_or_default();
+        let data = data.iter().map(|(key, bytes)| (key.as_str(), bytes.0.as_slice()));
+        objects.push(render::agent_pull_secret(templates, key.name(), &type_, &labels, data)?);
+    }
+    if agent.program.restarts_for_certificates() {
+        // Of the certificate alone: what else changes in its Secret is no reason to start anew.
+        let restart = Digest::of_bytes(&leaf.certificate).to_string();
+        objects.push(render::agent_deployment(templates, agent, address, Some(&restart[..16]))?);
+    }
+    Ok(objects)
+}
+
+/// Their identities, in the order of apply.
 fn own_ids(agent: &Agent) -> Vec<ObjectId> {
     let secret = |name| secret_kind().id(&Key::new(SKR_NAMESPACE, name));
     let mut ids = vec![secret(SKR_WEBHOOK_SECRET)];

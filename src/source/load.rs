@@ -29,7 +29,7 @@ use tidegate_core::{
     object::{Digest, Gvk},
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
-    template::{self, Templates},
+    template::{self, Engine, Templates},
 };
 use tidegate_git::{self as git, Credentials, Mirror, Reference, Remote};
 use tidegate_process::{
@@ -298,11 +298,12 @@ impl SourcePass<'_> {
             snapshot: Arc::new(snapshot),
             options: Options { elsewhere: Arc::new(self.elsewhere()), ..options(terms, self.ctx.namespaces) },
             reading,
+            engine: self.ctx.renderer.engine().clone(),
             base: crate::controller::library(self.ctx.library).base().clone(),
             before: before.clone(),
         };
         let cache = std::mem::take(&mut progress.cache);
-        // Parsing thousands of files takes long enough to hold up whatever else this thread does.
+        // Parsing thousands of files and checking overrides takes long enough to hold up the other tasks of this thread.
         let work = ambient::blocking(move || parse.run(cache));
         let (loaded, cache) = work.await.ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         progress.cache = cache;
@@ -333,6 +334,7 @@ struct Parse {
     snapshot: Arc<Snapshot>,
     options: Options,
     reading: Digest,
+    engine: Engine,
     base: Templates,
     before: Option<Arc<Loaded>>,
 }
@@ -347,7 +349,7 @@ impl Parse {
             .options
             .templates
             .as_deref()
-            .map(|folder| overrides(&mut diagnostics, &self.snapshot, folder, &self.base));
+            .map(|folder| overrides(&self.engine, &mut diagnostics, &self.snapshot, folder, &self.base));
         let declared = definitions.good.iter().map(|(id, definition)| (id.clone(), self.declared(id, definition)));
         let withheld = definitions.withheld.iter().map(|withheld| Withheld {
             id: (withheld.kind, withheld.key.clone()),
@@ -394,9 +396,15 @@ impl Parse {
     }
 }
 
-fn overrides(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str, base: &Templates) -> Templates {
+fn overrides(
+    engine: &Engine,
+    diagnostics: &mut Diagnostics,
+    snapshot: &Snapshot,
+    folder: &str,
+    base: &Templates,
+) -> Templates {
     let files = template::files(diagnostics, snapshot, folder);
-    let templates = base.with_overrides(diagnostics, files);
+    let templates = base.with_overrides(engine, diagnostics, files);
     templates.check(diagnostics);
     templates
 }

@@ -123,11 +123,16 @@ pub(super) fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
 }
 
 /// The VirtualService as it should be, or why there can be none.
-pub(super) fn desired(known: &Known<'_>, templates: &Templates) -> Result<Object, String> {
-    let watch = watch::watch(known.watcher).map_err(|error| error.to_string())?;
+pub(super) fn desired(
+    watcher: &Watcher,
+    gateways: Vec<watch::Gateway>,
+    templates: &Templates,
+) -> Result<Object, String> {
+    let watch = watch::watch(watcher).map_err(|error| error.to_string())?;
     let port = watch.port().map_err(|error| error.to_string())?;
-    let gateways = watch::Gateways::of(known.key, known.gateways.clone()).map_err(|error| error.to_string())?;
-    let uid = known.watcher.metadata.uid.clone().unwrap_or_default();
+    let gateways =
+        watch::Gateways::of(&landscape::key(&watcher.metadata), gateways).map_err(|error| error.to_string())?;
+    let uid = watcher.metadata.uid.clone().unwrap_or_default();
     render::virtual_service(templates, &watch, port, &gateways, &uid).map_err(|error| error.to_string())
 }
 

@@ -24,6 +24,7 @@ use tidegate::{
     gateway::certificates::{self, Certificates},
     metrics::Metrics,
     queue::{self, Finish, Trigger},
+    renderer::Renderer,
     source::registry::SourceRegistry,
     stores::{AccessSecret, Stores, feed},
 };
@@ -256,6 +257,7 @@ impl World {
             namespaces: namespaces.clone(),
             allow_local_sources: false,
             resync: Duration::from_secs(3600),
+            renderer: Renderer::local(),
             library: RwLock::new(Arc::new(Library::new(Templates::embedded()))),
             sources: SourceRegistry::new(state),
             runtimes: Default::default(),

@@ -2,6 +2,12 @@
 
 use std::{fs, process::Command, time::Instant};
 
+use tidegate::renderer::Renderer;
+use tidegate_core::{
+    diagnostic::Diagnostics,
+    template::{Template, TemplateFile, Templates},
+};
+
 /// What stands in line 2 of an override, and what is said of it.
 const BOMBS: [(&str, &str); 16] = [
     (
@@ -64,6 +70,37 @@ fn a_chain_that_exhausts_the_stack_of_the_parser_is_one_diagnostic() {
     let folder = tempfile::tempdir().unwrap();
     let found = validate(folder.path(), &format!("#{{{{ {} }}}}", vec!["1"; 200_000].join("+")));
     assert!(matches!(&found[..], [(2, message)] if message.contains(MEMORY)), "{found:?}");
+}
+
+#[test]
+fn a_renderer_goes_on_after_a_process_has_ended() {
+    let renderer = Renderer::by(env!("CARGO_BIN_EXE_tidegate").into()).unwrap();
+    let read = |first: &str| {
+        let name = Template::Namespace.name();
+        let text = format!("{first}\n{}", Template::Namespace.text());
+        let file = TemplateFile { name: name.to_owned(), path: name.into(), text: Some(text) };
+        let mut diagnostics = Diagnostics::default();
+        let templates = Templates::embedded().with_overrides(renderer.engine(), &mut diagnostics, [file]);
+        assert_eq!(diagnostics.sorted().len(), 0, "it is read");
+        templates
+    };
+    let check = |templates: &Templates| -> Vec<String> {
+        let mut diagnostics = Diagnostics::default();
+        templates.check(&mut diagnostics);
+        diagnostics.sorted().iter().map(|diagnostic| format!("{diagnostic}")).collect()
+    };
+    let (memory, time) = (read(BOMBS[3].0), read(BOMBS[9].0));
+    let harmless = [read("# one"), read("# two"), read("# three")];
+    // More sets of overrides than there are processes, and each process serves more than one.
+    for round in 0..2 {
+        for (bomb, expected) in [(&memory, MEMORY), (&time, TIME)] {
+            let found = check(bomb);
+            assert!(matches!(&found[..], [one] if one.contains(expected)), "round {round}: {found:?}");
+        }
+        for templates in &harmless {
+            assert_eq!(check(templates), Vec::<String>::new(), "round {round}");
+        }
+    }
 }
 
 /// Lines and messages of what `validate` says of a repository whose override has this second line. The program gets less

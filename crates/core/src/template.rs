@@ -3,7 +3,7 @@
 //!
 //! A template gets a documented context and writes one object of one kind; see [`Template`] for the
 //! list. It reads no file, clock or random number. Fuel limits its run time, and its output is
-//! limited. A separate process limits the memory of overrides ([`confine`]). Delimiters are
+//! limited. The caller may pass an [`Engine`] that also limits the memory of overrides. Delimiters are
 //! `{{ }}`, `{% %}`, `{# #}`. In addition to the filters of the engine there are
 //!
 //! * `tojson`: any value as JSON on one line, which is also YAML: the safe way to print any value;
@@ -41,7 +41,7 @@ mod lines;
 mod list;
 
 pub use check::Stamp;
-pub use engine::{Answer, Cause, Engine, Failure, Local, Mistake, Mode, Request, confine};
+pub use engine::{Answer, Ask, Cause, Engine, Failure, Local, Mistake, Mode, Overrides, Request};
 pub use list::{Produces, Template};
 
 /// A set of templates: one for each [`Template`], and the partial templates that these include.
@@ -120,13 +120,14 @@ impl Templates {
     }
 
     /// These templates with overrides. A file whose name begins with `_` is a partial template,
-    /// which others include.
+    /// which others include. `engine` loads the overrides now and renders them later.
     ///
     /// A file that overrides nothing, cannot be read or is not a valid template is an error.
     /// Objects that it would render are held back; the embedded template does not replace it.
     #[must_use]
     pub fn with_overrides(
         &self,
+        engine: &Engine,
         diagnostics: &mut Diagnostics,
         files: impl IntoIterator<Item = TemplateFile>,
     ) -> Templates {
@@ -157,7 +158,7 @@ impl Templates {
             return self.clone();
         }
         let texts = overrides.iter().map(|(name, found)| (name.clone(), found.text.to_string())).collect();
-        let (set, results) = engine::Set::read(texts);
+        let (set, results) = engine::Set::read(engine, texts);
         for ((name, found), result) in overrides.iter_mut().zip(results) {
             broken.remove(name);
             match result {
@@ -188,6 +189,11 @@ impl Templates {
                 diagnostics.push(error.diagnostic());
             }
         }
+    }
+
+    /// Whether any template is not the embedded one: rendering may then take as long as the engine allows.
+    pub fn has_overrides(&self) -> bool {
+        !self.overrides.is_empty()
     }
 
     /// The text of a template.
@@ -397,6 +403,11 @@ impl Library {
     /// The templates of a source.
     pub fn of_source(&self, source: Option<&SourceName>) -> &Templates {
         source.and_then(|source| self.sources.get(source)).unwrap_or(&self.base)
+    }
+
+    /// Whether any of the templates is not the embedded one.
+    pub fn has_overrides(&self) -> bool {
+        self.base.has_overrides() || self.sources.values().any(Templates::has_overrides)
     }
 
     /// The source of an object, if it overrides templates.

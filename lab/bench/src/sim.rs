@@ -1,8 +1,8 @@
 //! `tidegate sim`: simulated landscapes, and benchmarks.
 //!
 //! `serve` runs a fleet of simulated runtimes. `bench` measures the daemon with a fleet, `diff` and `diff-offline`
-//! measure comparisons, `agent` measures reviews, `listener` the receipt of events, and `watch` the time from a change
-//! in a runtime to the reaction of the daemon.
+//! measure comparisons, `agent` measures reviews, `listener` the receipt of events, `render` the effect of a slow override,
+//! and `watch` the time from a change in a runtime to the reaction of the daemon.
 
 mod agent;
 mod bench;
@@ -12,6 +12,7 @@ mod limit;
 mod listener;
 mod offline;
 mod process;
+mod render;
 mod report;
 mod serve;
 mod stage;
@@ -36,6 +37,7 @@ enum Command {
     Diff(diff::Diff),
     DiffOffline(offline::Arguments),
     Listener(listener::Arguments),
+    Render(render::Arguments),
     Serve(serve::Arguments),
     Watch(watch::Arguments),
 }
@@ -49,6 +51,7 @@ pub(super) fn run(arguments: &Arguments, runtime: &Runtime) -> anyhow::Result<Ex
         Command::Diff(diff) => runtime.block_on(diff::measure(diff)),
         Command::DiffOffline(arguments) => offline::run(arguments),
         Command::Listener(arguments) => runtime.block_on(listener::measure(arguments)),
+        Command::Render(arguments) => runtime.block_on(render::measure(arguments)),
         Command::Serve(arguments) => runtime.block_on(serve::run(arguments)),
         Command::Watch(arguments) => runtime.block_on(watch::measure(arguments)),
     }

@@ -1,21 +1,17 @@
 //! What reports changes in runtimes, rendered once for all runtimes that share it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::super::RuntimePass;
+use super::super::{RuntimePass, shelf::Shelf};
 use tidegate_core::{
     landscape::{Landscape, SourceName},
     object::Digest,
     plan::watch::{Address, Agent, Drift},
     render::{self, Mark, Reporting, SharedObjects},
-    template::{Library, Templates},
+    template::{self, Library, Templates},
 };
 
 use crate::controller::Context;
@@ -24,13 +20,10 @@ use crate::controller::Context;
 #[derive(Default)]
 pub struct Reports {
     /// All of it.
-    reports: Shelf<(Kin, Option<Arc<str>>), Report>,
+    reports: Shelf<(Kin, Option<Arc<str>>), Inputs, Report>,
     /// What has no part in who we are in a runtime.
-    parts: Shelf<Kin, Parts>,
+    parts: Shelf<Kin, Inputs, Parts>,
 }
-
-/// Values that were made before, as long as they would be made the same again.
-struct Shelf<K, V>(Mutex<HashMap<K, (Inputs, Arc<V>)>>);
 
 /// Where the events of a runtime go, and what of.
 #[derive(Clone, Copy)]
@@ -95,7 +88,12 @@ impl Report {
 
 impl Reports {
     /// What a runtime shares with others.
-    pub(super) fn of(&self, pass: &RuntimePass<'_>, landscape: &Arc<Landscape>, told: Option<Told<'_>>) -> Arc<Report> {
+    pub(super) async fn of(
+        &self,
+        pass: &RuntimePass<'_>,
+        landscape: &Arc<Landscape>,
+        told: Option<Told<'_>>,
+    ) -> Arc<Report> {
         let context = pass.context;
         let bundle = context.stores.ca_bundle();
         let inputs = Inputs {
@@ -108,42 +106,36 @@ impl Reports {
             overriding: inputs.library.overriding(&pass.kyma.metadata),
         };
         let user = told.and_then(|told| told.user.cloned());
-        self.reports.get((kin, user), &inputs, |(kin, user)| {
-            let parts = self.parts.get(kin.clone(), &inputs, |kin| parts(context, &inputs, kin));
-            report(context, &inputs, kin, user.as_deref(), &parts)
-        })
+        let make = async {
+            let parts = self.parts.get(kin.clone(), inputs.clone(), make_parts(context, &inputs, &kin)).await;
+            make_report(context, &inputs, &kin, user.clone(), parts).await
+        };
+        self.reports.get((kin.clone(), user.clone()), inputs.clone(), make).await
     }
 }
 
-// === impl Shelf ===
-
-impl<K, V> Default for Shelf<K, V> {
-    fn default() -> Shelf<K, V> {
-        Shelf(Mutex::default())
-    }
+async fn make_parts(context: &Context, inputs: &Inputs, kin: &Kin) -> Parts {
+    let (agent, of_kin) = (context.agent.clone(), kin.clone());
+    let render = move |library: &Library| parts(agent.as_ref(), library, &of_kin);
+    context.renderer.with_library(&inputs.library, render).await
 }
 
-impl<K: Eq + Hash, V> Shelf<K, V> {
-    /// What is there for a key, made now if it was not made of these inputs yet.
-    fn get(&self, key: K, inputs: &Inputs, make: impl FnOnce(&K) -> V) -> Arc<V> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, value)) = known.get(&key)
-            && of.are(inputs)
-        {
-            return Arc::clone(value);
-        }
-        let value = Arc::new(make(&key));
-        // What was made from older inputs is of no use.
-        known.retain(|_, (of, _)| of.are(inputs));
-        known.insert(key, (inputs.clone(), Arc::clone(&value)));
-        value
-    }
+async fn make_report(
+    context: &Context,
+    inputs: &Inputs,
+    kin: &Kin,
+    user: Option<Arc<str>>,
+    parts: Arc<Parts>,
+) -> Report {
+    let (agent, made_of, of_kin) = (context.agent.clone(), inputs.clone(), kin.clone());
+    let render = move |_: &Library| report(agent.as_ref(), &made_of, &of_kin, user.as_deref(), &parts);
+    context.renderer.with_library(&inputs.library, render).await
 }
 
 // === impl Inputs ===
 
-impl Inputs {
-    fn are(&self, other: &Inputs) -> bool {
+impl PartialEq for Inputs {
+    fn eq(&self, other: &Inputs) -> bool {
         let trusted = |of: &Inputs| of.trusted.as_ref().map(|(_, digest)| *digest);
         Arc::ptr_eq(&self.landscape, &other.landscape)
             && Arc::ptr_eq(&self.library, &other.library)
@@ -152,7 +144,7 @@ impl Inputs {
 }
 
 /// The webhook configuration, and with it all that runtimes share.
-fn report(context: &Context, inputs: &Inputs, kin: &Kin, user: Option<&str>, parts: &Parts) -> Report {
+fn report(agent: Option<&Agent>, inputs: &Inputs, kin: &Kin, user: Option<&str>, parts: &Parts) -> Report {
     let Inputs { landscape, library, trusted } = inputs;
     let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     for error in unusable {
@@ -160,7 +152,7 @@ fn report(context: &Context, inputs: &Inputs, kin: &Kin, user: Option<&str>, par
     }
     let bundle = trusted.as_ref().map(|(bundle, _)| STANDARD.encode(bundle));
     let mut reporting = Reporting::of_watchers(&watches, bundle.as_deref());
-    if let Some((agent, (_, drift))) = context.agent.as_ref().zip(kin.agent.as_ref()) {
+    if let Some((agent, (_, drift))) = agent.zip(kin.agent.as_ref()) {
         reporting.timeout_seconds = agent.program.timeout_seconds();
         reporting.drift = Some(drift);
         reporting.user = user;
@@ -186,10 +178,10 @@ fn report(context: &Context, inputs: &Inputs, kin: &Kin, user: Option<&str>, par
 }
 
 /// What has no part in who we are.
-fn parts(context: &Context, inputs: &Inputs, kin: &Kin) -> Parts {
-    let of_kymas = inputs.library.of_source(kin.overriding.as_ref());
+fn parts(agent: Option<&Agent>, library: &Library, kin: &Kin) -> Parts {
+    let of_kymas = library.of_source(kin.overriding.as_ref());
     let (mut own, mut objects, mut problems) = (Value::Null, Vec::new(), Vec::new());
-    if let Some((agent, (address, _))) = context.agent.as_ref().zip(kin.agent.as_ref()) {
+    if let Some((agent, (address, _))) = agent.zip(kin.agent.as_ref()) {
         for result in render::agent(of_kymas, agent, address) {
             match result {
                 Ok(object) => objects.push(object),
@@ -205,11 +197,7 @@ fn parts(context: &Context, inputs: &Inputs, kin: &Kin) -> Parts {
 }
 
 /// What the certificate has no part in.
-fn own_digests(
-    templates: &Templates,
-    agent: &Agent,
-    address: &Address,
-) -> Result<Value, tidegate_core::template::Error> {
+fn own_digests(templates: &Templates, agent: &Agent, address: &Address) -> Result<Value, template::Error> {
     let secret = render::agent_secret(templates, [])?.digest().to_string();
     let deployment = if agent.program.restarts_for_certificates() {
         Some(render::agent_deployment(templates, agent, address, Some("-"))?.digest().to_string())

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tidegate::{
     config::{Config, Options as ConfigOptions},
     daemon::{Daemon, Ended, Mode},
+    renderer::Renderer,
 };
 use tidegate_cluster::Network;
 use tidegate_process::{
@@ -226,7 +227,7 @@ impl World {
         let config = Config::try_from(options).expect("a configuration");
         let deadline = std::time::Instant::now() + harness::SOON;
         let daemon = loop {
-            match Daemon::load_on(config.clone(), &self.network()).await {
+            match Daemon::load_on(config.clone(), &self.network(), Renderer::local()).await {
                 Ok(daemon) => break daemon,
                 // A child of another test holds whatever is open here, the disk's lock too, until it has become itself.
                 Err(error)

@@ -6,6 +6,7 @@ use clap::Parser;
 use tidegate::{
     config::{Config, Options},
     daemon::{Ended, Mode},
+    renderer::Renderer,
 };
 use tidegate_cluster::Network;
 use tidegate_testbed::Guarded;
@@ -85,7 +86,7 @@ impl Daemon {
 async fn load(config: Config, network: &Network) -> anyhow::Result<tidegate::daemon::Daemon> {
     let deadline = Instant::now() + SOON;
     loop {
-        match tidegate::daemon::Daemon::load_on(config.clone(), network).await {
+        match tidegate::daemon::Daemon::load_on(config.clone(), network, Renderer::local()).await {
             // A child of another test holds whatever is open here, the disk's lock too, until it has become itself.
             Err(error) if Instant::now() < deadline && format!("{error:#}").contains(" is in use by ") => {
                 std::thread::yield_now();

@@ -1,15 +1,17 @@
 //! The requests to the template engine, as values: read these templates, render this one.
 //!
 //! Overrides come from repositories, and an engine cannot bound the memory of an expression: a
-//! string that doubles sixty times, nested lists, a filter that repeats. So the program may
-//! [`confine`] the engine to a separate process, which has limits and may be killed. Otherwise
-//! requests are answered in this process. Embedded templates are trusted and always rendered here.
+//! string that doubles sixty times, nested lists, a filter that repeats. [`Engine::Local`] limits
+//! steps and the size of the output, and nothing else. Where that is not enough, the caller passes
+//! [`Engine::Elsewhere`], which has limits on memory and CPU time and may end before it answers.
+//!
+//! An engine is an argument: nothing here decides which one a process uses. Embedded templates are
+//! trusted and always rendered here.
 
 use std::{
-    collections::BTreeMap,
     error::Error as _,
     fmt,
-    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+    sync::{Arc, LazyLock},
 };
 
 use minijinja::{Environment, ErrorKind, value::Serde};
@@ -18,12 +20,15 @@ use serde_json::Value;
 
 use super::{Template, environment, lines};
 
-/// A request about templates. The first one to an engine is [`Request::Read`].
-#[derive(Debug, Serialize, Deserialize)]
+/// Overrides that an engine reads together: names and texts.
+pub type Overrides = Vec<(String, String)>;
+
+/// A question about templates.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Loads overrides by name and text.
-    Read(Vec<(String, String)>),
-    /// Renders one of them.
+    /// Reads overrides. They replace those that were read before.
+    Read(Arc<Overrides>),
+    /// Renders one of the overrides that were read last.
     Render {
         /// Its name.
         template: String,
@@ -90,49 +95,46 @@ pub enum Cause {
     Broken(String),
 }
 
-/// Answers requests about one set of overrides.
-pub type Engine = Box<dyn FnMut(&Request) -> Result<Answer, Failure> + Send>;
+/// How an engine elsewhere is asked about overrides. Waits for the answer, so it must not be called where waiting is
+/// harmful. The engine reads the overrides before it renders one of them.
+///
+/// A failure of a rendering that met a limit names the place, as far as it can be found.
+pub type Ask = Arc<dyn Fn(&Arc<Overrides>, Request) -> Result<Answer, Failure> + Send + Sync>;
 
-static ENGINES: OnceLock<fn() -> Engine> = OnceLock::new();
+/// What renders overrides.
+#[derive(Clone)]
+pub enum Engine {
+    /// This thread. It limits steps and the size of the output, but neither memory nor computing.
+    Local,
+    /// Another process, which has its own limits.
+    Elsewhere(Ask),
+}
 
 /// An engine in this process.
 #[derive(Clone)]
 pub struct Local {
     environment: Environment<'static>,
-    /// Names and texts of the overrides that are valid templates.
-    overrides: Vec<(String, String)>,
+    /// Names and texts of the overrides that are templates.
+    overrides: Overrides,
     report: fn(&str, u32),
 }
 
-/// A set of overrides and the engine that has loaded them.
+/// A set of overrides and what renders them.
 pub(super) struct Set {
-    texts: Vec<(String, String)>,
-    engine: Mutex<Option<Engine>>,
-    /// Templates that exceeded a limit. They are not retried: each attempt costs as much as the
-    /// limit allows.
-    runaway: Mutex<BTreeMap<String, Mistake>>,
+    overrides: Arc<Overrides>,
+    reader: Reader,
 }
 
-/// Renders overrides with such engines from now on. The program calls it once at its start.
-pub fn confine(engines: fn() -> Engine) {
-    // A second call would be a second program in one process.
-    let _ = ENGINES.set(engines);
+enum Reader {
+    /// Has read the overrides.
+    Here(Box<Local>),
+    Elsewhere(Ask),
 }
 
 /// The engine of embedded templates.
 pub(super) fn embedded() -> &'static Local {
-    static EMBEDDED: LazyLock<Local> = LazyLock::new(|| Local::new(|_, _| {}));
+    static EMBEDDED: LazyLock<Local> = LazyLock::new(Local::embedded);
     &EMBEDDED
-}
-
-fn start() -> Engine {
-    match ENGINES.get() {
-        Some(engines) => engines(),
-        None => {
-            let mut local = Local::new(|_, _| {});
-            Box::new(move |request| Ok(local.answer(request)))
-        }
-    }
 }
 
 // === impl Cause ===
@@ -149,84 +151,84 @@ impl fmt::Display for Cause {
     }
 }
 
+// === impl Failure ===
+
+impl Failure {
+    /// Whether the engine met one of its limits, which is the template's fault.
+    pub fn met_limit(&self) -> bool {
+        match self.cause {
+            Cause::Time(_) | Cause::Memory(_) => true,
+            Cause::Broken(_) => false,
+        }
+    }
+
+    fn no_answer() -> Failure {
+        Failure { cause: Cause::Broken("the engine gave no answer".to_owned()), at: None }
+    }
+
+    /// As a mistake of the template that was to be read or rendered.
+    fn mistake(self, template: &str) -> Mistake {
+        let (at, line) = self.at.map_or_else(|| (template.to_owned(), None), |(at, line)| (at, Some(line)));
+        Mistake { template: at, line, message: self.cause.to_string(), full: false }
+    }
+}
+
 // === impl Set ===
 
 impl Set {
-    /// Loads overrides. Returns, for each, the variables that it reads or its error. Invalid
-    /// overrides are excluded from the set.
-    pub(super) fn read(texts: Vec<(String, String)>) -> (Set, Vec<Result<Vec<String>, Mistake>>) {
-        let mut engine = start();
-        let (kept, results) = match engine(&Request::Read(texts.clone())) {
-            Ok(Answer::Read(results)) => (Some(engine), results),
-            // One override exceeds a limit of the engine: each gets a separate engine.
-            _ => (None, texts.iter().map(read_alone).collect()),
+    /// Reads overrides. For each one, returns the variables that it uses, or what is wrong with it.
+    pub(super) fn read(engine: &Engine, overrides: Overrides) -> (Set, Vec<Result<Vec<String>, Mistake>>) {
+        let overrides = Arc::new(overrides);
+        let ask = match engine {
+            Engine::Local => {
+                let mut local = Local::new(|_, _| {});
+                let results = local.read(&overrides);
+                return (Set { overrides, reader: Reader::Here(Box::new(local)) }, results);
+            }
+            Engine::Elsewhere(ask) => Arc::clone(ask),
         };
-        let is_read = |result: &Result<_, _>| result.is_ok();
-        let texts: Vec<_> =
-            texts.into_iter().zip(&results).filter(|(_, result)| is_read(result)).map(|(text, _)| text).collect();
-        (Set { texts, engine: Mutex::new(kept), runaway: Mutex::default() }, results)
+        if let Ok(Answer::Read(results)) = ask(&overrides, Request::Read(Arc::clone(&overrides)))
+            && results.len() == overrides.len()
+        {
+            return (Set { overrides, reader: Reader::Elsewhere(ask) }, results);
+        }
+        // One of them is too much for the engine, so each is read alone, and that one is left out.
+        let results: Vec<_> = overrides.iter().map(|text| read_alone(&ask, text)).collect();
+        let good = overrides.iter().zip(&results).filter(|(_, result)| result.is_ok());
+        let overrides = Arc::new(good.map(|(text, _)| text.clone()).collect());
+        (Set { overrides, reader: Reader::Elsewhere(ask) }, results)
     }
 
     /// Renders a template. Fails with the first mistake in it.
     pub(super) fn render(&self, template: Template, context: &Value, mode: Mode) -> Result<String, Mistake> {
         let name = template.name();
-        if let Some(mistake) = self.runaway.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
-            return Err(mistake.clone());
-        }
-        let request = |mode| Request::Render { template: name.to_owned(), context: context.clone(), mode };
-        let failure = match self.ask(&request(mode)) {
-            Ok(Answer::Rendered(result)) => return result,
-            Ok(_) => Failure { cause: Cause::Broken("the engine gave no answer".to_owned()), at: None },
-            Err(failure) => failure,
+        let ask = match &self.reader {
+            Reader::Here(local) => return local.render(name, context, mode),
+            Reader::Elsewhere(ask) => ask,
         };
-        let met_limit = !matches!(failure.cause, Cause::Broken(_));
-        let at = if met_limit { self.place(&request(Mode::Traced)) } else { None };
-        let (at, line) = at.map_or_else(|| (name.to_owned(), None), |(at, line)| (at, Some(line)));
-        let mistake = Mistake { template: at, line, message: failure.cause.to_string(), full: false };
-        if met_limit {
-            self.runaway.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), mistake.clone());
+        let request = Request::Render { template: name.to_owned(), context: context.clone(), mode };
+        match ask(&self.overrides, request) {
+            Ok(Answer::Rendered(result)) => result,
+            Ok(Answer::Read(_) | Answer::At(..)) => Err(Failure::no_answer().mistake(name)),
+            Err(failure) => Err(failure.mistake(name)),
         }
-        Err(mistake)
-    }
-
-    /// The place where a rendering exceeds a limit.
-    fn place(&self, traced: &Request) -> Option<(String, u32)> {
-        match self.ask(traced) {
-            Err(failure) => failure.at,
-            Ok(Answer::Rendered(Err(mistake))) => mistake.line.map(|line| (mistake.template, line)),
-            Ok(_) => None,
-        }
-    }
-
-    /// Sends a request to the engine and starts the engine if necessary. A failed engine is not
-    /// used again.
-    fn ask(&self, request: &Request) -> Result<Answer, Failure> {
-        let mut place = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut engine = match place.take() {
-            Some(engine) => engine,
-            None => {
-                let mut engine = start();
-                engine(&Request::Read(self.texts.clone()))?;
-                engine
-            }
-        };
-        let answer = engine(request)?;
-        *place = Some(engine);
-        Ok(answer)
     }
 }
 
-fn read_alone(text: &(String, String)) -> Result<Vec<String>, Mistake> {
-    let cause = match start()(&Request::Read(vec![text.clone()])) {
-        Ok(Answer::Read(mut results)) if results.len() == 1 => return results.remove(0),
-        Ok(_) => Cause::Broken("the engine gave no answer".to_owned()),
-        Err(failure) => failure.cause,
+fn read_alone(ask: &Ask, text: &(String, String)) -> Result<Vec<String>, Mistake> {
+    let read = |text: (String, String)| {
+        let overrides = Arc::new(vec![text]);
+        ask(&overrides, Request::Read(Arc::clone(&overrides)))
     };
-    // Constants are evaluated when a template is loaded, so a tag may exceed a limit by itself.
-    let mut engine = start();
-    let too_much = |(_, tag): &(u32, &str)| engine(&Request::Read(vec![(text.0.clone(), (*tag).to_owned())])).is_err();
+    let failure = match read(text.clone()) {
+        Ok(Answer::Read(mut results)) if results.len() == 1 => return results.remove(0),
+        Ok(_) => Failure::no_answer(),
+        Err(failure) => failure,
+    };
+    // Constants are computed when a template is read. A tag that is too much is so by itself as well.
+    let too_much = |(_, tag): &(u32, &str)| read((text.0.clone(), (*tag).to_owned())).is_err();
     let line = lines::tags(&text.1).into_iter().find(too_much).map(|(line, _)| line);
-    Err(Mistake { template: text.0.clone(), line, message: cause.to_string(), full: false })
+    Err(Mistake { line, ..failure.mistake(&text.0) })
 }
 
 // === impl Local ===
@@ -234,17 +236,21 @@ fn read_alone(text: &(String, String)) -> Result<Vec<String>, Mistake> {
 impl Local {
     /// An engine with the embedded templates. `report` receives each tag of a traced rendering.
     pub fn new(report: fn(&str, u32)) -> Local {
+        Local { report, ..embedded().clone() }
+    }
+
+    fn embedded() -> Local {
         let mut environment = environment::environment();
         for template in Template::ALL {
             environment.add_template(template.name(), template.text()).expect("embedded templates are tested");
         }
-        Local { environment, overrides: Vec::new(), report }
+        Local { environment, overrides: Vec::new(), report: |_, _| {} }
     }
 
     /// Answers a request.
     pub fn answer(&mut self, request: &Request) -> Answer {
         match request {
-            Request::Read(texts) => Answer::Read(texts.iter().map(|(name, text)| self.read(name, text)).collect()),
+            Request::Read(overrides) => Answer::Read(self.read(overrides)),
             Request::Render { template, context, mode } => Answer::Rendered(self.render(template, context, *mode)),
         }
     }
@@ -255,7 +261,13 @@ impl Local {
         found.map_or_else(|_| Vec::new(), |found| found.undeclared_variables(false).into_iter().collect())
     }
 
-    fn read(&mut self, name: &str, text: &str) -> Result<Vec<String>, Mistake> {
+    fn read(&mut self, overrides: &Overrides) -> Vec<Result<Vec<String>, Mistake>> {
+        // All that is known of embedded templates stays; a clone of them is cheap.
+        *self = Local { report: self.report, ..embedded().clone() };
+        overrides.iter().map(|(name, text)| self.add(name, text)).collect()
+    }
+
+    fn add(&mut self, name: &str, text: &str) -> Result<Vec<String>, Mistake> {
         self.environment.add_template_owned(name.to_owned(), text.to_owned()).map_err(|error| {
             self.environment.remove_template(name);
             mistake(name, &error, &self.overrides)

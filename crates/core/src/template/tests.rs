@@ -10,7 +10,11 @@ fn file(name: &str, text: &str) -> TemplateFile {
 /// The error if `text` overrides the template of the namespace.
 fn mistake(text: &str) -> String {
     let mut diagnostics = Diagnostics::default();
-    let templates = Templates::embedded().with_overrides(&mut diagnostics, [file(Template::Namespace.name(), text)]);
+    let templates = Templates::embedded().with_overrides(
+        &Engine::Local,
+        &mut diagnostics,
+        [file(Template::Namespace.name(), text)],
+    );
     let stamp = Stamp::new("", "kyma-system").label("operator.kyma-project.io/managed-by", "kyma");
     let result = templates.render(Template::Namespace, &json!({"name": "kyma-system"}), &stamp, "the namespace");
     let error = result.expect_err("the template is wrong");
@@ -141,9 +145,13 @@ fn what_is_computed_is_not_quoted() {
 fn a_template_that_cannot_be_read_does_not_make_way_for_the_embedded_one() {
     let unread = |template: Template| TemplateFile { text: None, ..file(template.name(), "") };
     let mut diagnostics = Diagnostics::default();
-    let base = Templates::embedded().with_overrides(&mut diagnostics, [file(Template::Namespace.name(), HEAD)]);
+    let base = Templates::embedded().with_overrides(
+        &Engine::Local,
+        &mut diagnostics,
+        [file(Template::Namespace.name(), HEAD)],
+    );
     for below in [Templates::embedded(), base] {
-        let templates = below.with_overrides(&mut diagnostics, [unread(Template::Namespace)]);
+        let templates = below.with_overrides(&Engine::Local, &mut diagnostics, [unread(Template::Namespace)]);
         let stamp = Stamp::new("", "kyma-system");
         let render = |templates: &Templates| {
             templates.render(Template::Namespace, &json!({"name": "kyma-system"}), &stamp, "the namespace")
@@ -151,7 +159,14 @@ fn a_template_that_cannot_be_read_does_not_make_way_for_the_embedded_one() {
         let error = render(&templates).unwrap_err().to_string();
         assert!(error.contains("the template that it replaces does not step in (rendering the namespace)"), "{error}");
         assert!(templates != below, "it is another set of templates");
-        assert!(render(&templates.with_overrides(&mut diagnostics, [file(Template::Namespace.name(), HEAD)])).is_ok());
+        assert!(
+            render(&templates.with_overrides(
+                &Engine::Local,
+                &mut diagnostics,
+                [file(Template::Namespace.name(), HEAD)]
+            ))
+            .is_ok()
+        );
     }
     assert!(diagnostics.is_empty(), "the reader has already reported it: {diagnostics:?}");
 }
@@ -192,7 +207,8 @@ fn what_is_not_yaml_is_shown_in_the_template_and_not_in_the_output() {
 fn a_syntax_error_is_a_diagnostic_when_the_template_is_read() {
     let mut diagnostics = Diagnostics::default();
     let text = "apiVersion: v1\nkind: {% if %}\n";
-    let templates = Templates::embedded().with_overrides(&mut diagnostics, [file("skr/namespace.yaml", text)]);
+    let templates =
+        Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, [file("skr/namespace.yaml", text)]);
     let found: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(found.len(), 1);
     assert!(
@@ -206,7 +222,7 @@ fn a_syntax_error_is_a_diagnostic_when_the_template_is_read() {
 #[test]
 fn a_file_that_replaces_nothing_is_a_diagnostic() {
     let mut diagnostics = Diagnostics::default();
-    let _ = Templates::embedded().with_overrides(&mut diagnostics, [file("skr/namespaces.yaml", "")]);
+    let _ = Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, [file("skr/namespaces.yaml", "")]);
     let found: Vec<&Diagnostic> = diagnostics.iter().collect();
     assert_eq!(found[0].code, CODE_TEMPLATE_UNKNOWN);
     assert!(found[0].hint.as_deref().is_some_and(|hint| hint.contains("skr/namespace.yaml")));
@@ -219,7 +235,7 @@ fn a_partial_template_is_included_and_named_when_it_is_wrong() {
         file("skr/namespace.yaml", &format!("{HEAD}{{% include \"_labels.yaml\" %}}\n")),
         file("_labels.yaml", "metadata:\n  labels:\n    a: {{ b }}\n"),
     ];
-    let templates = Templates::embedded().with_overrides(&mut diagnostics, files);
+    let templates = Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, files);
     assert!(diagnostics.is_empty());
     let error = templates.render(Template::Namespace, &json!({}), &Stamp::new("", "a"), "the namespace").unwrap_err();
     assert_eq!((error.template.as_str(), error.line), ("_labels.yaml", Some(3)));
@@ -231,8 +247,11 @@ fn a_partial_template_is_included_and_named_when_it_is_wrong() {
 #[test]
 fn check_finds_what_the_example_shows() {
     let mut diagnostics = Diagnostics::default();
-    let templates = Templates::embedded()
-        .with_overrides(&mut diagnostics, [file("skr/kyma.yaml", "apiVersion: {{ version }}\nkind: Kyma\n")]);
+    let templates = Templates::embedded().with_overrides(
+        &Engine::Local,
+        &mut diagnostics,
+        [file("skr/kyma.yaml", "apiVersion: {{ version }}\nkind: Kyma\n")],
+    );
     templates.check(&mut diagnostics);
     let found: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -255,7 +274,8 @@ fn values_are_printed_as_yaml() {
     let mut diagnostics = Diagnostics::default();
     let text = "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    a: {{ a|quote }}\n    b: {{ b|tojson }}\n\
                 spec:\n  on: {{ on }}\n  off: {{ off }}\n  list:\n    {{ list|toyaml|indent(4) }}\n";
-    let templates = Templates::embedded().with_overrides(&mut diagnostics, [file("skr/namespace.yaml", text)]);
+    let templates =
+        Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, [file("skr/namespace.yaml", text)]);
     let context = json!({"a": 1, "b": "yes", "on": true, "off": null, "list": ["0644", {"x": ["y"]}]});
     let object = templates.render(Template::Namespace, &context, &Stamp::new("", "a"), "the namespace").unwrap();
     assert_eq!((object.label("a"), object.label("b")), (Some("1"), Some("yes")));
@@ -268,8 +288,11 @@ fn values_are_printed_as_yaml() {
 #[test]
 fn a_list_is_not_printed_as_it_is() {
     let mut diagnostics = Diagnostics::default();
-    let templates = Templates::embedded()
-        .with_overrides(&mut diagnostics, [file("skr/namespace.yaml", "apiVersion: v1\nkind: {{ list }}\n")]);
+    let templates = Templates::embedded().with_overrides(
+        &Engine::Local,
+        &mut diagnostics,
+        [file("skr/namespace.yaml", "apiVersion: v1\nkind: {{ list }}\n")],
+    );
     let error =
         templates.render(Template::Namespace, &json!({"list": []}), &Stamp::new("", "a"), "the namespace").unwrap_err();
     assert_eq!(error.message, "cannot print a list or mapping directly: use the filter `tojson` or `toyaml`");
@@ -284,7 +307,11 @@ fn overrides_hold_for_objects_of_their_source_only() {
         ..ObjectMeta::default()
     };
     let text = "apiVersion: v1\nkind: Namespace\nmetadata: {labels: {own: \"yes\"}}\n";
-    let own = Templates::embedded().with_overrides(&mut Diagnostics::default(), [file("skr/namespace.yaml", text)]);
+    let own = Templates::embedded().with_overrides(
+        &Engine::Local,
+        &mut Diagnostics::default(),
+        [file("skr/namespace.yaml", text)],
+    );
     let mut library = Library::new(Templates::embedded());
     library.set(source("a"), own);
     let label = |templates: &Templates| {

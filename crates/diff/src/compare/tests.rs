@@ -6,7 +6,7 @@ use tidegate_core::{
     object::Digest,
     revision::{Oid, Revision},
     snapshot::{Content, File},
-    template::{TemplateFile, Templates},
+    template::{Engine, TemplateFile, Templates},
 };
 
 use crate::model::{Action, Difference, Why};
@@ -130,7 +130,7 @@ impl World {
             text: Some((*text).to_owned()),
         });
         let mut library = Library::new(Templates::embedded());
-        library.set(source(), Templates::embedded().with_overrides(&mut diagnostics, files));
+        library.set(source(), Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, files));
         assert!(diagnostics.is_empty(), "{diagnostics:?}");
         library
     }

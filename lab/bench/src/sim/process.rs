@@ -95,14 +95,14 @@ impl Daemon {
         self.guarded.end();
     }
 
-    /// The address on which it receives events from a gateway.
-    pub(super) fn events_address(&self) -> anyhow::Result<SocketAddr> {
+    /// The address on which it listens for a purpose, such as `events` for those from a gateway.
+    pub(super) fn address(&self, purpose: &str) -> anyhow::Result<SocketAddr> {
         let log = fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
         let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut listening =
-            records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == "events");
+            records.filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == purpose);
         let address = listening.next().and_then(|record| record["context"]["address"].as_str()?.parse().ok());
-        address.context("the daemon does not log on which address it receives events")
+        address.with_context(|| format!("the daemon does not log on which address it listens for {purpose}"))
     }
 
     /// What it has used so far.

@@ -5,7 +5,7 @@ use crate::{
     diagnostic::Diagnostics,
     name::Key,
     plan::watch::{ListenerSettings, Program},
-    template::TemplateFile,
+    template::{Engine, TemplateFile},
 };
 
 fn settings(program: Program) -> Agent {
@@ -174,7 +174,7 @@ fn the_secret_is_filled_after_rendering() {
         path: "templates/skr/agent/secret.yaml".into(),
         text: Some("apiVersion: v1\nkind: Secret\nstringData: {tls.key: mine}\n".to_owned()),
     };
-    let overridden = Templates::embedded().with_overrides(&mut diagnostics, [file]);
+    let overridden = Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, [file]);
     let error = agent_secret(&overridden, data).unwrap_err().to_string();
     assert_eq!(
         error,

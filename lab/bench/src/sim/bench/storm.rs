@@ -26,7 +26,7 @@ pub(super) struct Storm {
 
 /// A sender for each runtime, with its own certificate.
 pub(super) fn senders(stage: &Stage, daemon: &Daemon, runtimes: usize) -> anyhow::Result<Vec<Sender>> {
-    let address = daemon.events_address()?;
+    let address = daemon.address("events")?;
     let sender = |index| {
         let identity = stage.authority.runtime(&fleet::runtime_id(index), &[&fleet::domain(index)])?;
         Sender::new(address, Way::Forwarded { keep: true }, HOST, stage.authority.pem(), &identity)

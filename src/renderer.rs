@@ -1,0 +1,354 @@
+//! Rendering as a value: what renders overrides of templates, and where that happens.
+//!
+//! Overrides come from repositories and may take as long as an engine allows. A [`Renderer`] has them rendered by a few
+//! [confined](crate::confine) processes of this program. The processes are started when they are needed and replaced when
+//! they end. One thread owns them and their pipes. It has no other work, so it can wait for an answer, end a process that
+//! gives none, and start the next one. Whoever makes a renderer owns its processes: nothing is shared by all of a program.
+//!
+//! [`Renderer::with`] keeps waiting away from the tasks of the daemon. With embedded templates only, it renders at once.
+//! With overrides, it renders on a thread for work that blocks, and the task awaits the result. No more of these threads
+//! are in use than there are processes. A command, which has nothing else to do, waits where it is.
+//!
+//! Guarantees that a process never renders with overrides other than those of the request, and that a template that met
+//! a limit is not tried again with the same overrides. Refuses to decide anything about the answers.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Weak, mpsc},
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::{
+        Semaphore,
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    },
+    task::JoinSet,
+};
+
+use tidegate_core::template::{Answer, Ask, Cause, Engine, Failure, Library, Mode, Overrides, Request, Templates};
+use tidegate_process::ambient;
+
+use crate::confine;
+
+/// Renders overrides.
+pub struct Renderer {
+    engine: Engine,
+    /// Of tasks that render with overrides.
+    permits: Semaphore,
+}
+
+/// A request, and who waits for the answer.
+struct Question {
+    overrides: Arc<Overrides>,
+    request: Request,
+    reply: mpsc::Sender<Result<Answer, Failure>>,
+}
+
+/// The processes of a renderer.
+struct Pool {
+    program: PathBuf,
+    /// The process that was used last is the last one.
+    idle: Vec<Confined>,
+    busy: JoinSet<Done>,
+    runaways: Vec<Runaway>,
+}
+
+/// The end of work on a question.
+struct Done {
+    /// The process; `None` if it ended.
+    confined: Option<Confined>,
+    runaway: Option<Runaway>,
+}
+
+/// A template that met a limit. It is not tried again, because each attempt costs all that the limit allows.
+struct Runaway {
+    /// Where others use them no longer, the entry is of no use.
+    overrides: Weak<Overrides>,
+    template: String,
+    failure: Failure,
+}
+
+/// A process, or the place for one, and the overrides of the question that it works on.
+struct Session {
+    program: PathBuf,
+    confined: Option<Confined>,
+    overrides: Arc<Overrides>,
+}
+
+/// An engine in a process of its own. The process ends with this value.
+struct Confined {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    /// The overrides that it has read.
+    read: Weak<Overrides>,
+}
+
+/// Processes of one renderer: one that is slow does not hold up all others, and computing has a limit.
+const PROCESSES: usize = 2;
+/// Longest time for one answer. A process ends itself earlier, unless it is stopped.
+const ANSWER_TIME_MAX: Duration = confine::TIME_MAX.saturating_add(Duration::from_secs(10));
+/// The longest answer that is read, in bytes: the cap of an output, escaped.
+const ANSWER_BYTES_MAX: u64 = 32 << 20;
+
+// === impl Renderer ===
+
+impl Renderer {
+    /// Has overrides rendered by processes of the program that runs. Fails if the thread for them cannot be started.
+    pub fn confined() -> io::Result<Renderer> {
+        // Also if another program has replaced its file by now.
+        Renderer::by(if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? })
+    }
+
+    /// Has overrides rendered by processes of this program, which must be a Tidegate. Fails if the thread for them cannot
+    /// be started.
+    pub fn by(program: PathBuf) -> io::Result<Renderer> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (ask, questions) = unbounded_channel();
+        let pool = Pool { program, idle: Vec::new(), busy: JoinSet::new(), runaways: Vec::new() };
+        // It ends with the last value that can ask: this one, and the templates that were read by its engine.
+        thread::Builder::new().name("renderer".to_owned()).spawn(move || runtime.block_on(pool.run(questions)))?;
+        Ok(Renderer::new(Engine::Elsewhere(ask_by(ask))))
+    }
+
+    /// Renders overrides in this process, without limits on memory and computing: for simulations.
+    pub fn local() -> Renderer {
+        Renderer::new(Engine::Local)
+    }
+
+    fn new(engine: Engine) -> Renderer {
+        Renderer { engine, permits: Semaphore::new(PROCESSES) }
+    }
+
+    /// The engine, for code that may wait for it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Renders with templates. Waits without holding up other tasks.
+    pub async fn with<T: Send + 'static>(
+        &self,
+        templates: &Templates,
+        work: impl FnOnce(&Templates) -> T + Send + 'static,
+    ) -> T {
+        if !templates.has_overrides() {
+            return work(templates);
+        }
+        let templates = templates.clone();
+        self.wait_for(move || work(&templates)).await
+    }
+
+    /// Renders with the templates of several sources. Waits without holding up other tasks.
+    pub async fn with_library<T: Send + 'static>(
+        &self,
+        library: &Arc<Library>,
+        work: impl FnOnce(&Library) -> T + Send + 'static,
+    ) -> T {
+        if !library.has_overrides() {
+            return work(library);
+        }
+        let library = Arc::clone(library);
+        self.wait_for(move || work(&library)).await
+    }
+
+    async fn wait_for<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        ambient::blocking(work).await.expect("rendering does not panic")
+    }
+}
+
+/// Asks the pool, and waits for its answer.
+fn ask_by(questions: UnboundedSender<Question>) -> Ask {
+    Arc::new(move |overrides, request| {
+        let stopped = || broken("the template engine has stopped".to_owned());
+        let (reply, answer) = mpsc::channel();
+        let question = Question { overrides: Arc::clone(overrides), request, reply };
+        // No longer than there are callers who wait.
+        questions.send(question).map_err(|_| stopped())?;
+        answer.recv().unwrap_or_else(|_| Err(stopped()))
+    })
+}
+
+fn broken(problem: String) -> Failure {
+    Failure { cause: Cause::Broken(problem), at: None }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// Answers until nobody can ask any more.
+    async fn run(mut self, mut questions: UnboundedReceiver<Question>) {
+        loop {
+            tokio::select! {
+                Some(done) = self.busy.join_next() => self.take_back(done.expect("work on a question does not panic")),
+                question = questions.recv(), if self.busy.len() < PROCESSES => match question {
+                    Some(question) => self.begin(question),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn begin(&mut self, question: Question) {
+        if let Some(failure) = self.known(&question) {
+            // The caller waits, or has been dropped together with what it waited in.
+            let _ = question.reply.send(Err(failure));
+            return;
+        }
+        let session = Session {
+            program: self.program.clone(),
+            confined: self.process_for(&question.overrides),
+            overrides: Arc::clone(&question.overrides),
+        };
+        self.busy.spawn(session.run(question));
+    }
+
+    fn take_back(&mut self, done: Done) {
+        self.idle.extend(done.confined);
+        if let Some(runaway) = done.runaway {
+            self.runaways.retain(|known| known.overrides.strong_count() != 0);
+            self.runaways.push(runaway);
+        }
+    }
+
+    /// The failure of a template that met a limit before.
+    fn known(&self, question: &Question) -> Option<Failure> {
+        let Request::Render { template, .. } = &question.request else { return None };
+        let is_it = |known: &&Runaway| is_same(&known.overrides, &question.overrides) && known.template == *template;
+        self.runaways.iter().find(is_it).map(|known| known.failure.clone())
+    }
+
+    /// An idle process, if possible one that has read these overrides; `None` if there is room for a new one.
+    fn process_for(&mut self, overrides: &Arc<Overrides>) -> Option<Confined> {
+        if let Some(position) = self.idle.iter().position(|confined| is_same(&confined.read, overrides)) {
+            return Some(self.idle.remove(position));
+        }
+        let is_full = PROCESSES <= self.idle.len() + self.busy.len();
+        (is_full && !self.idle.is_empty()).then(|| self.idle.remove(0))
+    }
+}
+
+/// Whether they are the same value. A weak reference keeps its address from being used again.
+fn is_same(known: &Weak<Overrides>, overrides: &Arc<Overrides>) -> bool {
+    std::ptr::eq(known.as_ptr(), Arc::as_ptr(overrides))
+}
+
+// === impl Session ===
+
+impl Session {
+    async fn run(mut self, question: Question) -> Done {
+        let mut answer = self.ask(&question.request).await;
+        let mut runaway = None;
+        if let Request::Render { template, context, .. } = question.request
+            && let Err(failure) = &mut answer
+            && failure.met_limit()
+        {
+            failure.at = self.place(Request::Render { template: template.clone(), context, mode: Mode::Traced }).await;
+            runaway = Some(Runaway { overrides: Arc::downgrade(&self.overrides), template, failure: failure.clone() });
+        }
+        // The caller waits, or has been dropped together with what it waited in.
+        let _ = question.reply.send(answer);
+        Done { confined: self.confined, runaway }
+    }
+
+    /// Template and line in which a traced rendering ends.
+    async fn place(&mut self, traced: Request) -> Option<(String, u32)> {
+        match self.ask(&traced).await {
+            Err(failure) => failure.at,
+            Ok(Answer::Rendered(Err(mistake))) => mistake.line.map(|line| (mistake.template, line)),
+            Ok(_) => None,
+        }
+    }
+
+    /// Asks the process, which is started if there is none. A process that failed is not asked again.
+    async fn ask(&mut self, request: &Request) -> Result<Answer, Failure> {
+        let mut confined = match self.confined.take() {
+            Some(confined) => confined,
+            None => Confined::start(&self.program)
+                .map_err(|error| broken(format!("the template engine cannot be started: {error}")))?,
+        };
+        let reads = matches!(request, Request::Read(_));
+        if !reads && !is_same(&confined.read, &self.overrides) {
+            confined.ask(&Request::Read(Arc::clone(&self.overrides))).await?;
+        }
+        let answer = confined.ask(request).await?;
+        confined.read = Arc::downgrade(&self.overrides);
+        self.confined = Some(confined);
+        Ok(answer)
+    }
+}
+
+// === impl Confined ===
+
+impl Confined {
+    fn start(program: &Path) -> io::Result<Confined> {
+        let mut child = Command::new(program)
+            .args(confine::ARGUMENTS)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let requests = child.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
+        let answers = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+        Ok(Confined { child, requests, answers: BufReader::new(answers), read: Weak::new() })
+    }
+
+    async fn ask(&mut self, request: &Request) -> Result<Answer, Failure> {
+        let mut at = None;
+        let exchange = self.exchange(request, &mut at);
+        match tokio::time::timeout(ANSWER_TIME_MAX, exchange).await {
+            Err(_) => Err(broken(format!("the template engine gave no answer in {} s", ANSWER_TIME_MAX.as_secs()))),
+            Ok(Ok(Some(answer))) => Ok(answer),
+            Ok(Ok(None)) => Err(Failure { cause: self.end().await, at }),
+            // A process that is gone can neither be written to nor read from.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure { cause: self.end().await, at }),
+            Ok(Err(error)) => Err(Failure { cause: Cause::Broken(error.to_string()), at }),
+        }
+    }
+
+    /// The answer; `None` if the process ended before.
+    async fn exchange(&mut self, request: &Request, at: &mut Option<(String, u32)>) -> io::Result<Option<Answer>> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.requests.write_all(&line).await?;
+        self.requests.flush().await?;
+        loop {
+            let mut line = Vec::new();
+            (&mut self.answers).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line).await?;
+            if line.last() != Some(&b'\n') {
+                return Ok(None);
+            }
+            match serde_json::from_slice(&line)? {
+                Answer::At(template, line) => *at = Some((template, line)),
+                answer => return Ok(Some(answer)),
+            }
+        }
+    }
+
+    /// Why it ended.
+    async fn end(&mut self) -> Cause {
+        // It may be in the midst of a line that is too long.
+        let _ = self.child.start_kill();
+        match self.child.wait().await {
+            Ok(status) if status.code() == Some(confine::EXIT_TIME) => {
+                Cause::Time(confine::COMPUTING_MAX.as_millis().try_into().unwrap_or(u64::MAX))
+            }
+            // Out of memory and out of stack end in a signal. So does a kill from outside: then it is tried again with the
+            // next revision.
+            Ok(status) if status.code().is_none() => Cause::Memory(confine::MEMORY_MIB_MAX),
+            Ok(status) => Cause::Broken(format!("the template engine ended with {status}")),
+            Err(error) => Cause::Broken(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
