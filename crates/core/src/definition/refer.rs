@@ -375,7 +375,7 @@ impl<'a> Work<'a> {
         } else if versions.is_empty() {
             format!("add a ModuleTemplate named `{}`", yaml::short(key.name()))
         } else {
-            format!("the the declared versions of the module are {}", listed(&versions))
+            format!("the declared versions of the module are {}", listed(&versions))
         };
         Some(Diagnostic::error(code::TEMPLATE_MISSING, message).hint(hint).at(at))
     }
@@ -473,7 +473,7 @@ fn check_module(
             let hint = near::did_you_mean(&name, known.iter().copied()).unwrap_or_else(|| match known.as_slice() {
                 _ if is_partial => PARTIAL_HINT.to_owned(),
                 [] => "declare a ModuleReleaseMeta with that name".to_owned(),
-                known => format!("the the declared modules are {}", listed(known)),
+                known => format!("the declared modules are {}", listed(known)),
             });
             Some(Diagnostic::error(code::UNKNOWN_MODULE, message).hint(hint).at(at(kyma, &path("name"))))
         }

@@ -116,7 +116,7 @@ fn a_rule_that_cannot_be_evaluated_is_violated() {
         fixture::difference(),
         "- {name: one, rule: 'new.spec.absent == 1'}",
         &[&format!(
-            "Error one: the rule `new.spec.absent == 1` cannot be evaluated: there is no `absent`; ask for it with \
+            "Error one: the rule `new.spec.absent == 1` cannot be evaluated: `absent` does not exist; check it with \
              `has(…)` or `in` first: {SENTENCE}"
         )],
     );
