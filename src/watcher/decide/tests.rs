@@ -68,7 +68,7 @@ fn a_route_of_others_is_not_applied_over() {
     let theirs = World { live: Some(live(&json!({ "hosts": ["b"] }), "another")), ..world() };
     let played = play(known(&watcher, &key), &theirs);
     assert_eq!(played.script, ["render", "discover VirtualService", "read", "report Error", "end Failed(Stalled)"]);
-    assert!(problem(&played).contains("exists and is not ours"), "{}", problem(&played));
+    assert!(problem(&played).contains("exists and is not managed by Tidegate"), "{}", problem(&played));
     assert_eq!(played.remembered, None);
 }
 

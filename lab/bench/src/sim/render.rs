@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     /// Install this many modules in each runtime; each one is a rendering of the override
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=10))]
     modules: u16,
-    /// Have each rendering of the override use about this many milliseconds of computing
+    /// Use about this many milliseconds of CPU time for each rendering of the override
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..=800))]
     computing: u16,
     /// Measure each run for this many seconds
