@@ -68,10 +68,10 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mode = if arguments.once { Mode::Once(arguments.timeout.0) } else { Mode::Forever };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start worker threads")?;
-    let ended = runtime.block_on(daemon(config, mode))?;
-    // A fetch that hangs in its own thread must not delay the exit.
+    let ended = runtime.block_on(daemon(config, mode));
+    // A fetch that hangs in its own thread, or a slow override, must not delay the exit.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    Ok(match ended {
+    Ok(match ended? {
         Ended::Stopped => Exit::Ok,
         Ended::Once(report) => conclude(&report),
     })

@@ -3,12 +3,9 @@
 //! Making one may take long, where an override takes part in it: the runtimes that need the same value await it, and the
 //! others get theirs meanwhile. If the pass that makes a value is dropped, another one begins anew.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
+use tidegate_process::lock::Mutex;
 use tokio::sync::OnceCell;
 
 /// Values by key, as long as they would be made the same again: `I` is what they are made from beside the key.
@@ -35,7 +32,7 @@ impl<K: Eq + Hash, I: PartialEq, V> Shelf<K, I, V> {
     }
 
     fn cell(&self, key: K, inputs: I) -> Arc<OnceCell<Arc<V>>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some(entry) = known.get(&key)
             && entry.inputs == inputs
         {
