@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_cluster::{Error, Kind};
+use tidegate_cluster::{Error, Kind, Pruned};
 use tidegate_core::{
     api::Manifest,
     changes::Prune,
@@ -74,10 +74,11 @@ pub(super) async fn prune(
 ) -> Result<PruneReport, Error> {
     let exists = |key: &Key| target.context.stores.manifest(key).is_some();
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
-    let mut results = target.cluster.prune(target.cause, prune, &|metadata| ownership.owner(metadata).is_none()).await;
-    let concerns_all = |result: &Result<_, Error>| result.as_ref().is_err_and(concerns_all);
-    if let Some(first) = results.iter().position(|pruned| concerns_all(&pruned.result)) {
-        return results.swap_remove(first).result.map(|_| PruneReport::default());
+    let results = target.cluster.prune(target.cause, prune, &|metadata| ownership.owner(metadata).is_none()).await;
+    let (of_all, results): (Vec<Pruned>, Vec<Pruned>) =
+        results.into_iter().partition(|pruned| pruned.result.as_ref().is_err_and(concerns_all));
+    if let Some(Pruned { result: Err(error), .. }) = of_all.into_iter().next() {
+        return Err(error);
     }
     for pruned in &results {
         if let Err(error) = &pruned.result {

@@ -50,7 +50,7 @@ mod tests {
             delay.as_millis()
         };
         assert_eq!([look("one"), look("one"), look("one"), look("two")], [250, 500, 1000, 250]);
-        assert_eq!((0..9).map(|_| look("two")).last(), Some(LOOK_MAX.as_millis()));
+        assert_eq!((0..9).fold(0, |_, _| look("two")), LOOK_MAX.as_millis());
         assert_eq!(look("one"), 250);
     }
 }
