@@ -79,7 +79,7 @@ impl Command {
             Command::Reconcile(arguments) => block_on(reconcile::run(arguments)),
             Command::Render(arguments) => render::run(&arguments),
             Command::Resume(arguments) => block_on(suspend::run(arguments, suspend::Step::Resume)),
-            Command::Run(arguments) => run::run(*arguments),
+            Command::Run(arguments) => run::run(&arguments),
             Command::Status(arguments) => block_on(status::run(arguments)),
             Command::Suspend(arguments) => block_on(suspend::run(arguments, suspend::Step::Suspend)),
             Command::Template(arguments) => template::run(&arguments),

@@ -271,7 +271,7 @@ async fn latest_manifests(context: &Context, key: &Key, known: &mut KnownRuntime
     let shown: ShownManifests =
         shown.into_iter().map(|manifest| (landscape::key(&manifest.metadata), manifest)).collect();
     let is_elsewhere = |key: &Key| context.stores.manifest(key).is_some();
-    for key in known.writes.to_ask(&shown, is_elsewhere, Instant::now()) {
+    for key in known.writes.must_ask(&shown, is_elsewhere, Instant::now()) {
         // If this fails, all that is remembered stays remembered.
         match manifests::read(&context.kcp, &key).await? {
             Some(manifest) => known.writes.written(&manifest, Instant::now()),

@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 }
 
 /// Runs the command.
-pub(super) fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let file = match &arguments.config {
         Some(path) => Options::load(path)?,
         None => Options::default(),

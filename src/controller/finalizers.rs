@@ -52,6 +52,31 @@ pub(crate) async fn release(
     }
 }
 
+/// The same with one request, for a kind that the daemon may not read by name: where others wrote meanwhile, the pass
+/// ends, and the next one has their version from its watch.
+///
+/// # Errors
+///
+/// What the control plane says; [`Error::Changed`] if the object is not what is known of it.
+pub(crate) async fn release_known(
+    kcp: &Cluster,
+    cause: &Cause,
+    kind: &Kind,
+    known: &ObjectMeta,
+    ours: &[&str],
+) -> Result<(), Error> {
+    let present = known.finalizers.clone().unwrap_or_default();
+    let left: Vec<&String> = present.iter().filter(|name| !ours.contains(&name.as_str())).collect();
+    if left.len() == present.len() {
+        return Ok(());
+    }
+    let patch = json!({"metadata": {"finalizers": left, "resourceVersion": known.resource_version}});
+    match kcp.merge_patch(cause, kind, &kind.id(&landscape::key(known)), None, Bytes::from(patch.to_string())).await {
+        Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether it is the object that we knew, and not a later one of its name.
 fn is_same(known: &ObjectMeta, live: &Metadata) -> bool {
     known.uid.as_ref().is_none_or(|uid| *uid == live.uid)

@@ -120,7 +120,7 @@ impl ManifestWrites {
     /// is whether the watch shows one, which is not one of this runtime then.
     ///
     /// What the watch does not show is gone, or the watch is behind. To take it for absent would lose its inventory.
-    pub(super) fn to_ask(
+    pub(super) fn must_ask(
         &mut self,
         shown: &ShownManifests,
         is_elsewhere: impl Fn(&Key) -> bool,

@@ -95,8 +95,9 @@ pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass 
         results.into_iter().collect::<Result<Vec<()>, _>>().map_err(failure)?;
     }
     let kind = cluster::Kind::namespaced::<GitSource>();
-    let released = finalizers::release(pass.ctx.kcp, &cause, &kind, &pass.source.metadata, &[finalizer::SOURCE]).await;
-    released.map(|_| Finish::Done).map_err(failure)
+    let ours = [finalizer::SOURCE];
+    let released = finalizers::release_known(pass.ctx.kcp, &cause, &kind, &pass.source.metadata, &ours).await;
+    released.map(|()| Finish::Done).map_err(failure)
 }
 
 /// Why nothing is deleted yet.

@@ -19,6 +19,8 @@
 //!
 //! The agent never calls the Kubernetes API, never denies a write and never delays one.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 pub mod admission;
 pub mod cli;
 pub mod client;

@@ -7,6 +7,8 @@
 //! It needs a tokio runtime. Dropping a future cancels its request. A cancelled write may or may not have happened;
 //! every write may be repeated.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;

@@ -8,6 +8,8 @@
 //! This crate reads no cluster and no repository. It does not decide what is desired: `plan` and
 //! `render` do.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 pub mod clean;
 pub mod compare;
 mod escape;

@@ -15,6 +15,8 @@
 //!
 //! An event carries no objects: no spec, no status and no value of a Secret leaves the runtime.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -13,6 +13,8 @@
 //! limits in [`limits`]. It runs no program, reads no configuration of the user or the system, takes no proxy from the
 //! environment, and quotes no text from a remote in errors.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 use std::sync::Once;
 
 pub use self::{

@@ -99,6 +99,8 @@
 //! * Columns of tables of built-in kinds have no descriptions. Pods, Nodes, volumes, quotas, Ingresses and the like
 //!   have fewer columns.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

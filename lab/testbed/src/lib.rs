@@ -7,6 +7,8 @@
 //!
 //! Not for access from other machines, and not for data that must persist.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values where they are used"))]
+
 mod audit;
 mod build;
 mod egress;

@@ -69,6 +69,18 @@ async fn a_finalizer_that_came_meanwhile_stays() {
 }
 
 #[tokio::test]
+async fn without_a_read_what_others_changed_meanwhile_is_an_error() {
+    let world = World::new().await;
+    let known = world.known().await;
+    world.patch(json!({"finalizers": [OURS, THEIRS]})).await;
+    let release =
+        async |known: &ObjectMeta| release_known(&world.kcp, &Cause::default(), &world.kind, known, &[OURS]).await;
+    assert!(matches!(release(&known).await, Err(Error::Changed { .. })));
+    release(&world.known().await).await.unwrap();
+    assert_eq!(world.live().await.unwrap()["metadata"]["finalizers"], json!([THEIRS]));
+}
+
+#[tokio::test]
 async fn one_whose_version_is_not_known_is_read() {
     let world = World::new().await;
     let known = ObjectMeta { resource_version: None, finalizers: None, ..world.known().await };

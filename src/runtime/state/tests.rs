@@ -55,7 +55,7 @@ fn what_the_watch_does_not_show_is_asked_for_after_two_seconds() {
     let (start, mut writes) = (Instant::now(), ManifestWrites::default());
     let one = manifest("one", "1");
     writes.written(&one, start);
-    let mut asked = |shown: &ShownManifests, after| Vec::from_iter(writes.to_ask(shown, |_| false, start + after));
+    let mut asked = |shown: &ShownManifests, after| Vec::from_iter(writes.must_ask(shown, |_| false, start + after));
     assert_eq!(asked(&shown(&[]), LAG_MAX - SECOND), []);
     assert_eq!(asked(&shown(&[]), LAG_MAX), [key("one")]);
     assert_eq!(asked(&shown(&[&one]), LAG_MAX), []);
@@ -69,9 +69,9 @@ fn what_we_brought_to_its_end_or_another_runtime_has_is_forgotten() {
     let released = Arc::new(released);
     writes.written(&released, start);
     writes.written(&manifest("elsewhere", "1"), start);
-    assert!(writes.to_ask(&shown(&[&released]), |key| key.name() == "elsewhere", start + LAG_MAX).is_empty());
+    assert!(writes.must_ask(&shown(&[&released]), |key| key.name() == "elsewhere", start + LAG_MAX).is_empty());
     assert_eq!(versions(&writes.latest(shown(&[]))), ["released 1"], "the watch showed it still");
-    assert!(writes.to_ask(&shown(&[]), |_| false, start + LAG_MAX).is_empty());
+    assert!(writes.must_ask(&shown(&[]), |_| false, start + LAG_MAX).is_empty());
     assert_eq!(versions(&writes.latest(shown(&[]))), Vec::<String>::new());
 }
 
@@ -82,14 +82,14 @@ fn what_may_have_been_written_is_asked_for_at_once_until_there_is_an_answer() {
     writes.written(&one, start);
     writes.doubt(key("one"));
     for _ in 0..2 {
-        assert_eq!(Vec::from_iter(writes.to_ask(&shown(&[&one]), |_| true, start)), [key("one")]);
+        assert_eq!(Vec::from_iter(writes.must_ask(&shown(&[&one]), |_| true, start)), [key("one")]);
     }
     writes.written(&manifest("one", "2"), start);
-    assert!(writes.to_ask(&shown(&[&one]), |_| false, start).is_empty());
+    assert!(writes.must_ask(&shown(&[&one]), |_| false, start).is_empty());
     assert_eq!(versions(&writes.latest(shown(&[&one]))), ["one 2"]);
     writes.doubt(key("one"));
     writes.forget(&key("one"));
-    assert!(writes.to_ask(&shown(&[]), |_| false, start).is_empty(), "it is gone");
+    assert!(writes.must_ask(&shown(&[]), |_| false, start).is_empty(), "it is gone");
 }
 
 #[test]

@@ -152,5 +152,5 @@ fn what_does_not_go_together_is_refused_without_a_word_of_the_key() {
     assert!(make(&one.certificate, &two.key, pem).contains("does not match the server certificate"));
     assert!(make("", &two.key, pem).contains("certificate"));
     assert!(make(&one.certificate, "key", pem).contains("private key"));
-    assert!(make(&one.certificate, &one.key, "").contains("authorities"));
+    assert!(make(&one.certificate, &one.key, "").contains("client CA bundle"));
 }

@@ -18,7 +18,8 @@ pub(super) fn of(expression: &IdedExpr) -> usize {
         match &part.expr {
             Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
             Expr::Call(call) => {
-                left.extend(call.target.as_deref().into_iter().chain(&call.args).map(|part| (part, below)))
+                let parts = call.target.as_deref().into_iter().chain(&call.args);
+                left.extend(parts.map(|part| (part, below)));
             }
             Expr::Comprehension(each) => {
                 let parts: [&IdedExpr; 5] =
