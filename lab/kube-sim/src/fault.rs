@@ -7,7 +7,7 @@
 //!
 //! Only faults that a real server and network can cause are injected: only a read that allows any version
 //! (`resourceVersion=0`) gets an old answer, only a watch is delayed, and only a watch or a later page of a list gets
-//! 410. Clock steps and killed processes are not part of this layer: [`tidegate_process::ambient`] sets the clock, and
+//! 410. Clock steps and killed processes are not part of this layer: the program under test sets the clock, and
 //! a wrapper around this layer can stop a client between two requests.
 
 mod schedule;
