@@ -36,7 +36,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// On a busy machine, an engine gets a third of what the daemon gets: answers to others come first.
 const NICENESS: i32 = 5;
 
-/// What such a process does: answers until nobody asks any more. Fails if it cannot limit itself, and on a request that is
+/// Answers requests until standard input ends. Fails if it cannot limit itself, and on a request that is
 /// none.
 pub fn serve() -> io::Result<()> {
     let (running, watched) = mpsc::channel();

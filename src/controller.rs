@@ -82,7 +82,7 @@ pub struct Context {
     pub modules: Modules,
     /// What this process remembers of each Watcher.
     pub watchers: watcher::Memories,
-    /// Certificates, and whoever issues them.
+    /// Certificates, and their issuer.
     pub certificates: Arc<Certificates>,
 }
 

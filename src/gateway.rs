@@ -1,12 +1,12 @@
 //! What the gateway serves with, and whom it trusts: one Secret, brought step by step through a change of the authority.
 //!
 //! The steps are decided in [`tidegate_core::plan::certificate`]. Here the Secrets are read, the built-in authority is made and
-//! replaced, and the gateway's Secret is written, on condition that nobody else wrote it meanwhile. Where cert-manager or
+//! replaced, and the gateway's Secret is written, on condition that it has not changed meanwhile. Where cert-manager or
 //! Gardener issue, the gateway serves with the authority's own certificate, as Lifecycle Manager has it; where we sign, it
 //! gets one of its own, and the authority's key stays where it is.
 //!
-//! An authority that exists is gone on with, whoever made it. Its successor takes its place only once it is itself in
-//! the bundle: what it signed stays good until its end.
+//! An existing CA is kept, no matter who created it. Its successor replaces it only after the bundle contains the
+//! successor. Certificates of the old CA stay valid until they expire.
 
 pub mod certificates;
 mod decide;
