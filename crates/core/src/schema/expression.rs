@@ -50,9 +50,12 @@ pub struct Expression {
     foreign: Option<String>,
 }
 
-/// Longest expression, in bytes. The parser is recursive, and the longest rules in use have some
-/// hundred bytes.
+/// Longest expression, in bytes. The longest rules in use have some hundred bytes.
 const TEXT_LEN_MAX: usize = 10_000;
+
+/// Stack for compiling, in bytes: several times what the longest expression needs in a debug build. The parser is
+/// recursive and has no limit of its own. Only what is used becomes memory.
+const STACK: usize = 16 << 20;
 
 /// Deepest nesting of calls: a third of what overflows a stack of 2 MiB. The longest chains in use have some dozens.
 const DEPTH_MAX: usize = 500;
@@ -80,12 +83,17 @@ impl Expression {
         if TEXT_LEN_MAX < text.len() {
             return Err(format!("it is longer than {TEXT_LEN_MAX} bytes"));
         }
+        stacker::grow(STACK, || Expression::compile_here(text))
+    }
+
+    /// Compiles on the present stack, and drops there what is refused: dropping is recursive as well.
+    fn compile_here(text: &str) -> Result<Expression, String> {
         let program = ENVIRONMENT.compile(text).map_err(|problem| {
             // The rest is an excerpt with a marker below.
             let problem = problem.to_string();
             problem.lines().next().unwrap_or_default().trim_start_matches("ERROR: ").to_owned()
         })?;
-        // First, since all that follows is recursive.
+        // What follows is recursive, and so is the evaluator.
         if DEPTH_MAX < depth::of(program.expression()) {
             return Err(format!("its calls are nested more than {DEPTH_MAX} deep: split it into several rules"));
         }

@@ -18,6 +18,12 @@ fn a_long_chain_is_refused_before_it_overflows_the_stack() {
             "{first}{next}…: {evaluated:?}"
         );
     }
+    for (open, close) in [("(", ")"), ("[", "]"), ("!(", ")"), ("size(", ")"), ("a?b:", "")] {
+        let count = TEXT_LEN_MAX / (open.len() + close.len()) - 1;
+        let longest = format!("{}1{}", open.repeat(count), close.repeat(count));
+        let problem = Expression::compile(&longest).map(|expression| expression.text).unwrap_err();
+        assert!(problem.contains("Recursion limit"), "{open}1{close}: {problem}");
+    }
     let sum = Expression::compile(&format!("{} == 401", chain("1", "+1", 400))).unwrap();
     assert_eq!(sum.decide(&context()), Ok(true));
 }
