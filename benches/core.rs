@@ -104,9 +104,9 @@ fn plans(criterion: &mut Criterion) {
     let [side, _] = sides();
     let settings = Settings::default();
     criterion.bench_function("landscape", |bench| {
-        bench.iter(|| Landscape::of(&mut Diagnostics::default(), &side.definitions, &source()));
+        bench.iter(|| Landscape::from_definitions(&mut Diagnostics::default(), &side.definitions, &source()));
     });
-    let landscape = Landscape::of(&mut Diagnostics::default(), &side.definitions, &source());
+    let landscape = Landscape::from_definitions(&mut Diagnostics::default(), &side.definitions, &source());
     criterion.bench_function("plan", |bench| {
         bench.iter(|| {
             let kymas = landscape.kymas.values();

@@ -24,7 +24,7 @@ use tidegate_core::{
     name::{self, Key, ParseNameError},
     plan::{
         certificate::{Backend, Rules},
-        watch::{Address, Agent, ListenerSettings, PRIORITY_CLASS, Program},
+        reporting::{Address, Agent, ListenerSettings, PRIORITY_CLASS, Program},
     },
     yaml,
 };

@@ -21,7 +21,7 @@ use tidegate_core::{
     definition,
     landscape::{self, SourceName},
     name::Key,
-    plan::{Settings, watch::Agent},
+    plan::{Settings, reporting::Agent},
     template::Library,
 };
 use tidegate_process::{lock::RwLock, retry::Class};
@@ -81,7 +81,7 @@ pub struct Context {
     /// Objects of modules, marked and serialised once.
     pub modules: Modules,
     /// What this process remembers of each Watcher.
-    pub watchers: watcher::Memories,
+    pub watchers: watcher::AppliedVirtualServices,
     /// Certificates, and their issuer.
     pub certificates: Arc<Certificates>,
 }
@@ -193,7 +193,7 @@ pub(crate) fn templates_read(stores: &Stores, sources: &SourceRegistry, metadata
     let releases = landscape.releases.values().map(|release| &release.metadata);
     let watchers = landscape.watchers.values().map(|watcher| &watcher.metadata);
     let all = std::iter::once(metadata).chain(templates).chain(releases).chain(watchers);
-    let owners: BTreeSet<Key> = all.filter_map(SourceName::of).map(|source| source.key().clone()).collect();
+    let owners: BTreeSet<Key> = all.filter_map(SourceName::from_metadata).map(|source| source.key().clone()).collect();
     match unread.into_iter().find(|source| owners.contains(source)) {
         None => Ok(()),
         Some(source) => {
@@ -211,7 +211,7 @@ pub fn cause(triggers: Triggers) -> Cause {
 impl Context {
     /// The same cause, with the revision, file and line of the definition behind an object, if a source declares it.
     pub fn origin(&self, cause: &Cause, kind: definition::Kind, metadata: &ObjectMeta) -> Cause {
-        let source = SourceName::of(metadata).and_then(|name| self.sources.loaded(name.key()));
+        let source = SourceName::from_metadata(metadata).and_then(|name| self.sources.loaded(name.key()));
         let Some(loaded) = source else { return cause.clone() };
         let declared = loaded.definitions.good.get(&(kind, landscape::key(metadata)));
         cause.revision(loaded.revision.to_string()).place(declared.map(|definition| definition.place.clone()))

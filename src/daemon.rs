@@ -27,7 +27,7 @@ use tidegate_core::{
     api::names,
     diagnostic::{Diagnostics, Severity},
     name::Key,
-    plan::{Settings, watch::Agent},
+    plan::{Settings, reporting::Agent},
     template::{Engine, Library, TemplateFile, Templates},
 };
 use tidegate_git as git;
@@ -125,7 +125,7 @@ impl Daemon {
         let templates = templates(renderer.engine(), config.templates.as_deref())?;
         let sources = sources::load(&config)?;
         let state = git::State::open(&config.state).context("cannot use the state folder")?;
-        let identity = identity::of(&config);
+        let identity = identity::holder(&config);
 
         let limits = Limits {
             concurrency: config.control_plane_requests,
@@ -173,7 +173,7 @@ impl Daemon {
             bases: crate::runtime::Bases::default(),
             reports: crate::runtime::Reports::default(),
             modules: crate::runtime::manifest::Modules::default(),
-            watchers: crate::watcher::Memories::default(),
+            watchers: crate::watcher::AppliedVirtualServices::default(),
             certificates: Arc::new(Certificates::new(
                 config.certificates.clone(),
                 config.agent.is_some(),
@@ -187,7 +187,7 @@ impl Daemon {
 
     /// The receiver of events, without sockets.
     pub fn door(&self) -> Door {
-        Door::of(&self.context)
+        Door::new(&self.context)
     }
 
     /// Runs until `stop` completes, this process loses the Lease, or `mode` is over.

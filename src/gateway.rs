@@ -157,12 +157,12 @@ impl GatewayPass<'_> {
     async fn enact(&self, observed: &mut Observed, act: Act) -> Result<(), Stop> {
         let (kcp, cause) = (self.context.kcp, self.cause);
         match act {
-            Act::ReadAuthority(key) => observed.authority = enact::read(kcp, &key, AuthoritySecret::of).await?,
+            Act::ReadAuthority(key) => observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?,
             Act::MakeAuthority { key, replaces, validity } => {
                 enact::make_authority(kcp, cause, &key, replaces.as_deref(), validity).await?;
                 *observed = Observed { is_made: true, ..Observed::default() };
             }
-            Act::ReadGateway => observed.gateway = enact::read(kcp, self.key, GatewaySecret::of).await?,
+            Act::ReadGateway => observed.gateway = enact::read(kcp, self.key, GatewaySecret::from_secret).await?,
             Act::CountBehind(bundle) => observed.behind = Some(self.behind(bundle)),
             Act::Sign(root) => self.context.certificates.sign_with(root, self.context.queue),
             Act::Write(content) => enact::write(kcp, cause, self.key, &content).await?,

@@ -32,9 +32,9 @@ use tidegate_process::{ambient, lock::Mutex, retry::Class};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
     /// Its runtime reported a change.
-    Watch,
+    Reported,
     /// Something that it depends on changed.
-    Event,
+    Changed,
     /// A user requested it by annotation.
     Requested,
     /// A commit changed it.
@@ -129,8 +129,8 @@ struct Shared<S> {
 impl Trigger {
     /// All triggers, most urgent first.
     pub const ALL: [Trigger; 7] = [
-        Trigger::Watch,
-        Trigger::Event,
+        Trigger::Reported,
+        Trigger::Changed,
         Trigger::Requested,
         Trigger::Git,
         Trigger::Drift,
@@ -142,10 +142,10 @@ impl Trigger {
     /// of the last five seconds.
     pub const fn slack(self) -> Duration {
         match self {
-            Trigger::Watch => Duration::ZERO,
+            Trigger::Reported => Duration::ZERO,
             // Many events come at once, when a process starts or a Secret is rotated, while a user who edits in a
             // runtime is waiting.
-            Trigger::Event => Duration::from_millis(250),
+            Trigger::Changed => Duration::from_millis(250),
             Trigger::Requested => Duration::from_secs(1),
             Trigger::Git => Duration::from_secs(5),
             Trigger::Drift => Duration::from_secs(15),
@@ -157,7 +157,7 @@ impl Trigger {
     /// Whether it reports a change. Then a failed subject is retried at once.
     pub const fn is_news(self) -> bool {
         match self {
-            Trigger::Watch | Trigger::Event | Trigger::Requested | Trigger::Git => true,
+            Trigger::Reported | Trigger::Changed | Trigger::Requested | Trigger::Git => true,
             Trigger::Drift | Trigger::Retry | Trigger::Resync => false,
         }
     }
@@ -165,8 +165,8 @@ impl Trigger {
     /// The name in logs, metrics and audit records.
     pub const fn name(self) -> &'static str {
         match self {
-            Trigger::Watch => "watch",
-            Trigger::Event => "event",
+            Trigger::Reported => "reported",
+            Trigger::Changed => "changed",
             Trigger::Requested => "requested",
             Trigger::Git => "git",
             Trigger::Drift => "drift",

@@ -54,11 +54,11 @@ mod outcome;
 mod remove;
 mod shelf;
 mod state;
-mod watch;
+mod reporting;
 
 pub use base::Bases;
 pub use state::KnownRuntimes;
-pub use watch::Reports;
+pub use reporting::Reports;
 
 use decide::{Look, Start};
 use state::{KnownRuntime, ShownManifests};
@@ -159,7 +159,7 @@ impl RuntimePass<'_> {
         }
         let modules = manifests::bring(self, &plan, manifests).await?;
         let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
-        let watch = watch::bring(self, &cluster, &landscape, &passed, live.as_ref(), &mut known.watch).await?;
+        let watch = reporting::bring(self, &cluster, &landscape, &passed, live.as_ref(), &mut known.watch).await?;
         let mode = plan::modules_from(self.kyma);
         let facts = Facts {
             modules: modules.facts(&passed),
@@ -205,7 +205,7 @@ impl RuntimePass<'_> {
             .iter()
             .map(|manifest| {
                 let known = former.remove(&landscape::key(&manifest.metadata)).unwrap_or_default();
-                (Arc::clone(manifest), known.of(manifest))
+                (Arc::clone(manifest), known.shown(manifest))
             })
             .collect();
         // Boxed, since the compiler cannot see that a stream of closures over borrowed values is `Send`.

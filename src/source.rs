@@ -12,7 +12,7 @@ mod decide;
 mod enact;
 mod leave;
 mod load;
-mod memory;
+mod known_objects;
 pub mod registry;
 mod report;
 mod state;
@@ -82,7 +82,7 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
         // Whoever declares what it leaves behind may have it now.
         ctx.set_templates(SourceName::new(key.clone()), None);
         for other in ctx.registry.forget(key) {
-            ctx.queue.push(Subject::Source(other), Trigger::Event);
+            ctx.queue.push(Subject::Source(other), Trigger::Changed);
         }
         ctx.registry.remove(key).await;
         return Ok(Finish::Gone);
@@ -94,7 +94,7 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
     if source.metadata.deletion_timestamp.is_some() {
         return leave::run(&pass, &mut progress).await;
     }
-    let result = match Terms::of(&source) {
+    let result = match Terms::from_source(&source) {
         Ok(terms) if terms.suspend => pass.suspended(&mut progress, &terms).await,
         Ok(terms) => pass.run(&mut progress, &terms).await,
         Err(error) => pass.invalid(&mut progress, &error).await,
@@ -154,7 +154,7 @@ impl SourcePass<'_> {
         let (decision, enacted) = self.settle(progress, &loaded, terms).await?;
         let again = !decision.look_up.is_empty() || enacted.again;
         for other in &decision.awaken {
-            self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Event);
+            self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Changed);
         }
         self.keep_trees(progress, &loaded).await;
         self.report(progress, Some((&loaded, &decision)), &enacted, terms).await?;
@@ -240,7 +240,7 @@ impl SourcePass<'_> {
         let ours = manifests.iter().filter(|manifest| manifest.spec.install.source["source"] == name.as_str());
         let runtimes: BTreeSet<Key> = ours.filter_map(|manifest| crate::stores::kyma_of(&manifest.metadata)).collect();
         for runtime in runtimes {
-            self.ctx.queue.push(Subject::Runtime(runtime), Trigger::Event);
+            self.ctx.queue.push(Subject::Runtime(runtime), Trigger::Changed);
         }
     }
 

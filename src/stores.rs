@@ -30,7 +30,7 @@ use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
     landscape::{self, Landscape},
     name::Key,
-    plan::{certificate::kyma_of as kyma_of_name, watch::Gateway},
+    plan::{certificate::kyma_of as kyma_of_name, reporting::Gateway},
 };
 use tidegate_process::lock::Mutex;
 
@@ -482,13 +482,13 @@ impl Stores {
         tables.started = true;
         let queue = &self.0.queue;
         for key in tables.sources.keys().chain(tables.local_sources.keys()) {
-            queue.push(Subject::Source(key.clone()), Trigger::Event);
+            queue.push(Subject::Source(key.clone()), Trigger::Changed);
         }
         for key in tables.landscape.watchers.keys() {
-            queue.push(Subject::Watcher(key.clone()), Trigger::Event);
+            queue.push(Subject::Watcher(key.clone()), Trigger::Changed);
         }
         if let Some(gateway) = &tables.gateway {
-            queue.push(Subject::Gateway(gateway.clone()), Trigger::Event);
+            queue.push(Subject::Gateway(gateway.clone()), Trigger::Changed);
         }
         // A Manifest or a certificate without its Kyma still needs cleaning up.
         let certified = tables.certified();
@@ -497,7 +497,7 @@ impl Stores {
         let gap = START_GAP.min(START_SPREAD_MAX / u32::try_from(runtimes.len().max(1)).unwrap_or(u32::MAX));
         for (position, kyma) in (0_u32..).zip(runtimes) {
             let delay = gap.saturating_mul(position);
-            queue.push_after(Subject::Runtime(kyma.clone()), Trigger::Event, delay);
+            queue.push_after(Subject::Runtime(kyma.clone()), Trigger::Changed, delay);
         }
     }
 
@@ -521,7 +521,7 @@ impl Stores {
     pub fn spread(&self) {
         let mut tables = self.tables();
         for source in std::mem::take(&mut tables.referring) {
-            self.0.queue.push(Subject::Source(source), Trigger::Event);
+            self.0.queue.push(Subject::Source(source), Trigger::Changed);
         }
         for (namespace, trigger) in std::mem::take(&mut tables.dirty_catalogs) {
             for kyma in tables.kymas.keys().filter(|kyma| kyma.namespace() == namespace) {

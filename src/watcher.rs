@@ -6,7 +6,7 @@
 //! Of two Watchers with one manager whose events are to go to different services, the older one has the path, and the
 //! other says so: two routes for one path would leave it to chance who is told.
 //!
-//! Where agents send to a listener of this process ([`watch::ListenerSettings::address`]), its own Watchers need no route, and
+//! Where agents send to a listener of this process ([`reporting::ListenerSettings::address`]), its own Watchers need no route, and
 //! no Istio.
 //!
 //! A VirtualService of that name that somebody else made is left alone, and the status says whose it is: applied by
@@ -25,7 +25,7 @@ use tidegate_core::{
     api::Watcher,
     landscape::Landscape,
     name::Key,
-    plan::{selector, watch},
+    plan::{reporting, selector},
     template::{Library, Templates},
 };
 use tidegate_process::{ambient, lock::RwLock};
@@ -42,7 +42,7 @@ use crate::{
     stores::Stores,
 };
 
-pub use state::Memories;
+pub use state::AppliedVirtualServices;
 
 /// What passes over Watchers use of the daemon.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ pub struct WatcherContext<'a> {
     /// What renders overrides of templates.
     pub renderer: &'a Renderer,
     /// What this process remembers of each Watcher.
-    pub memories: &'a Memories,
+    pub memories: &'a AppliedVirtualServices,
     /// Whether agents send to an address of this process.
     pub has_address: bool,
 }
@@ -84,8 +84,8 @@ pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Trigger
         watcher,
         key,
         remembered: context.memories.recall(key),
-        rival: watch::rival(watcher, all(&landscape)),
-        companions: watch::companions(watcher, all(&landscape)),
+        rival: reporting::rival(watcher, all(&landscape)),
+        companions: reporting::companions(watcher, all(&landscape)),
         gateways: gateways(context.stores, watcher),
         has_address: context.has_address,
         look: decide::looks(triggers, watcher),
@@ -109,7 +109,7 @@ fn all(landscape: &Landscape) -> impl Iterator<Item = &Watcher> {
 }
 
 /// The Gateways that the selector of a Watcher matches.
-fn gateways(stores: &Stores, watcher: &Watcher) -> Vec<watch::Gateway> {
+fn gateways(stores: &Stores, watcher: &Watcher) -> Vec<reporting::Gateway> {
     let Some(selector) = selector::parse(&watcher.spec.gateway.selector) else { return Vec::new() };
     let all = stores.gateways();
     let matched = all.iter().filter(|entry| selector.matches(&entry.labels));
@@ -140,7 +140,7 @@ impl WatcherPass<'_> {
             Act::Render => {
                 let (watcher, gateways) = (known.watcher.clone(), known.gateways.clone());
                 let render = move |templates: &Templates| decide::desired(&watcher, gateways, templates);
-                let templates = library.of(&known.watcher.metadata);
+                let templates = library.for_object(&known.watcher.metadata);
                 observed.desired = Some(renderer.with(templates, render).await);
             }
             Act::Read(kind) => observed.route = enact::read(kcp, &kind, key).await?,

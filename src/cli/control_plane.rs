@@ -206,16 +206,16 @@ impl Found {
             Kind::Kyma => self.get::<Kyma>(client).await?.map(|kyma| {
                 let status = kyma.status.unwrap_or_default();
                 let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
-                Answer::of(&status.conditions, &format!("{}: {operation}", status.state))
+                Answer::from_conditions(&status.conditions, &format!("{}: {operation}", status.state))
             }),
             Kind::Manifest => self.get::<Manifest>(client).await?.map(|manifest| {
                 let status = manifest.status.unwrap_or_default();
                 let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
-                Answer::of(&status.conditions, &format!("{}: {operation}", status.state))
+                Answer::from_conditions(&status.conditions, &format!("{}: {operation}", status.state))
             }),
             Kind::Watcher => self.get::<Watcher>(client).await?.map(|watcher| {
                 let status = watcher.status.unwrap_or_default();
-                Answer::of(&status.conditions, &status.state.to_string())
+                Answer::from_conditions(&status.conditions, &status.state.to_string())
             }),
         })
     }
@@ -263,7 +263,7 @@ impl std::fmt::Display for Found {
 // === impl Answer ===
 
 impl Answer {
-    fn of(all: &[tidegate_core::api::shared::Condition], message: &str) -> Answer {
+    fn from_conditions(all: &[tidegate_core::api::shared::Condition], message: &str) -> Answer {
         let handled = conditions::message(all, conditions::RECONCILE_REQUESTED).map(str::to_owned);
         Answer { handled, message: message.trim_matches([':', ' ']).to_owned() }
     }

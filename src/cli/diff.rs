@@ -182,7 +182,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let prepared = Prepared::new(&request);
     let mut draft = compare(request, &prepared, diagnostics, subject);
-    rules.judge(&mut draft, &prepared.labels(), Some(&Kinds::of(&[&from.definitions, &to.definitions])));
+    rules.judge(&mut draft, &prepared.labels(), Some(&Kinds::from_definitions(&[&from.definitions, &to.definitions])));
     let report = draft.finish();
     drop(progress);
     let mut excerpts = Excerpts::new(&to.loaded.snapshot);

@@ -84,7 +84,7 @@ fn kept(releases: &[ModuleReleaseMeta], more: &[String]) -> BTreeSet<String> {
 }
 
 fn known(kyma: &Kyma, kept: &BTreeSet<String>) -> KnownKyma {
-    let mut known = KnownKyma::of(kyma, &plan::reported(kyma));
+    let mut known = KnownKyma::from_kyma(kyma, &plan::reported(kyma));
     known.labels.retain(|label, _| kept.contains(label));
     known
 }

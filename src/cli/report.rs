@@ -48,7 +48,7 @@ pub(super) fn write_text(
         write_one(out, diagnostic, excerpts)?;
         writeln!(out)?;
     }
-    writeln!(out, "{}", Count::of(diagnostics).summary(files))
+    writeln!(out, "{}", Count::from_diagnostics(diagnostics).summary(files))
 }
 
 fn write_one(out: &mut dyn Write, diagnostic: &Diagnostic, excerpts: &mut Excerpts<'_>) -> io::Result<()> {
@@ -89,7 +89,7 @@ fn write_one(out: &mut dyn Write, diagnostic: &Diagnostic, excerpts: &mut Excerp
 
 impl Count {
     /// Counts by severity.
-    pub(super) fn of(diagnostics: &[Diagnostic]) -> Count {
+    pub(super) fn from_diagnostics(diagnostics: &[Diagnostic]) -> Count {
         diagnostics.iter().fold(Count::default(), |count, diagnostic| match diagnostic.severity {
             Severity::Error => Count { errors: count.errors + 1, ..count },
             Severity::Warning => Count { warnings: count.warnings + 1, ..count },

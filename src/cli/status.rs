@@ -52,7 +52,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         kymas.extend(control_plane::list::<Kyma>(&client, &namespace).await?);
         watchers.extend(control_plane::list::<Watcher>(&client, &namespace).await?);
     }
-    let overview = Overview::of(&sources, &kymas, &watchers);
+    let overview = Overview::from_objects(&sources, &kymas, &watchers);
     let mut out = anstream::stdout().lock();
     let written = match arguments.output {
         Output::Text => write_text(&mut out, &overview),

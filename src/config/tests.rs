@@ -118,13 +118,13 @@ struct Documented {
 fn documented() -> Vec<Documented> {
     let command = <Run as clap::CommandFactory>::command();
     let options = command.get_arguments().filter(|option| option.get_id() != "help");
-    options.map(Documented::of).collect()
+    options.map(Documented::from_help).collect()
 }
 
 // === impl Documented ===
 
 impl Documented {
-    fn of(option: &clap::Arg) -> Documented {
+    fn from_help(option: &clap::Arg) -> Documented {
         let flag = option.get_long().expect("every option has a flag").to_owned();
         let text = option.get_help().expect("every option has a help").to_string();
         let hidden = option.is_hide_default_value_set();

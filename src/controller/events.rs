@@ -118,7 +118,7 @@ struct Shared {
 /// dropped.
 const WAITING_MAX: usize = 512;
 /// What the audit says made us write an Event: a pass had something to tell.
-const TRIGGER: &str = "report";
+const TRIGGER: &str = "event";
 /// Longest note that the API server accepts.
 const NOTE_BYTES_MAX: usize = 1024;
 

@@ -11,7 +11,7 @@ use crate::config::Config;
 /// Two processes with one name would both believe that they lead. A pod's name is unique. On one machine, the state
 /// folder distinguishes processes, because only one can lock it. It stays the same, so a restarted process gets its own
 /// Lease back at once.
-pub(super) fn of(config: &Config) -> String {
+pub(super) fn holder(config: &Config) -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let in_cluster = variable("KUBERNETES_SERVICE_HOST").is_some();
     config

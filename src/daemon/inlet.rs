@@ -59,7 +59,7 @@ impl Inlet {
         if self.forwarded.is_none() && self.tls.is_none() {
             return;
         }
-        let (door, probed) = (Door::of(context), Door::of(context));
+        let (door, probed) = (Door::new(context), Door::new(context));
         let listener = Listener::builder(event::MANAGER)
             .forwarded(self.xfcc)
             .probed(move |identity| probed.probed(identity))
@@ -118,7 +118,7 @@ fn served(secret: &GatewaySecret) -> Option<Tls> {
 // === impl Door ===
 
 impl Door {
-    pub(super) fn of(context: &Arc<Context>) -> Door {
+    pub(super) fn new(context: &Arc<Context>) -> Door {
         Door(Arc::downgrade(context))
     }
 

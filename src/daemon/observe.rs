@@ -39,7 +39,7 @@ impl Observer {
         let depths = context.queue.depths();
         let kymas = context.stores.kymas();
         let sources: Vec<_> = context.stores.sources().into_iter().map(|source| source.object).collect();
-        let overview = Overview::of(sources.iter().map(|source| &**source), [], []);
+        let overview = Overview::from_objects(sources.iter().map(|source| &**source), [], []);
         let releases = &context.stores.landscape().releases;
         let mandatory = releases.values().filter(|release| release.spec.mandatory.is_some()).count();
         Observed {
@@ -73,7 +73,7 @@ impl Observer {
         let series = |cluster, requests: &[Requests], verb: Verb| RequestSeries {
             cluster,
             verb: verb.as_str(),
-            count: requests.iter().map(|requests| requests.of(verb)).sum(),
+            count: requests.iter().map(|requests| requests.count(verb)).sum(),
         };
         Verb::ALL.into_iter().flat_map(|verb| [series("kcp", &kcp, verb), series("runtime", &runtimes, verb)]).collect()
     }

@@ -35,7 +35,7 @@ use tidegate_core::{
     object::{Digest, Gvk},
     plan::{
         certificate::{self, Backend, Certificate, Issued, Refused, Rules, Standing},
-        watch::ListenerSettings,
+        reporting::ListenerSettings,
     },
     render,
     template::Templates,
@@ -119,7 +119,7 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
             let library = context.library();
             let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
             let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
-            match context.renderer.with(library.of(&kyma.metadata), render).await {
+            match context.renderer.with(library.for_object(&kyma.metadata), render).await {
                 Some(Ok(desired)) => asked(context, cause, backend, &certificate, &desired, now).await,
                 Some(Err(error)) => Ok(Standing::Refused(error.to_string())),
                 None => Ok(Standing::Pending("there is no object to ask for it by".to_owned())),
@@ -316,7 +316,7 @@ impl Certificates {
         let mut state = self.state();
         if state.trusts.insert(kyma.clone(), bundle) != Some(bundle) && state.is_awaited {
             let gateway = Key::new(&self.rules.namespace, names::GATEWAY_SECRET);
-            queue.push(Subject::Gateway(gateway), Trigger::Event);
+            queue.push(Subject::Gateway(gateway), Trigger::Changed);
         }
     }
 
@@ -385,7 +385,7 @@ impl Certificates {
             if may_sign { std::mem::take(&mut state.waiting) } else { BTreeSet::new() }
         };
         for kyma in waiting {
-            queue.push(Subject::Runtime(kyma), Trigger::Event);
+            queue.push(Subject::Runtime(kyma), Trigger::Changed);
         }
     }
 

@@ -67,7 +67,7 @@ pub(super) struct AuthoritySecret {
 // === impl AuthoritySecret ===
 
 impl AuthoritySecret {
-    pub(super) fn of(secret: Secret) -> AuthoritySecret {
+    pub(super) fn from_secret(secret: Secret) -> AuthoritySecret {
         let mut data = secret.data.unwrap_or_default();
         let mut take = |key| data.remove(key).map(|ByteString(bytes)| bytes).unwrap_or_default();
         let (certificate, key) = (take(key::CERTIFICATE), take(key::KEY));

@@ -72,15 +72,15 @@ fn the_more_urgent_goes_first() {
         ("resync", Trigger::Resync),
         ("drift", Trigger::Drift),
         ("git", Trigger::Git),
-        ("event", Trigger::Event),
-        ("watch", Trigger::Watch),
+        ("changed", Trigger::Changed),
+        ("reported", Trigger::Reported),
     ] {
         bench.push(subject, trigger);
         bench.pass(Duration::from_millis(100));
     }
-    bench.expect(&[("watch", "watch", 1), ("event", "event", 1), ("git", "git", 1), ("drift", "drift", 1)]);
+    bench.expect(&[("reported", "reported", 1), ("changed", "changed", 1), ("git", "git", 1), ("drift", "drift", 1)]);
     // No permit was left for a fifth.
-    bench.finish("watch", Finish::Done);
+    bench.finish("reported", Finish::Done);
     bench.expect(&[("resync", "resync", 1)]);
 }
 
@@ -89,7 +89,7 @@ fn a_waiting_subject_becomes_more_urgent_with_its_triggers() {
     let mut bench = Bench::new();
     bench.push("a", Trigger::Resync);
     bench.push("b", Trigger::Git);
-    bench.push("a", Trigger::Event);
+    bench.push("a", Trigger::Changed);
     bench.expect(&[("a", "event+resync", 1), ("b", "git", 1)]);
 }
 
@@ -98,26 +98,26 @@ fn a_resync_that_has_waited_its_minute_goes_before_an_event_of_now() {
     let mut bench = Bench::new();
     bench.push("old", Trigger::Resync);
     bench.pass(Duration::from_secs(61));
-    bench.push("new", Trigger::Event);
-    bench.expect(&[("old", "resync", 1), ("new", "event", 1)]);
+    bench.push("new", Trigger::Changed);
+    bench.expect(&[("old", "resync", 1), ("new", "changed", 1)]);
 }
 
 #[test]
 fn one_task_works_on_a_lane() {
     let mut bench = Bench::new();
-    bench.push("r/kyma", Trigger::Event);
-    bench.push("r/manifest", Trigger::Event);
-    bench.push("s/kyma", Trigger::Event);
-    bench.expect(&[("r/kyma", "event", 1), ("s/kyma", "event", 1)]);
+    bench.push("r/kyma", Trigger::Changed);
+    bench.push("r/manifest", Trigger::Changed);
+    bench.push("s/kyma", Trigger::Changed);
+    bench.expect(&[("r/kyma", "changed", 1), ("s/kyma", "changed", 1)]);
     bench.finish("r/kyma", Finish::Done);
-    bench.expect(&[("r/manifest", "event", 1)]);
+    bench.expect(&[("r/manifest", "changed", 1)]);
 }
 
 #[test]
 fn a_subject_pushed_while_worked_on_runs_again_afterwards() {
     let mut bench = Bench::new();
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
     bench.push("a", Trigger::Git);
     bench.push("a", Trigger::Drift);
     bench.expect(&[]);
@@ -136,7 +136,7 @@ fn what_deferred_work_was_asked_for_comes_with_whatever_asks_next() {
     bench.finish("a", Finish::Deferred);
     bench.pass(Duration::from_secs(3_600));
     bench.expect(&[]);
-    bench.push("a", Trigger::Event);
+    bench.push("a", Trigger::Changed);
     bench.expect(&[("a", "event+drift", 1)]);
     bench.finish("a", Finish::Deferred);
     bench.push("a", Trigger::Git);
@@ -152,28 +152,28 @@ fn what_deferred_work_was_asked_for_comes_with_whatever_asks_next() {
 fn places_are_bounded() {
     let mut bench = Bench::new();
     for subject in ["a", "b", "c", "d", "e"] {
-        bench.push(subject, Trigger::Event);
+        bench.push(subject, Trigger::Changed);
     }
-    bench.expect(&[("a", "event", 1), ("b", "event", 1), ("c", "event", 1), ("d", "event", 1)]);
+    bench.expect(&[("a", "changed", 1), ("b", "changed", 1), ("c", "changed", 1), ("d", "changed", 1)]);
     bench.finish("c", Finish::Done);
-    bench.expect(&[("e", "event", 1)]);
+    bench.expect(&[("e", "changed", 1)]);
 }
 
 #[test]
 fn subjects_are_bounded() {
     let mut bench = Bench::new();
     for subject in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
-        assert_eq!(bench.push(subject, Trigger::Event), Pushed::New);
+        assert_eq!(bench.push(subject, Trigger::Changed), Pushed::New);
     }
-    assert_eq!(bench.push("k", Trigger::Event), Pushed::Refused);
+    assert_eq!(bench.push("k", Trigger::Changed), Pushed::Refused);
     assert_eq!(bench.push("a", Trigger::Git), Pushed::Merged);
 }
 
 #[test]
 fn failures_wait_longer_each_time_and_a_success_forgets_them() {
     let mut bench = Bench::new();
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
     bench.finish("a", Finish::Failed(Class::Transient));
     bench.expect(&[]);
     bench.pass(BACKOFF_MIN);
@@ -186,8 +186,8 @@ fn failures_wait_longer_each_time_and_a_success_forgets_them() {
     bench.finish("a", Finish::Done);
     bench.pass(Duration::from_secs(600));
     bench.expect(&[]);
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
 }
 
 #[test]
@@ -199,41 +199,41 @@ fn a_new_try_has_the_triggers_of_the_one_that_failed() {
     bench.pass(BACKOFF_MIN);
     bench.expect(&[("a", "drift+retry", 2)]);
     bench.finish("a", Finish::Done);
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
 }
 
 #[test]
 fn news_ends_a_back_off_and_a_resync_does_not() {
     let mut bench = Bench::new();
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
     bench.finish("a", Finish::Failed(Class::Stalled));
     bench.pass(Duration::from_secs(10));
     bench.push("a", Trigger::Resync);
     bench.expect(&[]);
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 2)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 2)]);
 }
 
 #[test]
 fn news_that_comes_during_a_failing_pass_does_not_make_a_hot_loop() {
     let mut bench = Bench::new();
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
-    bench.push("a", Trigger::Event);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
+    bench.push("a", Trigger::Changed);
     bench.finish("a", Finish::Failed(Class::Stalled));
-    bench.push("a", Trigger::Event);
+    bench.push("a", Trigger::Changed);
     bench.expect(&[]);
     bench.pass(BACKOFF_MIN);
-    bench.expect(&[("a", "event", 2)]);
+    bench.expect(&[("a", "changed", 2)]);
 }
 
 #[test]
 fn what_waits_is_looked_at_briskly() {
     let mut bench = Bench::new();
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
     bench.finish("a", Finish::Failed(Class::Waiting));
     bench.pass(DEPENDENCY_POLL);
     bench.expect(&[("a", "event+retry", 2)]);
@@ -243,9 +243,9 @@ fn what_waits_is_looked_at_briskly() {
 fn those_that_fail_hold_at_most_half_of_the_places() {
     let mut bench = Bench::new();
     for subject in ["a", "b", "c"] {
-        bench.push(subject, Trigger::Event);
+        bench.push(subject, Trigger::Changed);
     }
-    bench.expect(&[("a", "event", 1), ("b", "event", 1), ("c", "event", 1)]);
+    bench.expect(&[("a", "changed", 1), ("b", "changed", 1), ("c", "changed", 1)]);
     for subject in ["a", "b", "c"] {
         bench.finish(subject, Finish::Failed(Class::Transient));
     }
@@ -259,12 +259,12 @@ fn those_that_fail_hold_at_most_half_of_the_places() {
 #[test]
 fn an_event_does_not_push_a_resync_out() {
     let mut bench = Bench::new();
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
     bench.finish("a", Finish::After(Duration::from_secs(300), Trigger::Resync));
     bench.pass(Duration::from_secs(200));
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
     bench.finish("a", Finish::After(Duration::from_secs(300), Trigger::Resync));
     bench.pass(Duration::from_secs(100));
     bench.expect(&[("a", "resync", 1)]);
@@ -274,8 +274,8 @@ fn an_event_does_not_push_a_resync_out() {
 fn what_is_gone_is_forgotten() {
     let mut bench = Bench::new();
     bench.state.push_at(&"a", Trigger::Resync, bench.now + Duration::from_secs(300));
-    bench.push("a", Trigger::Event);
-    bench.expect(&[("a", "event", 1)]);
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
     bench.finish("a", Finish::Gone);
     assert_eq!(bench.state.next_due(), None);
     assert_eq!(bench.state.depths(bench.now), Depths::default());
@@ -285,10 +285,10 @@ fn what_is_gone_is_forgotten() {
 fn resyncs_and_what_only_a_change_can_help_are_settled() {
     let mut bench = Bench::new();
     for subject in ["a", "b", "c"] {
-        bench.push(subject, Trigger::Event);
+        bench.push(subject, Trigger::Changed);
     }
     assert_eq!(bench.state.busy(), ["a", "b", "c"]);
-    bench.expect(&[("a", "event", 1), ("b", "event", 1), ("c", "event", 1)]);
+    bench.expect(&[("a", "changed", 1), ("b", "changed", 1), ("c", "changed", 1)]);
     bench.finish("a", Finish::After(Duration::from_secs(300), Trigger::Resync));
     bench.finish("b", Finish::Failed(Class::Stalled));
     bench.finish("c", Finish::Failed(Class::Waiting));
@@ -303,7 +303,7 @@ fn resyncs_and_what_only_a_change_can_help_are_settled() {
 fn depths_say_who_waits_how_long() {
     let mut bench = Bench::new();
     for subject in ["a", "b", "c", "d", "e"] {
-        bench.push(subject, Trigger::Event);
+        bench.push(subject, Trigger::Changed);
     }
     while bench.take().is_some() {}
     bench.finish("a", Finish::Failed(Class::Stalled));
@@ -333,7 +333,7 @@ async fn a_taker_wakes_for_a_push_and_for_a_moment() {
         }
     });
     tokio::task::yield_now().await;
-    queue.push("now", Trigger::Event);
+    queue.push("now", Trigger::Changed);
     let (first, second, elapsed) = taker.await.unwrap();
     assert_eq!((first, second), ("now", "late"));
     assert!(delay <= elapsed, "{elapsed:?}");
@@ -342,7 +342,7 @@ async fn a_taker_wakes_for_a_push_and_for_a_moment() {
 #[tokio::test]
 async fn dropped_work_counts_as_failed() {
     let queue = queue();
-    queue.push("r/a", Trigger::Event);
+    queue.push("r/a", Trigger::Changed);
     drop(queue.next().await.unwrap());
     assert_eq!(queue.depths(), Depths { delayed: 1, failing: 1, ..Depths::default() });
     assert_eq!(queue.busy(), ["r/a"]);
@@ -358,13 +358,13 @@ async fn a_closed_queue_gives_out_nothing() {
     tokio::task::yield_now().await;
     queue.close();
     assert!(taker.await.unwrap());
-    assert_eq!(queue.push("a", Trigger::Event), Pushed::Refused);
+    assert_eq!(queue.push("a", Trigger::Changed), Pushed::Refused);
 }
 
 #[tokio::test]
 async fn settled_returns_once_the_last_work_is_done() {
     let queue = queue();
-    queue.push("a", Trigger::Event);
+    queue.push("a", Trigger::Changed);
     let waiter = tokio::spawn({
         let queue = queue.clone();
         async move { queue.settled().await }
@@ -464,8 +464,8 @@ proptest! {
         let started = bench.now;
         let events = ["e1", "e2", "e3", "e4", "e5"];
         for (position, gap) in gaps.iter().cycle().take(2000).enumerate() {
-            bench.push(events[position % events.len()], Trigger::Event);
-            bench.push(events[(position + 1) % events.len()], Trigger::Event);
+            bench.push(events[position % events.len()], Trigger::Changed);
+            bench.push(events[(position + 1) % events.len()], Trigger::Changed);
             while let Some((subject, ..)) = bench.take() {
                 if subject == "watcher" {
                     prop_assert!(bench.now - started <= Duration::from_secs(64));
@@ -512,7 +512,7 @@ async fn reasons_that_come_together_are_one_piece_of_work() {
         }
     });
     for _ in 0..500 {
-        queue.push_all("a", Triggers::from(Trigger::Watch).with(Trigger::Drift));
+        queue.push_all("a", Triggers::from(Trigger::Reported).with(Trigger::Drift));
         queue.settled().await;
     }
     queue.close();

@@ -100,7 +100,7 @@ pub(super) async fn bring(
     live: Option<&BTreeMap<ObjectId, Metadata>>,
     memory: &mut KnownBase,
 ) -> Result<BaseReport, Error> {
-    let base = pass.context.bases.of(pass, landscape, &plan.class).await;
+    let base = pass.context.bases.for_class(pass, landscape, &plan.class).await;
     let digest = base.digest;
     let recorded =
         pass.kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::APPLIED));
@@ -158,7 +158,7 @@ async fn prune_catalog(pass: &RuntimePass<'_>, cluster: &Cluster, desired: &Shar
 
 impl Bases {
     /// The objects for a runtime of a class.
-    async fn of(&self, pass: &RuntimePass<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
+    async fn for_class(&self, pass: &RuntimePass<'_>, landscape: &Arc<Landscape>, class: &Class) -> Arc<Base> {
         let context = pass.context;
         let inputs = Inputs { landscape: Arc::clone(landscape), library: context.library() };
         let overriding = inputs.library.overriding(&pass.kyma.metadata);
@@ -204,5 +204,5 @@ fn states(landscape: &Landscape, catalog: &plan::Catalog) -> Digest {
         .map(|template| state(&template.metadata))
         .chain(releases.map(|release| state(&release.metadata)))
         .collect();
-    Digest::of(&Value::from(states))
+    Digest::from_value(&Value::from(states))
 }

@@ -86,7 +86,7 @@ async fn write(
     let library = pass.context.library();
     let kyma = Arc::clone(pass.kyma);
     let render = move |templates: &Templates| render::runtime_kyma(templates, &kyma, &kyma.spec);
-    let desired = pass.context.renderer.with(library.of(&pass.kyma.metadata), render).await?;
+    let desired = pass.context.renderer.with(library.for_object(&pass.kyma.metadata), render).await?;
     let kind = Kind::namespaced::<Kyma>();
     let id = kind.id(&key());
     match counterpart::write(&desired, pass.kyma, known.live.as_deref()) {

@@ -90,8 +90,8 @@ pub(super) fn look(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[A
         Trigger::Drift => Look::Everything,
         Trigger::Resync if is_due => Look::Everything,
         // The runtime says that something changed there.
-        Trigger::Watch => Look::Kyma,
-        Trigger::Resync | Trigger::Event | Trigger::Requested | Trigger::Git | Trigger::Retry => Look::Nothing,
+        Trigger::Reported => Look::Kyma,
+        Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Retry => Look::Nothing,
     });
     triggered.fold(asked, Look::max)
 }
@@ -128,7 +128,7 @@ pub(super) fn charge_patch(kyma: &Kyma) -> Option<Value> {
 /// The kinds of all objects that we put into the runtime, each once, whatever its version.
 pub(super) fn kinds(manifests: &[Arc<Manifest>], has_agent: bool) -> Vec<Gvk> {
     let mut kinds: Vec<Gvk> = base::kinds();
-    kinds.extend(watch::kinds(has_agent));
+    kinds.extend(reporting::kinds(has_agent));
     let synced = manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced);
     kinds.extend(synced.map(|synced| Gvk::new(&synced.group, &synced.version, &synced.kind)));
     kinds.sort();

@@ -140,7 +140,7 @@ async fn install(
     let uid = pass.kyma.metadata.uid.clone().unwrap_or_default();
     let installation = installation.clone();
     let render = move |templates: &Templates| render::manifest(templates, &installation, &uid);
-    let desired = match pass.context.renderer.with(library.of(&pass.kyma.metadata), render).await {
+    let desired = match pass.context.renderer.with(library.for_object(&pass.kyma.metadata), render).await {
         Ok(desired) => desired,
         Err(error) => {
             // A broken template changes nothing: what is installed stays.

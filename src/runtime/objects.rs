@@ -43,7 +43,7 @@ pub(crate) async fn compare(
         let desired: Value = serde_json::from_slice(&object.body(owner)).unwrap_or_default();
         let holds = content.get(&object.id).is_some_and(|content| covers(&desired, content.value()));
         applied.seen[index] = match live.get(&object.id) {
-            Some(metadata) if holds => Seen::At(Version::of(metadata)),
+            Some(metadata) if holds => Seen::At(Version::from_metadata(metadata)),
             _ => Seen::Missing,
         };
     }
@@ -105,7 +105,7 @@ pub(crate) async fn send(
                 let error = Some(Error::Terminating { target: Target::Object(outcome.id.clone()) });
                 failed.push(Failed { id: outcome.id, error, message });
             }
-            Effect::Applied { metadata, .. } => applied.seen[index] = Seen::At(Version::of(&metadata)),
+            Effect::Applied { metadata, .. } => applied.seen[index] = Seen::At(Version::from_metadata(&metadata)),
             Effect::Failed(error) if concerns_all(&error) => return Err(error),
             Effect::Failed(error) => {
                 failed.push(Failed { id: outcome.id, message: error.to_string(), error: Some(error) });

@@ -118,7 +118,7 @@ fn failure(error: Error) -> Failure {
 
 /// Deletes what every runtime has. Returns what is waited for, or nothing once all of it is gone.
 async fn remove_base(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
-    if watch::remove(pass, cluster).await? != 0 {
+    if reporting::remove(pass, cluster).await? != 0 {
         tell(pass, "DeleteSkrWebhookResources", "what reported changes is deleted in the runtime");
     }
     // Nothing in the runtime needs it any more.
@@ -233,7 +233,7 @@ async fn remove_orphans(
     let target = manifest::ApplyTarget { context, cluster, cause, live: None, manifests: deleting };
     for manifest in deleting {
         let key = tidegate_core::landscape::key(&manifest.metadata);
-        let mut of_manifest = known.manifests.remove(&key).unwrap_or_default().of(manifest);
+        let mut of_manifest = known.manifests.remove(&key).unwrap_or_default().shown(manifest);
         let passed = manifest::reconcile(&target, manifest, &mut of_manifest).await;
         known.manifests.insert(key, of_manifest);
         passed?;

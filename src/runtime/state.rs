@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 use tokio::time::Instant;
 
-use super::{base::KnownBase, counterpart::KnownCounterpart, manifest, remove::RemovalWait, watch::KnownWatch};
+use super::{base::KnownBase, counterpart::KnownCounterpart, manifest, remove::RemovalWait, reporting::KnownWatch};
 
 /// What a process knows of all runtimes between passes.
 #[derive(Debug, Default)]

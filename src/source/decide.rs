@@ -118,7 +118,7 @@ pub(super) fn may_prune(live: &Metadata, label_value: &str, uid: &str) -> bool {
 
 /// What becomes of an object whose GitSource is deleted; `prune` says that the GitSource wants its objects deleted.
 pub(super) fn parting(live: &Metadata, prune: bool) -> Parting {
-    let has_other_tool = || OtherTool::of(&live.labels, &live.annotations, &live.managers).is_some();
+    let has_other_tool = || OtherTool::recognize(&live.labels, &live.annotations, &live.managers).is_some();
     if prune && !is_kept(live) && !has_other_tool() { Parting::Delete } else { Parting::Unmark }
 }
 

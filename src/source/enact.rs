@@ -13,7 +13,7 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{SourcePass, decide, memory::Memory, survey::served};
+use super::{SourcePass, decide, known_objects::KnownObjects, survey::served};
 use tidegate_cluster::{self as cluster, Cause, Effect, OnConflict, Outcome, Propagation, Task};
 use tidegate_core::{
     api::names::FIELD_MANAGER,
@@ -42,7 +42,7 @@ pub(super) struct Enacted {
     pub(super) again: bool,
 }
 
-/// Objects whose bodies are in memory at once.
+/// Objects whose bodies are in known at once.
 const CHUNK: usize = 1000;
 /// Deletes under way at once; pruning is rare and need not be fast.
 const PRUNES_MAX: usize = 16;
@@ -54,7 +54,7 @@ pub(super) async fn run(
     name: &SourceName,
     loaded: &Loaded,
     decision: &Decision,
-    memory: &mut Memory,
+    known: &mut KnownObjects,
 ) -> Result<Enacted, Failure> {
     let mut enacted = Enacted::default();
     for kind in Kind::ALL {
@@ -69,13 +69,13 @@ pub(super) async fn run(
                 .push((id, "it has appeared a moment ago, and whose it is will be known in another".to_owned()));
         }
         for chunk in wanted.chunks(CHUNK) {
-            apply(pass, cause, name, (loaded, decision), chunk, memory, &mut enacted).await;
+            apply(pass, cause, name, (loaded, decision), chunk, known, &mut enacted).await;
         }
     }
     // What fails to be applied may be why something else must stay.
     if enacted.failures.is_empty() {
         for kind in Kind::ALL.into_iter().rev() {
-            prune(pass, cause, name, kind, decision, memory, &mut enacted).await;
+            prune(pass, cause, name, kind, decision, known, &mut enacted).await;
         }
     }
     Ok(enacted)
@@ -136,7 +136,7 @@ async fn apply(
     name: &SourceName,
     (loaded, decision): (&Loaded, &Decision),
     wanted: &[(&Id, Why)],
-    memory: &mut Memory,
+    known: &mut KnownObjects,
     enacted: &mut Enacted,
 ) {
     let failed: BTreeSet<Id> = enacted.failures.iter().map(|(id, _)| id.clone()).collect();
@@ -176,7 +176,7 @@ async fn apply(
             }
             Effect::Applied { metadata, .. } => {
                 if let Some(declared) = loaded.declared.get(id) {
-                    memory.applied(id, &declared.digest, &metadata, now);
+                    known.applied(id, &declared.digest, &metadata, now);
                 }
                 enacted.applied += 1;
             }
@@ -198,7 +198,7 @@ async fn prune(
     name: &SourceName,
     kind: Kind,
     decision: &Decision,
-    memory: &mut Memory,
+    known: &mut KnownObjects,
     enacted: &mut Enacted,
 ) {
     let label = name.label_value();
@@ -216,7 +216,7 @@ async fn prune(
     for (id, result) in results {
         match result {
             Ok(true) => {
-                memory.forget(&id);
+                known.forget(&id);
                 enacted.pruned.push(id);
             }
             Ok(false) => enacted.again = true,

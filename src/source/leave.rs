@@ -74,7 +74,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass 
     let prune = policy == DeletionPolicy::Delete && !definition_goes(pass).await.map_err(failure)?;
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
-    if prune && let Some(wait) = Wait::of(pass.source, &others) {
+    if prune && let Some(wait) = Wait::find(pass.source, &others) {
         let status = status::leaving(pass.source, wait.reason(), &wait.message(), ambient::now());
         pass.write(progress, status).await?;
         return Ok(wait.finish());
@@ -111,7 +111,7 @@ enum Wait {
 // === impl Wait ===
 
 impl Wait {
-    fn of(source: &GitSource, others: &BTreeMap<String, Other>) -> Option<Wait> {
+    fn find(source: &GitSource, others: &BTreeMap<String, Other>) -> Option<Wait> {
         let unread = others.values().filter(|other| !other.idle && other.declares.is_none());
         let unread: Vec<Key> = unread.map(|other| other.key.clone()).collect();
         match (source.spec.suspend, unread.is_empty()) {

@@ -215,7 +215,7 @@ impl SourcePass<'_> {
         url: git::Url,
     ) -> Result<git::Fetched, Problem> {
         let cached = progress.access.take().filter(|access| Some(&access.secret) == terms.secret.as_ref());
-        let asked = self.triggers.contains(Trigger::Requested) || self.triggers.contains(Trigger::Event);
+        let asked = self.triggers.contains(Trigger::Requested) || self.triggers.contains(Trigger::Changed);
         let was_cached = cached.is_some() && !asked;
         let access = match cached.filter(|_| was_cached) {
             Some(access) => Some(access),
@@ -321,7 +321,7 @@ impl SourcePass<'_> {
         }
         self.ctx.set_templates(SourceName::new(self.key.clone()), loaded.templates.clone());
         for other in self.ctx.registry.publish(self.key, self.slot, Arc::new(loaded)) {
-            self.ctx.queue.push(Subject::Source(other), Trigger::Event);
+            self.ctx.queue.push(Subject::Source(other), Trigger::Changed);
         }
         // What was read stays in force until another revision is, so it is recorded before anything is applied.
         mirror.record_good(&revision).await.map_err(Problem::Git)

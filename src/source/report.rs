@@ -125,7 +125,7 @@ impl SourcePass<'_> {
             scope: &scope,
             moved: terms.is_some_and(|terms| decide::has_moved(self.source, progress.rewritten, terms)),
         };
-        status::of(&as_written(self.source, progress), &pass, ambient::now())
+        status::after_pass(&as_written(self.source, progress), &pass, ambient::now())
     }
 
     /// Writes the status if it differs from what stands there.

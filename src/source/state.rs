@@ -11,7 +11,7 @@ use tidegate_core::{
 };
 use tokio::time::Instant;
 
-use super::{load::SourceAccess, memory::Memory, report::Written};
+use super::{load::SourceAccess, known_objects::KnownObjects, report::Written};
 
 /// What passes over one source leave for the next.
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub(crate) struct Progress {
     /// Parsed files.
     pub(super) cache: definition::Cache,
     /// What is known of the objects in KCP.
-    pub(super) memory: Memory,
+    pub(super) memory: KnownObjects,
     /// Trees and blobs that the mirror was told to keep.
     pub(super) kept: BTreeSet<Oid>,
     /// Our last status, until the watch shows it.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     SourceContext, SourcePass,
-    memory::{Memory, Seen},
+    known_objects::{KnownObjects, Seen},
 };
 use tidegate_cluster::{self as cluster, Cluster};
 use tidegate_core::{
@@ -36,10 +36,10 @@ pub(super) fn live(
     pass: &SourcePass<'_>,
     name: &SourceName,
     loaded: &Loaded,
-    memory: &mut Memory,
+    known: &mut KnownObjects,
 ) -> (BTreeMap<Id, Live>, bool) {
     let mut survey =
-        Survey { pass, name, label: name.label_value(), loaded, memory, live: BTreeMap::new(), behind: false };
+        Survey { pass, name, label: name.label_value(), loaded, known, live: BTreeMap::new(), behind: false };
     let landscape = pass.ctx.stores.landscape();
     landscape.templates.values().for_each(|object| survey.take(Kind::ModuleTemplate, &object.metadata, &**object));
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
@@ -63,7 +63,7 @@ pub(super) fn served(kind: Kind) -> cluster::Kind {
 pub(super) async fn look_up(
     ctx: SourceContext<'_>,
     ids: &BTreeSet<Id>,
-    memory: &mut Memory,
+    known: &mut KnownObjects,
 ) -> Result<(), cluster::Error> {
     for kind in Kind::ALL {
         let wanted: Vec<&Id> = ids.iter().filter(|id| id.0 == kind).collect();
@@ -81,7 +81,7 @@ pub(super) async fn look_up(
         for metadata in found {
             let id = (kind, metadata.key());
             if ids.contains(&id) {
-                memory.set_managers(&id, &metadata);
+                known.set_managers(&id, &metadata);
             }
         }
     }
@@ -105,7 +105,7 @@ struct Survey<'a> {
     name: &'a SourceName,
     label: String,
     loaded: &'a Loaded,
-    memory: &'a mut Memory,
+    known: &'a mut KnownObjects,
     live: BTreeMap<Id, Live>,
     behind: bool,
 }
@@ -120,9 +120,9 @@ impl Survey<'_> {
         if declared.is_none() && !ours {
             return;
         }
-        let mut live = Live::of(metadata, self.memory.managers(&id, metadata));
+        let mut live = Live::from_metadata(metadata, self.known.managers(&id, metadata));
         if let Some(declared) = declared {
-            match self.memory.seen(&id, &declared.digest, Some(metadata), self.pass.now) {
+            match self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now) {
                 Seen::Ahead => live = self.as_applied(&id, live),
                 Seen::Verified => {}
                 Seen::Unknown => {
@@ -130,7 +130,7 @@ impl Survey<'_> {
                     if let Some(definition) = self.loaded.definitions.good.get(&id).filter(|_| equal) {
                         live.drifted = !stands::<K>(definition, self.name, object);
                         if !live.drifted {
-                            self.memory.verified(&id, &declared.digest, metadata);
+                            self.known.verified(&id, &declared.digest, metadata);
                         }
                     }
                 }
@@ -143,7 +143,7 @@ impl Survey<'_> {
     fn take_what_the_watch_does_not_show(&mut self) {
         let loaded = self.loaded;
         for (id, declared) in &loaded.declared {
-            if !self.live.contains_key(id) && self.memory.seen(id, &declared.digest, None, self.pass.now) == Seen::Ahead
+            if !self.live.contains_key(id) && self.known.seen(id, &declared.digest, None, self.pass.now) == Seen::Ahead
             {
                 let live = self.as_applied(id, Live::default());
                 self.live.insert(id.clone(), live);

@@ -121,13 +121,13 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             // The certificate of our own listener contains the Gateways' hosts.
             wakes.extend(gateway(tables));
             // Agents send to a host of a Gateway.
-            wakes.push(Wake::Runtimes(Trigger::Event));
+            wakes.push(Wake::Runtimes(Trigger::Changed));
         }
         Change::Gateway => wakes.extend(gateway(tables)),
         Change::Certificate(kymas) => {
-            wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Event)));
+            wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Changed)));
         }
-        Change::CaBundle | Change::PullSecret => wakes.push(Wake::Runtimes(Trigger::Event)),
+        Change::CaBundle | Change::PullSecret => wakes.push(Wake::Runtimes(Trigger::Changed)),
     }
     wakes.sort();
     wakes.dedup();
@@ -135,17 +135,17 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
 }
 
 fn gateway(tables: &Tables) -> impl Iterator<Item = Wake> {
-    tables.gateway().map(|gateway| Wake::Subject(Subject::Gateway(gateway.clone()), Trigger::Event)).into_iter()
+    tables.gateway().map(|gateway| Wake::Subject(Subject::Gateway(gateway.clone()), Trigger::Changed)).into_iter()
 }
 
 fn watchers(tables: &Tables) -> impl Iterator<Item = Wake> {
-    tables.watchers().map(|watcher| Wake::Subject(Subject::Watcher(watcher.clone()), Trigger::Event))
+    tables.watchers().map(|watcher| Wake::Subject(Subject::Watcher(watcher.clone()), Trigger::Changed))
 }
 
 /// Why a change concerns the controller of the object itself; `None` if only its status or bookkeeping changed.
 fn intent(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Trigger> {
     let (Some(before), Some(after)) = (before, after) else {
-        return before.or(after).map(|metadata| if digest(metadata).is_some() { Trigger::Git } else { Trigger::Event });
+        return before.or(after).map(|metadata| if digest(metadata).is_some() { Trigger::Git } else { Trigger::Changed });
     };
     let requested = |metadata| landscape::annotation(metadata, names::annotation::RECONCILE_REQUESTED_AT);
     if digest(before) != digest(after) {
@@ -162,7 +162,7 @@ fn intent(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Tri
         || !same(before.annotations.as_ref(), after.annotations.as_ref())
         // While an object is being deleted, we wait for the finalizers of others.
         || (deleting && before.finalizers != after.finalizers);
-    changed.then_some(Trigger::Event)
+    changed.then_some(Trigger::Changed)
 }
 
 /// Wakes the source of an object that another program changed or deleted.
@@ -170,7 +170,7 @@ fn intent(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Tri
 /// Our own applies have a new digest, so they do not wake their own source.
 fn owner_in_git(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Wake> {
     let before = before?;
-    let source = SourceName::of(before)?;
+    let source = SourceName::from_metadata(before)?;
     let untouched = after.is_some_and(|after| {
         digest(before) != digest(after)
             || (before.generation == after.generation
@@ -186,7 +186,7 @@ fn catalog(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>, tables: &Tab
     if let Some(trigger) = intent(before, after) {
         let namespace = after.or(before).and_then(|metadata| metadata.namespace.clone()).unwrap_or_default();
         wakes.push(Wake::Catalog(namespace, trigger));
-        let own = after.or(before).and_then(SourceName::of);
+        let own = after.or(before).and_then(SourceName::from_metadata);
         let others = tables.sources().filter(|key| own.as_ref().is_none_or(|own| own.key() != *key));
         wakes.extend(others.cloned().map(Wake::Referring));
     }
@@ -201,7 +201,7 @@ fn manifest(edit: &Edit<Manifest>, wakes: &mut Vec<Wake>) {
     let fares_otherwise = outcome(edit.before.as_ref()) != outcome(edit.after.as_ref());
     // If the label of a Manifest changes from one Kyma to another, wake both.
     for kyma in [before, after].into_iter().flatten().filter_map(kyma_of) {
-        if let Some(trigger) = trigger.or(fares_otherwise.then_some(Trigger::Event)) {
+        if let Some(trigger) = trigger.or(fares_otherwise.then_some(Trigger::Changed)) {
             wakes.push(Wake::Subject(Subject::Runtime(kyma), trigger));
         }
     }
@@ -224,7 +224,7 @@ fn outcome(status: &ManifestStatus) -> impl PartialEq + use<> {
 fn access(before: Option<&AccessSecret>, after: Option<&AccessSecret>, wakes: &mut Vec<Wake>) {
     if before != after {
         let kymas = [before, after].into_iter().flatten().map(|access| access.kyma.clone());
-        wakes.extend(kymas.map(|kyma| Wake::Subject(Subject::Runtime(kyma), Trigger::Event)));
+        wakes.extend(kymas.map(|kyma| Wake::Subject(Subject::Runtime(kyma), Trigger::Changed)));
     }
 }
 

@@ -19,14 +19,14 @@ use super::{
 };
 use tidegate_cluster::{
     Cluster, Kind,
-    watch::{self, Change, Options},
+    follower::{self, Change, Options},
 };
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, names},
     landscape,
     name::Key,
     object::Gvk,
-    plan::{certificate, watch::Gateway},
+    plan::{certificate, reporting::Gateway},
 };
 
 use crate::gateway::{
@@ -86,7 +86,7 @@ where
         Change::Synced => stores.listed(K::TABLE, &place),
     };
     let options = Options::all(Kind::namespaced::<K>()).namespace(namespace);
-    watch::follow(Arc::clone(kcp), options, project, on_change).1
+    follower::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
 fn access(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
@@ -103,7 +103,7 @@ fn access(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'st
     };
     let options =
         Options::all(Kind::namespaced::<Secret>()).namespace(namespace).labels(names::label::KYMA_NAME).metadata_only();
-    watch::follow(Arc::clone(kcp), options, project, on_change).1
+    follower::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
 /// Watches for edits of Watchers' VirtualServices by others. Start-up does not wait for the list, because only changes
@@ -119,7 +119,7 @@ fn virtual_services(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> Box
     };
     let kind = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "VirtualService"), "virtualservices", true);
     let options = Options::all(kind).namespace(namespace).metadata_only();
-    watch::follow(Arc::clone(kcp), options, project, on_change).1
+    follower::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
 fn gateways(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
@@ -132,7 +132,7 @@ fn gateways(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'
     };
     let kind = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "Gateway"), "gateways", true);
     let options = Options::all(kind).namespace(namespace);
-    watch::follow(Arc::clone(kcp), options, |gateway| Some(gateway_entry(gateway)), on_change).1
+    follower::follow(Arc::clone(kcp), options, |gateway| Some(gateway_entry(gateway)), on_change).1
 }
 
 fn gateway_secret(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
@@ -144,7 +144,7 @@ fn gateway_secret(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFu
         Change::Synced => stores.listed(Table::GatewaySecret, &place),
     };
     let options = named_secret(namespace, names::GATEWAY_SECRET);
-    watch::follow(Arc::clone(kcp), options, |secret| Some(GatewaySecret::of(secret)), on_change).1
+    follower::follow(Arc::clone(kcp), options, |secret| Some(GatewaySecret::from_secret(secret)), on_change).1
 }
 
 fn authority(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
@@ -157,7 +157,7 @@ fn authority(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<
     };
     let options = named_secret(namespace, names::AUTHORITY_SECRET).metadata_only();
     let project = |secret: PartialObjectMeta<Secret>| secret.metadata.resource_version;
-    watch::follow(Arc::clone(kcp), options, project, on_change).1
+    follower::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
 fn certificate_secrets(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
@@ -170,7 +170,7 @@ fn certificate_secrets(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> 
     };
     let labels = format!("{}={}", names::label::PURPOSE, names::CERTIFICATE_PURPOSE);
     let options = Options::all(Kind::namespaced::<Secret>()).namespace(namespace).labels(&labels).metadata_only();
-    watch::follow(Arc::clone(kcp), options, |secret| Some(LeafSecret::of(secret)), on_change).1
+    follower::follow(Arc::clone(kcp), options, |secret| Some(LeafSecret::from_metadata(secret)), on_change).1
 }
 
 /// Watches the agent's image pull Secret. Its content is read when it is written to a runtime.
@@ -186,7 +186,7 @@ pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, key: &Key) -> BoxFuture<
     let project = |secret: PartialObjectMeta<Secret>| {
         Some(format!("{}/{}", secret.metadata.uid.unwrap_or_default(), secret.metadata.resource_version?))
     };
-    watch::follow(Arc::clone(kcp), options, project, on_change).1
+    follower::follow(Arc::clone(kcp), options, project, on_change).1
 }
 
 /// Watches the certificates. Determines the issuer first, because it defines their kind.
@@ -211,7 +211,7 @@ fn certificates(kcp: &Arc<Cluster>, stores: &Stores, certificates: &Arc<Certific
             Change::Gone { key, .. } => stores.set_certificate(key.name(), None),
             Change::Synced => stores.listed(Table::Certificates, &namespace),
         };
-        watch::follow(kcp, options, project, on_change).1.await;
+        follower::follow(kcp, options, project, on_change).1.await;
     })
 }
 

@@ -53,7 +53,7 @@ pub mod key {
 // === impl GatewaySecret ===
 
 impl GatewaySecret {
-    pub(crate) fn of(secret: Secret) -> GatewaySecret {
+    pub(crate) fn from_secret(secret: Secret) -> GatewaySecret {
         let mut data = secret.data.unwrap_or_default();
         let mut take = |key| data.remove(key).map(|bytes| Arc::<[u8]>::from(bytes.0));
         GatewaySecret {
@@ -75,7 +75,7 @@ impl fmt::Debug for GatewaySecret {
 // === impl LeafSecret ===
 
 impl LeafSecret {
-    pub(super) fn of(secret: PartialObjectMeta<Secret>) -> LeafSecret {
+    pub(super) fn from_metadata(secret: PartialObjectMeta<Secret>) -> LeafSecret {
         let ObjectMeta { uid, resource_version, deletion_timestamp, annotations, .. } = secret.metadata;
         let annotations = annotations.unwrap_or_default();
         let text = |key: &str| annotations.get(key).cloned();

@@ -23,7 +23,7 @@ use tidegate_core::{
     changes::covers,
     conditions, landscape,
     object::{Digest, Gvk, Object},
-    plan::watch,
+    plan::reporting,
     render, status,
     template::Templates,
 };
@@ -125,13 +125,13 @@ pub(super) fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
 /// The VirtualService as it should be, or why there can be none.
 pub(super) fn desired(
     watcher: &Watcher,
-    gateways: Vec<watch::Gateway>,
+    gateways: Vec<reporting::Gateway>,
     templates: &Templates,
 ) -> Result<Object, String> {
-    let watch = watch::watch(watcher).map_err(|error| error.to_string())?;
+    let watch = reporting::watch(watcher).map_err(|error| error.to_string())?;
     let port = watch.port().map_err(|error| error.to_string())?;
     let gateways =
-        watch::Gateways::of(&landscape::key(&watcher.metadata), gateways).map_err(|error| error.to_string())?;
+        reporting::Gateways::from_matches(&landscape::key(&watcher.metadata), gateways).map_err(|error| error.to_string())?;
     let uid = watcher.metadata.uid.clone().unwrap_or_default();
     render::virtual_service(templates, &watch, port, &gateways, &uid).map_err(|error| error.to_string())
 }
@@ -175,7 +175,7 @@ fn verdict(known: &Known<'_>, observed: &Observed) -> ControlFlow<Act, Verdict> 
 /// asked for one.
 fn is_direct(known: &Known<'_>) -> bool {
     known.has_address
-        && watch::watch(known.watcher).is_ok_and(|watch| watch.manager == names::MANAGED_BY_KCP)
+        && reporting::watch(known.watcher).is_ok_and(|watch| watch.manager == names::MANAGED_BY_KCP)
         && known.gateways.is_empty()
 }
 
@@ -192,9 +192,9 @@ fn route(known: &Known<'_>, observed: &Observed, object: &Object) -> ControlFlow
         // What we have not applied yet may be somebody else's, and so may what we find after a while.
         Route::Unread if known.look || !known.has_applied() => ControlFlow::Break(Act::Read(served.clone())),
         Route::Unread | Route::Absent => apply(),
-        Route::Found(live) => match watch::strangers(known.watcher, live.value()) {
+        Route::Found(live) => match reporting::strangers(known.watcher, live.value()) {
             // Applied by force, its routes would be lost, and the rest of it with the Watcher.
-            Some(managers) => ControlFlow::Continue(Verdict::Refused(watch::foreign(known.key, &managers))),
+            Some(managers) => ControlFlow::Continue(Verdict::Refused(reporting::foreign(known.key, &managers))),
             None if known.look && covers(object.value(), live.value()) => {
                 ControlFlow::Continue(Verdict::Routed(object.digest()))
             }

@@ -250,7 +250,7 @@ impl Default for Inbox {
 /// Takes note that an agent of ours is heard of. Its Kyma says so, if it did not.
 fn heard(context: &Context, kyma: &Key) {
     if context.contacts.probe(kyma, Instant::now()) {
-        context.queue.push(Subject::Runtime(kyma.clone()), Trigger::Event);
+        context.queue.push(Subject::Runtime(kyma.clone()), Trigger::Changed);
     }
 }
 

@@ -11,13 +11,13 @@ use tidegate_core::{
     conditions,
     name::Key,
     object::{Digest, Gvk, Object},
-    plan::watch,
+    plan::reporting,
 };
 use tidegate_process::lock::Mutex;
 
 /// What this process remembers of all Watchers: the digest of the VirtualService that it applied.
 #[derive(Debug, Default)]
-pub struct Memories(Mutex<HashMap<Key, Digest>>);
+pub struct AppliedVirtualServices(Mutex<HashMap<Key, Digest>>);
 
 /// What is known before the pass makes a request: from watches, the configuration and earlier passes.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Known<'a> {
     /// The other Watchers of its manager, sorted.
     pub(super) companions: Vec<Key>,
     /// The Gateways that its selector matches.
-    pub(super) gateways: Vec<watch::Gateway>,
+    pub(super) gateways: Vec<reporting::Gateway>,
     /// Whether agents send to an address of this process.
     pub(super) has_address: bool,
     /// Whether the VirtualService is compared although nothing is known to have changed.
@@ -81,9 +81,9 @@ pub(super) enum Route {
     Refused(String),
 }
 
-// === impl Memories ===
+// === impl AppliedVirtualServices ===
 
-impl Memories {
+impl AppliedVirtualServices {
     pub(super) fn recall(&self, key: &Key) -> Option<Digest> {
         self.lock().get(key).copied()
     }

@@ -37,7 +37,7 @@ use tidegate_core::{
     plan::{
         self,
         certificate::{Backend, Rules, Standing},
-        watch::ListenerSettings,
+        reporting::ListenerSettings,
     },
     template::{Library, Templates},
 };
@@ -367,10 +367,10 @@ impl Daemon {
     /// Looks at everything now.
     fn look(&self) {
         for kyma in self.context.stores.kymas() {
-            self.context.queue.push(Subject::Runtime(landscape::key(&kyma.metadata)), Trigger::Event);
+            self.context.queue.push(Subject::Runtime(landscape::key(&kyma.metadata)), Trigger::Changed);
         }
         let key = Key::new(&self.context.certificates.rules.namespace, names::GATEWAY_SECRET);
-        self.context.queue.push(Subject::Gateway(key), Trigger::Event);
+        self.context.queue.push(Subject::Gateway(key), Trigger::Changed);
     }
 
     fn overdue(&self) -> Vec<String> {

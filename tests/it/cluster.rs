@@ -124,7 +124,7 @@ async fn an_apply_that_changes_nothing_keeps_the_resource_version() {
     assert_eq!(second.managers, ["tidegate"]);
     let third = apply(&cluster, &config_map(&namespace, "a", "2")).await.unwrap();
     assert_ne!(second.resource_version, third.resource_version);
-    assert_eq!(cluster.requests().of(Verb::Apply), 3);
+    assert_eq!(cluster.requests().count(Verb::Apply), 3);
     assert_eq!(cluster.requests().total(), 3, "nothing but the applies was sent");
 }
 
@@ -158,7 +158,7 @@ async fn a_dry_run_shows_the_result_and_writes_nothing() {
     let kind = kind("v1", "ConfigMap");
     let after = cluster.get_metadata(&kind, &Key::new(&namespace, "a")).await.unwrap().unwrap();
     assert_eq!(before.resource_version, after.resource_version);
-    assert_eq!((cluster.requests().writes(), cluster.requests().of(Verb::DryRun)), (1, 1));
+    assert_eq!((cluster.requests().writes(), cluster.requests().count(Verb::DryRun)), (1, 1));
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn what_exists_before_us_is_found_with_its_managers() {
     let metadata = &found[&foreign.id()];
     assert!(!marked(metadata));
     assert_eq!(metadata.managers, ["testbed"]);
-    assert_eq!(cluster.requests().of(Verb::List), 1, "one list for the kind in the namespace");
+    assert_eq!(cluster.requests().count(Verb::List), 1, "one list for the kind in the namespace");
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn nobody_looks_for_strangers_in_a_namespace_that_we_have_just_made() {
     assert!(found.contains_key(&ours.id()));
     // A namespace that was there before us is no such place.
     cluster.enact(&Cause::trigger("git"), vec![task(&namespace)]).await;
-    assert_eq!(cluster.requests().since(&before).of(Verb::Get), 1);
+    assert_eq!(cluster.requests().since(&before).count(Verb::Get), 1);
 }
 
 #[tokio::test]
@@ -276,8 +276,8 @@ async fn a_definition_and_its_custom_resource_are_applied_at_the_first_try() {
             "CustomResourceDefinition.apiextensions.k8s.io boats.staged.example applied None",
         ]
     );
-    assert_eq!(cluster.requests().of(Verb::Apply), 4, "each object was sent once");
-    assert_eq!(cluster.requests().of(Verb::Get), 0, "neither discovery nor reads were needed");
+    assert_eq!(cluster.requests().count(Verb::Apply), 4, "each object was sent once");
+    assert_eq!(cluster.requests().count(Verb::Get), 0, "neither discovery nor reads were needed");
 
     // The same again, with what is known of each: nothing changes, and nothing is asked besides.
     let before = cluster.requests();
@@ -588,7 +588,7 @@ async fn one_thousand_objects_are_applied_each_once() {
         .await
         .unwrap();
     assert_eq!(listed.len(), 1000);
-    assert_eq!(cluster.requests().of(Verb::List), 2, "in pages of 500");
+    assert_eq!(cluster.requests().count(Verb::List), 2, "in pages of 500");
     assert!(listed.iter().zip(&objects).all(|(metadata, object)| metadata.id == object.id()));
 }
 
@@ -644,7 +644,7 @@ async fn a_watch_tells_changes_of_the_projection_and_nothing_else() {
     cluster.delete(&Cause::default(), &kind, &b, Propagation::Background).await.unwrap();
     logged(&log, &["a is 1", "synced", "a was 1, is 2", "b is 1", "b was 1, is gone"]).await;
     assert_eq!(store.all(), [(Key::new(&namespace, "a"), Arc::new("2".to_owned()))]);
-    assert_eq!((cluster.requests().of(Verb::List), cluster.requests().of(Verb::Watch)), (1, 1));
+    assert_eq!((cluster.requests().count(Verb::List), cluster.requests().of(Verb::Watch)), (1, 1));
     task.abort();
 }
 
@@ -750,13 +750,13 @@ async fn a_rotated_secret_takes_effect_at_the_next_use() {
     assert!(matches!(first.get_metadata(&namespaces, &default).await.unwrap_err(), Error::Unauthorized { .. }));
     let again = pool.cluster(&runtime, &secret, &version).await.unwrap();
     assert!(Arc::ptr_eq(&first, &again), "a wrong Secret does not make a client for each request");
-    assert_eq!(kcp.requests().of(Verb::Get), 1, "the Secret is read once");
+    assert_eq!(kcp.requests().count(Verb::Get), 1, "the Secret is read once");
 
     let version = access_secret(&kcp, secret.namespace(), &skr.kubeconfig().text()).await;
     let second = pool.cluster(&runtime, &secret, &version).await.unwrap();
     assert!(!Arc::ptr_eq(&first, &second));
     assert!(second.get_metadata(&namespaces, &default).await.unwrap().is_some());
-    assert_eq!(second.requests().of(Verb::Get), 2, "counters go on");
+    assert_eq!(second.requests().count(Verb::Get), 2, "counters go on");
     assert_eq!(pool.len(), 1);
     pool.forget(&runtime);
     assert!(pool.is_empty());

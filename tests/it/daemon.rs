@@ -24,7 +24,7 @@ use crate::{
 const LEASE: &str = "893110f7.kyma-project.io";
 
 /// A namespace of one test in a KCP, with a user of its own, so that the server's records tell whose requests are whose.
-pub(crate) struct Place {
+pub(crate) struct TestNamespace {
     server: Server,
     pub(crate) client: kube::Client,
     pub(crate) namespace: String,
@@ -36,17 +36,17 @@ pub(crate) struct Daemon {
     pub(crate) process: Guarded,
 }
 
-impl Place {
-    pub(crate) async fn new() -> Place {
-        Place::on(Server::kcp().await).await
+impl TestNamespace {
+    pub(crate) async fn new() -> TestNamespace {
+        TestNamespace::on(Server::kcp().await).await
     }
 
     /// In the real KCP that tests share, whatever is asked for.
-    pub(crate) async fn real() -> Place {
-        Place::on(Server::real_kcp().await).await
+    pub(crate) async fn real() -> TestNamespace {
+        TestNamespace::on(Server::real_kcp().await).await
     }
 
-    async fn on(server: Server) -> Place {
+    async fn on(server: Server) -> TestNamespace {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let client = server.client();
         let namespace = harness::namespace(&client, "daemon").await;
@@ -54,7 +54,7 @@ impl Place {
         let folder = harness::folder();
         let kubeconfig = server.kubeconfig_of(&user, ADMINISTRATORS).text();
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
-        Place { server, client, namespace, user, folder }
+        TestNamespace { server, client, namespace, user, folder }
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -179,7 +179,7 @@ const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cache, n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_leads_the_other_names_it_and_takes_over_when_it_ends() {
-    let place = Place::new().await;
+    let place = TestNamespace::new().await;
     let mut first = place.start("first", &[]);
     first.until_ready().await;
     assert_eq!(place.lease_holder().await.as_deref(), Some("tidegate_first"));
@@ -205,7 +205,7 @@ async fn one_leads_the_other_names_it_and_takes_over_when_it_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
-    let place = Place::new().await;
+    let place = TestNamespace::new().await;
     let repository =
         place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
     let now = k8s_openapi::jiff::Timestamp::now();
@@ -237,7 +237,7 @@ async fn while_lifecycle_manager_holds_the_lease_nothing_is_written() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn once_ends_with_what_became_of_everything() {
-    let place = Place::new().await;
+    let place = TestNamespace::new().await;
     let repository =
         place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
     let (code, log) = place.once(&repository).await;
@@ -262,7 +262,7 @@ async fn once_ends_with_what_became_of_everything() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sources_are_asked_stopped_and_shown_by_commands() {
-    let place = Place::new().await;
+    let place = TestNamespace::new().await;
     let repository =
         place.repository(&[("release.yaml", RELEASE), ("template.yaml", TEMPLATE), ("objects/a.yaml", OBJECT)]);
     apply(
@@ -303,7 +303,7 @@ async fn sources_are_asked_stopped_and_shown_by_commands() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
-    let place = Place::new().await;
+    let place = TestNamespace::new().await;
     let mut daemon = place.start("loses", &[]);
     daemon.until_ready().await;
     let sample = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -319,7 +319,7 @@ async fn whoever_loses_the_lease_ends_and_writes_nothing_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn told_to_stop_with_work_under_way_it_gives_the_lease_back_and_ends_well() {
-    let place = Place::new().await;
+    let place = TestNamespace::new().await;
     // A runtime that takes connections and answers none: whoever works on it waits.
     let runtime = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     runtime.set_nonblocking(true).unwrap();
@@ -414,7 +414,7 @@ async fn without_our_kinds_it_waits_and_says_what_to_apply() {
     let namespace = harness::namespace(&client, "bare").await;
     let folder = harness::folder();
     std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig().text()).unwrap();
-    let place = Place { server, client, namespace, user: String::new(), folder };
+    let place = TestNamespace { server, client, namespace, user: String::new(), folder };
     let daemon = place.start("early", &[]);
     eventually("it says what is missing", SOON, async || match daemon.ask("health", "/readyz").await? {
         (503, body) if body.contains("does not serve") && body.contains("`tidegate crds`") => Ok(()),

@@ -43,13 +43,13 @@ impl Certificates {
     }
 
     /// The certificate of a Kyma's runtime, whose id is its name.
-    pub(crate) fn of(&self, kyma: &str) -> Leaf {
+    pub(crate) fn for_kyma(&self, kyma: &str) -> Leaf {
         self.authority.issue(&format!("id-{kyma}"), |params| client::domain(params, &domain(kyma)))
     }
 
     /// The header of a gateway about a Kyma's runtime.
     pub(crate) fn header(&self, kyma: &str) -> String {
-        client::xfcc(&self.of(kyma).certificate)
+        client::xfcc(&self.for_kyma(kyma).certificate)
     }
 
     /// Puts what the gateway serves with into the control plane.
@@ -213,7 +213,7 @@ async fn an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace
 async fn rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served() {
     let (stage, certificates) = ready(1, &[]).await;
     let address = listening(&stage.log(), "events over TLS").expect("it listens");
-    let sender = sender::Upstream::new(&certificates.authority, &certificates.of("one"));
+    let sender = sender::Upstream::new(&certificates.authority, &certificates.for_kyma("one"));
     // The event goes out, and is answered, before the change is there.
     let attempts = sender.send(&|| address, &kyma_event()).await.expect("acknowledged");
     assert_eq!(attempts, 1);

@@ -32,7 +32,7 @@ struct Run {
 }
 
 impl Run {
-    fn of(output: Output) -> Run {
+    fn from_output(output: Output) -> Run {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         Run { exit: output.status.code().unwrap_or(-1), text: text(output.stdout), errors: text(output.stderr) }
     }
@@ -55,7 +55,7 @@ fn run(stage: &Stage, access: &Kubeconfig, arguments: &[&str]) -> Run {
     std::fs::write(&kubeconfig, access.text()).expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.current_dir(stage.repository.path()).args(arguments).arg("--kubeconfig").arg(&kubeconfig);
-    Run::of(command.output().expect("it runs"))
+    Run::from_output(command.output().expect("it runs"))
 }
 
 /// `tidegate diff --live` as an administrator of KCP.
@@ -252,11 +252,11 @@ fn without_the_control_plane_nothing_is_known() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/landscape");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.arg("diff").arg(&example).args(["--live", "-o", "json", "--kubeconfig"]).arg(&kubeconfig);
-    let report = Run::of(command.output().expect("it runs")).report(5);
+    let report = Run::from_output(command.output().expect("it runs")).report(5);
     assert_eq!(report["unreached"][0]["target"], "kcp");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["export", "--landscape", "-", "--kubeconfig"]).arg(&kubeconfig);
-    let exported = Run::of(command.output().expect("it runs"));
+    let exported = Run::from_output(command.output().expect("it runs"));
     assert_eq!((exported.exit, exported.text.as_str()), (5, ""), "half a file is none");
 }
 

@@ -533,7 +533,7 @@ async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
     world.ready_is("one", "False PruneWaits").await;
     let message = condition(&world.source("one").await, "Ready").message.clone();
     assert!(message.ends_with(&format!("{}/two", world.namespace)), "{message}");
-    world.daemon().push("one", queue::Trigger::Event);
+    world.daemon().push("one", queue::Trigger::Changed);
     let before = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
     assert!(before.metadata.deletion_timestamp.is_none());
 

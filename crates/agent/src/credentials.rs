@@ -162,7 +162,7 @@ fn read(files: &Files, provider: &Arc<CryptoProvider>, number: u64, seen: Seen) 
         .map_err(|_| Error::Content { path: files.key.clone(), what: "private key in PEM" })?;
     let validity = chain
         .first()
-        .and_then(|leaf| Validity::of(leaf))
+        .and_then(|leaf| Validity::from_der(leaf))
         .ok_or_else(|| Error::Content { path: files.certificate.clone(), what: "certificate in PEM" })?;
     let pair = CertifiedKey::from_der(chain, key, provider).map_err(|source| Error::Pair {
         certificate: files.certificate.clone(),

@@ -43,7 +43,7 @@ impl Bundle {
     /// Reads the certificates of a bundle. `None` if the bundle is empty or one of them is invalid.
     pub fn new(certificates: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Option<Bundle> {
         let authority = |certificate: CertificateDer<'static>| {
-            let validity = Validity::of(&certificate)?;
+            let validity = Validity::from_der(&certificate)?;
             ParsedCertificate::try_from(&certificate).ok()?;
             Some(Authority { certificate, validity })
         };

@@ -26,7 +26,7 @@ const VERSION: u8 = 0xA0;
 
 impl Validity {
     /// Reads the validity period of a certificate in DER.
-    pub fn of(der: &[u8]) -> Option<Validity> {
+    pub fn from_der(der: &[u8]) -> Option<Validity> {
         let (certificate, _) = element(der, SEQUENCE)?;
         let (mut body, _) = element(certificate, SEQUENCE)?;
         if body.first() == Some(&VERSION) {

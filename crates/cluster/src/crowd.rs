@@ -33,7 +33,7 @@ pub(super) struct Request<'a>(&'a Member);
 
 impl Member {
     /// Creates a member without requests.
-    pub(super) fn of(crowd: Crowd) -> Member {
+    pub(super) fn joining(crowd: Crowd) -> Member {
         Member { crowd, requests: AtomicUsize::new(0) }
     }
 
@@ -68,16 +68,16 @@ mod tests {
     #[test]
     fn alone_a_cluster_has_all_places_and_in_a_crowd_its_share() {
         let crowd = Crowd::default();
-        let first = Member::of(crowd.clone());
+        let first = Member::joining(crowd.clone());
         let requests = [first.begin(), first.begin()];
         assert_eq!(first.weight(16), 1);
 
-        let few: Vec<Member> = (0..3).map(|_| Member::of(crowd.clone())).collect();
+        let few: Vec<Member> = (0..3).map(|_| Member::joining(crowd.clone())).collect();
         let theirs: Vec<Request<'_>> = few.iter().map(Member::begin).collect();
         assert_eq!(first.weight(16), 2, "eight of sixteen at a time");
         assert_eq!(first.weight(4), 1, "a low limit is not divided");
 
-        let many: Vec<Member> = (0..1000).map(|_| Member::of(crowd.clone())).collect();
+        let many: Vec<Member> = (0..1000).map(|_| Member::joining(crowd.clone())).collect();
         let others: Vec<Request<'_>> = many.iter().map(Member::begin).collect();
         assert_eq!(first.weight(16), 4, "four at a time");
         assert_eq!(first.weight(1), 1);

@@ -39,7 +39,7 @@ mod prune;
 mod take_over;
 mod transport;
 mod user;
-pub mod watch;
+pub mod follower;
 
 pub use audit::Cause;
 pub use dry_run::DryRun;
@@ -286,7 +286,7 @@ impl Cluster {
             metadata: Wire,
         }
         let items: Vec<Item> = self.pages(kind, namespace, selector, true).await?;
-        Ok(items.into_iter().map(|item| Metadata::of(&kind.gvk, item.metadata)).collect())
+        Ok(items.into_iter().map(|item| Metadata::for_kind(&kind.gvk, item.metadata)).collect())
     }
 
     /// The metadata of those of `objects` that exist: one metadata list for each kind and namespace among them.
@@ -581,7 +581,7 @@ impl Cluster {
             target: Target::Object(id.clone()),
             message: position(&error),
         })?;
-        Ok(Metadata::of(&kind.gvk, wire.metadata))
+        Ok(Metadata::for_kind(&kind.gvk, wire.metadata))
     }
 
     fn misunderstood(&self, kind: &Kind, key: &Key, message: &str) -> Error {

@@ -76,7 +76,7 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(des
 
 impl Metadata {
     /// The metadata of an object of this kind.
-    pub(super) fn of(gvk: &Gvk, wire: Wire) -> Metadata {
+    pub(super) fn for_kind(gvk: &Gvk, wire: Wire) -> Metadata {
         let mut managers: Vec<String> = wire.managed_fields.into_iter().map(|entry| entry.manager).collect();
         managers.sort_unstable();
         managers.dedup();

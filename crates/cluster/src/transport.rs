@@ -199,7 +199,7 @@ impl Verb {
 
 impl Requests {
     /// The number for one verb.
-    pub fn of(&self, verb: Verb) -> u64 {
+    pub fn count(&self, verb: Verb) -> u64 {
         self.0[verb as usize]
     }
 
@@ -210,7 +210,7 @@ impl Requests {
 
     /// The number for the verbs that change something.
     pub fn writes(&self) -> u64 {
-        Verb::ALL.into_iter().filter(|verb| verb.is_write()).map(|verb| self.of(verb)).sum()
+        Verb::ALL.into_iter().filter(|verb| verb.is_write()).map(|verb| self.count(verb)).sum()
     }
 
     /// The sum of both.
@@ -268,7 +268,7 @@ impl Transport {
 
     /// The same, as a member of a crowd.
     pub(super) fn among(self, crowd: Crowd) -> Transport {
-        Transport { crowd: Member::of(crowd), ..self }
+        Transport { crowd: Member::joining(crowd), ..self }
     }
 
     pub(super) fn name(&self) -> Arc<str> {

@@ -294,7 +294,7 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     let mut definitions = read_all(&mut found, snapshot, options, cache);
     let mut texts = BTreeMap::new();
     let mut text_of = |place: &Place| -> Option<&str> {
-        *texts.entry(Arc::clone(&place.path)).or_insert_with(|| secret::of(snapshot, &place.path))
+        *texts.entry(Arc::clone(&place.path)).or_insert_with(|| secret::first_secret(snapshot, &place.path))
     };
     diagnostics.extend(found.into_iter().map(|diagnostic| match diagnostic.place.as_ref().and_then(&mut text_of) {
         Some(text) => secret::conceal(diagnostic, text),
@@ -311,7 +311,7 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
 fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Options, cache: &mut Cache) -> Definitions {
     cache.begin(options);
     let selection = paths::Selection::new(diagnostics, snapshot, options);
-    let files = Files::of(snapshot, &selection);
+    let files = Files::selected(snapshot, &selection);
     let mut reads: Vec<(&Arc<str>, Arc<file::FileRead>)> =
         files.naming.iter().map(|(path, file)| (*path, cache.file(path, file, options))).collect();
     let (mut sources, mut module_paths) = module_sources(snapshot, &reads);
@@ -343,7 +343,7 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
 pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options) -> Vec<Piece<'a>> {
     cache.expect(options);
     let selection = paths::Selection::new(&mut Diagnostics::default(), snapshot, options);
-    let files = Files::of(snapshot, &selection);
+    let files = Files::selected(snapshot, &selection);
     let missing = |files: &[(&'a Arc<str>, &'a File)]| -> Vec<Piece<'a>> {
         let missing = files.iter().filter(|(path, file)| cache.known_file(path, file).is_none());
         missing.map(|(path, file)| Piece::file(path, file, options)).collect()
@@ -373,7 +373,7 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    fn of(snapshot: &'a Snapshot, selection: &paths::Selection) -> Files<'a> {
+    fn selected(snapshot: &'a Snapshot, selection: &paths::Selection) -> Files<'a> {
         let covered = snapshot.files.iter().filter(|(path, file)| {
             // A link or a submodule may stand for a folder of definitions, regardless of its name.
             if file.text().is_some() { selection.takes(path) } else { selection.covers(path) }

@@ -59,14 +59,14 @@ impl fmt::Display for Health {
 /// Workloads, pods, jobs, claims, CustomResourceDefinitions and APIServices have specific rules.
 /// Kinds of the Kyma group use `status.state`. Every other object uses its condition `Ready`;
 /// without one it is ready as soon as it exists.
-pub fn of(object: &Value) -> Health {
+pub fn of_object(object: &Value) -> Health {
     if !object.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null) {
         return Health { state: State::Deleting, message: "it is being deleted".to_owned() };
     }
     let group =
         object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
     let kind = object["kind"].as_str().unwrap_or_default();
-    if let Some(health) = workload::of(group, kind, object) {
+    if let Some(health) = workload::of_workload(group, kind, object) {
         return health;
     }
     if is_stale(object) {

@@ -83,7 +83,7 @@ pub struct Live {
 
 impl Live {
     /// Reads the metadata of an object. `managers` are the names of its field managers, if known.
-    pub fn of(metadata: &ObjectMeta, managers: Option<Arc<[String]>>) -> Live {
+    pub fn from_metadata(metadata: &ObjectMeta, managers: Option<Arc<[String]>>) -> Live {
         let empty = BTreeMap::new();
         let labels = metadata.labels.as_ref().unwrap_or(&empty);
         let annotations = metadata.annotations.as_ref().unwrap_or(&empty);
@@ -94,7 +94,7 @@ impl Live {
             drifted: false,
             deleting: metadata.deletion_timestamp.is_some(),
             keep: annotations.get(names::annotation::PRUNE).is_some_and(|value| value == "disabled"),
-            tool: OtherTool::of(labels, annotations, managers.as_deref().unwrap_or_default()),
+            tool: OtherTool::recognize(labels, annotations, managers.as_deref().unwrap_or_default()),
             managers,
         }
     }

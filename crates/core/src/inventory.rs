@@ -20,7 +20,7 @@ pub struct Inventory(BTreeMap<ObjectId, Arc<str>>);
 impl Inventory {
     /// Reads the inventory in the status of a Manifest. If it contains an object twice (Lifecycle
     /// Manager keeps one entry per version), the last entry wins.
-    pub fn of(synced: &[SyncedObject]) -> Inventory {
+    pub fn from_status(synced: &[SyncedObject]) -> Inventory {
         synced
             .iter()
             .map(|entry| {

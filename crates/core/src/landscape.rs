@@ -114,11 +114,11 @@ fn add_finalizer(object: &mut Object, finalizer: &str) {
 
 impl Landscape {
     /// The definitions of one source, as they will be in KCP.
-    pub fn of(diagnostics: &mut Diagnostics, definitions: &Definitions, source: &SourceName) -> Landscape {
+    pub fn from_definitions(diagnostics: &mut Diagnostics, definitions: &Definitions, source: &SourceName) -> Landscape {
         Landscape::following(diagnostics, definitions, source, None)
     }
 
-    /// As [`Landscape::of`]. Shares unchanged definitions of the same source with `previous`.
+    /// As [`Landscape::from_definitions`]. Shares unchanged definitions of the same source with `previous`.
     pub fn following(
         diagnostics: &mut Diagnostics,
         definitions: &Definitions,
@@ -188,7 +188,7 @@ impl SourceName {
     /// annotation contains the full name.
     ///
     /// The annotation alone proves nothing: it is included when a user copies an object.
-    pub fn of(metadata: &ObjectMeta) -> Option<SourceName> {
+    pub fn from_metadata(metadata: &ObjectMeta) -> Option<SourceName> {
         let label = label(metadata, names::label::SOURCE)?;
         let source = SourceName(annotation(metadata, names::annotation::SOURCE)?.parse().ok()?);
         (source.label_value() == label).then_some(source)

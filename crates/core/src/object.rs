@@ -118,7 +118,7 @@ impl ObjectId {
 
     /// The stage of this kind.
     pub fn stage(&self) -> Stage {
-        Stage::of(&self.group, &self.kind)
+        Stage::for_kind(&self.group, &self.kind)
     }
 
     /// The order of apply: by stage, then by name. Pruning uses the reverse order.
@@ -145,7 +145,7 @@ impl fmt::Display for ObjectId {
 
 impl Stage {
     /// The stage of a kind.
-    pub fn of(group: &str, kind: &str) -> Stage {
+    pub fn for_kind(group: &str, kind: &str) -> Stage {
         match (group, kind) {
             ("apiextensions.k8s.io", "CustomResourceDefinition") => Stage::Crd,
             ("", "Namespace") => Stage::Namespace,
@@ -191,7 +191,7 @@ pub fn is_built_in_group(group: &str) -> bool {
 
 impl Digest {
     /// The digest of a value, independent of the order of keys.
-    pub fn of(value: &Value) -> Digest {
+    pub fn from_value(value: &Value) -> Digest {
         let mut hasher = Sha256::new();
         hash_canonical(value, &mut hasher);
         Digest(hasher.finalize().into())
@@ -368,7 +368,7 @@ impl Object {
 
     /// Digest of the whole object.
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.0)
+        Digest::from_value(&self.0)
     }
 
     fn set_metadata(&mut self, field: &str, key: &str, value: &str) {

@@ -115,7 +115,7 @@ pub struct WatcherLine {
 
 impl Overview {
     /// The overview of these resources.
-    pub fn of<'a>(
+    pub fn from_objects<'a>(
         sources: impl IntoIterator<Item = &'a GitSource>,
         kymas: impl IntoIterator<Item = &'a Kyma>,
         watchers: impl IntoIterator<Item = &'a Watcher>,

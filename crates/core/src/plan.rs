@@ -26,7 +26,7 @@ mod install_source;
 mod manifest_name;
 mod module;
 pub mod selector;
-pub mod watch;
+pub mod reporting;
 
 pub use catalog::{Catalog, Class, Release, catalog};
 pub use install_source::{InstallSource, ParseInstallSourceError};
@@ -235,7 +235,7 @@ pub fn reported(kyma: &Kyma) -> KymaSpec {
 
 /// The plan of one runtime. `spec` is the result of [`effective`].
 pub fn runtime(landscape: &Landscape, kyma: &Kyma, spec: &KymaSpec, settings: &Settings) -> RuntimePlan {
-    let class = Class::of(landscape, kyma, settings);
+    let class = Class::for_kyma(landscape, kyma, settings);
     let wanted: BTreeMap<&str, &Module> = spec.modules.iter().map(|module| (module.name.as_str(), module)).collect();
     let modules = wanted.values().map(|module| module::plan(landscape, kyma, &class, spec, module, settings)).collect();
     RuntimePlan { kyma: landscape::key(&kyma.metadata), modules, class }

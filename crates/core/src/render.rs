@@ -21,7 +21,7 @@ use crate::{
     object::Object,
     plan::{
         Catalog, Installation,
-        watch::{Gateways, Watch},
+        reporting::{Gateways, Watch},
     },
     template::{Error, Library, Stamp, Template, Templates},
 };
@@ -31,12 +31,12 @@ pub mod live;
 pub mod offline;
 mod scope;
 mod shared;
-mod watch;
+mod reporting;
 
 pub use certificate::{certificate, certificate_labels};
 pub use scope::built_in_scope;
 pub use shared::{Mark, SharedObject, SharedObjects};
-pub use watch::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
+pub use reporting::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
 
 /// The kinds whose CRDs are installed in runtimes.
 const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];
@@ -166,7 +166,7 @@ pub fn catalog_template(library: &Library, landscape: &Landscape, key: &Key) -> 
         "spec": template.spec,
     });
     let stamp = copied(&template.metadata);
-    let templates = library.of(&template.metadata);
+    let templates = library.for_object(&template.metadata);
     Some(templates.render(Template::ModuleTemplate, &context, &stamp, &format!("ModuleTemplate {key}")))
 }
 
@@ -182,7 +182,7 @@ pub fn catalog_release(
     spec.channels.clone_from(&shown.channels);
     let context = json!({ "release": { "namespace": key.namespace(), "name": key.name() }, "spec": spec });
     let stamp = copied(&release.metadata);
-    let templates = library.of(&release.metadata);
+    let templates = library.for_object(&release.metadata);
     Some(templates.render(Template::ModuleReleaseMeta, &context, &stamp, &format!("ModuleReleaseMeta {key}")))
 }
 
@@ -201,10 +201,10 @@ pub fn catalog(library: &Library, landscape: &Landscape, catalog: &Catalog) -> (
 }
 
 /// The valid Watchers by key, and the errors of the others.
-pub fn watches<'a>(watchers: impl IntoIterator<Item = &'a Watcher>) -> (Vec<Watch>, Vec<crate::plan::watch::Error>) {
+pub fn watches<'a>(watchers: impl IntoIterator<Item = &'a Watcher>) -> (Vec<Watch>, Vec<crate::plan::reporting::Error>) {
     let (mut watches, mut errors) = (Vec::new(), Vec::new());
     for watcher in watchers {
-        match crate::plan::watch::watch(watcher) {
+        match crate::plan::reporting::watch(watcher) {
             Ok(watch) => watches.push(watch),
             Err(error) => errors.push(error),
         }

@@ -105,7 +105,7 @@ impl Schema {
 
     /// Compiles the schema of the storage version of a CustomResourceDefinition. Fails as
     /// [`Schema::compile`] does, or if no stored version has a schema.
-    pub fn of(crd: &CustomResourceDefinition) -> Result<Schema, CompileError> {
+    pub fn from_crd(crd: &CustomResourceDefinition) -> Result<Schema, CompileError> {
         let stored = crd.spec.versions.iter().find(|version| version.storage);
         let props = stored.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
         let missing = || CompileError { field: String::new(), problem: "no stored version has a schema".to_owned() };

@@ -396,8 +396,8 @@ impl Library {
     }
 
     /// The templates for an object: those of the source that owns it.
-    pub fn of(&self, metadata: &ObjectMeta) -> &Templates {
-        self.of_source(SourceName::of(metadata).as_ref())
+    pub fn for_object(&self, metadata: &ObjectMeta) -> &Templates {
+        self.of_source(SourceName::from_metadata(metadata).as_ref())
     }
 
     /// The templates of a source.
@@ -412,13 +412,13 @@ impl Library {
 
     /// The source of an object, if it overrides templates.
     pub fn overriding(&self, metadata: &ObjectMeta) -> Option<SourceName> {
-        SourceName::of(metadata).filter(|source| self.sources.contains_key(source))
+        SourceName::from_metadata(metadata).filter(|source| self.sources.contains_key(source))
     }
 
     /// The templates for a shared result of several objects: those of a source if it owns all of
     /// them.
     pub fn of_all<'a>(&self, all: impl IntoIterator<Item = &'a ObjectMeta>) -> &Templates {
-        let mut sources = all.into_iter().map(SourceName::of);
+        let mut sources = all.into_iter().map(SourceName::from_metadata);
         let Some(first) = sources.next() else { return &self.base };
         if sources.all(|source| source == first) { self.of_source(first.as_ref()) } else { &self.base }
     }

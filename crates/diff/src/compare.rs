@@ -180,7 +180,7 @@ impl Prepared {
             request.known.iter().flat_map(|file| &file.kymas).map(|kyma| (kyma.key(), kyma.clone())).collect();
         // Definitions that pass the schema but not our types are among the diagnostics of the new outline's landscape.
         let mut unread = Diagnostics::default();
-        let mut old = Landscape::of(&mut unread, from.definitions, source);
+        let mut old = Landscape::from_definitions(&mut unread, from.definitions, source);
         let installed = || installed(&old, request.settings);
         let settled =
             settle::settle(from.definitions, to.definitions, request.errors, source, request.policy, &installed);
@@ -238,7 +238,7 @@ impl<'a> Comparison<'a> {
             Some(TargetName::Kcp) | None => true,
         };
         let number = |classes: &Outline<'_>| classes.classes().cloned().zip(0..).collect();
-        let changes = |source: Option<&SourceName>| TemplateChanges::of(request, source);
+        let changes = |source: Option<&SourceName>| TemplateChanges::from_request(request, source);
         Comparison {
             old_classes: number(&old),
             new_classes: number(&new),
@@ -246,7 +246,7 @@ impl<'a> Comparison<'a> {
             total,
             touched: touched(&prepared.old, &prepared.new),
             templates: [changes(None), changes(Some(source))],
-            overlaps: Overlaps::of([from.definitions, &prepared.settled.definitions]),
+            overlaps: Overlaps::between([from.definitions, &prepared.settled.definitions]),
             request,
             prepared,
             old,
@@ -546,7 +546,7 @@ fn count<'r>(total: usize, hits: impl Iterator<Item = &'r [Runtime]>) -> (usize,
 // === impl TemplateChanges ===
 
 impl TemplateChanges {
-    fn of(request: Request<'_>, source: Option<&SourceName>) -> TemplateChanges {
+    fn from_request(request: Request<'_>, source: Option<&SourceName>) -> TemplateChanges {
         let (old, new) = (request.from.library.of_source(source), request.to.library.of_source(source));
         let names = ["kyma", "name"];
         let individual = |templates: &tidegate_core::template::Templates| {

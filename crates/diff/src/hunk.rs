@@ -42,7 +42,7 @@ fn between(old: &Value, new: &Value) -> Vec<Hunk> {
     if groups.is_empty() {
         return Vec::new();
     }
-    let (old_fields, new_fields) = (Fields::of(&old), Fields::of(&new));
+    let (old_fields, new_fields) = (Fields::from_yaml(&old), Fields::from_yaml(&new));
     groups
         .iter()
         .filter_map(|group| {
@@ -79,7 +79,7 @@ fn between(old: &Value, new: &Value) -> Vec<Hunk> {
 struct Fields(Vec<(usize, String)>);
 
 impl Fields {
-    fn of(text: &str) -> Fields {
+    fn from_yaml(text: &str) -> Fields {
         let mut fields = Vec::new();
         if let Ok(documents) = yaml::parse(text, &yaml::Limits::default()) {
             documents.iter().for_each(|node| collect(node, &mut Vec::new(), &mut fields));

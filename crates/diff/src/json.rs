@@ -363,7 +363,7 @@ struct Finding<'a> {
 
 /// Serializes the report.
 pub fn json(report: &Report) -> String {
-    let root = serde_json::to_value(Root::of(report)).expect("strings, numbers and JSON values are valid JSON");
+    let root = serde_json::to_value(Root::from_report(report)).expect("strings, numbers and JSON values are valid JSON");
     escape::json(&root)
 }
 
@@ -380,10 +380,10 @@ fn schema_of<T: JsonSchema>() -> Value {
 // === from the model ===
 
 impl<'a> Root<'a> {
-    fn of(report: &'a Report) -> Root<'a> {
+    fn from_report(report: &'a Report) -> Root<'a> {
         Root {
             version: VERSION,
-            verdict: Verdict::of(report.verdict()),
+            verdict: Verdict::from_model(report.verdict()),
             subject: Subject {
                 from: &report.subject.from,
                 to: &report.subject.to,
@@ -392,31 +392,31 @@ impl<'a> Root<'a> {
                 files: report.subject.files,
             },
             summary: Summary {
-                control_plane: Count::of(report.count(Side::ControlPlane)),
-                runtimes: Count::of(report.count(Side::Runtime)),
+                control_plane: Count::from_model(report.count(Side::ControlPlane)),
+                runtimes: Count::from_model(report.count(Side::Runtime)),
                 runtimes_total: report.runtimes.total,
                 runtimes_touched: report.runtimes.touched,
                 runtimes_compared: report.runtimes.compared,
                 variants: report.runtimes.variants,
             },
-            differences: report.differences.iter().map(Difference::of).collect(),
-            moves: report.moves.iter().map(Move::of).collect(),
-            held: report.held.iter().map(Held::of).collect(),
-            unknown: report.unknown.iter().map(Unknown::of).collect(),
-            diagnostics: report.diagnostics.iter().map(Diagnostic::of).collect(),
+            differences: report.differences.iter().map(Difference::from_model).collect(),
+            moves: report.moves.iter().map(Move::from_model).collect(),
+            held: report.held.iter().map(Held::from_model).collect(),
+            unknown: report.unknown.iter().map(Unknown::from_model).collect(),
+            diagnostics: report.diagnostics.iter().map(Diagnostic::from_model).collect(),
             unreached: report
                 .unreached
                 .iter()
                 .map(|one| Unreached { target: &one.target, message: &one.message })
                 .collect(),
             checked: &report.checked,
-            findings: report.findings.iter().map(Finding::of).collect(),
+            findings: report.findings.iter().map(Finding::from_model).collect(),
         }
     }
 }
 
 impl Verdict {
-    fn of(verdict: model::Verdict) -> Verdict {
+    fn from_model(verdict: model::Verdict) -> Verdict {
         match verdict {
             model::Verdict::Same => Verdict::Same,
             model::Verdict::Changes => Verdict::Changes,
@@ -428,14 +428,14 @@ impl Verdict {
 }
 
 impl Count {
-    fn of(count: model::Count) -> Count {
+    fn from_model(count: model::Count) -> Count {
         let model::Count { create, change, delete, recreate, conflict } = count;
         Count { create, change, delete, recreate, conflict }
     }
 }
 
 impl<'a> Difference<'a> {
-    fn of(one: &'a model::Difference) -> Difference<'a> {
+    fn from_model(one: &'a model::Difference) -> Difference<'a> {
         Difference {
             target: match one.target {
                 Side::ControlPlane => Target::Kcp,
@@ -463,8 +463,8 @@ impl<'a> Difference<'a> {
             runtimes: one.runtimes.iter().map(ToString::to_string).collect(),
             old: one.old.as_deref(),
             new: one.new.as_deref(),
-            hunks: one.hunks.iter().map(Hunk::of).collect(),
-            places: one.places.iter().map(Place::of).collect(),
+            hunks: one.hunks.iter().map(Hunk::from_model).collect(),
+            places: one.places.iter().map(Place::from_model).collect(),
             maker: one.maker,
             conflicts: one
                 .conflicts
@@ -476,7 +476,7 @@ impl<'a> Difference<'a> {
 }
 
 impl<'a> Hunk<'a> {
-    fn of(hunk: &'a model::Hunk) -> Hunk<'a> {
+    fn from_model(hunk: &'a model::Hunk) -> Hunk<'a> {
         let line = |line: &model::Line| match line {
             model::Line::Same(text) => format!(" {text}"),
             model::Line::Old(text) => format!("-{text}"),
@@ -492,26 +492,26 @@ impl<'a> Hunk<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(place: &'a diagnostic::Place) -> Place<'a> {
+    fn from_model(place: &'a diagnostic::Place) -> Place<'a> {
         Place { path: &place.path, line: place.line, column: place.column }
     }
 }
 
 impl<'a> Move<'a> {
-    fn of(one: &'a model::Move) -> Move<'a> {
+    fn from_model(one: &'a model::Move) -> Move<'a> {
         Move {
             module: one.module.to_string(),
             channel: &one.channel,
             from: one.from.as_deref(),
             to: one.to.as_deref(),
             runtimes: one.runtimes,
-            place: one.place.as_ref().map(Place::of),
+            place: one.place.as_ref().map(Place::from_model),
         }
     }
 }
 
 impl<'a> Held<'a> {
-    fn of(one: &'a model::Held) -> Held<'a> {
+    fn from_model(one: &'a model::Held) -> Held<'a> {
         Held {
             why: match one.why {
                 model::Why::Downgrade => Why::Downgrade,
@@ -526,13 +526,13 @@ impl<'a> Held<'a> {
             runtimes: one.runtimes.iter().map(ToString::to_string).collect(),
             message: &one.message,
             hint: one.hint.as_deref(),
-            place: one.place.as_ref().map(Place::of),
+            place: one.place.as_ref().map(Place::from_model),
         }
     }
 }
 
 impl<'a> Unknown<'a> {
-    fn of(one: &'a model::NotKnown) -> Unknown<'a> {
+    fn from_model(one: &'a model::NotKnown) -> Unknown<'a> {
         Unknown {
             value: &one.value,
             target: &one.first.target,
@@ -545,19 +545,19 @@ impl<'a> Unknown<'a> {
 }
 
 impl<'a> Diagnostic<'a> {
-    fn of(one: &'a diagnostic::Diagnostic) -> Diagnostic<'a> {
+    fn from_model(one: &'a diagnostic::Diagnostic) -> Diagnostic<'a> {
         Diagnostic {
-            severity: Severity::of(one.severity),
+            severity: Severity::from_model(one.severity),
             code: one.code,
             message: &one.message,
             hint: one.hint.as_deref(),
-            place: one.place.as_ref().map(Place::of),
+            place: one.place.as_ref().map(Place::from_model),
         }
     }
 }
 
 impl Severity {
-    fn of(severity: diagnostic::Severity) -> Severity {
+    fn from_model(severity: diagnostic::Severity) -> Severity {
         match severity {
             diagnostic::Severity::Error => Severity::Error,
             diagnostic::Severity::Warning => Severity::Warning,
@@ -566,13 +566,13 @@ impl Severity {
 }
 
 impl<'a> Finding<'a> {
-    fn of(one: &'a model::Finding) -> Finding<'a> {
+    fn from_model(one: &'a model::Finding) -> Finding<'a> {
         Finding {
-            severity: Severity::of(one.severity),
+            severity: Severity::from_model(one.severity),
             rule: &one.rule,
             message: &one.message,
             difference: one.difference,
-            place: one.place.as_ref().map(Place::of),
+            place: one.place.as_ref().map(Place::from_model),
         }
     }
 }

@@ -67,7 +67,7 @@ pub fn markdown(report: &Report, options: &Options) -> String {
 }
 
 fn head(report: &Report, marker: &Marker) -> String {
-    let summary = Summary::of(report);
+    let summary = Summary::from_report(report);
     let subject = &report.subject;
     let mut head = format!("{marker}\n### Tidegate: {}\n\n", summary.headline);
     head.push_str(&format!("{}: {} → {}", short(&subject.source), short(&subject.from), short(&subject.to)));

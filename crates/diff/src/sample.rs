@@ -24,7 +24,7 @@ pub struct Stratum {
 
 impl Stratum {
     /// The stratum of a Kyma, from its status, and from requested modules that the status lacks.
-    pub fn of(kyma: &Kyma, class: Class) -> Stratum {
+    pub fn for_kyma(kyma: &Kyma, class: Class) -> Stratum {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let installed = kyma.status.iter().flat_map(|status| &status.modules);
         let mut modules: BTreeSet<[String; 3]> =

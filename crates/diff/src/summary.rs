@@ -21,7 +21,7 @@ pub(super) struct Summary {
 
 impl Summary {
     /// The summary of a report.
-    pub(super) fn of(report: &Report) -> Summary {
+    pub(super) fn from_report(report: &Report) -> Summary {
         Summary { headline: headline(report), runtimes: runtimes(report), effects: effects(report) }
     }
 }

@@ -62,7 +62,7 @@ pub struct Options {
 /// Diagnostics are not included: they are shown with their lines, which a report does not contain.
 pub fn summary(report: &Report, options: Options) -> Vec<Row> {
     let shown_max = if options.all_runtimes { usize::MAX } else { words::NAMES_SHOWN };
-    let summary = Summary::of(report);
+    let summary = Summary::from_report(report);
     let mut rows = vec![
         Row::one(Tone::Title, &subject(report)),
         Row::default(),

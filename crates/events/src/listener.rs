@@ -183,7 +183,7 @@ type Probed = Box<dyn Fn(&Identity) + Send + Sync>;
 type Receive = Box<dyn Fn(Received) -> BoxFuture<'static, Answer> + Send + Sync>;
 
 /// A permit for one of the concurrent requests.
-struct Place<'a>(&'a AtomicUsize);
+struct RequestPermit<'a>(&'a AtomicUsize);
 
 /// The prefix of our agents' `User-Agent`. They send after the change is persisted.
 const OWN_AGENT: &[u8] = b"tidegate-agent/";
@@ -356,7 +356,7 @@ impl Listener {
         B: hyper::body::Body<Data = Bytes> + Send,
     {
         let limits = &self.0.limits;
-        let Some(_place) = Place::take(&self.0.requests, limits.requests) else {
+        let Some(_place) = RequestPermit::take(&self.0.requests, limits.requests) else {
             return (Reply::unavailable("overloaded", "too many requests at once"), Duration::ZERO);
         };
         let mut body = Box::pin(body);
@@ -471,17 +471,17 @@ impl Received {
     }
 }
 
-// === impl Place ===
+// === impl RequestPermit ===
 
-impl<'a> Place<'a> {
-    fn take(taken: &'a AtomicUsize, places: usize) -> Option<Place<'a>> {
-        let place = Place(taken);
+impl<'a> RequestPermit<'a> {
+    fn take(taken: &'a AtomicUsize, places: usize) -> Option<RequestPermit<'a>> {
+        let place = RequestPermit(taken);
         // Dropping the permit decrements the counter, also if the limit was exceeded.
         (taken.fetch_add(1, Ordering::Relaxed) < places).then_some(place)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -19,13 +19,13 @@ use std::sync::Once;
 
 pub use self::{
     error::Error,
-    local::{MergeBase, Place, locate, merge_base, read_work_tree, read_work_tree_after, resolve, resolve_after},
+    local::{MergeBase, RepositoryPath, locate, merge_base, read_work_tree, read_work_tree_after, resolve, resolve_after},
     mirror::{Fetched, Mirror},
     objects::Files,
     remote::{Credentials, Reference, Remote},
     state::State,
     url::{ParseUrlError, Url},
-    watch::LocalWatch,
+    local_changes::LocalWatch,
 };
 
 mod address;
@@ -43,7 +43,7 @@ mod remote;
 mod state;
 mod thread;
 mod url;
-mod watch;
+mod local_changes;
 mod work_tree;
 
 /// Configures libgit2 once per process; every entry point of this crate calls it.

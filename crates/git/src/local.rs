@@ -30,7 +30,7 @@ const REFILL: &str = "clone it without `--filter`, or run `git fetch --refetch -
 
 /// The location of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RepositoryPath {
     /// The repository's root. Outside of a repository: the folder itself, or the folder of the file.
     pub root: PathBuf,
     /// The path relative to the root, with `/`; empty for the root.
@@ -181,7 +181,7 @@ pub fn read_work_tree_after(
 /// # Errors
 ///
 /// Fails if the path cannot be read or is not UTF-8, or if the repository cannot be read.
-pub fn locate(path: &Path) -> Result<Place, Error> {
+pub fn locate(path: &Path) -> Result<RepositoryPath, Error> {
     super::prepare();
     check_links(path)?;
     let canonical = canonical(path)?;
@@ -192,7 +192,7 @@ pub fn locate(path: &Path) -> Result<Place, Error> {
             source: io::Error::new(io::ErrorKind::InvalidFilename, "the name is not UTF-8"),
         })?;
         if !is_left_out(&repository, below) {
-            return Ok(Place { below: text.to_owned(), root, is_repository: true });
+            return Ok(RepositoryPath { below: text.to_owned(), root, is_repository: true });
         }
     }
     let (root, below) =
@@ -200,7 +200,7 @@ pub fn locate(path: &Path) -> Result<Place, Error> {
             (true, Some(folder), Some(name)) => (folder.to_owned(), name.to_owned()),
             _ => (canonical, String::new()),
         };
-    Ok(Place { root, below, is_repository: false })
+    Ok(RepositoryPath { root, below, is_repository: false })
 }
 
 /// The path without links, `.` and `..`.

@@ -244,7 +244,7 @@ impl Walk<'_> {
             if name.starts_with(b".") {
                 continue;
             }
-            let mode = Mode::of(entry.filemode());
+            let mode = Mode::from_bits(entry.filemode());
             match name_text(name) {
                 Ok(name) => self.entry(entry.id(), &mode, &join(path, name), depth)?,
                 Err(shown) => {
@@ -288,7 +288,7 @@ impl Walk<'_> {
 // === impl Mode ===
 
 impl Mode {
-    fn of(mode: i32) -> Mode {
+    fn from_bits(mode: i32) -> Mode {
         match mode & 0o170_000 {
             0o040_000 => Mode::Folder,
             0o120_000 => Mode::Symlink,

@@ -22,7 +22,7 @@ use self::ignored::Ignored;
 use super::{
     error::Error,
     limits,
-    local::Place,
+    local::RepositoryPath,
     objects::{Collector, from_git, join, name_text},
 };
 use tidegate_core::{
@@ -42,7 +42,7 @@ const MODE_SUBMODULE: u32 = 0o160_000;
 const HASHED_IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 /// Reads a folder that is not a repository, or one file.
-pub(super) fn read_folder(place: &Place, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
+pub(super) fn read_folder(place: &RepositoryPath, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
     let mut walk = Walk::new(&place.root, None, filter, limits);
     let root = open_root(&place.root)?;
     if place.below.is_empty() {

@@ -150,7 +150,7 @@ impl Server {
         match (self, mark) {
             (Server::Real(server), Mark::Real(mark)) => {
                 let records = server.audit().context("the server keeps no audit log")?.since(*mark)?;
-                Ok(Seen::of(records.iter().filter(|record| {
+                Ok(Seen::from_records(records.iter().filter(|record| {
                     record.user == user && record.verb != "watch" && !record.resource.starts_with("leases")
                 })))
             }
@@ -169,7 +169,7 @@ impl Server {
 // === impl Seen ===
 
 impl Seen {
-    fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Seen {
+    fn from_records<'a>(records: impl Iterator<Item = &'a Record>) -> Seen {
         let mut seen = Seen::default();
         let mut records: Vec<&Record> = records.collect();
         records.sort_by(|one, other| one.answered.cmp(&other.answered));

@@ -88,7 +88,7 @@ impl Operation {
 // === impl Webhook ===
 
 impl Webhook {
-    fn of(value: &Value) -> Webhook {
+    fn from_json(value: &Value) -> Webhook {
         let seconds = value["timeoutSeconds"].as_u64().unwrap_or(10);
         Webhook {
             name: value["name"].as_str().unwrap_or_default().to_owned(),
@@ -96,7 +96,7 @@ impl Webhook {
             rules: value["rules"].as_array().cloned().unwrap_or_default(),
             objects: Labels::of_object(&value["objectSelector"]),
             namespaces: Labels::of_object(&value["namespaceSelector"]),
-            conditions: Conditions::of(value),
+            conditions: Conditions::from_webhook(value),
             equivalent: value["matchPolicy"] != "Exact",
             ignores_failure: value["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(seconds),
@@ -256,7 +256,7 @@ impl Server {
             Verdict::Matches => Ok(Some(version)),
             Verdict::Fails(problem) if !webhook.ignores_failure => {
                 let name = request["name"].as_str().unwrap_or_default();
-                Err(Refusal::forbidden(&Named::of(writing.resource, name), &problem))
+                Err(Refusal::forbidden(&Named::resource(writing.resource, name), &problem))
             }
             Verdict::Differs | Verdict::Fails(_) => Ok(None),
         }
@@ -279,7 +279,7 @@ impl Server {
             for (_, configuration) in self.0.store.all(collection) {
                 let value = configuration.value();
                 let these = value["webhooks"].as_array().into_iter().flatten();
-                webhooks.extend(these.map(|webhook| Arc::new(Webhook::of(webhook))));
+                webhooks.extend(these.map(|webhook| Arc::new(Webhook::from_json(webhook))));
             }
             webhooks
         };

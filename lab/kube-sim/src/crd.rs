@@ -50,7 +50,7 @@ static SHARED: LazyLock<Mutex<HashMap<Digest, Vec<Weak<Resource>>>>> = LazyLock:
 /// The resources of a definition. Fails if its schema is invalid.
 pub(super) fn define(definition: &Value) -> Result<Defined, schema::CompileError> {
     let spec = &definition["spec"];
-    let digest = Digest::of(spec);
+    let digest = Digest::from_value(spec);
     let shared = || SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     // The servers own the resources; the cache does not.
     let known = shared().get(&digest).and_then(|known| known.iter().map(Weak::upgrade).collect::<Option<Defined>>());

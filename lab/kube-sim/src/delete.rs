@@ -218,7 +218,7 @@ impl Server {
     ) -> Result<Deleted, Refusal> {
         let object = self.find(resource, namespace, name)?;
         if resource.is(NAMESPACES) && IMMORTAL.contains(&name) {
-            return Err(Refusal::forbidden(&Named::of(resource, name), "this namespace may not be deleted"));
+            return Err(Refusal::forbidden(&Named::resource(resource, name), "this namespace may not be deleted"));
         }
         options.check(resource, name, &object)?;
         if self.is_judged() {
@@ -268,7 +268,7 @@ impl Server {
             if marked == value {
                 return Ok(Deleted::Marked(object));
             }
-            let draft = Draft::of(&marked);
+            let draft = Draft::from_object(&marked);
             if options.dry_run {
                 return Ok(Deleted::Marked(Arc::new(draft.at(object.version))));
             }
@@ -277,7 +277,7 @@ impl Server {
                 return Ok(Deleted::Marked(stored));
             }
         }
-        Err(Refusal::modified(&Named::of(resource, name)))
+        Err(Refusal::modified(&Named::resource(resource, name)))
     }
 
     /// The object marked for deletion; `None` if nothing holds it.

@@ -42,12 +42,12 @@ pub struct Faults(Arc<Inner>);
 struct Inner {
     schedule: Schedule,
     stopped: AtomicBool,
-    memory: Mutex<Memory>,
+    memory: Mutex<FaultHistory>,
 }
 
 /// The state of the layer.
 #[derive(Default)]
-struct Memory {
+struct FaultHistory {
     /// How often each method and path was requested.
     counts: HashMap<String, u64>,
     /// How often each kind of fault occurred.
@@ -109,7 +109,7 @@ impl Faults {
         self.memory(|memory| *memory.met.entry(kind).or_default() += 1);
     }
 
-    fn memory<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
+    fn memory<T>(&self, work: impl FnOnce(&mut FaultHistory) -> T) -> T {
         work(&mut self.0.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -211,7 +211,7 @@ where
 {
     let uri = request.uri().clone();
     let method = request.method().as_str().to_owned();
-    let asked = Asked::of(&method, &uri);
+    let asked = Asked::from_request(&method, &uri);
     let (latency, fault) = faults.draw(asked);
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;

@@ -130,7 +130,7 @@ impl Tokens {
     }
 
     /// The user of a token.
-    pub(super) fn of(&self, token: &str) -> Option<User> {
+    pub(super) fn user_of(&self, token: &str) -> Option<User> {
         self.0.get(token).cloned()
     }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::{
     Server,
     identity::User,
-    request::{Parameters, Place, Route, verb},
+    request::{Parameters, ResourcePath, Route, verb},
 };
 use crate::{Tally, is_write};
 
@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// Counts an answered request.
-    pub(super) fn note(&self, user: &str, verb: &'static str, place: &Place, dry_run: bool, code: StatusCode) {
+    pub(super) fn note(&self, user: &str, verb: &'static str, place: &ResourcePath, dry_run: bool, code: StatusCode) {
         let alike = Alike { user: user.to_owned(), verb, resource: resource(place), dry_run, code: code.as_u16() };
         let now = self.0.clock.now();
         let mut journal = self.0.journal.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ impl Answered {
 }
 
 /// `resource.group`, with `/subresource`.
-fn resource(place: &Place) -> String {
+fn resource(place: &ResourcePath) -> String {
     let mut resource = place.plural.clone();
     for (mark, part) in [('.', &place.group), ('/', place.subresource.as_ref().unwrap_or(&String::new()))] {
         if !part.is_empty() {

@@ -335,7 +335,7 @@ impl Server {
         if metadata::begin(&resource, "", &mut object, &self.0.clock).is_ok() {
             self.begin(&resource, &mut object);
             self.hold(&resource, &mut object);
-            let _ = self.0.store.put(&resource.collection, &key("", name), None, Draft::of(&object));
+            let _ = self.0.store.put(&resource.collection, &key("", name), None, Draft::from_object(&object));
         }
     }
 
@@ -348,7 +348,7 @@ impl Server {
     }
 
     fn user_of_token(&self, token: &str) -> Option<User> {
-        self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).of(token)
+        self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).user_of(token)
     }
 
     fn readiness(&self, namespace: &str, name: &str) -> Readiness {

@@ -100,12 +100,12 @@ pub(super) fn check_versions(resource: &Resource, before: &Value, after: &Value,
              AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}",
             resource.plural
         );
-        return Err(Refusal::conflict(&Named::of(resource, &name), &why));
+        return Err(Refusal::conflict(&Named::resource(resource, &name), &why));
     }
     let asked = text(after, "resourceVersion");
     if matches!(asked.as_str(), "" | "0") {
         if (put || asked == "0") && resource.habits.put_needs_version {
-            let named = Named::of(resource, &name);
+            let named = Named::resource(resource, &name);
             let cause = Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
             return Err(Refusal::invalid(&named, &[cause]));
         }
@@ -117,7 +117,7 @@ pub(super) fn check_versions(resource: &Resource, before: &Value, after: &Value,
     if asked == text(before, "resourceVersion") {
         return Ok(());
     }
-    Err(Refusal::modified(&Named::of(resource, &name)))
+    Err(Refusal::modified(&Named::resource(resource, &name)))
 }
 
 /// The metadata of a changed object; fields that clients cannot change come from the old object.

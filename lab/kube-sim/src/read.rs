@@ -150,7 +150,7 @@ impl Server {
     /// The object; fails if it does not exist.
     pub(super) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Object>, Refusal> {
         let found = self.0.store.get(&resource.collection, &key(namespace, name));
-        found.ok_or_else(|| Refusal::not_found(&Named::of(resource, name)))
+        found.ok_or_else(|| Refusal::not_found(&Named::resource(resource, name)))
     }
 
     /// Fails if the requested version is in the future.
@@ -275,7 +275,7 @@ impl Continue {
             return Err(refuse_value(problem));
         }
         let value: Value = serde_json::from_slice(&bytes).map_err(|error| refuse_value(error.to_string()))?;
-        let token = Token::of(&value).map_err(|problem| refuse_value(format!("json: {problem}")))?;
+        let token = Token::from_json(&value).map_err(|problem| refuse_value(format!("json: {problem}")))?;
         if token.version != "meta.k8s.io/v1" {
             return Err(refuse_value(format!("server does not recognize this encoded version {}", token.version)));
         }
@@ -306,7 +306,7 @@ impl Continue {
 
 impl Token {
     /// Reads the token's JSON. Names of fields match in any case; absent fields are empty.
-    fn of(value: &Value) -> Result<Token, String> {
+    fn from_json(value: &Value) -> Result<Token, String> {
         let mut token = Token::default();
         let fields = match value {
             Value::Null => return Ok(token),
@@ -375,7 +375,7 @@ pub(super) fn one(
         ))),
         Form::Table => {
             let metadata = json!({"resourceVersion": object.version.to_string()});
-            Ok(table::of(resource, &metadata, std::slice::from_ref(object), server.0.clock.now(), true))
+            Ok(table::render(resource, &metadata, std::slice::from_ref(object), server.0.clock.now(), true))
         }
     }
 }
@@ -424,7 +424,7 @@ pub(super) fn many(
 ) -> Bytes {
     if accept.form == Form::Table {
         let objects: Vec<Arc<Object>> = items.iter().map(|(_, object)| Arc::clone(object)).collect();
-        return table::of(resource, metadata, &objects, server.0.clock.now(), true);
+        return table::render(resource, metadata, &objects, server.0.clock.now(), true);
     }
     let bytes: usize = items.iter().map(|(_, object)| object.len()).sum();
     let mut out = Vec::with_capacity(bytes + 256);

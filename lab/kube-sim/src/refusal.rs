@@ -89,7 +89,7 @@ impl std::fmt::Display for Cause {
 
 impl<'a> Named<'a> {
     /// Named by the plural.
-    pub(super) fn of(resource: &'a Resource, name: &'a str) -> Named<'a> {
+    pub(super) fn resource(resource: &'a Resource, name: &'a str) -> Named<'a> {
         Named { group: &resource.kind.group, kind: &resource.plural, name }
     }
 
@@ -175,7 +175,7 @@ impl Refusal {
 
     /// A custom resource, or a subresource of one, does not support the verb.
     pub(super) fn unsupported(resource: &Resource, verb: &str) -> Refusal {
-        let named = Named::of(resource, "");
+        let named = Named::resource(resource, "");
         let message = format!("{verb} is not supported on resources of kind {}", Value::from(&*resource.collection));
         Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(named.details())
     }

@@ -14,14 +14,14 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// For example `/api/v1/namespaces/default/configmaps/one`.
-    Resource(Place),
+    Resource(ResourcePath),
     /// Anything else, such as `/version`.
     Other,
 }
 
 /// A resource's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ResourcePath {
     pub(super) group: String,
     pub(super) version: String,
     pub(super) plural: String,
@@ -102,7 +102,7 @@ impl Route {
             [name] => (Some(*name), None),
             [name, subresource @ ..] => (Some(*name), Some(subresource.join("/"))),
         };
-        Some(Route::Resource(Place {
+        Some(Route::Resource(ResourcePath {
             group: group.to_owned(),
             version: (*version).to_owned(),
             plural: (*plural).to_owned(),
@@ -218,7 +218,7 @@ pub(super) fn decode(text: &str, is_query: bool) -> Option<Cow<'_, str>> {
 
 impl Accept {
     /// Parses the `Accept` header. `many` says that the answer is a list.
-    pub(super) fn of(headers: &HeaderMap, many: bool) -> Result<Accept, Refusal> {
+    pub(super) fn from_headers(headers: &HeaderMap, many: bool) -> Result<Accept, Refusal> {
         let text = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if text.trim().is_empty() {
             return Ok(Accept { form: Form::Whole, yaml: false });
@@ -255,7 +255,7 @@ impl Accept {
 }
 
 /// The verb of a request on a resource, as in RBAC.
-pub(super) fn verb(method: &Method, place: &Place, watching: bool) -> &'static str {
+pub(super) fn verb(method: &Method, place: &ResourcePath, watching: bool) -> &'static str {
     match (method.as_str(), place.name.is_some()) {
         ("GET", _) if watching => "watch",
         ("GET", true) => "get",

@@ -46,7 +46,7 @@ impl Server {
             object = track_update(&sent.resource.schema, None, object, &writing.write());
         }
         object["status"] = status;
-        let outcome = Outcome::Imagined(Box::new(Draft::of(&object)), None);
+        let outcome = Outcome::Imagined(Box::new(Draft::from_object(&object)), None);
         Ok(writing.written(StatusCode::CREATED, outcome))
     }
 

@@ -23,7 +23,7 @@ use super::{
     journal::Answered,
     metadata, read,
     refusal::{BODY_BYTES_MAX, Named, Refusal},
-    request::{Accept, Form, Parameters, Place, Route, verb},
+    request::{Accept, Form, Parameters, ResourcePath, Route, verb},
     resource::Resource,
     reviews,
     write::{Sent, Written},
@@ -150,7 +150,7 @@ where
     }
 }
 
-fn forbidden(user: &User, place: &Place, verb: &str) -> Refusal {
+fn forbidden(user: &User, place: &ResourcePath, verb: &str) -> Refusal {
     let name = place.name.as_deref().unwrap_or_default();
     let plural = match &place.subresource {
         Some(subresource) => format!("{}/{subresource}", place.plural),
@@ -167,12 +167,12 @@ fn forbidden(user: &User, place: &Place, verb: &str) -> Refusal {
 }
 
 /// Whether the path matches the scope of a custom resource; otherwise it is not found.
-fn is_of_scope(resource: &Resource, place: &Place, verb: &str) -> bool {
+fn is_of_scope(resource: &Resource, place: &ResourcePath, verb: &str) -> bool {
     place.namespace.is_some() == resource.namespaced || place.namespace.is_none() && matches!(verb, "list" | "watch")
 }
 
 /// The path must match the scope of its resource.
-fn check_place(resource: &Resource, place: &Place) -> Result<(), Refusal> {
+fn check_place(resource: &Resource, place: &ResourcePath) -> Result<(), Refusal> {
     if place.namespace.is_some() && !resource.namespaced {
         return Err(Refusal::not_served());
     }
@@ -184,7 +184,7 @@ fn check_place(resource: &Resource, place: &Place) -> Result<(), Refusal> {
         Some("status") if resource.habits.status => Ok(()),
         Some("scale") if has_scale(resource) => Err(Refusal::not_implemented("the subresource scale")),
         Some(other) => match (&resource.custom, &place.name) {
-            (Some(_), Some(name)) => Err(Refusal::not_found(&Named::of(resource, name))),
+            (Some(_), Some(name)) => Err(Refusal::not_found(&Named::resource(resource, name))),
             _ if is_real(resource, other) => Err(Refusal::not_implemented(&format!("the subresource {other}"))),
             _ => Err(Refusal::not_served()),
         },
@@ -224,7 +224,7 @@ fn is_real(resource: &Resource, subresource: &str) -> bool {
 struct Call<'a> {
     server: &'a Server,
     resource: &'a std::sync::Arc<Resource>,
-    place: &'a Place,
+    place: &'a ResourcePath,
     parameters: &'a Parameters,
     user: &'a User,
 }
@@ -244,7 +244,7 @@ impl Call<'_> {
         }
         match (parts.method.as_str(), name) {
             ("POST", None) if reviews::is_review(self.resource) && self.is_in_scope() => {
-                let accept = Accept::of(&parts.headers, false)?;
+                let accept = Accept::from_headers(&parts.headers, false)?;
                 let written = self.server.review(&self.sent(parts, body))?;
                 self.written(&written, accept)
             }
@@ -255,7 +255,7 @@ impl Call<'_> {
             ("GET", None) => self.get_many(parts),
             // The path may contain the name of a new custom resource; it is ignored.
             ("POST", name) if self.is_in_scope() && (name.is_none() || self.resource.custom.is_some()) => {
-                let accept = Accept::of(&parts.headers, false)?;
+                let accept = Accept::from_headers(&parts.headers, false)?;
                 let written = self.server.create(&self.sent(parts, body)).await?;
                 self.written(&written, accept)
             }
@@ -290,13 +290,13 @@ impl Call<'_> {
     }
 
     fn get(&self, parts: &Parts, name: &str) -> Result<Response<Body>, Refusal> {
-        let accept = Accept::of(&parts.headers, false)?;
+        let accept = Accept::from_headers(&parts.headers, false)?;
         let body = self.server.get(self.resource, self.namespace(), name, self.parameters, accept)?;
         Ok(ok(StatusCode::OK, body, accept))
     }
 
     fn get_many(&self, parts: &Parts) -> Result<Response<Body>, Refusal> {
-        let accept = Accept::of(&parts.headers, true)?;
+        let accept = Accept::from_headers(&parts.headers, true)?;
         let namespace = self.place.namespace.as_deref();
         if !self.parameters.flag("watch") {
             let body = self.server.list(self.resource, namespace, self.parameters, accept)?;
@@ -310,7 +310,7 @@ impl Call<'_> {
     }
 
     async fn change(&self, parts: &Parts, name: &str, body: &[u8]) -> Result<Response<Body>, Refusal> {
-        let accept = Accept::of(&parts.headers, false)?;
+        let accept = Accept::from_headers(&parts.headers, false)?;
         let sent = self.sent(parts, body);
         let written = if parts.method == Method::PUT {
             self.server.replace(&sent, name).await?
@@ -328,7 +328,7 @@ impl Call<'_> {
     }
 
     async fn delete(&self, parts: &Parts, name: &str, body: &[u8]) -> Result<Response<Body>, Refusal> {
-        let accept = Accept::of(&parts.headers, false)?;
+        let accept = Accept::from_headers(&parts.headers, false)?;
         body::check_type(&parts.headers, body)?;
         let options = DeleteOptions::parse(self.parameters, body)?;
         metadata::check_key(name)?;
@@ -345,7 +345,7 @@ impl Call<'_> {
     }
 
     async fn delete_many(&self, parts: &Parts, body: &[u8]) -> Result<Response<Body>, Refusal> {
-        let accept = Accept::of(&parts.headers, true)?;
+        let accept = Accept::from_headers(&parts.headers, true)?;
         body::check_type(&parts.headers, body)?;
         let options = DeleteOptions::parse(self.parameters, body)?;
         let namespace = self.place.namespace.as_deref();

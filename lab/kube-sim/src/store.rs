@@ -139,7 +139,7 @@ pub(super) fn split_key(key: &str) -> (&str, &str) {
 
 impl Draft {
     /// From an object with `kind`, `apiVersion` and `metadata`. Drops a `resourceVersion`.
-    pub(super) fn of(object: &Value) -> Draft {
+    pub(super) fn from_object(object: &Value) -> Draft {
         let empty = &Map::new();
         let fields = object.as_object().unwrap_or(empty);
         let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(empty);

@@ -19,7 +19,7 @@ const NAME: &str = "Name must be unique within a namespace. Is required when cre
     https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
 /// A table of objects. `with_columns` says whether it contains the column definitions; later rows of a watch do not.
-pub(super) fn of(
+pub(super) fn render(
     resource: &Resource,
     metadata: &Value,
     objects: &[Arc<Object>],
@@ -48,7 +48,7 @@ pub(super) fn of(
 fn definitions(resource: &Resource) -> Vec<Value> {
     let column = |name: &str, kind: &str, format: &str, description: &str, priority: u64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
     let Some(custom) = &resource.custom else {
-        let own = columns::of(&resource.collection).iter();
+        let own = columns::for_collection(&resource.collection).iter();
         return own
             .map(|Column(name, kind, priority, _)| {
                 let (format, description) = if *name == "Name" { ("name", NAME) } else { ("", "") };
@@ -72,7 +72,7 @@ fn definitions(resource: &Resource) -> Vec<Value> {
 
 fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     let Some(custom) = &resource.custom else {
-        return columns::of(&resource.collection).iter().map(|Column(_, _, _, cell)| cell(object, now)).collect();
+        return columns::for_collection(&resource.collection).iter().map(|Column(_, _, _, cell)| cell(object, now)).collect();
     };
     let mut cells = vec![object["metadata"]["name"].clone()];
     if custom.columns.is_empty() {

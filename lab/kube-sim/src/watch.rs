@@ -187,7 +187,7 @@ impl Watch {
                 let metadata = json!({"resourceVersion": object.version.to_string()});
                 let with_columns = !std::mem::replace(&mut self.columns_sent, true);
                 let now = self.server.0.clock.now();
-                table::of(&self.resource, &metadata, std::slice::from_ref(object), now, with_columns)
+                table::render(&self.resource, &metadata, std::slice::from_ref(object), now, with_columns)
             }
         };
         line(kind, &body)

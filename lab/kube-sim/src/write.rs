@@ -140,7 +140,7 @@ impl Server {
             && self.0.store.get(DEFINITIONS, &resource.collection).is_some_and(|definition| definition.deleting)
         {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(Refusal::forbidden(&Named::of(resource, name), why));
+            return Err(Refusal::forbidden(&Named::resource(resource, name), why));
         }
         if !resource.namespaced {
             return Ok(());
@@ -150,7 +150,7 @@ impl Server {
                 let named = Named { group: "", kind: NAMESPACES, name: namespace };
                 Err(Refusal::not_found(&named))
             }
-            Some(found) if found.deleting => Err(Refusal::namespace_terminating(&Named::of(resource, name), namespace)),
+            Some(found) if found.deleting => Err(Refusal::namespace_terminating(&Named::resource(resource, name), namespace)),
             Some(_) => Ok(()),
         }
     }
@@ -241,7 +241,7 @@ impl<'a> Writing<'a> {
     }
 
     fn named<'b>(&'b self, name: &'b str) -> Named<'b> {
-        Named::of(self.resource, name)
+        Named::resource(self.resource, name)
     }
 
     /// A new object as it would be stored. An applied one already has its managed fields.
@@ -315,9 +315,9 @@ impl<'a> Writing<'a> {
             return Err(Refusal::exists(&self.named(&name)));
         }
         if self.options.dry_run {
-            return Ok(self.written(StatusCode::CREATED, Outcome::Imagined(Box::new(Draft::of(&object)), None)));
+            return Ok(self.written(StatusCode::CREATED, Outcome::Imagined(Box::new(Draft::from_object(&object)), None)));
         }
-        let draft = Draft::of(&convert_in(self.resource, object));
+        let draft = Draft::from_object(&convert_in(self.resource, object));
         let stored = self.server.0.store.put(&self.resource.collection, &place, None, draft);
         let stored = stored.map_err(|_| Refusal::exists(&self.named(&name)))?;
         self.server.settle(self.resource, &place, &stored);
@@ -423,10 +423,10 @@ impl<'a> Writing<'a> {
         }
         let finished = metadata::is_finished(self.resource, &after);
         if self.options.dry_run {
-            let imagined = Outcome::Imagined(Box::new(Draft::of(&after)), Some(live.version));
+            let imagined = Outcome::Imagined(Box::new(Draft::from_object(&after)), Some(live.version));
             return Ok(Some(self.written(StatusCode::OK, imagined)));
         }
-        let draft = Draft::of(&convert_in(self.resource, after));
+        let draft = Draft::from_object(&convert_in(self.resource, after));
         let store = &self.server.0.store;
         if finished {
             // The last finalizer was removed, so the object is removed and its last state is the answer.

@@ -36,11 +36,11 @@ pub struct Etcd {
     port: u16,
     _process: Guarded,
     // Dropped after the process, so that the process ends before its folder is removed.
-    folder: Place,
+    folder: DataFolder,
 }
 
 /// The folder of a server's files.
-enum Place {
+enum DataFolder {
     /// A temporary folder.
     Temporary(Folder),
     /// A folder of the user, which is kept.
@@ -90,7 +90,7 @@ pub struct ControlPlane {
     // Fields are dropped in this order: the servers, then what they depend on.
     etcd: Arc<Etcd>,
     folder: PathBuf,
-    _place: Option<Place>,
+    _place: Option<DataFolder>,
 }
 
 /// What the API server needs for its first and later starts.
@@ -99,13 +99,13 @@ struct ApiStart {
     flags: Vec<String>,
 }
 
-// === impl Place ===
+// === impl DataFolder ===
 
-impl Place {
-    fn of(given: Option<&Path>, prefix: &str) -> Result<Place, Error> {
+impl DataFolder {
+    fn new(given: Option<&Path>, prefix: &str) -> Result<DataFolder, Error> {
         let place = match given {
-            Some(folder) => Place::Given(folder.to_owned()),
-            None => Place::Temporary(Folder::temporary(prefix)?),
+            Some(folder) => DataFolder::Given(folder.to_owned()),
+            None => DataFolder::Temporary(Folder::temporary(prefix)?),
         };
         fs::create_dir_all(place.path()).map_err(Error::file("make the folder", place.path()))?;
         Ok(place)
@@ -113,8 +113,8 @@ impl Place {
 
     fn path(&self) -> &Path {
         match self {
-            Place::Temporary(folder) => folder.path(),
-            Place::Given(folder) => folder,
+            DataFolder::Temporary(folder) => folder.path(),
+            DataFolder::Given(folder) => folder,
         }
     }
 }
@@ -133,7 +133,7 @@ impl Etcd {
     ///
     /// Fails if it cannot be started or does not become ready.
     pub async fn start(assets: &Assets, folder: Option<&Path>) -> Result<Arc<Etcd>, Error> {
-        let folder = Place::of(folder, "tidegate-etcd-")?;
+        let folder = DataFolder::new(folder, "tidegate-etcd-")?;
         let log = folder.path().join("etcd.log");
         for attempt in 1..=PORT_TRIES {
             let (port, peers) = (ports::free(), ports::free());
@@ -200,7 +200,7 @@ impl ControlPlane {
     ///
     /// Fails if a program cannot be started or does not become ready.
     pub async fn start(assets: &Assets, options: Options) -> Result<ControlPlane, Error> {
-        let place = Place::of(options.folder.as_deref(), &format!("tidegate-{}-", options.name))?;
+        let place = DataFolder::new(options.folder.as_deref(), &format!("tidegate-{}-", options.name))?;
         let folder = place.path().to_owned();
         let etcd = match options.etcd.clone() {
             Some(etcd) => etcd,

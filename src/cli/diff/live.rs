@@ -21,7 +21,7 @@ use self::{
     compare::{Comparer, Shared, Wish},
     desired::Bases,
     intent::{Intent, concerns_all},
-    runtime::{Looked, Site},
+    runtime::{Looked, Baseline},
     world::{Trusted, World},
 };
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
@@ -168,13 +168,13 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         return Ok(unreachable(subject, &shared, &error));
     }
     let chosen = choose(arguments, &inputs, &intent)?;
-    let site = Site { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
-    progress.of("looking at runtimes", chosen.len());
-    let looked = look_at_all(arguments, &site, &chosen, limits(RUNTIME_REQUESTS), progress).await;
+    let baseline = Baseline { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
+    progress.start("looking at runtimes", chosen.len());
+    let looked = look_at_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
-    let kinds = Some(Kinds::of(&[&inputs.definitions]));
-    Ok(Compared { draft: report.finish(&site, looked), labels: intent.labels(), kinds })
+    let kinds = Some(Kinds::from_definitions(&[&inputs.definitions]));
+    Ok(Compared { draft: report.finish(&baseline, looked), labels: intent.labels(), kinds })
 }
 
 fn subject(loaded: &Loaded) -> Subject {
@@ -236,7 +236,7 @@ async fn virtual_services(
                 None => diagnostic,
             }
         };
-        let rendered = plan::watch::watch(watcher).and_then(|watch| {
+        let rendered = plan::reporting::watch(watcher).and_then(|watch| {
             let port = watch.port()?;
             Ok((world.gateways(watcher)?, watch, port))
         });
@@ -249,7 +249,7 @@ async fn virtual_services(
         };
         let uid = watcher.metadata.uid.clone();
         let uid = uid.unwrap_or_else(|| placeholder::placeholder(&placeholder::uid("Watcher", key)));
-        let object = match render::virtual_service(inputs.library.of(&watcher.metadata), &watch, port, &gateways, &uid)
+        let object = match render::virtual_service(inputs.library.for_object(&watcher.metadata), &watch, port, &gateways, &uid)
         {
             Ok(object) => object,
             Err(error) => {
@@ -267,7 +267,7 @@ async fn virtual_services(
             Some(kind) => world.kcp.get(&kind, key).await?,
             None => None,
         };
-        let whose = live.as_ref().and_then(|live| plan::watch::strangers(watcher, live.value()));
+        let whose = live.as_ref().and_then(|live| plan::reporting::strangers(watcher, live.value()));
         let differs = match (&live, &whose) {
             (Some(live), Some(managers)) => {
                 comparer.stranger(&wish, live, managers).await.map(|differs| Some(Arc::new(differs)))
@@ -280,7 +280,7 @@ async fn virtual_services(
             why: Why::Conflict,
             module: String::new(),
             runtimes: Arc::default(),
-            message: comparer.shared.scrub(&plan::watch::foreign(key, &managers)),
+            message: comparer.shared.scrub(&plan::reporting::foreign(key, &managers)),
             hint: None,
             place: place.clone(),
         }));
@@ -305,7 +305,7 @@ fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Res
     let Some(size) = arguments.sample else { return Ok(all) };
     let stratum = |key: &Key| {
         let (landscape, kyma) = intent.kyma(key)?;
-        Some((key.clone(), Stratum::of(kyma, Class::of(landscape, kyma, &inputs.settings))))
+        Some((key.clone(), Stratum::for_kyma(kyma, Class::for_kyma(landscape, kyma, &inputs.settings))))
     };
     Ok(sample(all.iter().filter_map(stratum), usize::try_from(size).unwrap_or(usize::MAX)))
 }
@@ -313,23 +313,23 @@ fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Res
 /// Compares runtimes concurrently. Returns the results in the order of their keys.
 async fn look_at_all(
     arguments: &Clusters,
-    site: &Site<'_>,
+    baseline: &Baseline<'_>,
     chosen: &BTreeSet<Key>,
     limits: Limits,
     progress: &Progress,
 ) -> Vec<(Key, Result<Looked, String>)> {
-    let pool = Pool::new(Arc::clone(&site.world.kcp), limits, None);
+    let pool = Pool::new(Arc::clone(&baseline.world.kcp), limits, None);
     let longest = Duration::from_secs(arguments.runtime_timeout);
     let pool = &pool;
     let mut looked: Vec<(Key, Result<Looked, String>)> = stream::iter(chosen.iter().cloned())
         .map(|key| async move {
-            let result = match tokio::time::timeout(longest, look(site, pool, &key)).await {
+            let result = match tokio::time::timeout(longest, look(baseline, pool, &key)).await {
                 Ok(result) => result,
                 Err(_) => Err(format!("timeout: the comparison took longer than {} s", longest.as_secs())),
             };
             pool.forget(&key);
             progress.advance();
-            (key, result.map_err(|message| site.shared.scrub(&message)))
+            (key, result.map_err(|message| baseline.shared.scrub(&message)))
         })
         .buffer_unordered(usize::from(arguments.parallel))
         .collect()
@@ -338,18 +338,18 @@ async fn look_at_all(
     looked
 }
 
-async fn look(site: &Site<'_>, pool: &Pool, key: &Key) -> Result<Looked, String> {
-    let cluster = match site.world.access.get(key).map(Vec::as_slice) {
+async fn look(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<Looked, String> {
+    let cluster = match baseline.world.access.get(key).map(Vec::as_slice) {
         Some([(secret, resource_version)]) => {
             let cluster = pool.cluster(key, secret, resource_version).await;
             Some(cluster.map_err(|error| error.to_string())?)
         }
         Some([_, _, ..]) => return Err("the runtime has more than one access Secret".to_owned()),
         // A Kyma that only the revision declares has no runtime yet: all its objects are new.
-        Some([]) | None if !site.intent.before.kymas.contains_key(key) => None,
+        Some([]) | None if !baseline.intent.before.kymas.contains_key(key) => None,
         Some([]) | None => return Err("the runtime has no access Secret".to_owned()),
     };
-    let mut looked = runtime::look(site, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
+    let mut looked = runtime::look(baseline, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
     if cluster.is_none() && !looked.suspended {
         looked.unseen = true;
         let message = "the runtime has no access Secret yet: all its objects are shown as new".to_owned();
@@ -372,7 +372,7 @@ struct Summing {
 // === impl Summing ===
 
 impl Summing {
-    fn finish(mut self, site: &Site<'_>, looked: Vec<(Key, Result<Looked, String>)>) -> Draft {
+    fn finish(mut self, baseline: &Baseline<'_>, looked: Vec<(Key, Result<Looked, String>)>) -> Draft {
         for (key, result) in looked {
             match result {
                 Ok(looked) => {
@@ -386,10 +386,10 @@ impl Summing {
             }
         }
         let Outcome { found, mut held, unknown, diagnostics: more, problems, .. } = self.outcome;
-        held.extend(self.suspended.then(|| Held::source_suspended(&site.inputs.source)));
+        held.extend(self.suspended.then(|| Held::source_suspended(&baseline.inputs.source)));
         self.diagnostics.extend(more);
         let mut gatherer = Gatherer::default();
-        let mut lines = Lines::new(&site.inputs.snapshot);
+        let mut lines = Lines::new(&baseline.inputs.snapshot);
         for mut one in found {
             let (old, new) = (one.old.as_deref(), one.new.as_deref());
             if let (Some(old), Some(new), Some(place)) = (old, new, one.places.last_mut()) {
@@ -404,18 +404,18 @@ impl Summing {
             }
         }
         let mut unknown = together(unknown);
-        if matches!(site.world.trusted, Trusted::NotKnown) {
+        if matches!(baseline.world.trusted, Trusted::NotKnown) {
             unknown.push(ca_bundle());
         }
         let mut problems = problems;
         problems.sort();
         problems.dedup();
-        let total = site.intent.runtimes().len();
+        let total = baseline.intent.runtimes().len();
         let mut report = Report {
             subject: self.subject,
             differences,
             runtimes: Runtimes { total, compared: self.compared, ..Runtimes::default() },
-            moves: moves(site, &self.installed),
+            moves: moves(baseline, &self.installed),
             held: held_together(held),
             unknown,
             diagnostics: self.diagnostics.sorted(),
@@ -423,15 +423,15 @@ impl Summing {
             ..Report::default()
         };
         report.count_runtimes();
-        let mut masker = site.shared.met();
-        for key in site.intent.runtimes() {
+        let mut masker = baseline.shared.met();
+        for key in baseline.intent.runtimes() {
             masker.is_name(key.name());
         }
         for difference in &report.differences {
             masker.is_name(&difference.id.namespace);
             masker.is_name(&difference.id.name);
         }
-        Draft::new(report, masker, site.inputs.numbers)
+        Draft::new(report, masker, baseline.inputs.numbers)
     }
 }
 
@@ -481,8 +481,8 @@ fn held_together(held: Vec<Held>) -> Vec<Held> {
 }
 
 /// Channels whose version changes.
-fn moves(site: &Site<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Move> {
-    let Intent { before, after, .. } = site.intent;
+fn moves(baseline: &Baseline<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Move> {
+    let Intent { before, after, .. } = baseline.intent;
     let versions = |landscape: &Landscape| -> BTreeMap<(Key, String), String> {
         let releases = landscape.releases.iter();
         let channels = releases.flat_map(|(key, release)| {
@@ -501,7 +501,7 @@ fn moves(site: &Site<'_>, installed: &BTreeMap<(Key, String), usize>) -> Vec<Mov
             from: old.get(key).cloned(),
             to: new.get(key).cloned(),
             runtimes: installed.get(key).copied().unwrap_or_default(),
-            place: site.inputs.channel_place(&key.0, &key.1),
+            place: baseline.inputs.channel_place(&key.0, &key.1),
         })
         .collect()
 }

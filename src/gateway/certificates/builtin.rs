@@ -103,7 +103,7 @@ fn issued(certificate: &Certificate, secret: &LeafSecret) -> Issued {
 fn inputs(certificate: &Certificate, authority: &Authority) -> Digest {
     let Certificate { kyma, common_name, dns_names, .. } = certificate;
     let authority = Digest::of_bytes(&authority.der).to_string();
-    Digest::of(&json!([kyma.to_string(), common_name, dns_names, authority]))
+    Digest::from_value(&json!([kyma.to_string(), common_name, dns_names, authority]))
 }
 
 async fn issue(

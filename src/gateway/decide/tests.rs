@@ -216,7 +216,7 @@ fn authority_with(validity: Validity) -> AuthoritySecret {
     let made = Root::generate("ca", validity).unwrap();
     let data = [(key::CERTIFICATE, made.certificate), (key::KEY, made.key)];
     let data = data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
-    AuthoritySecret::of(Secret { data: Some(data.collect()), ..Secret::default() })
+    AuthoritySecret::from_secret(Secret { data: Some(data.collect()), ..Secret::default() })
 }
 
 fn now() -> Timestamp {

@@ -27,7 +27,7 @@ fn check(trigger: Trigger, is_due: bool, kyma: &Kyma, expected: Look) {
 #[test]
 fn a_runtime_is_looked_at_only_for_a_reason() {
     for (trigger, expected) in [
-        (Trigger::Event, Look::Nothing),
+        (Trigger::Changed, Look::Nothing),
         (Trigger::Requested, Look::Nothing),
         (Trigger::Git, Look::Nothing),
         (Trigger::Retry, Look::Nothing),
@@ -50,15 +50,15 @@ fn a_resync_looks_only_where_nobody_reports() {
 
 #[test]
 fn an_event_of_the_runtime_reads_its_kyma_and_nothing_else() {
-    check(Trigger::Watch, true, &kyma(None, None), Look::Kyma);
-    check(Trigger::Watch, true, &kyma(Some("1"), None), Look::Everything);
+    check(Trigger::Reported, true, &kyma(None, None), Look::Kyma);
+    check(Trigger::Reported, true, &kyma(Some("1"), None), Look::Everything);
 }
 
 #[test]
 fn a_request_is_handled_once() {
-    check(Trigger::Event, true, &kyma(Some("1"), None), Look::Everything);
-    check(Trigger::Event, true, &kyma(Some("2"), Some("1")), Look::Everything);
-    check(Trigger::Event, true, &kyma(Some("1"), Some("1")), Look::Nothing);
+    check(Trigger::Changed, true, &kyma(Some("1"), None), Look::Everything);
+    check(Trigger::Changed, true, &kyma(Some("2"), Some("1")), Look::Everything);
+    check(Trigger::Changed, true, &kyma(Some("1"), Some("1")), Look::Nothing);
 }
 
 #[test]

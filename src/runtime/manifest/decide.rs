@@ -165,7 +165,7 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
 pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
     // The manager only says what is looked at, but a change of it must be looked at.
     let manager = serde_json::to_value(&manifest.spec.manager).unwrap_or_default();
-    Digest::all([&objects.digest, &Digest::of(&manager)])
+    Digest::all([&objects.digest, &Digest::from_value(&manager)])
 }
 
 /// What is to be done; nothing if the Manifest stands as recorded. `looks` is whether the pass looks for drift: then the
@@ -287,7 +287,7 @@ pub(super) fn workload_health(gvk: &Gvk, key: &Key, workload: Workload<'_>) -> (
     let health = match workload {
         Workload::NotServed => Health::processing(format!("{gvk} is not served yet")),
         Workload::Absent => Health::processing(format!("{name} is not there yet")),
-        Workload::Live(object) => health::of(object.value()),
+        Workload::Live(object) => health::of_object(object.value()),
     };
     (name, health)
 }
@@ -345,7 +345,7 @@ fn is_workload(id: &ObjectId) -> bool {
 
 impl PruneReport {
     /// What became of objects that must go.
-    pub(super) fn of(results: Vec<Pruned>) -> PruneReport {
+    pub(super) fn new(results: Vec<Pruned>) -> PruneReport {
         let mut report = PruneReport::default();
         for pruned in results {
             let place = match pruned.result {

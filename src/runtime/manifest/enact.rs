@@ -85,7 +85,7 @@ pub(super) async fn prune(
             tracing::warn!(object = %pruned.id, error = %error, "object cannot be pruned yet");
         }
     }
-    Ok(PruneReport::of(results))
+    Ok(PruneReport::new(results))
 }
 
 /// Creates the default custom resource once. Returns whether it was created; none if that is not ours.

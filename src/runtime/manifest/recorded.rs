@@ -32,7 +32,7 @@ pub(super) fn stands(manifest: &Manifest, desired: &str) -> bool {
 
 /// The objects that it has in its runtime.
 pub(super) fn inventory(manifest: &Manifest) -> Inventory {
-    Inventory::of(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default())
+    Inventory::from_status(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default())
 }
 
 /// Whether somebody asked for a look, and has not got it yet.

@@ -79,7 +79,7 @@ const RETRY_STALLED: Duration = Duration::from_secs(300);
 
 impl KnownManifest {
     /// What is known of this very Manifest.
-    pub(crate) fn of(self, manifest: &Manifest) -> KnownManifest {
+    pub(crate) fn shown(self, manifest: &Manifest) -> KnownManifest {
         let uid = manifest.metadata.uid.clone();
         if self.uid == uid { self } else { KnownManifest { uid, ..KnownManifest::default() } }
     }

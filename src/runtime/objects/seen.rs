@@ -64,7 +64,7 @@ impl Seen {
 
 impl Version {
     /// The state that `metadata` was read from.
-    pub(crate) fn of(metadata: &Metadata) -> Version {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Version {
         Version { resource_version: fold(&metadata.resource_version), generation: metadata.generation }
     }
 }
@@ -131,7 +131,7 @@ fn sight(seen: Seen, live: Option<&Metadata>) -> Sight {
         (_, Some(live)) if live.deleting => Sight::Gone,
         (Seen::Recorded, Some(_)) => Sight::Changed,
         (Seen::At(known), Some(live)) => {
-            if known == Version::of(live) {
+            if known == Version::from_metadata(live) {
                 Sight::Same
             } else {
                 Sight::Changed

@@ -12,16 +12,16 @@ const FLUX: [(&str, &str); 2] =
 #[test]
 fn a_source_is_fetched_when_its_interval_is_over_or_somebody_asks() {
     let (source, now) = (source(&json!({})), Instant::now());
-    let terms = Terms::of(&source).unwrap();
+    let terms = Terms::from_source(&source).unwrap();
     let last = LastFetch { fetching: terms.fetching(), next: now + MINUTE };
     let due = |last, reading: &Reading, triggers| is_due(&source, &terms, last, reading, triggers, now);
-    assert!(due(None, &Reading::Never, only(Trigger::Event)));
-    assert!(!due(Some(last), &Reading::Done, only(Trigger::Event)));
-    assert!(due(Some(LastFetch { next: now, ..last }), &Reading::Done, only(Trigger::Event)));
+    assert!(due(None, &Reading::Never, only(Trigger::Changed)));
+    assert!(!due(Some(last), &Reading::Done, only(Trigger::Changed)));
+    assert!(due(Some(LastFetch { next: now, ..last }), &Reading::Done, only(Trigger::Changed)));
     assert!(due(
         Some(LastFetch { fetching: Digest::of_bytes(b"another url"), ..last }),
         &Reading::Done,
-        only(Trigger::Event)
+        only(Trigger::Changed)
     ));
     for trigger in [Trigger::Git, Trigger::Requested] {
         assert!(due(Some(last), &Reading::Done, only(trigger)), "{trigger:?}");
@@ -35,17 +35,17 @@ fn a_source_is_fetched_when_its_interval_is_over_or_somebody_asks() {
 fn a_request_by_annotation_is_handled_once() {
     let mut source = source(&json!({}));
     source.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "noon".to_owned())].into());
-    let (terms, now) = (Terms::of(&source).unwrap(), Instant::now());
+    let (terms, now) = (Terms::from_source(&source).unwrap(), Instant::now());
     let last = Some(LastFetch { fetching: terms.fetching(), next: now + MINUTE });
-    assert!(is_due(&source, &terms, last, &Reading::Done, only(Trigger::Event), now));
+    assert!(is_due(&source, &terms, last, &Reading::Done, only(Trigger::Changed), now));
     source.status = Some(serde_json::from_value(json!({ "lastHandledReconcileAt": "noon" })).unwrap());
-    assert!(!is_due(&source, &terms, last, &Reading::Done, only(Trigger::Event), now));
+    assert!(!is_due(&source, &terms, last, &Reading::Done, only(Trigger::Changed), now));
 }
 
 #[test]
 fn a_revision_is_read_once_and_a_rewrite_needs_leave() {
     let check = |spec: &Value, follows: bool, in_force: Option<&Revision>, refused: bool, expected: FetchedRevision| {
-        let terms = Terms::of(&source(spec)).unwrap();
+        let terms = Terms::from_source(&source(spec)).unwrap();
         let refusal =
             RefusedRevision { revision: found(), reading: terms.reading(), diagnostics: Diagnostics::default() };
         let in_force = in_force.map(|revision| (revision, terms.reading()));
@@ -69,14 +69,14 @@ fn a_revision_is_read_once_and_a_rewrite_needs_leave() {
 
 #[test]
 fn what_was_read_with_other_settings_is_read_again() {
-    let terms = Terms::of(&source(&json!({}))).unwrap();
+    let terms = Terms::from_source(&source(&json!({}))).unwrap();
     let in_force = Some((&found(), Digest::of_bytes(b"other paths")));
     assert_eq!(fetched(&terms, &found(), true, in_force, None), FetchedRevision::Read);
 }
 
 #[test]
 fn a_pass_ends_with_what_comes_first() {
-    let (terms, now) = (Terms::of(&source(&json!({ "interval": "5m" }))).unwrap(), Instant::now());
+    let (terms, now) = (Terms::from_source(&source(&json!({ "interval": "5m" }))).unwrap(), Instant::now());
     let last = Some(LastFetch { fetching: terms.fetching(), next: now + MINUTE });
     let check = |reading: &Reading, failure, again, expected: Finish| {
         assert_eq!(finish(&terms, last, reading, failure, again, now), expected, "{reading:?}");

@@ -107,7 +107,7 @@ fn a_watcher_whose_agents_reach_this_process_needs_no_istio() {
 #[test]
 fn what_is_missing_is_named() {
     let (watcher, key) = (held(), key());
-    let check = |world: &World, gateways: Vec<watch::Gateway>, end: &str, why: &str| {
+    let check = |world: &World, gateways: Vec<reporting::Gateway>, end: &str, why: &str| {
         let played = play(Known { gateways, ..known(&watcher, &key) }, world);
         assert_eq!(played.script.last().unwrap(), end);
         assert!(problem(&played).contains(why), "{}", problem(&played));
@@ -251,8 +251,8 @@ fn watcher(more: &Value) -> Watcher {
     watcher
 }
 
-fn gateway() -> watch::Gateway {
-    watch::Gateway { key: Key::new("kcp-system", "gateway"), servers: Vec::new() }
+fn gateway() -> reporting::Gateway {
+    reporting::Gateway { key: Key::new("kcp-system", "gateway"), servers: Vec::new() }
 }
 
 fn virtual_service() -> Object {

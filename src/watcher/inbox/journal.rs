@@ -39,7 +39,7 @@ pub(super) struct NotWritten;
 /// Name of the ConfigMap.
 pub(super) const NAME: &str = "tidegate-events";
 /// What the audit says made us write.
-const TRIGGER: &str = "watch";
+const TRIGGER: &str = "reported";
 /// What can wait waits so long, so that many keys leave with one write.
 const LATER: Duration = Duration::from_secs(5);
 

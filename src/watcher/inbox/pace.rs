@@ -169,7 +169,7 @@ impl Entry {
 
 /// What an event about something asks for.
 pub(super) fn triggers(about_kyma: bool) -> Triggers {
-    let triggers = Triggers::from(Trigger::Watch);
+    let triggers = Triggers::from(Trigger::Reported);
     if about_kyma { triggers } else { triggers.with(Trigger::Drift) }
 }
 
@@ -215,7 +215,7 @@ mod tests {
     fn a_change_that_is_stored_is_work_at_once_and_once() {
         let mut bench = Bench::new();
         assert_eq!(bench.note(0, true, true), Noted::New);
-        assert_eq!(bench.work(60_000), work(&[(0, "watch")]));
+        assert_eq!(bench.work(60_000), work(&[(0, "reported")]));
         assert!(bench.pace.runtimes.is_empty() && bench.pace.due.is_empty(), "nothing is left behind");
     }
 
@@ -223,7 +223,7 @@ mod tests {
     fn a_change_that_is_being_admitted_is_work_after_a_moment_and_once_more_later() {
         let mut bench = Bench::new();
         bench.note(0, true, false);
-        assert_eq!(bench.work(60_000), work(&[(300, "watch"), (5000, "watch")]));
+        assert_eq!(bench.work(60_000), work(&[(300, "reported"), (5000, "reported")]));
         assert!(bench.pace.runtimes.is_empty() && bench.pace.due.is_empty());
     }
 
@@ -243,7 +243,7 @@ mod tests {
             bench.note(milliseconds, true, false);
         }
         let rest = bench.work(60_000);
-        assert_eq!(rest.last(), work(&[(7000, "watch")]).last(), "once more after the last of them");
+        assert_eq!(rest.last(), work(&[(7000, "reported")]).last(), "once more after the last of them");
         assert!(rest.iter().any(|(at, _)| (2300..=3000).contains(at)), "{rest:?}");
     }
 

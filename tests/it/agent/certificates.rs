@@ -28,17 +28,17 @@ pub(crate) struct Identity {
 
 impl Authority {
     pub(crate) fn new() -> Authority {
-        Authority::of(KeyPair::generate().unwrap())
+        Authority::from_key(KeyPair::generate().unwrap())
     }
 
     /// One with an RSA key of 4096 bits, as cert-manager makes them.
     pub(crate) fn rsa() -> Authority {
         let (pem, pkcs8) = rsa_key();
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8.into(), &rcgen::PKCS_RSA_SHA256).unwrap();
-        Authority { key: pem, ..Authority::of(key) }
+        Authority { key: pem, ..Authority::from_key(key) }
     }
 
-    fn of(key: KeyPair) -> Authority {
+    fn from_key(key: KeyPair) -> Authority {
         let mut params = CertificateParams::new(vec![HOST.to_owned()]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];

@@ -134,7 +134,7 @@ async fn own_authority_costs_no_request_while_nothing_changes() {
     let requests = format!("{:?}", world.daemon().context.kcp.requests());
     let kyma = Subject::Runtime(Key::new(&world.namespace, "one"));
     world.daemon().runtimes.lock().unwrap().clear();
-    world.daemon().context.queue.push(kyma, Trigger::Event);
+    world.daemon().context.queue.push(kyma, Trigger::Changed);
     world.issued("one").await;
     let after = format!("{:?}", world.daemon().context.kcp.requests());
     // The one request is that of the test's runtime, which reads its certificate in every pass.

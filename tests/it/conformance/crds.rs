@@ -173,7 +173,7 @@ async fn random_objects_are_judged_alike_offline_and_by_the_server() {
             let (cases, schemas, server) = (&cases, &schemas, &server);
             async move {
                 let mut random = Random(seed);
-                let mut object = random.of(cases).object.clone();
+                let mut object = random.pick(cases).object.clone();
                 // Statuses have their own endpoint, and a `ModuleReleaseMeta` has none: both are cases of their own.
                 object.as_object_mut().unwrap().remove("status");
                 for _ in 0..=random.below(2) {
@@ -245,7 +245,7 @@ impl Random {
         usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
     }
 
-    fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 
@@ -281,21 +281,21 @@ impl Random {
         if pointers.is_empty() {
             return;
         }
-        let pointer = self.of(&pointers).clone();
+        let pointer = self.pick(&pointers).clone();
         let action = self.below(4);
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         match (action, object.pointer_mut(&pointer)) {
             (0, Some(Value::Array(items))) if !items.is_empty() => items.push(items[0].clone()),
             (1, Some(Value::Object(fields))) => {
-                let key = *self.of(&["name", "channel", "extra", "kind", "version"]);
-                fields.insert(key.to_owned(), self.of(&values).clone());
+                let key = *self.pick(&["name", "channel", "extra", "kind", "version"]);
+                fields.insert(key.to_owned(), self.pick(&values).clone());
             }
             (2, _) => {
                 if let Some(Value::Object(fields)) = object.pointer_mut(parent) {
                     fields.remove(key);
                 }
             }
-            (_, Some(place)) => *place = self.of(&values).clone(),
+            (_, Some(place)) => *place = self.pick(&values).clone(),
             (_, None) => {}
         }
     }
@@ -693,7 +693,7 @@ fn put(object: &mut Value, path: &str, value: &Value) {
 }
 
 fn schemas(crds: &[Value]) -> BTreeMap<String, Schema> {
-    let compile = |crd: &Value| Schema::of(&serde_json::from_value(crd.clone()).unwrap()).unwrap();
+    let compile = |crd: &Value| Schema::from_crd(&serde_json::from_value(crd.clone()).unwrap()).unwrap();
     crds.iter().map(|crd| (kind_of(crd), compile(crd))).collect()
 }
 

@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 use super::{Certificates, kyma_event};
 use crate::{
-    daemon::{Daemon, Place},
+    daemon::{Daemon, TestNamespace},
     harness::{self, SOON, apply, eventually},
     listener::client::{self, Reply},
 };
 
-async fn place() -> (Place, Certificates) {
-    let place = Place::real().await;
+async fn place() -> (TestNamespace, Certificates) {
+    let place = TestNamespace::real().await;
     let certificates = Certificates::new();
     certificates.install(&place.client, &place.namespace).await;
     (place, certificates)
 }
 
-async fn kyma(place: &Place, name: &str, id: &str, domain: &str) {
+async fn kyma(place: &TestNamespace, name: &str, id: &str, domain: &str) {
     apply(
         &place.client,
         &json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
@@ -48,7 +48,7 @@ async fn metric(daemon: &Daemon, series: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{series} is not in {text}"))
 }
 
-async fn events_of(place: &Place, name: &str) -> Vec<String> {
+async fn events_of(place: &TestNamespace, name: &str) -> Vec<String> {
     let sample = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
         "metadata": {"name": "any", "namespace": place.namespace}});
     let all = harness::api_of(&place.client, &sample).await.unwrap().list(&Default::default()).await.unwrap();
@@ -137,7 +137,7 @@ async fn row_63_who_does_not_lead_says_503_and_the_way_can_be_probed_all_the_sam
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_that_comes_later_is_believed_at_once() {
-    let place = Place::new().await;
+    let place = TestNamespace::new().await;
     kyma(&place, "one", "id-one", &super::domain("one")).await;
     let daemon = place.start("late", &[]);
     daemon.until_ready().await;
@@ -147,7 +147,7 @@ async fn a_bundle_that_comes_later_is_believed_at_once() {
     certificates.install(&place.client, &place.namespace).await;
     until_answered(&daemon, &header, 200).await;
     // Our own end of TLS is there as well.
-    let tls = client::TlsClient::new(certificates.authority.pem(), Some(&certificates.of("one")));
+    let tls = client::TlsClient::new(certificates.authority.pem(), Some(&certificates.for_kyma("one")));
     let address = daemon.address("events over TLS").expect("it listens");
     eventually("TLS is served", SOON, async || match tls.post(address, &kyma_event()).await {
         Some(reply) if reply.status == 200 => Ok(()),

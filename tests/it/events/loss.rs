@@ -95,7 +95,7 @@ async fn leader_change_under_load_every_acknowledged_event_is_worked_off() {
         listening(second.log(), "events over TLS").map(drop).ok_or_else(|| second.log_tail())
     })
     .await;
-    let sender = sender::Upstream::new(&certificates.authority, &certificates.of("one"));
+    let sender = sender::Upstream::new(&certificates.authority, &certificates.for_kyma("one"));
     // As the endpoints of a Service: whoever was asked last is not asked next.
     let turn = AtomicUsize::new(0);
     let logs = [stage.log(), second.log().to_owned()];

@@ -157,15 +157,15 @@ fn parse(bytes: &[u8]) -> Value {
 
 impl Both {
     pub(super) async fn new() -> Both {
-        Both::of(harness::api_server().await.client().expect("a client")).await
+        Both::create(harness::api_server().await.client().expect("a client")).await
     }
 
     /// With a real server that has controllers.
     pub(super) async fn with_controllers() -> Both {
-        Both::of(harness::skr().await.client().expect("a client")).await
+        Both::create(harness::skr().await.client().expect("a client")).await
     }
 
-    pub(super) async fn of(real: Client) -> Both {
+    pub(super) async fn create(real: Client) -> Both {
         let namespace = harness::namespace(&real, "sim").await;
         let server = Server::new(&Options::default());
         let simulated = server.client();

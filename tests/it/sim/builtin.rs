@@ -70,7 +70,7 @@ async fn defaults_are_those_of_the_server() {
     // Each as it is created, as it is applied again, and as it is when a label is added.
     let mut differences = Vec::new();
     for object in &objects {
-        let of = |ask: Ask| ask.of(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let of = |ask: Ask| ask.kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
         let name = object["metadata"]["name"].as_str().unwrap();
         let asks = [
             of(Ask::create("one", object)),

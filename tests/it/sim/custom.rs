@@ -507,7 +507,7 @@ fn odd(plural: &str, kind: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_keeps_what_its_objects_are_stored_by() {
     let plane = harness::dedicated(Options { name: "odd".to_owned(), ..Options::default() }).await;
-    let both = Both::of(plane.client().unwrap()).await;
+    let both = Both::create(plane.client().unwrap()).await;
     both.install(&odd("odds", "Odd")).await;
     let definition = format!("{DEFINITIONS}/odds.odd.example.com");
     let change = |spec: Value| Ask::merge(&definition, &json!({"spec": spec})).loosely();

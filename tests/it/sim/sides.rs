@@ -159,7 +159,7 @@ impl Ask {
     }
 
     /// Of objects of another kind than widgets.
-    pub(super) fn of(self, api_version: &str, kind: &str) -> Ask {
+    pub(super) fn kind(self, api_version: &str, kind: &str) -> Ask {
         Ask { kind: Gvk::from_api_version(api_version, kind), ..self }
     }
 
@@ -287,7 +287,7 @@ impl Memory {
     }
 
     fn try_answer(&mut self, ask: &Ask, namespace: &str) -> Result<Answer, Value> {
-        let of = Kind::of(&ask.kind);
+        let of = Kind::from_gvk(&ask.kind);
         let agent = patch::manager_from_agent("conformance/1.0");
         let api_version = ask.kind.api_version();
         let write = Write {
@@ -341,7 +341,7 @@ struct Kind {
 // === impl Kind ===
 
 impl Kind {
-    fn of(gvk: &Gvk) -> Kind {
+    fn from_gvk(gvk: &Gvk) -> Kind {
         if let Some(types) = builtin::schema(gvk) {
             return Kind { gvk: gvk.clone(), types, checks: None };
         }

@@ -306,7 +306,7 @@ async fn conditions_that_do_not_compile_are_refused() {
 /// Both sides, with a webhook for each, so that it can be told who asked.
 async fn hooked(name: &str) -> (harness::Dedicated, Both, [Webhook; 2]) {
     let plane = harness::dedicated(Options { name: name.to_owned(), ..Options::default() }).await;
-    let both = Both::of(plane.client().unwrap()).await;
+    let both = Both::create(plane.client().unwrap()).await;
     let service = format!("hook.{}.svc", both.namespace);
     let hooks = [Webhook::start(&service).await, Webhook::start(&service).await];
     plane.webhooks().lead_to(Some(hooks[0].port));

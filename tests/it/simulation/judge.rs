@@ -462,7 +462,7 @@ struct Id([String; 4]);
 // === impl Id ===
 
 impl Id {
-    fn of(group: &str, kind: &str, object: &Value) -> Id {
+    fn from_object(group: &str, kind: &str, object: &Value) -> Id {
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
         Id([group.to_owned(), kind.to_owned(), text("namespace"), text("name")])
     }
@@ -491,7 +491,7 @@ async fn forgotten(world: &World, kyma: &str, server: &Server) -> BTreeMap<Id, V
     for (group, kind, path) in LISTS {
         let objects = world.list(server, path).await;
         let ours = objects.into_iter().filter(|object| is_marked(object) || is_managed(object));
-        found.extend(ours.map(|object| (Id::of(group, kind, &object["metadata"]), object)));
+        found.extend(ours.map(|object| (Id::from_object(group, kind, &object["metadata"]), object)));
     }
     // What every runtime has is in no inventory.
     found.retain(|Id([_, _, _, name]), _| !name.ends_with(".operator.kyma-project.io"));
@@ -508,9 +508,9 @@ async fn recorded(world: &World, kyma: &str) -> BTreeSet<Id> {
     let mut recorded = BTreeSet::new();
     for manifest in world.list(&world.kcp, &path).await {
         let synced = manifest["status"]["synced"].as_array().cloned().unwrap_or_default();
-        recorded.extend(synced.iter().map(|entry| Id::of(&text(&entry["group"]), &text(&entry["kind"]), entry)));
+        recorded.extend(synced.iter().map(|entry| Id::from_object(&text(&entry["group"]), &text(&entry["kind"]), entry)));
         let resource = &manifest["spec"]["resource"];
-        recorded.insert(Id::of("example.org", &text(&resource["kind"]), &resource["metadata"]));
+        recorded.insert(Id::from_object("example.org", &text(&resource["kind"]), &resource["metadata"]));
     }
     recorded
 }

@@ -29,9 +29,9 @@ pub(super) const IN_KCP: &str = "/apis/operator.kyma-project.io/v1beta2/namespac
 pub(super) const KINDS: [&str; 3] = ["kymas", "modulereleasemetas", "moduletemplates"];
 
 /// A cluster, and the path of an object in it. That of a Manifest ends in Kyma and module, without the hash.
-pub(super) type Place = (&'static str, String);
+pub(super) type TestNamespace = (&'static str, String);
 /// Places, and the modules that bring them; what every runtime has comes with none.
-pub(super) type Places = BTreeMap<Place, BTreeSet<&'static str>>;
+pub(super) type Places = BTreeMap<TestNamespace, BTreeSet<&'static str>>;
 
 /// An object of a module, as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Land {
     fn places_of(&self, kyma: &'static str, declared: &Declared, channel: &'static str) -> Places {
         let mut places = Places::new();
         for module in &declared.modules {
-            let mut brought: Vec<Place> =
+            let mut brought: Vec<TestNamespace> =
                 self.brings(module, self.version(module, channel)).into_keys().map(|path| (kyma, path)).collect();
             brought.push((KCP, format!("{IN_KCP}/manifests/{kyma}-{module}")));
             if *module == "cache" {
@@ -152,7 +152,7 @@ impl Land {
             .map(|((module, _), version)| format!("{IN_RUNTIME}/moduletemplates/{module}-{version}"));
         let kinds = KINDS.iter().map(|kind| format!("{DEFINITIONS}/{kind}.operator.kyma-project.io"));
         let all = [NAMESPACE.to_owned(), format!("{IN_RUNTIME}/kymas/default")].into_iter();
-        let every: Vec<Place> = all.chain(kinds).chain(shown).chain(offered).map(|path| (kyma, path)).collect();
+        let every: Vec<TestNamespace> = all.chain(kinds).chain(shown).chain(offered).map(|path| (kyma, path)).collect();
         for place in every.into_iter().chain([(KCP, format!("{IN_KCP}/kymas/{kyma}"))]) {
             places.insert(place, BTreeSet::new());
         }

@@ -157,7 +157,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
     let since = scene.quiet().await;
     merge(skr, &kyma, json!({"spec": {"modules": []}})).await;
     let is_back = |object: &Value| object["spec"]["modules"].as_array().is_some_and(|modules| modules.len() == 1);
-    scene.mended(&since, &kyma, "the Kyma is as git has it", "watch", is_back).await;
+    scene.mended(&since, &kyma, "the Kyma is as git has it", "reported", is_back).await;
 
     // What the module brought; and who calls himself as we do is not taken for us.
     for (what, manager) in [("an edit is undone", "kubectl-edit"), ("an edit in our name is undone", "tidegate")] {

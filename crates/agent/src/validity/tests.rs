@@ -10,20 +10,20 @@ fn certificate(not_before: (i32, u8, u8), not_after: (i32, u8, u8)) -> Vec<u8> {
 #[test]
 fn both_spellings_of_time_are_read() {
     let expected = Validity { not_before: 1_767_225_600, not_after: 2_398_377_600 };
-    assert_eq!(Validity::of(&certificate((2026, 1, 1), (2046, 1, 1))), Some(expected));
+    assert_eq!(Validity::from_der(&certificate((2026, 1, 1), (2046, 1, 1))), Some(expected));
     // From 2050 on, certificates use four-digit years; times before 1970 count as 1970.
     let expected = Validity { not_before: 0, not_after: 4_102_444_800 };
-    assert_eq!(Validity::of(&certificate((1960, 1, 1), (2100, 1, 1))), Some(expected));
+    assert_eq!(Validity::from_der(&certificate((1960, 1, 1), (2100, 1, 1))), Some(expected));
 }
 
 #[test]
 fn what_is_cut_off_has_no_validity() {
     let whole = certificate((2026, 1, 1), (2027, 1, 1));
     for end in 0..whole.len() {
-        assert_eq!(Validity::of(&whole[..end]), None, "{end}");
+        assert_eq!(Validity::from_der(&whole[..end]), None, "{end}");
     }
     for byte in 0..=u8::MAX {
-        assert_eq!(Validity::of(&[0x30, byte, 0x30, byte]), None);
+        assert_eq!(Validity::from_der(&[0x30, byte, 0x30, byte]), None);
     }
 }
 

@@ -140,7 +140,7 @@ impl Check<'_> {
                 digest: object.digest(),
                 object,
                 module: None,
-                fields: Arc::new(yaml::Positions::of(node)),
+                fields: Arc::new(yaml::Positions::from_node(node)),
             })),
             _ => None,
         };

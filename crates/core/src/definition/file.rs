@@ -75,7 +75,7 @@ impl Cache {
 
     /// Begins a pass. Results that the pass does not use are dropped when it ends.
     pub(super) fn begin(&mut self, options: &Options) {
-        let basis = Basis::of(options);
+        let basis = Basis::from_options(options);
         self.files_before = mem::take(&mut self.files);
         self.modules_before = mem::take(&mut self.modules);
         if self.basis.as_ref() != Some(&basis) {
@@ -87,7 +87,7 @@ impl Cache {
 
     /// Clears the cache if it was filled with other options.
     pub(super) fn expect(&mut self, options: &Options) {
-        let basis = Basis::of(options);
+        let basis = Basis::from_options(options);
         if self.basis.as_ref().is_none_or(|known| *known != basis) {
             *self = Cache { basis: Some(basis), parsed: self.parsed, ..Cache::default() };
         }
@@ -206,7 +206,7 @@ impl<'a> Piece<'a> {
 }
 
 impl Basis {
-    pub(super) fn of(options: &Options) -> Basis {
+    pub(super) fn from_options(options: &Options) -> Basis {
         Basis {
             strict: options.strict,
             allow: options.allow.clone(),

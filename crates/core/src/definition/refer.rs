@@ -53,11 +53,11 @@ struct Work<'a> {
 struct Modules {
     objects: BTreeMap<Oid, Arc<super::ModuleObjects>>,
     /// By ModuleTemplate; only modules without errors.
-    reads: Vec<Brought>,
+    reads: Vec<TemplateObjects>,
 }
 
 /// One ModuleTemplate with its objects.
-struct Brought {
+struct TemplateObjects {
     id: (Kind, Key),
     module: String,
     read: Arc<ModuleRead>,
@@ -195,7 +195,7 @@ impl<'a> Work<'a> {
             let module = candidate.definition.as_ref().and_then(|definition| {
                 definition.object.value().pointer("/spec/moduleName").and_then(Value::as_str).map(str::to_owned)
             });
-            modules.reads.push(Brought { id: id.clone(), module: module.unwrap_or_default(), read });
+            modules.reads.push(TemplateObjects { id: id.clone(), module: module.unwrap_or_default(), read });
             if let Some(definition) = self.good.get(&id) {
                 let filled = self.fill(definition, candidate, source);
                 self.good.insert(id, filled);
@@ -206,14 +206,14 @@ impl<'a> Work<'a> {
 
     /// Checks custom resources against the kinds that all modules define. If every API server would
     /// reject a resource, its module version is held back. If only some would, it is recorded.
-    fn custom_resources(&mut self, reads: &[Brought]) {
+    fn custom_resources(&mut self, reads: &[TemplateObjects]) {
         let mut defined = module::object::Defined::default();
         for brought in reads {
             defined.add(&brought.module, &brought.id.1, &brought.read.objects, &brought.read.schemas);
         }
         let mut told = BTreeSet::new();
         for brought in reads {
-            let Brought { id, module, read } = brought;
+            let TemplateObjects { id, module, read } = brought;
             let own = (module.as_str(), read.objects.tree);
             for source in &read.objects.objects {
                 let wrong = match defined.opinion(own, source.object.value()) {
@@ -243,7 +243,7 @@ impl<'a> Work<'a> {
     }
 
     /// Checks the default resource of a module in the same way.
-    fn default_resource(&mut self, template: &Definition, brought: &Brought, defined: &module::object::Defined<'_>) {
+    fn default_resource(&mut self, template: &Definition, brought: &TemplateObjects, defined: &module::object::Defined<'_>) {
         let Some(data) = template.object.value().pointer("/spec/data") else { return };
         let below = |path: Vec<PathPart>| -> Place {
             at(template, &["spec".into(), "data".into()].into_iter().chain(path).collect::<Vec<_>>())
@@ -265,7 +265,7 @@ impl<'a> Work<'a> {
     }
 
     /// Records an object that the API servers of some runtimes will reject, and warns about it.
-    fn unfit(&mut self, brought: &Brought, object: &ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
+    fn unfit(&mut self, brought: &TemplateObjects, object: &ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
         for Refusing { module, template, tree, message } in refusing {
             let unfit = Unfit {
                 tree: brought.read.objects.tree,
@@ -417,7 +417,7 @@ impl<'a> Work<'a> {
                 continue;
             }
             // A ModuleReleaseMeta that is held back for a missing ModuleTemplate still defines its channels.
-            let channels = candidate.definition.as_ref().map(|definition| Channels::of(definition.object.value()));
+            let channels = candidate.definition.as_ref().map(|definition| Channels::from_release(definition.object.value()));
             releases.insert(key.clone(), channels);
         }
         let meant = self.meant.keys().filter(|(kind, _)| *kind == Kind::ModuleReleaseMeta);
@@ -440,7 +440,7 @@ fn template_key(release: &Definition, module: &str, version: &str) -> Key {
 // === impl Channels ===
 
 impl Channels {
-    fn of(release: &Value) -> Channels {
+    fn from_release(release: &Value) -> Channels {
         if release.pointer("/spec/mandatory").is_some_and(|mandatory| !mandatory.is_null()) {
             return Channels::Mandatory;
         }

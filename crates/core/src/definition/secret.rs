@@ -36,7 +36,7 @@ pub fn mentions_secret(text: &str) -> bool {
 }
 
 /// The text of a file, if messages must not quote it.
-pub(super) fn of<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a str> {
+pub(super) fn first_secret<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a str> {
     yaml::decode(snapshot.text(path)?).ok().filter(|text| mentions_secret(text))
 }
 

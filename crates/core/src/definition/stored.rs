@@ -63,7 +63,7 @@ impl Cache {
     /// Reads bytes that the same version stored with the same options. Returns `None` for any
     /// others.
     pub fn from_bytes(bytes: &[u8], options: &Options) -> Option<Cache> {
-        let basis = Basis::of(options);
+        let basis = Basis::from_options(options);
         let mut reader = Reader(bytes);
         let header = (reader.take(MAGIC.len())?, reader.long()?, reader.long()?);
         if header != (MAGIC.as_slice(), version(&basis), checksum(reader.0)) {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Health, condition, has_condition, is_stale, message_of};
 
 /// Health of a built-in kind with specific rules; `None` for every other kind.
-pub(super) fn of(group: &str, kind: &str, object: &Value) -> Option<Health> {
+pub(super) fn of_workload(group: &str, kind: &str, object: &Value) -> Option<Health> {
     match (group, kind) {
         ("apps", "Deployment") => Some(deployment(object)),
         ("apps", "StatefulSet") => Some(stateful_set(object)),

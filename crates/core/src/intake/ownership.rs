@@ -113,7 +113,7 @@ fn earlier_claimant(situation: &Situation<'_>, id: &Id) -> Option<Key> {
 impl OtherTool {
     /// Detects labels and annotations of Flux and Argo CD on an object. `managers` are its field
     /// managers, as far as they are known.
-    pub fn of(
+    pub fn recognize(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
         managers: &[String],

@@ -93,7 +93,7 @@ pub struct Pass<'a> {
 }
 
 /// The status after a pass.
-pub fn of(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatus {
+pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSourceStatus {
     let now = seconds(now);
     let before = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;

@@ -99,7 +99,7 @@ impl Terms {
     const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// Parses the spec of a GitSource. Fails with the first invalid field.
-    pub fn of(source: &GitSource) -> Result<Terms, TermsError> {
+    pub fn from_source(source: &GitSource) -> Result<Terms, TermsError> {
         let spec = &source.spec;
         let interval = duration(spec.interval.as_deref(), "interval", Terms::INTERVAL)?;
         if interval < Terms::INTERVAL_MIN {
@@ -130,18 +130,18 @@ impl Terms {
     /// Digest of the scope of the source. A change makes the removal of objects from git a mass
     /// deletion.
     pub fn scope(&self) -> String {
-        Digest::of(&json!([self.url, format!("{:?}", self.follow), self.paths])).short()
+        Digest::from_value(&json!([self.url, format!("{:?}", self.follow), self.paths])).short()
     }
 
     /// Digest of all settings that affect how a commit is read.
     pub fn reading(&self) -> Digest {
         let allow = json!([self.allow.kinds, self.allow.namespaces, self.allow.names]);
-        Digest::of(&json!([self.paths, self.ignore, self.templates, self.strict, allow]))
+        Digest::from_value(&json!([self.paths, self.ignore, self.templates, self.strict, allow]))
     }
 
     /// Digest of all settings that affect what is fetched.
     pub fn fetching(&self) -> Digest {
-        Digest::of(&json!([self.url, format!("{:?}", self.follow), self.secret, self.allow_rewrite]))
+        Digest::from_value(&json!([self.url, format!("{:?}", self.follow), self.secret, self.allow_rewrite]))
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_contract() {
-        let terms = Terms::of(&GitSource::new("a", GitSourceSpec::default())).unwrap();
+        let terms = Terms::from_source(&GitSource::new("a", GitSourceSpec::default())).unwrap();
         assert_eq!(terms.follow, Follow::Branch("main".to_owned()));
         assert_eq!((terms.interval, terms.timeout), (Duration::from_secs(60), Duration::from_secs(60)));
         assert!(terms.policy.prune && !terms.suspend && terms.deletion == DeletionPolicy::Orphan);
@@ -252,7 +252,7 @@ mod tests {
             commit: None,
         };
         let spec = GitSourceSpec { reference: Some(reference), ..GitSourceSpec::default() };
-        assert_eq!(Terms::of(&GitSource::new("a", spec)).unwrap_err(), TermsError::Reference);
+        assert_eq!(Terms::from_source(&GitSource::new("a", spec)).unwrap_err(), TermsError::Reference);
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         let scope = |change: fn(&mut GitSourceSpec)| {
             let mut spec = GitSourceSpec { url: "https://git.example.com/a".to_owned(), ..GitSourceSpec::default() };
             change(&mut spec);
-            Terms::of(&GitSource::new("a", spec)).unwrap().scope()
+            Terms::from_source(&GitSource::new("a", spec)).unwrap().scope()
         };
         let same = scope(|_| {});
         assert_eq!(same, scope(|spec| spec.interval = Some("5m".to_owned())));

@@ -106,7 +106,7 @@ fn a_foreign_object_is_taken_over_where_its_definition_says_so() {
 
 #[test]
 fn what_flux_applies_is_not_applied_over_even_with_the_annotation() {
-    let flux = OtherTool::of(
+    let flux = OtherTool::recognize(
         &map(&[("kustomize.toolkit.fluxcd.io/name", "apps"), ("kustomize.toolkit.fluxcd.io/namespace", "flux-system")]),
         &map(&[]),
         &[],
@@ -124,20 +124,20 @@ fn what_flux_applies_is_not_applied_over_even_with_the_annotation() {
 fn argo_cd_is_known_by_its_three_ways_of_tracking() {
     let labels = |pairs: &[(&str, &str)], managers: &[&str]| {
         let managers: Vec<String> = managers.iter().map(ToString::to_string).collect();
-        OtherTool::of(&map(pairs), &map(&[]), &managers)
+        OtherTool::recognize(&map(pairs), &map(&[]), &managers)
     };
     let application = Some(OtherTool::Application("shop".to_owned()));
     assert_eq!(labels(&[("argocd.argoproj.io/instance", "shop")], &[]), application);
     assert_eq!(labels(&[("app.kubernetes.io/instance", "shop")], &["argocd-controller"]), application);
     assert_eq!(labels(&[("app.kubernetes.io/instance", "shop")], &["helm"]), None);
     let tracking = [("argocd.argoproj.io/tracking-id", "shop:operator.kyma-project.io/Kyma:kcp-system/a")];
-    assert_eq!(OtherTool::of(&map(&[]), &map(&tracking), &[]), application);
+    assert_eq!(OtherTool::recognize(&map(&[]), &map(&tracking), &[]), application);
 }
 
 #[test]
 fn helm_releases_of_flux_are_known() {
     let labels = map(&[("helm.toolkit.fluxcd.io/name", "r"), ("helm.toolkit.fluxcd.io/namespace", "n")]);
-    assert_eq!(OtherTool::of(&labels, &map(&[]), &[]), Some(OtherTool::HelmRelease(Key::new("n", "r"))));
+    assert_eq!(OtherTool::recognize(&labels, &map(&[]), &[]), Some(OtherTool::HelmRelease(Key::new("n", "r"))));
 }
 
 #[test]
@@ -540,7 +540,7 @@ impl World {
             scope,
             moved: self.moved,
         };
-        status::of(source, &pass, now)
+        status::after_pass(source, &pass, now)
     }
 
     #[track_caller]

@@ -12,9 +12,9 @@ fn entry(version: &str, name: &str) -> SyncedObject {
 
 #[test]
 fn what_status_holds_comes_back_sorted_and_each_object_once() {
-    let inventory = Inventory::of(&[entry("v1", "b"), entry("v1beta1", "a"), entry("v1", "a")]);
+    let inventory = Inventory::from_status(&[entry("v1", "b"), entry("v1beta1", "a"), entry("v1", "a")]);
     assert_eq!(inventory.to_synced(), [entry("v1", "a"), entry("v1", "b")]);
-    assert_eq!(Inventory::of(&inventory.to_synced()), inventory);
+    assert_eq!(Inventory::from_status(&inventory.to_synced()), inventory);
     assert_eq!(
         inventory.gvk(&ObjectId::new("apps", "Deployment", "a", "b")),
         Some(Gvk::new("apps", "v1", "Deployment"))
@@ -23,8 +23,8 @@ fn what_status_holds_comes_back_sorted_and_each_object_once() {
 
 #[test]
 fn it_grows_before_the_writes_and_shrinks_after_them() {
-    let owned = Inventory::of(&[entry("v1beta1", "old"), entry("v1beta1", "kept")]);
-    let desired = Inventory::of(&[entry("v1", "kept"), entry("v1", "new")]);
+    let owned = Inventory::from_status(&[entry("v1beta1", "old"), entry("v1beta1", "kept")]);
+    let desired = Inventory::from_status(&[entry("v1", "kept"), entry("v1", "new")]);
     let recorded = owned.union(&desired);
     assert_eq!(recorded.to_synced(), [entry("v1", "kept"), entry("v1", "new"), entry("v1beta1", "old")]);
     let gone = ObjectId::new("apps", "Deployment", "a", "old");

@@ -226,7 +226,7 @@ impl LandscapeFile {
 
 impl KnownKyma {
     /// Converts a Kyma in KCP. `spec` is its effective spec, see [`crate::plan::effective`].
-    pub fn of(kyma: &Kyma, spec: &KymaSpec) -> KnownKyma {
+    pub fn from_kyma(kyma: &Kyma, spec: &KymaSpec) -> KnownKyma {
         let key = super::key(&kyma.metadata);
         let deciding = DECIDING
             .into_iter()
@@ -348,7 +348,7 @@ kymas:
     fn a_kyma_survives_the_file() {
         let file = LandscapeFile::parse(FILE).unwrap();
         let kyma = file.kymas[0].to_kyma();
-        assert_eq!(KnownKyma::of(&kyma, &kyma.spec), file.kymas[0]);
+        assert_eq!(KnownKyma::from_kyma(&kyma, &kyma.spec), file.kymas[0]);
     }
 
     #[track_caller]

@@ -27,10 +27,10 @@ fn a_long_source_name_is_cut_and_hashed_and_stays_distinct() {
 
 #[test]
 fn a_source_counts_only_where_label_and_annotation_agree() {
-    let source = SourceName::of(&metadata("kcp-system.landscape", "kcp-system/landscape"));
+    let source = SourceName::from_metadata(&metadata("kcp-system.landscape", "kcp-system/landscape"));
     assert_eq!(source, Some(SourceName::new(Key::new("kcp-system", "landscape"))));
-    assert_eq!(SourceName::of(&metadata("kcp-system.other", "kcp-system/landscape")), None);
-    assert_eq!(SourceName::of(&ObjectMeta::default()), None);
+    assert_eq!(SourceName::from_metadata(&metadata("kcp-system.other", "kcp-system/landscape")), None);
+    assert_eq!(SourceName::from_metadata(&ObjectMeta::default()), None);
 }
 
 fn definition(kind: Kind, value: Value, module: Option<ModuleSource>) -> Definition {
@@ -42,7 +42,7 @@ fn definition(kind: Kind, value: Value, module: Option<ModuleSource>) -> Definit
         digest: object.digest(),
         object,
         module,
-        fields: Arc::new(yaml::Positions::of(&yaml::parse("{}", &yaml::Limits::default()).unwrap()[0])),
+        fields: Arc::new(yaml::Positions::from_node(&yaml::parse("{}", &yaml::Limits::default()).unwrap()[0])),
     }
 }
 
@@ -111,7 +111,7 @@ fn a_module_that_lives_in_git_is_stamped_with_its_tree() {
     let source = SourceName::new(Key::new("kcp-system", "landscape"));
     let object = stamp(&definition(Kind::ModuleTemplate, value, Some(module)), &source);
     assert_eq!(object.annotation(annotation::MODULE_TREE), Some("4b825dc642cb6eb9a060e54bf8d69288fbee4904"));
-    assert_eq!(SourceName::of(&serde_json::from_value(object.value()["metadata"].clone()).unwrap()), Some(source));
+    assert_eq!(SourceName::from_metadata(&serde_json::from_value(object.value()["metadata"].clone()).unwrap()), Some(source));
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn a_landscape_holds_what_is_stamped() {
     definitions.good.insert((Kind::Kyma, kyma.key.clone()), Arc::new(kyma));
     let mut diagnostics = Diagnostics::default();
     let source = SourceName::new(Key::new("kcp-system", "landscape"));
-    let landscape = Landscape::of(&mut diagnostics, &definitions, &source);
+    let landscape = Landscape::from_definitions(&mut diagnostics, &definitions, &source);
     assert!(diagnostics.is_empty());
     let kyma = &landscape.kymas[&Key::new("kcp-system", "one")];
-    assert_eq!(SourceName::of(&kyma.metadata), Some(source));
+    assert_eq!(SourceName::from_metadata(&kyma.metadata), Some(source));
     assert_eq!(kyma.spec.channel, "regular");
 }

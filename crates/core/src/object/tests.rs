@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_digest_ignores_the_order_of_keys_only() {
-    let digest = |value: Value| Digest::of(&value);
+    let digest = |value: Value| Digest::from_value(&value);
     assert_eq!(digest(json!({"a": 1, "b": [1, 2]})), digest(json!({"b": [1, 2], "a": 1})));
     for (left, right) in [
         (json!([1, 2]), json!([2, 1])),
@@ -32,7 +32,7 @@ fn objects_are_applied_crds_first_and_custom_resources_last() {
         ("gateway.networking.k8s.io", "Gateway", Stage::CustomResource),
     ];
     for (group, kind, stage) in order {
-        assert_eq!(Stage::of(group, kind), stage, "{group} {kind}");
+        assert_eq!(Stage::for_kind(group, kind), stage, "{group} {kind}");
     }
     assert!(Stage::Crd < Stage::Namespace && Stage::Webhook < Stage::CustomResource);
 }

@@ -82,7 +82,7 @@ fn what_is_not_done_is_named_with_its_cause() {
         kyma("fine", json!({}), json!({"state": "Ready", "lastOperation": {"operation": "kyma is ready"}})),
         kyma("stopped", json!({"operator.kyma-project.io/skip-reconciliation": "true"}), json!({"state": "Error"})),
     ];
-    let overview = Overview::of(&sources, &kymas, []);
+    let overview = Overview::from_objects(&sources, &kymas, []);
     assert_eq!(
         overview.not_done(),
         [
@@ -92,7 +92,7 @@ fn what_is_not_done_is_named_with_its_cause() {
         ]
     );
     assert!(overview.has_invalid_definitions());
-    assert!(!Overview::of(&sources[..1], &kymas, []).has_invalid_definitions());
+    assert!(!Overview::from_objects(&sources[..1], &kymas, []).has_invalid_definitions());
 }
 
 #[test]

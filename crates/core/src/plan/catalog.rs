@@ -76,7 +76,7 @@ pub fn catalog(landscape: &Landscape, class: &Class, settings: &Settings) -> Cat
 
 impl Class {
     /// The class of a Kyma.
-    pub fn of(landscape: &Landscape, kyma: &Kyma, settings: &Settings) -> Class {
+    pub fn for_kyma(landscape: &Landscape, kyma: &Kyma, settings: &Settings) -> Class {
         let key = landscape::key(&kyma.metadata);
         let none = std::collections::BTreeMap::new();
         let labels = kyma.metadata.labels.as_ref().unwrap_or(&none);

@@ -185,7 +185,7 @@ fn install_source(found: &Found<'_>) -> Result<InstallSource, Refusal> {
         );
         return Err(Refusal::error(reason::SOURCE_UNAVAILABLE, message));
     };
-    let Some(source) = SourceName::of(metadata) else {
+    let Some(source) = SourceName::from_metadata(metadata) else {
         let message = format!(
             "ModuleTemplate {name} has annotation {}, but no GitSource owns it",
             names::annotation::MODULE_PATH

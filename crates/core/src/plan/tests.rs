@@ -244,7 +244,7 @@ fn beta_and_internal_modules_need_a_kyma_of_that_kind() {
                 "install 1.2.0"
             };
             check(&landscape, &kyma, expected);
-            let class = Class::of(&landscape, &kyma, &Settings::default());
+            let class = Class::for_kyma(&landscape, &kyma, &Settings::default());
             let catalog = catalog(&landscape, &class, &Settings::default());
             let shown = catalog.templates.iter().any(|key| key.name() == "cache-1.2.0");
             assert_eq!(shown, expected == "install 1.2.0", "the catalog shows what can be installed");
@@ -447,7 +447,7 @@ fn the_catalog_shows_channels_that_have_a_template() {
     add_release(&mut landscape, "gone", json!({"channels": [{"channel": "regular", "version": "9.9.9"}]}));
     add_template(&mut landscape, "unnamed", "1.0.0", json!({}));
     landscape.templates.remove(&Key::new("kcp-system", "cache-1.3.0"));
-    let class = Class::of(&landscape, &kyma(json!({})), &Settings::default());
+    let class = Class::for_kyma(&landscape, &kyma(json!({})), &Settings::default());
     let catalog = catalog(&landscape, &class, &Settings::default());
     let releases: Vec<String> = catalog
         .releases
@@ -464,7 +464,7 @@ fn the_catalog_shows_channels_that_have_a_template() {
 #[test]
 fn kymas_with_equal_rights_share_a_class() {
     let landscape = landscape();
-    let class = |more| Class::of(&landscape, &kyma(more), &Settings::default());
+    let class = |more| Class::for_kyma(&landscape, &kyma(more), &Settings::default());
     let beta = json!({"metadata": {"name": "two", "labels": {"operator.kyma-project.io/beta": "true"}}});
     assert_eq!(class(json!({"metadata": {"name": "two"}})), class(json!({})));
     assert_ne!(class(beta), class(json!({})));

@@ -99,7 +99,7 @@ pub fn render_each<E>(
     wanted: &dyn Fn(&TargetName) -> bool,
     take: &mut dyn FnMut(Target) -> Result<(), E>,
 ) -> Result<(), E> {
-    let landscape = Landscape::of(diagnostics, definitions, source);
+    let landscape = Landscape::from_definitions(diagnostics, definitions, source);
     let settings = Settings::default();
     let inputs = Inputs { definitions, landscape: &landscape, source, library, assumptions, settings: &settings };
     let outline = Outline::new(diagnostics, inputs);

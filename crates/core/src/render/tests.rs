@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     api::shared::Manager,
-    plan::{self, InstallSource, watch::Gateway},
+    plan::{self, InstallSource, reporting::Gateway},
 };
 
 fn installation() -> Installation {
@@ -163,7 +163,7 @@ fn watchers() -> Vec<Watcher> {
 fn webhooks_are_sorted_and_a_watcher_that_says_nothing_is_left_out() {
     let all = watchers();
     let (watches, errors) = watches(&all);
-    assert_eq!(errors, [plan::watch::Error::NoManager(Key::new("kcp-system", "nobody"))]);
+    assert_eq!(errors, [plan::reporting::Error::NoManager(Key::new("kcp-system", "nobody"))]);
     let object = webhook(&Templates::embedded(), &Reporting::of_watchers(&watches, Some("Y2E="))).unwrap();
     let entry = |name: &str, path: &str, selector: Value, rule: [&str; 3]| {
         json!({
@@ -226,7 +226,7 @@ fn a_virtual_service_brings_events_to_the_service() {
         |name: &str, host: &str| Gateway::new(Key::new("kcp-system", name), &json!({"servers": [{"hosts": [host]}]}));
     let found = vec![gateway("second", "b.example.com"), gateway("first", "a.example.com")];
     let watch = &watches[1];
-    let gateways = Gateways::of(&watch.watcher, found).unwrap();
+    let gateways = Gateways::from_matches(&watch.watcher, found).unwrap();
     let object = virtual_service(&Templates::embedded(), watch, watch.port().unwrap(), &gateways, "uid-2").unwrap();
     let expected = json!({
         "apiVersion": "networking.istio.io/v1beta1",
@@ -257,9 +257,9 @@ fn a_virtual_service_brings_events_to_the_service() {
 #[test]
 fn a_watcher_needs_gateways_with_hosts_and_a_port() {
     let watcher = Key::new("kcp-system", "w");
-    assert_eq!(Gateways::of(&watcher, Vec::new()), Err(plan::watch::Error::NoGateway(watcher.clone())));
+    assert_eq!(Gateways::from_matches(&watcher, Vec::new()), Err(plan::reporting::Error::NoGateway(watcher.clone())));
     let bare = Gateway { key: Key::new("kcp-system", "g"), servers: Vec::new() };
-    assert_eq!(Gateways::of(&watcher, vec![bare.clone()]), Err(plan::watch::Error::NoHosts(bare.key)));
+    assert_eq!(Gateways::from_matches(&watcher, vec![bare.clone()]), Err(plan::reporting::Error::NoHosts(bare.key)));
     let (mut watches, _) = watches(&watchers());
     for (port, fine) in [(0, false), (1, true), (65_535, true), (65_536, false), (-1, false)] {
         watches[0].service.port = port;

@@ -94,10 +94,10 @@ impl Expression {
             problem.lines().next().unwrap_or_default().trim_start_matches("ERROR: ").to_owned()
         })?;
         // What follows is recursive, and so is the evaluator.
-        if DEPTH_MAX < depth::of(program.expression()) {
+        if DEPTH_MAX < depth::deepest(program.expression()) {
             return Err(format!("its calls are nested more than {DEPTH_MAX} deep: split it into several rules"));
         }
-        let free = Free::of(program.expression());
+        let free = Free::from_expression(program.expression());
         let first = |wanted: Standing| {
             let of = free.functions.iter().find(|(name, arguments)| library::standing(name, *arguments) == wanted);
             of.map(|(name, _)| name.clone())

@@ -25,7 +25,7 @@ pub(super) enum Format {
 
 impl Format {
     /// The format with this name in a schema; `None` if it is not checked.
-    pub(super) fn of(name: &str) -> Option<Format> {
+    pub(super) fn from_name(name: &str) -> Option<Format> {
         // The server ignores dashes in names: `datetime` is `date-time`.
         Some(match name.replace('-', "").as_str() {
             "datetime" => Format::DateTime,

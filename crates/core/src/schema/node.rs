@@ -131,7 +131,7 @@ impl Node {
         let compile_all = |schemas: &Option<Vec<JSONSchemaProps>>| -> Result<Vec<Node>, CompileError> {
             schemas.iter().flatten().map(|schema| Node::compile_as(Role::Condition, schema, field)).collect()
         };
-        let kind = Type::of(props).map_err(error)?;
+        let kind = Type::from_schema(props).map_err(error)?;
         let int_or_string = kind == Type::IntOrString;
         let pattern = props.pattern.as_deref().filter(|pattern| !pattern.is_empty());
         Ok(Node {
@@ -142,19 +142,19 @@ impl Node {
             others: compile_others(role, props, field)?,
             required: props.required.clone().unwrap_or_default(),
             items: compile_items(role, props, field)?,
-            list: List::of(props),
+            list: List::from_schema(props),
             default: props.default.as_ref().map(|default| default.0.clone()),
             allowed: props.enum_.iter().flatten().map(|allowed| allowed.0.clone()).collect(),
             pattern: pattern.map(pattern::compile).transpose().map_err(|problem| error(problem.to_string()))?,
             pattern_text: pattern.unwrap_or_default().to_owned(),
-            format: props.format.as_deref().and_then(Format::of),
-            length: Bounds::of(props.min_length, props.max_length),
-            items_count: Bounds::of(props.min_items, props.max_items),
-            properties_count: Bounds::of(props.min_properties, props.max_properties),
-            minimum: Limit::of(props.minimum, props.exclusive_minimum),
-            maximum: Limit::of(props.maximum, props.exclusive_maximum),
+            format: props.format.as_deref().and_then(Format::from_name),
+            length: Bounds::from_pair(props.min_length, props.max_length),
+            items_count: Bounds::from_pair(props.min_items, props.max_items),
+            properties_count: Bounds::from_pair(props.min_properties, props.max_properties),
+            minimum: Limit::from_value(props.minimum, props.exclusive_minimum),
+            maximum: Limit::from_value(props.maximum, props.exclusive_maximum),
             multiple_of: props.multiple_of,
-            width: props.format.as_deref().and_then(Width::of),
+            width: props.format.as_deref().and_then(Width::from_format),
             // The alternatives of an int-or-string only repeat its marker.
             all_of: if int_or_string { Vec::new() } else { compile_all(&props.all_of)? },
             any_of: if int_or_string { Vec::new() } else { compile_all(&props.any_of)? },
@@ -222,7 +222,7 @@ fn compile_rules(props: &JSONSchemaProps, field: &str) -> Result<Vec<Rule>, Comp
 // === impl Type ===
 
 impl Type {
-    fn of(props: &JSONSchemaProps) -> Result<Type, String> {
+    fn from_schema(props: &JSONSchemaProps) -> Result<Type, String> {
         if props.x_kubernetes_int_or_string.unwrap_or_default() {
             return Ok(Type::IntOrString);
         }
@@ -275,7 +275,7 @@ fn is_integer(value: &Value) -> bool {
 // === impl List ===
 
 impl List {
-    fn of(props: &JSONSchemaProps) -> List {
+    fn from_schema(props: &JSONSchemaProps) -> List {
         match props.x_kubernetes_list_type.as_deref() {
             Some("set") => List::Set,
             Some("map") => List::Map(props.x_kubernetes_list_map_keys.clone().unwrap_or_default()),
@@ -287,7 +287,7 @@ impl List {
 // === impl Bounds ===
 
 impl Bounds<usize> {
-    fn of(min: Option<i64>, max: Option<i64>) -> Bounds<usize> {
+    fn from_pair(min: Option<i64>, max: Option<i64>) -> Bounds<usize> {
         let count = |bound: Option<i64>| bound.and_then(|bound| usize::try_from(bound).ok());
         Bounds { min: count(min), max: count(max) }
     }
@@ -296,7 +296,7 @@ impl Bounds<usize> {
 // === impl Limit ===
 
 impl Limit {
-    fn of(value: Option<f64>, exclusive: Option<bool>) -> Option<Limit> {
+    fn from_value(value: Option<f64>, exclusive: Option<bool>) -> Option<Limit> {
         value.map(|value| Limit { value, exclusive: exclusive.unwrap_or_default() })
     }
 }
@@ -304,7 +304,7 @@ impl Limit {
 // === impl Width ===
 
 impl Width {
-    fn of(format: &str) -> Option<Width> {
+    fn from_format(format: &str) -> Option<Width> {
         Some(match format {
             "int32" => Width::Int32,
             "int64" => Width::Int64,

@@ -405,7 +405,7 @@ fn formats_are_as_lax_as_the_servers() {
         ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "a/8"]),
     ];
     for (name, good, bad) in cases {
-        let format = Format::of(name).unwrap();
+        let format = Format::from_name(name).unwrap();
         for text in *good {
             // A space is only rejected in the host.
             assert_eq!(format.accepts(text), *text != "https://a b", "{name} {text:?}");
@@ -414,7 +414,7 @@ fn formats_are_as_lax_as_the_servers() {
             assert!(!format.accepts(text), "{name} {text:?}");
         }
     }
-    assert!(Format::of("int32").is_none() && Format::of("helm").is_none());
+    assert!(Format::from_name("int32").is_none() && Format::from_name("helm").is_none());
 }
 
 #[test]
@@ -482,7 +482,7 @@ fn only_slips_of_the_pen_are_suggestions() {
 
 #[test]
 fn twenty_thousand_definitions_take_no_time() {
-    let schema = Schema::of(crate::api::crd("ModuleReleaseMeta").unwrap()).unwrap();
+    let schema = Schema::from_crd(crate::api::crd("ModuleReleaseMeta").unwrap()).unwrap();
     let value = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
         "metadata": {"name": "a", "labels": {"a": "b"}}, "spec": {"moduleName": "template-operator",
         "channels": [{"channel": "fast", "version": "1.0.0"}, {"channel": "regular", "version": "1.0.0"}]}});
@@ -497,7 +497,7 @@ fn twenty_thousand_definitions_take_no_time() {
 proptest! {
     #[test]
     fn checking_never_panics_and_defaults_never_make_it_worse(value in arbitrary_json()) {
-        static KYMA: LazyLock<Schema> = LazyLock::new(|| Schema::of(crate::api::crd("Kyma").unwrap()).unwrap());
+        static KYMA: LazyLock<Schema> = LazyLock::new(|| Schema::from_crd(crate::api::crd("Kyma").unwrap()).unwrap());
         let schema = &*KYMA;
         let mut value = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "a"}, "spec": value});
         let before: Vec<ViolationKind> = schema.check(&value).into_iter().map(|violation| violation.kind).collect();

@@ -320,9 +320,9 @@ fn overrides_hold_for_objects_of_their_source_only() {
         object.label("own").map(str::to_owned)
     };
     let (a, b) = (metadata("a"), metadata("b"));
-    assert_eq!(label(library.of(&a)).as_deref(), Some("yes"));
-    assert_eq!(label(library.of(&b)), None);
-    assert_eq!(label(library.of(&ObjectMeta::default())), None);
+    assert_eq!(label(library.for_object(&a)).as_deref(), Some("yes"));
+    assert_eq!(label(library.for_object(&b)), None);
+    assert_eq!(label(library.for_object(&ObjectMeta::default())), None);
     assert_eq!(label(library.of_all([&a, &a])).as_deref(), Some("yes"));
     assert_eq!(label(library.of_all([&a, &b])), None, "what several sources share is none of theirs");
 }

@@ -24,7 +24,7 @@ const POSITION_BYTES: usize = 24;
 
 impl Positions {
     /// The positions of a tree.
-    pub fn of(node: &Node) -> Positions {
+    pub fn from_node(node: &Node) -> Positions {
         let mut positions = Vec::new();
         collect(node, &DefaultHasher::new(), (node.line, node.column), &mut positions);
         positions.sort_unstable_by_key(|position| position.path);

@@ -125,7 +125,7 @@ fn every_node_and_key_has_its_position() {
     assert_eq!(node.position(&path(&["a", "b", "1", "d"])), (5, 8));
     assert_eq!(node.key_position(&path(&["a", "b", "1", "d"])), (5, 5));
     assert_eq!(node.position(&path(&["a", "missing"])), (2, 1));
-    let positions = Positions::of(node);
+    let positions = Positions::from_node(node);
     for parts in [&["a", "b", "0"][..], &["a", "b", "1", "d"], &["a", "missing"], &["a"], &[], &["x", "y"]] {
         assert_eq!(positions.position(&path(parts)), node.position(&path(parts)), "{parts:?}");
     }

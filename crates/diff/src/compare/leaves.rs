@@ -45,7 +45,7 @@ fn collect<'a>(old: Option<&'a Value>, new: Option<&'a Value>, path: &mut Vec<Pa
 /// A key that is equal for like differences.
 pub(super) fn alike(old: Option<&Value>, new: Option<&Value>, own: &Names) -> Digest {
     let digest = |value: Option<&Value>| match value {
-        Some(value) => Digest::of(&own.neutral(value)),
+        Some(value) => Digest::from_value(&own.neutral(value)),
         None => Digest::of_bytes(b"absent"),
     };
     match (old, new) {

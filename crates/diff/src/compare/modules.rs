@@ -57,7 +57,7 @@ struct Wish {
 /// One pair, and its runtimes.
 ///
 /// For thousands of runtimes only their positions are stored. The objects of the first one
-/// represent all, see [`Has::of`].
+/// represent all, see [`Has::for_kyma`].
 pub(super) struct Bucket {
     old: Option<Has>,
     new: Option<Has>,
@@ -229,8 +229,8 @@ impl Work<'_, '_, '_> {
         let prepared = self.comparison.prepared;
         for runtime in &bucket.runtimes {
             let Some(key) = self.comparison.keys.get(*runtime as usize) else { continue };
-            let old = bucket.old.as_ref().and_then(|has| has.of(&prepared.old, key));
-            let new = bucket.new.as_ref().and_then(|has| has.of(&prepared.new, key));
+            let old = bucket.old.as_ref().and_then(|has| has.for_kyma(&prepared.old, key));
+            let new = bucket.new.as_ref().and_then(|has| has.for_kyma(&prepared.new, key));
             let (old, new) = (old.as_ref(), new.as_ref());
             let own = Names::new([old, new].into_iter().flatten().flat_map(Has::texts));
             act(self, &Part { old, new, runtimes: std::slice::from_ref(runtime), own });
@@ -550,7 +550,7 @@ impl Has {
     }
 
     /// The objects of another runtime of the same pair.
-    fn of(&self, landscape: &Landscape, key: &Key) -> Option<Has> {
+    fn for_kyma(&self, landscape: &Landscape, key: &Key) -> Option<Has> {
         Some(Has {
             kyma: Arc::clone(landscape.kymas.get(key)?),
             installation: self.installation.of_kyma(landscape, key.clone()),

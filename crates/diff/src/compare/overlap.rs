@@ -60,7 +60,7 @@ pub(super) type Outcomes = BTreeMap<String, ModuleOutcome>;
 // === impl Overlaps ===
 
 impl Overlaps {
-    pub(super) fn of(sides: [&Definitions; 2]) -> Overlaps {
+    pub(super) fn between(sides: [&Definitions; 2]) -> Overlaps {
         let mut trees: BTreeMap<Oid, BTreeSet<Key>> = BTreeMap::new();
         for ((kind, key), definition) in sides.iter().flat_map(|side| &side.good) {
             let (Kind::ModuleTemplate, Some(source)) = (kind, &definition.module) else { continue };

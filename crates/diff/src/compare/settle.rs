@@ -103,7 +103,7 @@ fn decide(
                 .field("metadata")
                 .and_then(|value| serde_json::from_value(value.clone()).ok())
                 .unwrap_or_default();
-            ((*id).clone(), Live { source: Some(label.as_str().into()), ..Live::of(&metadata, None) })
+            ((*id).clone(), Live { source: Some(label.as_str().into()), ..Live::from_metadata(&metadata, None) })
         })
         .collect();
     let others = BTreeMap::new();

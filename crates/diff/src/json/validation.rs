@@ -45,7 +45,7 @@ pub fn validation(diagnostics: &[diagnostic::Diagnostic]) -> String {
     let diagnostics = diagnostics.iter().map(|one| {
         let place = one.place.as_ref();
         Problem {
-            severity: Severity::of(one.severity),
+            severity: Severity::from_model(one.severity),
             code: one.code,
             message: &one.message,
             path: place.map(|place| &*place.path),

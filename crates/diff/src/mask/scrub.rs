@@ -83,7 +83,7 @@ pub(super) fn keys(map: &mut Map<String, Value>, rename: &mut dyn FnMut(&str) ->
 
 impl Written {
     /// The mask of a copy, from the mask of the value.
-    fn of(self, mask: &str) -> String {
+    fn masked(self, mask: &str) -> String {
         let how = match self {
             Written::AsIs => return mask.to_owned(),
             Written::Line(number) => format!("line {number}"),
@@ -107,7 +107,7 @@ impl Forms {
             if let Some(head) = head(form.as_bytes()) {
                 let form = (Reverse(form.len()), form);
                 let known = self.by_head.entry(head).or_default();
-                known.entry(form).or_insert_with(|| Form { mask: written.of(mask), value_len });
+                known.entry(form).or_insert_with(|| Form { mask: written.masked(mask), value_len });
             }
         }
     }

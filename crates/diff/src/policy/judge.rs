@@ -51,7 +51,7 @@ pub(super) fn judge_with(
     let around = Around { labels, masker };
     let mut budget = Budget { left: evaluations_max, exceeded: false };
     let values: Vec<Values> =
-        if policies.rules.is_empty() { Vec::new() } else { report.differences.iter().map(Values::of).collect() };
+        if policies.rules.is_empty() { Vec::new() } else { report.differences.iter().map(Values::from_difference).collect() };
     for policy in &policies.rules {
         for (index, (difference, values)) in report.differences.iter().zip(&values).enumerate() {
             if policy.matches.holds(difference) {
@@ -247,7 +247,7 @@ struct Values {
 }
 
 impl Values {
-    fn of(difference: &Difference) -> Values {
+    fn from_difference(difference: &Difference) -> Values {
         let bind =
             |value: Option<&std::sync::Arc<serde_json::Value>>| value.map_or(CelValue::Null, |v| expression::bind(v));
         Values { old: bind(difference.old.as_ref()), new: bind(difference.new.as_ref()) }

@@ -80,7 +80,7 @@ const BUILT_IN: [&str; 52] = [
 
 impl Kinds {
     /// Adds the kinds of definitions, of module objects, of their CRDs, and of rendered objects.
-    pub fn of(sides: &[&Definitions]) -> Kinds {
+    pub fn from_definitions(sides: &[&Definitions]) -> Kinds {
         let mut kinds = Kinds::default();
         for kind in Kind::ALL {
             kinds.add(kind.as_str(), tidegate_core::api::KYMA_GROUP);

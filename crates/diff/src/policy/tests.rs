@@ -58,7 +58,7 @@ fn a_kind_that_nothing_has_is_a_warning() {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.org"},
         "spec": {"group": "example.org", "names": {"kind": "Thing"}},
     }));
-    let mut kinds = Kinds::of(&[]);
+    let mut kinds = Kinds::from_definitions(&[]);
     kinds.add_object(&crd.unwrap());
     let warnings = |wanted: &str| -> Vec<(String, Option<String>)> {
         let rules = format!("- {{name: a, rule: 'true', match: {{kinds: [{wanted}]}}}}\n");

@@ -62,6 +62,6 @@ fn what_is_wanted_and_not_installed_counts() {
     }))
     .unwrap();
     let expected = [["cache", "regular", "1.0.0"], ["mailer", "regular", "2.0.0"], ["new", "regular", ""]];
-    let stratum = Stratum::of(&kyma, class);
+    let stratum = Stratum::for_kyma(&kyma, class);
     assert_eq!(stratum.modules.iter().map(|one| one.each_ref().map(String::as_str)).collect::<Vec<_>>(), expected);
 }

@@ -40,7 +40,7 @@ pub(super) struct Places {
 }
 
 /// The permit of an open connection; dropping it frees the permit.
-struct Place(Listener);
+struct ConnectionPermit(Listener);
 
 /// The state of a connection.
 pub(super) struct Activity {
@@ -161,7 +161,7 @@ impl Listener {
         port: &Port,
         stopping: &CancellationToken,
     ) {
-        let Some(place) = Place::take(self) else {
+        let Some(place) = ConnectionPermit::take(self) else {
             self.0.metrics.lost("no-place");
             if matches!(port, Port::Forwarded) {
                 // The buffer of a new socket is empty. If this write fails all the same, the connection just ends.
@@ -176,13 +176,13 @@ impl Listener {
     }
 }
 
-// === impl Place ===
+// === impl ConnectionPermit ===
 
-impl Place {
-    fn take(listener: &Listener) -> Option<Place> {
+impl ConnectionPermit {
+    fn take(listener: &Listener) -> Option<ConnectionPermit> {
         let places = &listener.0.connections;
         let open = places.open.fetch_add(1, Ordering::Relaxed);
-        let place = Place(listener.clone());
+        let place = ConnectionPermit(listener.clone());
         if open < places.max {
             return Some(place);
         }
@@ -271,7 +271,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.0.connections.open.fetch_sub(1, Ordering::Relaxed);
     }

@@ -50,7 +50,7 @@ impl Fairness {
         self.turn(now);
         let next = self.before.runtimes.get(runtime).and_then(|sent| sent.next);
         self.now.add(runtime, next);
-        let own = self.now.of(runtime).max(self.before.of(runtime));
+        let own = self.now.for_runtime(runtime).max(self.before.for_runtime(runtime));
         if own <= self.measure(runtime) {
             return Duration::ZERO;
         }
@@ -94,13 +94,13 @@ impl Counts {
         }
     }
 
-    fn of(&self, runtime: &str) -> u64 {
+    fn for_runtime(&self, runtime: &str) -> u64 {
         self.runtimes.get(runtime).map_or(0, |sent| sent.events)
     }
 
     /// `None` if no other runtime sends.
     fn average_of_others(&self, runtime: &str) -> Option<u64> {
         let others = self.runtimes.len() - usize::from(self.runtimes.contains_key(runtime));
-        (self.all - self.of(runtime)).checked_div(u64::try_from(others).unwrap_or(u64::MAX))
+        (self.all - self.for_runtime(runtime)).checked_div(u64::try_from(others).unwrap_or(u64::MAX))
     }
 }

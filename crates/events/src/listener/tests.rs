@@ -70,10 +70,10 @@ fn a_few_events_are_nobodys_business() {
 #[test]
 fn places_are_given_back_also_by_those_that_got_none() {
     let taken = AtomicUsize::new(0);
-    let first = Place::take(&taken, 1);
+    let first = RequestPermit::take(&taken, 1);
     assert!(first.is_some());
-    assert!(Place::take(&taken, 1).is_none());
+    assert!(RequestPermit::take(&taken, 1).is_none());
     drop(first);
-    assert!(Place::take(&taken, 1).is_some());
+    assert!(RequestPermit::take(&taken, 1).is_some());
     assert_eq!(taken.load(Ordering::Relaxed), 0);
 }

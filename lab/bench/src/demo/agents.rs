@@ -45,7 +45,7 @@ impl Agents {
             Ok(pod)
         });
         let pods = started.await?;
-        let agents: Vec<Agent> = kymas.iter().zip(&pods).map(|(kyma, pod)| Agent::of(kyma, pod)).collect();
+        let agents: Vec<Agent> = kymas.iter().zip(&pods).map(|(kyma, pod)| Agent::from_pod(kyma, pod)).collect();
         let path = folder.join("watch.json");
         let text = serde_json::to_string_pretty(&watch_json(doors, &agents)).context("cannot write watch.json")?;
         fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
@@ -61,7 +61,7 @@ async fn each<T>(count: usize, start: impl AsyncFn(usize) -> anyhow::Result<T>) 
 // === impl Agent ===
 
 impl Agent {
-    fn of(kyma: &str, pod: &Pod) -> Agent {
+    fn from_pod(kyma: &str, pod: &Pod) -> Agent {
         Agent {
             kyma: kyma.to_owned(),
             certificate: pod.file("tls.crt"),

@@ -4,14 +4,14 @@
 //! status is the claim. A step builds on those before it, so the first failure ends the tour.
 
 mod steps;
-mod watch;
+mod observe;
 
 use std::{
     cell::OnceCell,
     time::{Duration, Instant},
 };
 
-pub(super) use self::watch::SOURCE;
+pub(super) use self::observe::SOURCE;
 use tidegate_testbed::Repository;
 
 use super::{

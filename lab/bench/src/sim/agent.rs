@@ -131,7 +131,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
         }
         callers.push(caller);
     }
-    let (before, began) = (Usage::of("the agent", &agent)?, Instant::now());
+    let (before, began) = (Usage::read("the agent", &agent)?, Instant::now());
     let mut tasks = JoinSet::new();
     for (index, caller) in callers.into_iter().enumerate() {
         tasks.spawn(call(caller, index, arguments.rate, arguments.connections, arguments.seconds, Arc::clone(&bodies)));
@@ -140,7 +140,7 @@ async fn phase(arguments: &Arguments, control_plane: ControlPlane) -> anyhow::Re
     while let Some(done) = tasks.join_next().await {
         times.extend(done.context("a caller failed")??);
     }
-    let (wall, after) = (began.elapsed(), Usage::of("the agent", &agent)?);
+    let (wall, after) = (began.elapsed(), Usage::read("the agent", &agent)?);
     times.sort();
     let at = |part: f64| {
         #[expect(

@@ -162,7 +162,7 @@ async fn limits(servers: &Servers, size: Size, phases: &mut [(Phase, Objects)], 
         tell!("the bare client applies the same {count} objects, {time} of {times}");
         let fresh = servers.start(size.runtimes, &format!("limit-{time}")).await?;
         limit::prepare(&fresh[0]).await?;
-        let clients = Clients::of(&fresh)?;
+        let clients = Clients::connect(&fresh)?;
         for ((_, objects), runs) in phases.iter().zip(&mut runs).filter(|((_, objects), _)| objects.count() > 0) {
             runs.push(limit::apply(&clients, objects).await?);
         }
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
     async fn start(stage: &'a Stage, size: Size, more: Vec<String>) -> anyhow::Result<Run<'a>> {
         let daemon = stage.daemon(&more)?;
         stage.look(async || daemon.leads()).await?;
-        let clients = Clients::of(&stage.clusters)?;
+        let clients = Clients::connect(&stage.clusters)?;
         Ok(Run {
             stage,
             size,
@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
         self.stage.quiet(marks).await?;
         let seen = self.stage.requests(marks)?;
         let heard = storm.began.iter().zip(&seen.0[1..]).filter_map(|(began, seen)| after(*began, seen.first));
-        let latency = Latency::of(heard.collect());
+        let latency = Latency::from_waits(heard.collect());
         self.push(&watch, &seen, storm.took, Work::Events(storm.taken), latency, Objects::default())
     }
 
@@ -341,7 +341,7 @@ impl<'a> Run<'a> {
         let seen = self.stage.requests(&watch.marks)?;
         let looks: Vec<Duration> = seen.0[1..].iter().filter_map(|seen| after(watch.began, seen.first)).collect();
         let wall = looks.iter().max().copied().unwrap_or_default();
-        self.push(&watch, &seen, wall, Work::Nothing, Latency::of(looks), Objects::default())
+        self.push(&watch, &seen, wall, Work::Nothing, Latency::from_waits(looks), Objects::default())
     }
 
     // --- parts of phases ---
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
         let wanted = |index: usize| seen.wrote_to(index) && !dead.contains(&index);
         let objects = Objects::collect(&self.clients, &mut self.memory, wanted).await?;
         let work = Work::Objects(objects.count());
-        self.push(&watch, &seen, last.unwrap_or_default(), work, Latency::of(applied), objects)
+        self.push(&watch, &seen, last.unwrap_or_default(), work, Latency::from_waits(applied), objects)
     }
 
     /// Whether the status of a Kyma has the versions that git declares.

@@ -64,7 +64,7 @@ pub(super) async fn measure(diff: &Diff) -> anyhow::Result<Exit> {
     stage.repository.write(&fleet::release_path(0), &fleet::release(0, fleet::VERSIONS[1]))?;
     all.push(compare(&stage, "one module bumped")?);
     tell!("the bare client reads each object and applies it as a dry run");
-    let clients = Clients::of(&stage.clusters)?;
+    let clients = Clients::connect(&stage.clusters)?;
     let objects = Objects::collect(&clients, &mut Memory::default(), |_| true).await?;
     let yardstick = limit::try_out(&clients, &objects).await?;
     print(diff, &all, yardstick, objects.count());

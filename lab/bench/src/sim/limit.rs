@@ -76,7 +76,7 @@ pub(super) struct Limit {
 // === impl Limit ===
 
 impl Limit {
-    fn of(wall: Duration, writes: usize, others: Option<f64>) -> Limit {
+    fn from_measured(wall: Duration, writes: usize, others: Option<f64>) -> Limit {
         Limit { wall, between: (wall, wall), writes, others }
     }
 
@@ -93,7 +93,7 @@ impl Limit {
 
 impl Clients {
     /// Creates clients of the administrators.
-    pub(super) fn of(clusters: &[Server]) -> anyhow::Result<Clients> {
+    pub(super) fn connect(clusters: &[Server]) -> anyhow::Result<Clients> {
         clusters.iter().map(client).collect::<Result<_, _>>().map(Clients)
     }
 }
@@ -189,7 +189,7 @@ async fn read(index: usize, client: &Cluster) -> anyhow::Result<Vec<Final>> {
         let selector = (index > 0).then(|| format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY));
         let namespace = (index == 0).then_some(KCP_NAMESPACE);
         for object in client.list(&kind, namespace, selector.as_deref()).await? {
-            objects.push(Final::of(index, kind.clone(), object));
+            objects.push(Final::from_object(index, kind.clone(), object));
         }
     }
     Ok(objects)
@@ -224,7 +224,7 @@ fn skr_kinds() -> Vec<Gvk> {
 // === impl Final ===
 
 impl Final {
-    fn of(cluster: usize, kind: Kind, mut object: Object) -> Final {
+    fn from_object(cluster: usize, kind: Kind, mut object: Object) -> Final {
         let id = kind.id(&Key::new(object.namespace(), object.name()));
         let ours = &*object.gvk().group == api::KYMA_GROUP;
         let status = object.field("status").filter(|_| ours).map(|status| {
@@ -278,7 +278,7 @@ pub(super) async fn apply(clients: &Clients, objects: &Objects) -> anyhow::Resul
     let writes = writes.await?;
     let wall = started.elapsed();
     let others = machine.zip(Machine::now()).map(|(before, now)| now.others_since(&before));
-    Ok(Limit::of(wall, writes, others))
+    Ok(Limit::from_measured(wall, writes, others))
 }
 
 /// Reads each object and applies it as a dry run, as `kubectl diff` does.
@@ -297,7 +297,7 @@ pub(super) async fn try_out(clients: &Clients, objects: &Objects) -> anyhow::Res
     let writes = writes.await?;
     let wall = started.elapsed();
     let others = machine.zip(Machine::now()).map(|(before, now)| now.others_since(&before));
-    Ok(Limit::of(wall, writes, others))
+    Ok(Limit::from_measured(wall, writes, others))
 }
 
 /// Which parts are sent together.

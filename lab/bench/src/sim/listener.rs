@@ -139,7 +139,7 @@ impl Bench {
         let started = Instant::now();
         let samples = join_all(senders.map(|(sender, pause)| sender.send(self.time, pause))).await;
         let samples = samples.into_iter().collect::<anyhow::Result<Vec<Sample>>>()?;
-        Ok(Numbers::of(&Sample::all(samples), started.elapsed()))
+        Ok(Numbers::from_sample(&Sample::all(samples), started.elapsed()))
     }
 
     /// Calm runtimes: alone, and while another one floods over all connections.
@@ -169,7 +169,7 @@ impl Bench {
 // === impl Numbers ===
 
 impl Numbers {
-    fn of(sample: &Sample, time: Duration) -> Numbers {
+    fn from_sample(sample: &Sample, time: Duration) -> Numbers {
         // No sender sends so many events that an f64 is inexact.
         #[expect(clippy::cast_precision_loss, reason = "a count of events")]
         let events = sample.count() as f64;

@@ -107,7 +107,7 @@ impl Daemon {
 
     /// What it has used so far.
     pub(super) fn usage(&self) -> anyhow::Result<Usage> {
-        Usage::of("the daemon", &self.guarded)
+        Usage::read("the daemon", &self.guarded)
     }
 
     /// Resets the peak of resident memory. If the system does not allow that, the peak covers the whole life of the
@@ -124,7 +124,7 @@ impl Daemon {
 
 impl Usage {
     /// The resources that a program has used.
-    pub(super) fn of(name: &str, program: &Guarded) -> anyhow::Result<Usage> {
+    pub(super) fn read(name: &str, program: &Guarded) -> anyhow::Result<Usage> {
         let ended = || format!("{name} exited; the last lines of its log:\n{}", program.log_tail());
         let pid = program.program_pid().with_context(ended)?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(ended)?;
@@ -157,7 +157,7 @@ impl Machine {
             .ok()?
             .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
             .collect();
-        let ours = used_by(std::process::id(), stats.iter().filter_map(|stat| Used::of(stat)));
+        let ours = used_by(std::process::id(), stats.iter().filter_map(|stat| Used::parse(stat)));
         Some(Machine { at: Instant::now(), processors, busy, ours })
     }
 
@@ -180,7 +180,7 @@ struct Used {
 // === impl Used ===
 
 impl Used {
-    fn of(stat: &str) -> Option<Used> {
+    fn parse(stat: &str) -> Option<Used> {
         let pid = stat.split_whitespace().next()?.parse().ok()?;
         // The second field is the name in parentheses, which may contain spaces; the third is a letter.
         let rest = stat.rsplit_once(')')?.1;

@@ -88,7 +88,7 @@ const NONE: &str = "-";
 
 impl Latency {
     /// `None` for no values.
-    pub(super) fn of(mut waits: Vec<Duration>) -> Option<Latency> {
+    pub(super) fn from_waits(mut waits: Vec<Duration>) -> Option<Latency> {
         waits.sort_unstable();
         let last = waits.len().checked_sub(1)?;
         // The smallest wait that is not exceeded by this percentage.

@@ -153,7 +153,7 @@ impl Bench {
         }
         drop(pods);
         let longest = waits.iter().max().copied().unwrap_or_default();
-        let latency = Latency::of(waits).context("the daemon reacted to no change")?;
+        let latency = Latency::from_waits(waits).context("the daemon reacted to no change")?;
         Ok(Row { settle, latency, longest, missed })
     }
 

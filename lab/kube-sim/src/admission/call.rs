@@ -54,7 +54,7 @@ impl Routes {
         };
     }
 
-    fn of(&self, host: &str) -> Option<SocketAddr> {
+    fn address_for(&self, host: &str) -> Option<SocketAddr> {
         let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match host {
             "localhost" => Some((Ipv4Addr::LOCALHOST, 0).into()),
@@ -73,7 +73,7 @@ impl tower::Service<Name> for Routes {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let found = self.of(name.as_str()).map(std::iter::once);
+        let found = self.address_for(name.as_str()).map(std::iter::once);
         ready(found.ok_or_else(|| std::io::Error::other(format!("no route leads to {}", name.as_str()))))
     }
 }

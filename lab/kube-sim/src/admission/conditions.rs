@@ -37,7 +37,7 @@ const CONDITIONS_MAX: usize = 64;
 
 impl Conditions {
     /// Reads the conditions of a webhook.
-    pub(super) fn of(webhook: &Value) -> Conditions {
+    pub(super) fn from_webhook(webhook: &Value) -> Conditions {
         let conditions = webhook["matchConditions"].as_array().into_iter().flatten();
         Conditions(conditions.map(|condition| Expression::compile(text_of(condition, "expression"))).collect())
     }

@@ -4,7 +4,7 @@
 pub(super) fn canonical(text: &str) -> Option<String> {
     let digits = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
-    let (family, scale) = Family::of(suffix)?;
+    let (family, scale) = Family::from_suffix(suffix)?;
     let nanos = family.nanos(number, scale)?;
     Some(family.write(nanos))
 }
@@ -27,7 +27,7 @@ const BINARY: [(&str, i32); 7] = [("", 0), ("Ki", 10), ("Mi", 20), ("Gi", 30), (
 
 impl Family {
     /// The family of a suffix, and its power of 10 or 2.
-    fn of(suffix: &str) -> Option<(Family, i32)> {
+    fn from_suffix(suffix: &str) -> Option<(Family, i32)> {
         let find = |table: &[(&str, i32)]| table.iter().find(|(name, _)| *name == suffix).map(|(_, scale)| *scale);
         if let Some(scale) = find(&DECIMAL) {
             return Some((Family::Decimal, scale));

@@ -138,7 +138,7 @@ impl Fault {
 
 impl<'a> Asked<'a> {
     /// Reads a request.
-    pub fn of(method: &'a str, uri: &'a Uri) -> Asked<'a> {
+    pub fn from_request(method: &'a str, uri: &'a Uri) -> Asked<'a> {
         Asked { method, path: uri.path(), query: uri.query().unwrap_or_default() }
     }
 

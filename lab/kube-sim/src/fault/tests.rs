@@ -23,7 +23,7 @@ const MANY: Rates = Rates {
 fn drawn(seed: u64, rates: Rates, method: &str, uri: &str) -> Vec<Option<Fault>> {
     let uri: Uri = uri.parse().unwrap();
     let schedule = Schedule { seed, rates };
-    (1..=2_000).map(|nth| schedule.fault(Asked::of(method, &uri), nth)).collect()
+    (1..=2_000).map(|nth| schedule.fault(Asked::from_request(method, &uri), nth)).collect()
 }
 
 #[test]
@@ -158,7 +158,7 @@ async fn a_stale_read_is_an_earlier_answer() {
 fn latencies_are_spread_and_bounded() {
     let uri = Uri::from_static("/a");
     let schedule = Schedule { seed: 3, rates: Rates { latency: 500, ..MANY } };
-    let waits: Vec<Duration> = (0..1_000).map(|nth| schedule.latency(Asked::of("GET", &uri), nth)).collect();
+    let waits: Vec<Duration> = (0..1_000).map(|nth| schedule.latency(Asked::from_request("GET", &uri), nth)).collect();
     assert!(waits.iter().all(|wait| *wait <= MANY.latency_max));
     let none = waits.iter().filter(|wait| wait.is_zero()).count();
     assert!((450..550).contains(&none), "{none}");

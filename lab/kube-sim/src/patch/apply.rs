@@ -240,7 +240,7 @@ fn under_schema(schema: &Schema, mut managed: Managed) -> Managed {
 
 /// Fields that no manager ever owns.
 fn unowned() -> Set {
-    Set::of([
+    Set::from_paths([
         &["apiVersion"],
         &["kind"],
         &["metadata"],

@@ -32,7 +32,7 @@ pub fn json_patch(live: &Value, patch: &Value) -> Result<Value, PatchError> {
 struct Operation<'a>(&'a Map<String, Value>);
 
 /// The target of a pointer: its parent, and the last part of the pointer.
-enum Place<'a> {
+enum Target<'a> {
     Field(&'a mut Map<String, Value>, String),
     Item(&'a mut Vec<Value>, String),
 }
@@ -120,9 +120,9 @@ impl Operation<'_> {
     }
 
     /// The target of `path` or `from`.
-    fn place<'a>(&self, document: &'a mut Value, name: &str) -> Result<Place<'a>, String> {
+    fn place<'a>(&self, document: &'a mut Value, name: &str) -> Result<Target<'a>, String> {
         let pointer = self.text(name)?;
-        Place::of(document, pointer).ok_or_else(|| format!("there is nothing at `{pointer}`"))
+        Target::resolve(document, pointer).ok_or_else(|| format!("there is nothing at `{pointer}`"))
     }
 
     fn value(&self) -> Value {
@@ -166,11 +166,11 @@ impl Operation<'_> {
     }
 }
 
-// === impl Place ===
+// === impl Target ===
 
-impl<'a> Place<'a> {
+impl<'a> Target<'a> {
     /// The target of a pointer; `None` if a part of the path is absent, or is neither mapping nor list.
-    fn of(document: &'a mut Value, pointer: &str) -> Option<Place<'a>> {
+    fn resolve(document: &'a mut Value, pointer: &str) -> Option<Target<'a>> {
         let mut parts = pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
         let mut container = document;
         loop {
@@ -179,13 +179,13 @@ impl<'a> Place<'a> {
             container = match container {
                 Value::Object(fields) => {
                     if last {
-                        return Some(Place::Field(fields, part));
+                        return Some(Target::Field(fields, part));
                     }
                     fields.get_mut(&part)?
                 }
                 Value::Array(items) => {
                     if last {
-                        return Some(Place::Item(items, part));
+                        return Some(Target::Item(items, part));
                     }
                     let index = existing(&part, items.len()).ok()?;
                     items.get_mut(index)?
@@ -198,17 +198,17 @@ impl<'a> Place<'a> {
     /// The value there. A field may be absent, an item may not.
     fn get(&self) -> Result<Option<&Value>, String> {
         match self {
-            Place::Field(fields, key) => Ok(fields.get(key.as_str())),
-            Place::Item(items, key) => Ok(Some(&items[existing(key, items.len())?])),
+            Target::Field(fields, key) => Ok(fields.get(key.as_str())),
+            Target::Item(items, key) => Ok(Some(&items[existing(key, items.len())?])),
         }
     }
 
     fn set(self, value: Value) {
         match self {
-            Place::Field(fields, key) => {
+            Target::Field(fields, key) => {
                 fields.insert(key, value);
             }
-            Place::Item(items, key) => {
+            Target::Item(items, key) => {
                 if let Ok(index) = existing(&key, items.len()) {
                     items[index] = value;
                 }
@@ -218,20 +218,20 @@ impl<'a> Place<'a> {
 
     fn add(self, value: Value) -> Result<(), String> {
         match self {
-            Place::Field(fields, key) => {
+            Target::Field(fields, key) => {
                 fields.insert(key, value);
             }
-            Place::Item(items, key) if key == "-" => items.push(value),
+            Target::Item(items, key) if key == "-" => items.push(value),
             // One past the end is valid, too.
-            Place::Item(items, key) => items.insert(existing(&key, items.len() + 1)?, value),
+            Target::Item(items, key) => items.insert(existing(&key, items.len() + 1)?, value),
         }
         Ok(())
     }
 
     fn remove(self) -> Result<Value, String> {
         match self {
-            Place::Field(fields, key) => fields.shift_remove(&key).ok_or_else(|| format!("there is no field `{key}`")),
-            Place::Item(items, key) => {
+            Target::Field(fields, key) => fields.shift_remove(&key).ok_or_else(|| format!("there is no field `{key}`")),
+            Target::Item(items, key) => {
                 let index = existing(&key, items.len())?;
                 Ok(items.remove(index))
             }

@@ -157,7 +157,7 @@ impl Schema {
     /// The schema of a custom resource, from the `openAPIV3Schema` of one version. `status` says whether that version
     /// has the status subresource. `versions` contains all served versions, as `group/version`.
     pub fn custom(kind: Gvk, props: &Value, status: bool, versions: &[String]) -> Schema {
-        let digest = Digest::of(props);
+        let digest = Digest::from_value(props);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let types = shared.get(&digest).and_then(Weak::upgrade).unwrap_or_else(|| {
             shared.retain(|_, types| types.strong_count() != 0);
@@ -205,13 +205,13 @@ impl Schema {
         let of_status = subresource == Some("status");
         match (self.resets, of_status) {
             (Resets::Nothing, _) => Set::default(),
-            (_, false) => Set::of([&["status"]]),
-            (Resets::Status, true) => Set::of([&["spec"]]),
-            (Resets::StatusAndLabels, true) => Set::of([&["spec"], &["metadata", "labels"]]),
+            (_, false) => Set::from_paths([&["status"]]),
+            (Resets::Status, true) => Set::from_paths([&["spec"]]),
+            (Resets::StatusAndLabels, true) => Set::from_paths([&["spec"], &["metadata", "labels"]]),
             (Resets::StatusAndOwners, true) => {
-                Set::of([&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
+                Set::from_paths([&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
             }
-            (Resets::StatusAndMetadata, true) => Set::of([&["spec"], &["metadata"]]),
+            (Resets::StatusAndMetadata, true) => Set::from_paths([&["spec"], &["metadata"]]),
         }
     }
 }
@@ -449,7 +449,7 @@ impl<'a> TypesBuilder<'a> {
             Some(items) if items.is_object() => self.reference(items, keeps_unknown),
             _ => UNTYPED,
         };
-        List { items, relation: Relation::of(schema) }
+        List { items, relation: Relation::from_schema(schema) }
     }
 }
 
@@ -465,7 +465,7 @@ fn relationship(schema: &Value) -> Option<bool> {
 // === impl Relation ===
 
 impl Relation {
-    fn of(schema: &Value) -> Relation {
+    fn from_schema(schema: &Value) -> Relation {
         if let Some(kind) = schema["x-kubernetes-list-type"].as_str() {
             let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
             return match kind {

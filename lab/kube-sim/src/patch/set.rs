@@ -36,7 +36,7 @@ impl Node {
 
 impl Set {
     /// A set of the fields at these paths.
-    pub(super) fn of<const N: usize>(paths: [&[&str]; N]) -> Set {
+    pub(super) fn from_paths<const N: usize>(paths: [&[&str]; N]) -> Set {
         let mut set = Set::default();
         for path in paths {
             set.insert(&path.iter().map(|name| Step::field(name)).collect::<Vec<_>>());

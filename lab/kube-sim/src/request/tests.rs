@@ -4,7 +4,7 @@ fn route(path: &str) -> String {
     match Route::parse(path) {
         Some(Route::Resource(place)) => {
             let part = |part: &Option<String>| part.clone().unwrap_or_else(|| "-".to_owned());
-            let Place { group, version, plural, namespace, name, subresource } = &place;
+            let ResourcePath { group, version, plural, namespace, name, subresource } = &place;
             format!("{group}|{version}|{plural}|{}|{}|{}", part(namespace), part(name), part(subresource))
         }
         Some(Route::Other) => "other".to_owned(),

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn config_map(name: &str, value: &str) -> Draft {
-    Draft::of(&json!({
+    Draft::from_object(&json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "resourceVersion": "old", "uid": "u", "labels": {"a": "b"}},
         "data": {"x": value},
@@ -36,7 +36,7 @@ fn an_object_is_bytes_and_its_parts_are_slices_of_them() {
 
 #[test]
 fn metadata_may_be_empty() {
-    let draft = Draft::of(&json!({"kind": "X", "apiVersion": "v1"}));
+    let draft = Draft::from_object(&json!({"kind": "X", "apiVersion": "v1"}));
     assert_eq!(serde_json::from_slice::<Value>(&draft.without_version()).unwrap()["metadata"], json!({}));
     assert_eq!(draft.at(7).metadata_value(), json!({"resourceVersion": "7"}));
 }
@@ -93,7 +93,7 @@ fn what_is_alike_is_kept_once_and_forgotten_with_its_last_object() {
     let of = |uid: &str, state: &str| {
         let metadata = json!({"name": "one", "uid": uid});
         let status = json!({"state": state});
-        Draft::of(&json!({"kind": "X", "apiVersion": "v1", "spec": {"text": "a".repeat(4_000)}, "metadata": metadata, "status": status})).at(1)
+        Draft::from_object(&json!({"kind": "X", "apiVersion": "v1", "spec": {"text": "a".repeat(4_000)}, "metadata": metadata, "status": status})).at(1)
     };
     let (one, other) = (of("1", "a"), of("2", "b"));
     assert!(Arc::ptr_eq(&one.shared, &other.shared));

@@ -119,7 +119,7 @@ static CLASSES: &[Column] =
     &[NAME, Column("Controller", "string", 0, |object, _| Value::from(text(&object["spec"]["controller"]))), AGE];
 
 /// The columns of a built-in collection, in the server's order.
-pub(super) fn of(collection: &str) -> &'static [Column] {
+pub(super) fn for_collection(collection: &str) -> &'static [Column] {
     match collection {
         "configmaps" => CONFIG_MAPS,
         "secrets" => SECRETS,

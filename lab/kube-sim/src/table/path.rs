@@ -8,7 +8,7 @@ pub(super) fn evaluate(path: &str, object: &Value) -> Option<Value> {
     let mut found: Vec<&Value> = vec![object];
     while !rest.is_empty() {
         let (step, after) = next(rest)?;
-        found = found.into_iter().flat_map(|value| step.of(value)).collect();
+        found = found.into_iter().flat_map(|value| step.select(value)).collect();
         rest = after;
     }
     found.into_iter().find(|value| !value.is_null()).cloned()
@@ -55,7 +55,7 @@ fn next(path: &str) -> Option<(Step<'_>, &str)> {
 }
 
 impl Step<'_> {
-    fn of<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
+    fn select<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         match self {
             // A dot in a name is escaped.
             Step::Field(name) => value.get(name.replace('\\', "")).into_iter().collect(),

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Inputs, runtime::Site, world::Trusted};
+use super::{Inputs, runtime::Baseline, world::Trusted};
 use tidegate_core::{
     api::Kyma,
     definition::Kind,
@@ -37,9 +37,9 @@ pub(super) struct Base {
 
 impl Bases {
     /// What every runtime of a class has.
-    pub(super) fn of(&self, site: &Site<'_>, class: &Class) -> Arc<Base> {
+    pub(super) fn for_class(&self, baseline: &Baseline<'_>, class: &Class) -> Arc<Base> {
         let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(classes.entry(class.clone()).or_insert_with(|| Arc::new(base(site, class))))
+        Arc::clone(classes.entry(class.clone()).or_insert_with(|| Arc::new(base(baseline, class))))
     }
 
     /// The objects of a module.
@@ -49,9 +49,9 @@ impl Bases {
     }
 }
 
-fn base(site: &Site<'_>, class: &Class) -> Base {
-    let Inputs { library, settings, .. } = site.inputs;
-    let landscape = &site.intent.after;
+fn base(baseline: &Baseline<'_>, class: &Class) -> Base {
+    let Inputs { library, settings, .. } = baseline.inputs;
+    let landscape = &baseline.intent.after;
     let catalog = plan::catalog(landscape, class, settings);
     let (mut objects, errors) = render::catalog(library, landscape, &catalog);
     let mut problems: Vec<Diagnostic> = errors.iter().map(tidegate_core::template::Error::diagnostic).collect();
@@ -59,7 +59,7 @@ fn base(site: &Site<'_>, class: &Class) -> Base {
     let mut rendered = vec![render::runtime_namespace(of_kymas)];
     let (watches, _) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
-    match &site.world.trusted {
+    match &baseline.world.trusted {
         Trusted::Nobody => rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, None))),
         Trusted::Bundle(bundle) => {
             rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, Some(bundle))));
@@ -77,7 +77,7 @@ fn base(site: &Site<'_>, class: &Class) -> Base {
     Base { objects: SharedObjects::new(objects, Mark::Runtime, &|_| None), problems }
 }
 
-/// The lines of an object of [`Bases::of`], and the template that rendered it.
+/// The lines of an object of [`Bases::for_class`], and the template that rendered it.
 pub(super) fn base_places(
     inputs: &Inputs,
     landscape: &Landscape,

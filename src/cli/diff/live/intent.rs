@@ -142,7 +142,7 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
             continue;
         }
         let Ok(metadata) = serde_json::from_value(object.value()["metadata"].clone()) else { continue };
-        let mut one = Live::of(&metadata, Some(managers(object)));
+        let mut one = Live::from_metadata(&metadata, Some(managers(object)));
         one.drifted = ours
             && inputs.definitions.good.get(id).is_some_and(|definition| {
                 !changes::covers(landscape::stamp(definition, source).value(), object.value())
@@ -150,7 +150,7 @@ fn decide(inputs: &Inputs, world: &World) -> Decision {
         live.insert(id.clone(), one);
     }
     let own = world.sources.iter().find(|other| landscape::key(&other.metadata) == *source.key());
-    let terms = own.and_then(|source| Terms::of(source).ok());
+    let terms = own.and_then(|source| Terms::from_source(source).ok());
     let policy = terms.map_or_else(|| inputs.policy.clone(), |terms| terms.policy);
     let situation = Situation {
         source: source.key(),

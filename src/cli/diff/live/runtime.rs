@@ -47,7 +47,7 @@ use tidegate_diff::{
 };
 
 /// What all runtimes are compared with.
-pub(super) struct Site<'a> {
+pub(super) struct Baseline<'a> {
     pub(super) inputs: &'a Inputs,
     pub(super) world: &'a World,
     pub(super) intent: &'a Intent,
@@ -78,7 +78,7 @@ const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
 /// One runtime under comparison.
 struct Look<'a> {
-    site: &'a Site<'a>,
+    baseline: &'a Baseline<'a>,
     key: &'a Key,
     kyma: &'a Kyma,
     /// `None` while it cannot be reached, since it is only being made.
@@ -100,15 +100,15 @@ struct Module {
 }
 
 /// Compares one runtime. `cluster` is `None` for one that is only being made.
-pub(super) async fn look(site: &Site<'_>, key: &Key, cluster: Option<&Cluster>) -> Result<Looked, Error> {
-    let Some(kyma) = site.intent.after.kymas.get(key).or_else(|| site.intent.before.kymas.get(key)) else {
+pub(super) async fn look(baseline: &Baseline<'_>, key: &Key, cluster: Option<&Cluster>) -> Result<Looked, Error> {
+    let Some(kyma) = baseline.intent.after.kymas.get(key).or_else(|| baseline.intent.before.kymas.get(key)) else {
         return Ok(Looked::default());
     };
     if kyma.metadata.deletion_timestamp.is_some() {
         return Ok(Looked::default());
     }
-    if is_skipped(kyma) && !site.intent.gone.contains(key) {
-        let place = site.inputs.place(tidegate_core::definition::Kind::Kyma, key);
+    if is_skipped(kyma) && !baseline.intent.gone.contains(key) {
+        let place = baseline.inputs.place(tidegate_core::definition::Kind::Kyma, key);
         let held = Held { runtimes: [key.clone()].into(), place, ..Held::runtime_suspended() };
         let outcome = Outcome { held: vec![held], ..Outcome::default() };
         return Ok(Looked { outcome, suspended: true, ..Looked::default() });
@@ -119,16 +119,16 @@ pub(super) async fn look(site: &Site<'_>, key: &Key, cluster: Option<&Cluster>) 
     };
     let in_runtime: Option<Kyma> = counterpart.as_ref().and_then(|object| typed(object.value()));
     let spec = plan::effective(kyma, in_runtime.as_ref().map(|kyma| &kyma.spec));
-    let manifests: BTreeMap<String, &Object> = site
+    let manifests: BTreeMap<String, &Object> = baseline
         .world
         .manifests_of(key)
         .filter(|manifest| manifest.label(MANDATORY).is_none())
         .filter_map(|manifest| Some((manifest.label(label::MODULE_NAME)?.to_owned(), manifest)))
         .collect();
-    let plan = plan::runtime(&site.intent.after, kyma, &spec, &site.inputs.settings);
+    let plan = plan::runtime(&baseline.intent.after, kyma, &spec, &baseline.inputs.settings);
     let names = Arc::new(names(kyma, key, &manifests, &plan));
-    let mut look = Look { site, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
-    if site.intent.gone.contains(key) {
+    let mut look = Look { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
+    if baseline.intent.gone.contains(key) {
         let plan = RuntimePlan { modules: Vec::new(), ..plan };
         let modules = look.modules(&plan).await?;
         look.compare(Vec::new(), &modules).await?;
@@ -174,22 +174,22 @@ fn names(kyma: &Kyma, key: &Key, manifests: &BTreeMap<String, &Object>, plan: &R
 
 impl<'a> Look<'a> {
     fn comparer(&self, cluster: &'a Cluster, side: Side) -> Comparer<'a> {
-        Comparer::new(self.site.shared, cluster, side, Arc::clone(&self.names), vec![self.key.clone()])
+        Comparer::new(self.baseline.shared, cluster, side, Arc::clone(&self.names), vec![self.key.clone()])
     }
 
     /// Against the control plane.
     fn kcp(&self) -> Comparer<'a> {
-        self.comparer(&self.site.world.kcp, Side::ControlPlane)
+        self.comparer(&self.baseline.world.kcp, Side::ControlPlane)
     }
 
     /// Against the runtime; where that is only being made, nothing is asked of what stands in for it.
     fn skr(&self) -> Comparer<'a> {
-        self.comparer(self.cluster.unwrap_or(&self.site.world.kcp), Side::Runtime)
+        self.comparer(self.cluster.unwrap_or(&self.baseline.world.kcp), Side::Runtime)
     }
 
     /// Reports that the module list in git is not used, if it differs from the one that is used.
     fn decided_by_runtime(&mut self, in_runtime: Option<&Kyma>) {
-        let inputs = self.site.inputs;
+        let inputs = self.baseline.inputs;
         let definition = inputs.definitions.good.get(&(tidegate_core::definition::Kind::Kyma, self.key.clone()));
         let (Some(definition), Some(live)) = (definition, in_runtime) else { return };
         let differs = *self.kyma.spec.modules != *live.spec.modules || self.kyma.spec.channel != live.spec.channel;
@@ -208,8 +208,8 @@ impl<'a> Look<'a> {
 
     /// The Kyma in the runtime.
     fn counterpart(&mut self, live: Option<&Object>, in_runtime: Option<&Kyma>) {
-        let inputs = self.site.inputs;
-        let desired = match render::runtime_kyma(inputs.library.of(&self.kyma.metadata), self.kyma, &self.kyma.spec) {
+        let inputs = self.baseline.inputs;
+        let desired = match render::runtime_kyma(inputs.library.for_object(&self.kyma.metadata), self.kyma, &self.kyma.spec) {
             Ok(desired) => desired,
             Err(error) => {
                 self.outcome.diagnostics.push(error.diagnostic());
@@ -244,10 +244,10 @@ impl<'a> Look<'a> {
 
     /// What every runtime has.
     fn base(&mut self, plan: &RuntimePlan) -> Vec<Wish> {
-        let base = self.site.bases.of(self.site, &plan.class);
+        let base = self.baseline.bases.for_class(self.baseline, &plan.class);
         self.outcome.diagnostics.extend(base.problems.iter().cloned());
         let wish = |one: &render::SharedObject| {
-            let (places, maker) = base_places(self.site.inputs, &self.site.intent.after, self.key, &one.id);
+            let (places, maker) = base_places(self.baseline.inputs, &self.baseline.intent.after, self.key, &one.id);
             Wish { gvk: one.gvk.clone(), object: one.object(self.key), places, maker }
         };
         base.objects.objects.iter().map(wish).collect()
@@ -259,7 +259,7 @@ impl<'a> Look<'a> {
         let mut rest = self.manifests.clone();
         for module in &plan.modules {
             let live = rest.remove(&module.name);
-            let place = module_place(self.site.inputs, self.kyma, self.key, &module.name);
+            let place = module_place(self.baseline.inputs, self.kyma, self.key, &module.name);
             match &module.outcome {
                 ModuleOutcome::Install(installation) => {
                     modules.extend(self.install(installation, live, place).await?);
@@ -294,14 +294,14 @@ impl<'a> Look<'a> {
         live: Option<&'a Object>,
         place: Option<Place>,
     ) -> Result<Option<Module>, Error> {
-        let inputs = self.site.inputs;
+        let inputs = self.baseline.inputs;
         let uid = self
             .kyma
             .metadata
             .uid
             .clone()
             .unwrap_or_else(|| placeholder::placeholder(&placeholder::uid("Kyma", self.key)));
-        let desired = match render::manifest(inputs.library.of(&self.kyma.metadata), installation, &uid) {
+        let desired = match render::manifest(inputs.library.for_object(&self.kyma.metadata), installation, &uid) {
             Ok(desired) => desired,
             Err(error) => {
                 self.outcome.diagnostics.push(error.diagnostic());
@@ -348,16 +348,16 @@ impl<'a> Look<'a> {
     fn moved(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
         let before = live?.value().pointer("/spec/version").and_then(Value::as_str);
         let release = Key::new(self.key.namespace(), &installation.module);
-        let was = self.site.intent.before.releases.get(&release)?.spec.channels.iter();
+        let was = self.baseline.intent.before.releases.get(&release)?.spec.channels.iter();
         let was = was.filter(|entry| entry.channel == installation.channel).map(|entry| entry.version.as_str()).next();
         let moves = before != Some(installation.version.as_str()) && was != Some(installation.version.as_str());
-        self.site.inputs.channel_place(&release, &installation.channel).filter(|_| moves)
+        self.baseline.inputs.channel_place(&release, &installation.channel).filter(|_| moves)
     }
 
     /// The line of the ModuleTemplate that says otherwise than the Manifest, where both are of one version.
     fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
         let template = (tidegate_core::definition::Kind::ModuleTemplate, installation.template.clone());
-        let definition = self.site.inputs.definitions.good.get(&template)?;
+        let definition = self.baseline.inputs.definitions.good.get(&template)?;
         let said = |pointer: &str| live.and_then(|live| live.value().pointer(pointer));
         let InstallSource::Git { tree, .. } = &installation.source;
         let before = said("/spec/install/source/tree").and_then(Value::as_str);
@@ -385,7 +385,7 @@ impl<'a> Look<'a> {
         cause: Option<&Place>,
     ) -> Option<Vec<(Wish, bool)>> {
         let InstallSource::Git { source, path, tree } = &installation.source;
-        let inputs = self.site.inputs;
+        let inputs = self.baseline.inputs;
         let module = inputs.definitions.modules.get(tree).filter(|_| source == inputs.source.key());
         let Some(module) = module else {
             let before =
@@ -403,7 +403,7 @@ impl<'a> Look<'a> {
             });
             return None;
         };
-        let shared: Arc<SharedObjects> = self.site.bases.module(*tree, || {
+        let shared: Arc<SharedObjects> = self.baseline.bases.module(*tree, || {
             SharedObjects::new(module.objects.iter().map(|source| &source.object), Mark::Module, &|_| None)
         });
         let wish = |one: &render::SharedObject| {
@@ -542,7 +542,7 @@ impl<'a> Look<'a> {
             why: Why::Conflict,
             module: module.map(|module| module.name.clone()).unwrap_or_default(),
             runtimes: [self.key.clone()].into(),
-            message: self.site.shared.scrub(&format!(
+            message: self.baseline.shared.scrub(&format!(
                 "{} exists and belongs to {whose}: until this is resolved, it is not applied, and nothing of the module is \
                  pruned",
                 wish.object.id()
@@ -580,7 +580,7 @@ impl<'a> Look<'a> {
         }
         let owner = owner?;
         let other = (owner != manifest.to_string()).then(|| owner.parse::<Key>().ok()).flatten()?;
-        self.site.world.manifests.contains_key(&other).then(|| vec![format!("Manifest {}", other.name())])
+        self.baseline.world.manifests.contains_key(&other).then(|| vec![format!("Manifest {}", other.name())])
     }
 
     /// The live objects without our ownership label.
@@ -618,7 +618,7 @@ impl<'a> Look<'a> {
         let comparer = self.skr();
         match (&module.wishes, live) {
             (Some(_), None) => {
-                let place = self.site.inputs.template_place(self.kyma, &module.name, &self.site.intent.after);
+                let place = self.baseline.inputs.template_place(self.kyma, &module.name, &self.baseline.intent.after);
                 let wish = Wish {
                     gvk: resource.gvk(),
                     object: resource.clone(),
@@ -782,7 +782,7 @@ enum Whose {
 fn recorded(live: Option<&Object>) -> (Inventory, bool) {
     let status = live.and_then(|live| typed::<Manifest>(live.value())).and_then(|manifest| manifest.status);
     let Some(status) = status else { return (Inventory::default(), false) };
-    (Inventory::of(&status.synced), conditions::message(&status.conditions, "ModuleCR").is_some())
+    (Inventory::from_status(&status.synced), conditions::message(&status.conditions, "ModuleCR").is_some())
 }
 
 /// The kinds that are desired or recorded, each in one version.

@@ -17,7 +17,7 @@ use tidegate_core::{
     landscape,
     name::Key,
     object::{Gvk, Object},
-    plan::{selector, watch},
+    plan::{reporting, selector},
 };
 
 /// The objects of the control plane.
@@ -30,7 +30,7 @@ pub(super) struct World {
     pub(super) sources: Vec<GitSource>,
     /// Access Secrets by the Kyma that they open, each with its resource version.
     pub(super) access: BTreeMap<Key, Vec<(Key, String)>>,
-    gateways: Vec<(watch::Gateway, BTreeMap<String, String>)>,
+    gateways: Vec<(reporting::Gateway, BTreeMap<String, String>)>,
     /// What runtimes trust.
     pub(super) trusted: Trusted,
 }
@@ -115,11 +115,11 @@ impl World {
     }
 
     /// The Gateways that a Watcher selects.
-    pub(super) fn gateways(&self, watcher: &Watcher) -> Result<watch::Gateways, watch::Error> {
+    pub(super) fn gateways(&self, watcher: &Watcher) -> Result<reporting::Gateways, reporting::Error> {
         let selector = selector::parse(&watcher.spec.gateway.selector);
         let is_selected = |labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
         let matched = self.gateways.iter().filter(|(_, labels)| is_selected(labels));
-        watch::Gateways::of(&landscape::key(&watcher.metadata), matched.map(|(gateway, _)| gateway.clone()).collect())
+        reporting::Gateways::from_matches(&landscape::key(&watcher.metadata), matched.map(|(gateway, _)| gateway.clone()).collect())
     }
 
     /// The Manifests of a Kyma.
@@ -173,7 +173,7 @@ async fn trusted(kcp: &Cluster, istio: &str) -> Result<Trusted, Error> {
 }
 
 /// What Watchers need of a Gateway.
-fn gateway_of(gateway: &Object) -> (watch::Gateway, BTreeMap<String, String>) {
+fn gateway_of(gateway: &Object) -> (reporting::Gateway, BTreeMap<String, String>) {
     let labels = gateway.value().pointer("/metadata/labels").cloned().unwrap_or_default();
-    (watch::Gateway::new(key(gateway), &gateway.value()["spec"]), serde_json::from_value(labels).unwrap_or_default())
+    (reporting::Gateway::new(key(gateway), &gateway.value()["spec"]), serde_json::from_value(labels).unwrap_or_default())
 }

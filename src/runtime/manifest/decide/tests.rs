@@ -304,7 +304,7 @@ fn the_inventory_shrinks_only_by_what_is_gone() {
 
 #[test]
 fn what_became_of_a_pruned_object_says_whether_it_is_gone_kept_or_waited_for() {
-    let results = |result| PruneReport::of(vec![Pruned { id: id("ConfigMap", "a"), result }]);
+    let results = |result| PruneReport::new(vec![Pruned { id: id("ConfigMap", "a"), result }]);
     for (verdict, [gone, waiting, kept]) in [
         (Verdict::Gone, [1, 0, 0]),
         (Verdict::Foreign, [1, 0, 0]),

@@ -73,11 +73,11 @@ fn a_manifest_that_is_made_anew_has_nothing_of_the_former() {
         manifest.metadata.uid = Some(uid.to_owned());
         manifest
     };
-    let mut known = KnownManifest::default().of(&manifest("one"));
+    let mut known = KnownManifest::default().shown(&manifest("one"));
     known.retry = Retry::default().after_removal().0;
-    let known = known.of(&manifest("one"));
+    let known = known.shown(&manifest("one"));
     assert_ne!(known.retry, Retry::Settled);
-    assert_eq!(known.of(&manifest("two")).retry, Retry::Settled);
+    assert_eq!(known.shown(&manifest("two")).retry, Retry::Settled);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn live(name: &str, resource_version: &str) -> Metadata {
 }
 
 fn at(resource_version: &str) -> Seen {
-    Seen::At(Version::of(&live("a", resource_version)))
+    Seen::At(Version::from_metadata(&live("a", resource_version)))
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(super) struct State {
 
 #[derive(Debug)]
 struct Entry {
-    place: Place,
+    place: Recorded,
     /// A look that began before this does not cover what was told.
     told: Instant,
     /// Whether a look that began later went through.
@@ -29,7 +29,7 @@ struct Entry {
 
 /// Where it is written that a runtime must be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Recorded {
     Nowhere,
     /// It is being written.
     Under,
@@ -80,7 +80,7 @@ impl State {
         for key in keys.iter().filter(|key| *key != ALL) {
             match runtime_of(key) {
                 Some(runtime) => {
-                    self.entries.insert(runtime.clone(), Entry::stored(Place::Own, now));
+                    self.entries.insert(runtime.clone(), Entry::stored(Recorded::Own, now));
                     left.insert(runtime);
                 }
                 None => {
@@ -90,7 +90,7 @@ impl State {
         }
         for runtime in all.iter().filter(|_| self.all_stored) {
             if left.insert(runtime.clone()) {
-                self.entries.insert(runtime.clone(), Entry::stored(Place::All, now));
+                self.entries.insert(runtime.clone(), Entry::stored(Recorded::All, now));
             }
         }
         left.into_iter().collect()
@@ -100,7 +100,7 @@ impl State {
     /// written yet.
     pub(super) fn tell(&mut self, runtime: &Key, told: Instant) -> Option<oneshot::Receiver<bool>> {
         let entry = self.entries.entry(runtime.clone()).or_insert_with(|| Entry {
-            place: Place::Nowhere,
+            place: Recorded::Nowhere,
             told,
             looked: false,
             waiting: Vec::new(),
@@ -108,8 +108,8 @@ impl State {
         entry.told = entry.told.max(told);
         entry.looked = false;
         match entry.place {
-            Place::Own | Place::All => None,
-            Place::Nowhere | Place::Under => {
+            Recorded::Own | Recorded::All => None,
+            Recorded::Nowhere | Recorded::Under => {
                 let (sender, receiver) = oneshot::channel();
                 entry.waiting.push(sender);
                 Some(receiver)
@@ -126,14 +126,14 @@ impl State {
             return false;
         }
         match entry.place {
-            Place::Own => {
+            Recorded::Own => {
                 self.entries.remove(runtime);
                 self.leaving.insert(key_of(runtime));
                 true
             }
-            Place::All => {
+            Recorded::All => {
                 self.entries.remove(runtime);
-                let last = !self.entries.values().any(|entry| entry.place == Place::All);
+                let last = !self.entries.values().any(|entry| entry.place == Recorded::All);
                 if last && self.all_stored {
                     self.all_stored = false;
                     self.leaving.insert(ALL.to_owned());
@@ -141,26 +141,26 @@ impl State {
                 last
             }
             // Whoever waits for it to be written gets his answer first.
-            Place::Nowhere | Place::Under => false,
+            Recorded::Nowhere | Recorded::Under => false,
         }
     }
 
     /// What is to be written now, if anything. The outcome goes to [`State::written`] before the next is asked for.
     pub(super) fn batch(&mut self) -> Option<Batch> {
-        let own = self.entries.values().filter(|entry| matches!(entry.place, Place::Own | Place::Under)).count();
+        let own = self.entries.values().filter(|entry| matches!(entry.place, Recorded::Own | Recorded::Under)).count();
         let mut batch = Batch { remove: std::mem::take(&mut self.leaving), ..Batch::default() };
         for (runtime, entry) in &mut self.entries {
-            if entry.place != Place::Nowhere {
+            if entry.place != Recorded::Nowhere {
                 continue;
             }
-            entry.place = Place::Under;
+            entry.place = Recorded::Under;
             let key = key_of(runtime);
             if own + batch.add.len() < OWN_MAX && key.len() <= KEY_LEN_MAX {
                 // A key that was to leave stays.
                 batch.remove.remove(&key);
                 batch.add.insert(runtime.clone());
             } else if self.all_stored {
-                entry.settle(Place::All);
+                entry.settle(Recorded::All);
             } else {
                 batch.add_all = true;
             }
@@ -186,11 +186,11 @@ impl State {
         }
         let mut failed = Vec::new();
         for (runtime, entry) in &mut self.entries {
-            if entry.place != Place::Under {
+            if entry.place != Recorded::Under {
                 continue;
             }
             if done {
-                entry.settle(if batch.add.contains(runtime) { Place::Own } else { Place::All });
+                entry.settle(if batch.add.contains(runtime) { Recorded::Own } else { Recorded::All });
             } else {
                 entry.answer(false);
                 failed.push(runtime.clone());
@@ -210,11 +210,11 @@ impl State {
 // === impl Entry ===
 
 impl Entry {
-    fn stored(place: Place, told: Instant) -> Entry {
+    fn stored(place: Recorded, told: Instant) -> Entry {
         Entry { place, told, looked: false, waiting: Vec::new() }
     }
 
-    fn settle(&mut self, place: Place) {
+    fn settle(&mut self, place: Recorded) {
         self.place = place;
         self.answer(true);
     }

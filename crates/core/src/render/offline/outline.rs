@@ -19,7 +19,7 @@ use crate::{
     object::{Object, PathPart},
     plan::{
         self, Class, InstallSource, Installation, ModuleOutcome, RuntimePlan, Settings,
-        watch::{Gateways, Watch},
+        reporting::{Gateways, Watch},
     },
     render::{self, Reporting},
     revision::Oid,
@@ -81,7 +81,7 @@ impl<'a> Outline<'a> {
         outline.base = outline.make_base(&mut found);
         let landscape = inputs.landscape;
         let classes: BTreeSet<Class> =
-            landscape.kymas.values().map(|kyma| Class::of(landscape, kyma, inputs.settings)).collect();
+            landscape.kymas.values().map(|kyma| Class::for_kyma(landscape, kyma, inputs.settings)).collect();
         for class in classes {
             let catalog = outline.make_catalog(&mut found, &class);
             outline.catalogs.insert(class, catalog);
@@ -103,12 +103,12 @@ impl<'a> Outline<'a> {
 
     /// The class of a Kyma.
     pub fn class(&self, kyma: &Kyma) -> Class {
-        Class::of(self.inputs.landscape, kyma, self.inputs.settings)
+        Class::for_kyma(self.inputs.landscape, kyma, self.inputs.settings)
     }
 
     /// The templates of a Kyma.
     pub fn templates(&self, kyma: &Kyma) -> &'a Templates {
-        self.inputs.library.of(&kyma.metadata)
+        self.inputs.library.for_object(&kyma.metadata)
     }
 
     /// The classes that runtimes belong to, sorted.
@@ -235,7 +235,7 @@ impl<'a> Outline<'a> {
             Gateways { names: assumptions.many(live::GATEWAYS), hosts: assumptions.many(live::GATEWAY_HOSTS) };
         let uid = assumptions.one(&live::uid("Watcher", &watch.watcher));
         let watcher = self.inputs.landscape.watchers.get(&watch.watcher)?;
-        let templates = self.inputs.library.of(&watcher.metadata);
+        let templates = self.inputs.library.for_object(&watcher.metadata);
         match render::virtual_service(templates, watch, port, &gateways, &uid) {
             Ok(object) => Some(Rendered::new(object, vec![place], Some(Template::VirtualService.name()))),
             Err(error) => {

@@ -9,7 +9,7 @@ use cel::{
 };
 
 /// The longest path from an expression to one of its parts, in steps.
-pub(super) fn of(expression: &IdedExpr) -> usize {
+pub(super) fn deepest(expression: &IdedExpr) -> usize {
     let mut deepest = 0;
     let mut left = vec![(expression, 1)];
     while let Some((part, depth)) = left.pop() {

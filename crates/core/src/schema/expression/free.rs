@@ -26,7 +26,7 @@ pub(super) struct Free {
 
 impl Free {
     /// Analyses an expression.
-    pub(super) fn of(expression: &IdedExpr) -> Free {
+    pub(super) fn from_expression(expression: &IdedExpr) -> Free {
         let mut free = Free::default();
         free.visit(expression, &mut Vec::new(), 0);
         free

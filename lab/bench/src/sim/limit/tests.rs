@@ -12,7 +12,7 @@ fn all_connections_are_used_however_few_the_runtimes_are() {
 
 #[test]
 fn the_median_of_the_runs_counts_and_the_worst_neighbour() {
-    let run = |seconds, others| Limit::of(Duration::from_secs(seconds), 10, others);
+    let run = |seconds, others| Limit::from_measured(Duration::from_secs(seconds), 10, others);
     assert!(Limit::median(Vec::new()).is_none());
     let limit = Limit::median(vec![run(3, Some(0.5)), run(1, None), run(2, Some(0.1))]).expect("of three");
     let seconds = Duration::from_secs;

@@ -5,7 +5,7 @@ const STAT: &str =
 
 fn used(pid: u32, parent: u32, ticks: u64) -> Used {
     let stat = format!("{pid} (a (b) c) S {parent} 0 0 0 -1 0 0 0 0 0 {ticks} 1 1 1 20 0 1 0 5 0 0");
-    Used::of(&stat).expect("a line as Linux writes it")
+    Used::parse(&stat).expect("a line as Linux writes it")
 }
 
 #[test]

@@ -8,7 +8,7 @@ fn phase(work: Work, limit: Option<Limit>) -> Phase {
         name: "a phase",
         wall: Duration::from_millis(2_500),
         work,
-        latency: Latency::of(vec![Duration::from_secs(2), Duration::from_secs(1)]),
+        latency: Latency::from_waits(vec![Duration::from_secs(2), Duration::from_secs(1)]),
         kcp: Tally::default(),
         skrs,
         cpu: Duration::from_millis(700),
@@ -23,11 +23,11 @@ fn phase(work: Work, limit: Option<Limit>) -> Phase {
 fn quantiles_are_waits_that_somebody_had() {
     let waits = |count: u64| (1..=count).rev().map(Duration::from_secs).collect::<Vec<_>>();
     let seconds = |latency: Latency| (latency.p50.as_secs(), latency.p99.as_secs(), latency.runtimes);
-    assert_eq!(Latency::of(Vec::new()), None);
-    assert_eq!(Latency::of(waits(1)).map(seconds), Some((1, 1, 1)));
-    assert_eq!(Latency::of(waits(2)).map(seconds), Some((1, 2, 2)));
-    assert_eq!(Latency::of(waits(100)).map(seconds), Some((50, 99, 100)));
-    assert_eq!(Latency::of(waits(1_000)).map(seconds), Some((500, 990, 1_000)));
+    assert_eq!(Latency::from_waits(Vec::new()), None);
+    assert_eq!(Latency::from_waits(waits(1)).map(seconds), Some((1, 1, 1)));
+    assert_eq!(Latency::from_waits(waits(2)).map(seconds), Some((1, 2, 2)));
+    assert_eq!(Latency::from_waits(waits(100)).map(seconds), Some((50, 99, 100)));
+    assert_eq!(Latency::from_waits(waits(1_000)).map(seconds), Some((500, 990, 1_000)));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) struct Found {
 
 /// The position of a schema.
 #[derive(Clone, Default)]
-pub(super) struct Place {
+pub(super) struct SchemaPosition {
     pub(super) is_root: bool,
     /// Whether rules are compiled. They are not inside `allOf`, `anyOf`, `oneOf` and `not`.
     pub(super) has_rules: bool,
@@ -31,20 +31,20 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 /// Unsupported fields of OpenAPI.
 const FOREIGN: [&str; 5] = ["id", "additionalItems", "patternProperties", "definitions", "dependencies"];
 
-// === impl Place ===
+// === impl SchemaPosition ===
 
-impl Place {
-    pub(super) fn root() -> Place {
-        Place { is_root: true, has_rules: true, ..Place::default() }
+impl SchemaPosition {
+    pub(super) fn root() -> SchemaPosition {
+        SchemaPosition { is_root: true, has_rules: true, ..SchemaPosition::default() }
     }
 
-    fn below(&self) -> Place {
-        Place { is_root: false, ..self.clone() }
+    fn below(&self) -> SchemaPosition {
+        SchemaPosition { is_root: false, ..self.clone() }
     }
 }
 
 /// Validates a schema and everything below it.
-pub(super) fn walk(schema: &Value, path: &str, place: &Place, found: &mut Found) {
+pub(super) fn walk(schema: &Value, path: &str, place: &SchemaPosition, found: &mut Found) {
     let none = Map::new();
     let fields = schema.as_object().unwrap_or(&none);
     let begin = found.causes.len();
@@ -59,7 +59,7 @@ pub(super) fn walk(schema: &Value, path: &str, place: &Place, found: &mut Found)
     }
 }
 
-fn forbidden(fields: &Map<String, Value>, path: &str, place: &Place, found: &mut Found) {
+fn forbidden(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, found: &mut Found) {
     let at = |field: &str| format!("{path}.{field}");
     let kind = text(fields, "type");
     if !kind.is_empty() && !TYPES.contains(&kind) {
@@ -88,7 +88,7 @@ fn forbidden(fields: &Map<String, Value>, path: &str, place: &Place, found: &mut
     }
 }
 
-fn below(fields: &Map<String, Value>, path: &str, place: &Place, found: &mut Found) {
+fn below(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, found: &mut Found) {
     let inner = place.below();
     let properties = sorted(fields.get("properties"));
     if let Some(of) = fields.get("additionalProperties") {
@@ -104,10 +104,10 @@ fn below(fields: &Map<String, Value>, path: &str, place: &Place, found: &mut Fou
         let is_meta = matches!(name.as_str(), "metadata" | "apiVersion" | "kind");
         let without_defaults = (place.is_root && is_meta).then(|| format!("in top-level {name}"));
         let inner =
-            Place { without_defaults: without_defaults.or_else(|| inner.without_defaults.clone()), ..inner.clone() };
+            SchemaPosition { without_defaults: without_defaults.or_else(|| inner.without_defaults.clone()), ..inner.clone() };
         walk(of, &format!("{path}.properties[{name}]"), &inner, found);
     }
-    let condition = Place { has_rules: false, ..inner.clone() };
+    let condition = SchemaPosition { has_rules: false, ..inner.clone() };
     if let Some(of) = fields.get("not") {
         walk(of, &format!("{path}.not"), &condition, found);
     }

@@ -70,7 +70,7 @@ struct Steps<'a> {
 // === impl Steps ===
 
 impl<'a> Steps<'a> {
-    fn of(of: Type<'_>, list: &List, value: Option<&'a Value>) -> Steps<'a> {
+    fn walk(of: Type<'_>, list: &List, value: Option<&'a Value>) -> Steps<'a> {
         let mut steps = Steps { order: Vec::new(), items: BTreeMap::new() };
         for item in as_list(value).into_iter().flatten() {
             let Ok(step) = step_to(of, list, item) else { continue };
@@ -92,7 +92,7 @@ impl<'a> Steps<'a> {
 }
 
 fn visit_items(of: Type<'_>, list: &List, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
-    let (live, applied) = (Steps::of(of, list, live), Steps::of(of, list, applied));
+    let (live, applied) = (Steps::walk(of, list, live), Steps::walk(of, list, applied));
     let items = of.at(list.items);
     let mut united = Vec::new();
     let mut done = BTreeSet::new();

@@ -21,7 +21,7 @@ const LAG_MAX: Duration = Duration::from_secs(5);
 
 /// What is known of objects in KCP, by source and object.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct KnownObjects {
     known: BTreeMap<Id, Known>,
     managers: BTreeMap<Id, (Version, Arc<[String]>)>,
 }
@@ -42,7 +42,7 @@ struct Version {
     marks: u64,
 }
 
-/// What memory says of an object.
+/// What known says of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// The watch does not tell yet of the apply that was answered with success: it stands as applied.
@@ -53,9 +53,9 @@ pub(super) enum Seen {
     Unknown,
 }
 
-// === impl Memory ===
+// === impl KnownObjects ===
 
-impl Memory {
+impl KnownObjects {
     /// Takes note of an apply that was answered.
     pub(super) fn applied(&mut self, id: &Id, digest: &Arc<str>, metadata: &Metadata, now: Instant) {
         let known = Known {
@@ -74,7 +74,7 @@ impl Memory {
 
     /// Takes note that an object was compared with git and stands as git has it.
     pub(super) fn verified(&mut self, id: &Id, digest: &Arc<str>, metadata: &ObjectMeta) {
-        let version = Version::of(metadata);
+        let version = Version::from_metadata(metadata);
         self.known
             .insert(id.clone(), Known { version, resource_version: None, digest: Arc::clone(digest), answered: None });
     }
@@ -84,7 +84,7 @@ impl Memory {
         let Some(known) = self.known.get(id).filter(|known| known.digest == *digest) else { return Seen::Unknown };
         let fresh = known.answered.is_some_and(|answered| now.duration_since(answered) < LAG_MAX);
         let Some(metadata) = metadata else { return if fresh { Seen::Ahead } else { Seen::Unknown } };
-        if known.version == Version::of(metadata) {
+        if known.version == Version::from_metadata(metadata) {
             return Seen::Verified;
         }
         // Resource versions of one kind grow; a watch that shows a lower one has not come to our write yet.
@@ -112,14 +112,14 @@ impl Memory {
     /// The names of an object's field managers, if they were asked for since it changed.
     pub(super) fn managers(&self, id: &Id, metadata: &ObjectMeta) -> Option<Arc<[String]>> {
         let (version, managers) = self.managers.get(id)?;
-        (*version == Version::of(metadata)).then(|| Arc::clone(managers))
+        (*version == Version::from_metadata(metadata)).then(|| Arc::clone(managers))
     }
 }
 
 // === impl Version ===
 
 impl Version {
-    fn of(metadata: &ObjectMeta) -> Version {
+    fn from_metadata(metadata: &ObjectMeta) -> Version {
         let empty = BTreeMap::new();
         Version {
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
@@ -181,30 +181,30 @@ mod tests {
 
     #[test]
     fn a_watch_that_is_behind_our_own_write_is_not_believed_for_a_moment() {
-        let (mut memory, digest, now) = (Memory::default(), Arc::from("a"), Instant::now());
-        memory.applied(&id(), &digest, &answer(2, "10"), now);
-        assert_eq!(memory.seen(&id(), &digest, None, now), Seen::Ahead);
-        assert_eq!(memory.seen(&id(), &digest, Some(&shown(1, "9")), now), Seen::Ahead);
-        assert_eq!(memory.seen(&id(), &digest, None, now + LAG_MAX), Seen::Unknown);
+        let (mut known, digest, now) = (KnownObjects::default(), Arc::from("a"), Instant::now());
+        known.applied(&id(), &digest, &answer(2, "10"), now);
+        assert_eq!(known.seen(&id(), &digest, None, now), Seen::Ahead);
+        assert_eq!(known.seen(&id(), &digest, Some(&shown(1, "9")), now), Seen::Ahead);
+        assert_eq!(known.seen(&id(), &digest, None, now + LAG_MAX), Seen::Unknown);
     }
 
     #[test]
     fn what_was_applied_or_compared_is_verified_until_somebody_changes_it() {
-        let (mut memory, digest, now) = (Memory::default(), Arc::from("a"), Instant::now());
-        memory.applied(&id(), &digest, &answer(2, "10"), now);
-        assert_eq!(memory.seen(&id(), &digest, Some(&shown(2, "12")), now), Seen::Verified);
-        assert_eq!(memory.seen(&id(), &digest, Some(&shown(3, "13")), now), Seen::Unknown);
-        memory.verified(&id(), &digest, &shown(3, "13"));
-        assert_eq!(memory.seen(&id(), &digest, Some(&shown(3, "20")), now), Seen::Verified);
-        assert_eq!(memory.seen(&id(), &Arc::from("b"), Some(&shown(3, "20")), now), Seen::Unknown);
+        let (mut known, digest, now) = (KnownObjects::default(), Arc::from("a"), Instant::now());
+        known.applied(&id(), &digest, &answer(2, "10"), now);
+        assert_eq!(known.seen(&id(), &digest, Some(&shown(2, "12")), now), Seen::Verified);
+        assert_eq!(known.seen(&id(), &digest, Some(&shown(3, "13")), now), Seen::Unknown);
+        known.verified(&id(), &digest, &shown(3, "13"));
+        assert_eq!(known.seen(&id(), &digest, Some(&shown(3, "20")), now), Seen::Verified);
+        assert_eq!(known.seen(&id(), &Arc::from("b"), Some(&shown(3, "20")), now), Seen::Unknown);
     }
 
     #[test]
     fn a_label_that_is_taken_away_is_a_change() {
-        let (mut memory, digest, now) = (Memory::default(), Arc::from("a"), Instant::now());
+        let (mut known, digest, now) = (KnownObjects::default(), Arc::from("a"), Instant::now());
         let mut metadata = shown(1, "1");
         metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
-        memory.verified(&id(), &digest, &metadata);
-        assert_eq!(memory.seen(&id(), &digest, Some(&shown(1, "2")), now), Seen::Unknown);
+        known.verified(&id(), &digest, &metadata);
+        assert_eq!(known.seen(&id(), &digest, Some(&shown(1, "2")), now), Seen::Unknown);
     }
 }

@@ -29,7 +29,7 @@ use tidegate_core::{
     object::{Digest, Gvk, Object, ObjectId},
     plan::{
         certificate::{Issued, Standing},
-        watch::{Address, Agent, Drift, Program},
+        reporting::{Address, Agent, Drift, Program},
     },
     render::{self, Mark, SharedObjects},
     status::{Part, WatchFact},
@@ -173,7 +173,7 @@ pub(super) async fn bring(
     let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
     let Some(agent) = &context.agent else {
-        let report = context.reports.of(pass, landscape, None).await;
+        let report = context.reports.reported_by(pass, landscape, None).await;
         let watch = WatchPass { pass, cluster, live, recorded, report: &report, pieces: None, user: None };
         return watch.bring(memory).await;
     };
@@ -184,7 +184,7 @@ pub(super) async fn bring(
     let drift = drift(manifests);
     let user = memory.ours.user(cluster, live.is_some(), recorded).await?;
     let told = reports::Told { address: &pieces.address, drift: &drift, user: user.as_ref() };
-    let report = context.reports.of(pass, landscape, Some(told)).await;
+    let report = context.reports.reported_by(pass, landscape, Some(told)).await;
     let watch = WatchPass { pass, cluster, live, recorded, report: &report, pieces: Some((agent, &pieces)), user };
     watch.bring(memory).await
 }
@@ -381,8 +381,8 @@ impl WatchPass<'_> {
     /// Digest of what the runtime's own objects are made from.
     fn own(&self) -> Digest {
         match self.pieces {
-            None => Digest::of(&Value::Null),
-            Some((_, pieces)) => Digest::of(&json!([
+            None => Digest::from_value(&Value::Null),
+            Some((_, pieces)) => Digest::from_value(&json!([
                 self.report.own.to_string(),
                 pieces.issued.secret.to_string(),
                 pieces.issued.version,

@@ -123,7 +123,7 @@ impl Options {
 
 impl<P> Store<P> {
     /// A store with these objects that follows nothing: for tests and offline use.
-    pub fn of(objects: impl IntoIterator<Item = (Key, P)>) -> Store<P> {
+    pub fn from_projections(objects: impl IntoIterator<Item = (Key, P)>) -> Store<P> {
         let (_, synced) = watch::channel(true);
         let objects = objects.into_iter().map(|(key, object)| (key, Arc::new(object))).collect();
         Store { objects: Arc::new(RwLock::new(objects)), synced }

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     diagnostic::Diagnostics,
     name::Key,
-    plan::watch::{ListenerSettings, Program},
+    plan::reporting::{ListenerSettings, Program},
     template::{Engine, TemplateFile},
 };
 

@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_is_recorded_is_read_again() {
-        let digest = Digest::of(&json!("a"));
+        let digest = Digest::from_value(&json!("a"));
         for user in [None, Some("system:serviceaccount:kyma-system:admin"), Some("one as another")] {
             let message = record(&digest, user);
             assert_eq!(Recorded::parse(&message), Recorded { digest: &digest.to_string(), user });

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use tidegate_core::{
     api::manifest::{ManifestStatus, SyncedObject},
-    plan::watch::ListenerSettings,
+    plan::reporting::ListenerSettings,
 };
 
 fn manifest(kinds: &[(&str, &str, &str)]) -> Arc<Manifest> {

@@ -15,7 +15,7 @@ use tidegate_core::{
     conditions::{self, Status, watch as reason},
     name::Key,
     object::{Digest, Gvk, ObjectId},
-    plan::watch::Program,
+    plan::reporting::Program,
     status::WatchFact,
 };
 use tokio::time::Instant;

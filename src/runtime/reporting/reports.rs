@@ -9,7 +9,7 @@ use super::super::{RuntimePass, shelf::Shelf};
 use tidegate_core::{
     landscape::{Landscape, SourceName},
     object::Digest,
-    plan::watch::{Address, Agent, Drift},
+    plan::reporting::{Address, Agent, Drift},
     render::{self, Mark, Reporting, SharedObjects},
     template::{self, Library, Templates},
 };
@@ -88,7 +88,7 @@ impl Report {
 
 impl Reports {
     /// What a runtime shares with others.
-    pub(super) async fn of(
+    pub(super) async fn reported_by(
         &self,
         pass: &RuntimePass<'_>,
         landscape: &Arc<Landscape>,
@@ -172,7 +172,7 @@ fn report(agent: Option<&Agent>, inputs: &Inputs, kin: &Kin, user: Option<&str>,
         json!([metadata.uid, metadata.name, metadata.generation])
     };
     let states: Vec<Value> = landscape.watchers.values().map(|watcher| state(watcher)).collect();
-    let digest = Digest::all([&objects.digest, &Digest::of(&Value::from(states))]);
+    let digest = Digest::all([&objects.digest, &Digest::from_value(&Value::from(states))]);
     let (library, overriding) = (Arc::clone(library), kin.overriding.clone());
     Report { objects, digest, own: parts.own, problems, library, overriding }
 }
@@ -193,7 +193,7 @@ fn parts(agent: Option<&Agent>, library: &Library, kin: &Kin) -> Parts {
             Err(error) => problems.push(error.to_string()),
         }
     }
-    Parts { objects: SharedObjects::new(&objects, Mark::Runtime, &|_| None), own: Digest::of(&own), problems }
+    Parts { objects: SharedObjects::new(&objects, Mark::Runtime, &|_| None), own: Digest::from_value(&own), problems }
 }
 
 /// What the certificate has no part in.

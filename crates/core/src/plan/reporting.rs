@@ -232,7 +232,7 @@ impl Gateway {
 impl Gateways {
     /// The Gateways that the selector of a Watcher matches. Fails if there are none, or one of them
     /// has no host.
-    pub fn of(watcher: &Key, mut gateways: Vec<Gateway>) -> Result<Gateways, Error> {
+    pub fn from_matches(watcher: &Key, mut gateways: Vec<Gateway>) -> Result<Gateways, Error> {
         if gateways.is_empty() {
             return Err(Error::NoGateway(watcher.clone()));
         }

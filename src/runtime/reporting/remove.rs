@@ -11,7 +11,7 @@ use tidegate_core::{
     },
     name::Key,
     object::{Gvk, ObjectId},
-    plan::watch::{Agent, PRIORITY_CLASS},
+    plan::reporting::{Agent, PRIORITY_CLASS},
 };
 
 /// Deletes it in the runtime. Returns how many objects that took.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     api::{self, names, names::label},
     object::Object,
-    plan::watch::{Address, Agent, Drift, PRIORITY_CLASS, Watch},
+    plan::reporting::{Address, Agent, Drift, PRIORITY_CLASS, Watch},
     template::{Error, Stamp, Template, Templates},
 };
 
