@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Show { name } => named(name)?.text().to_owned(),
         Command::Context { name } => named(name)?.context().to_owned(),
         Command::Engine => {
-            confine::serve().context("the template engine is started by Tidegate only: use `tidegate render`")?;
+            confine::serve().context("only Tidegate starts the template engine: use `tidegate render`")?;
             return Ok(Exit::Ok);
         }
     };
