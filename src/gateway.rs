@@ -157,7 +157,9 @@ impl GatewayPass<'_> {
     async fn enact(&self, observed: &mut Observed, act: Act) -> Result<(), Stop> {
         let (kcp, cause) = (self.context.kcp, self.cause);
         match act {
-            Act::ReadAuthority(key) => observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?,
+            Act::ReadAuthority(key) => {
+                observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?
+            }
             Act::MakeAuthority { key, replaces, validity } => {
                 enact::make_authority(kcp, cause, &key, replaces.as_deref(), validity).await?;
                 *observed = Observed { is_made: true, ..Observed::default() };

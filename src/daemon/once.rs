@@ -66,5 +66,9 @@ fn overview(stores: &Stores) -> Overview {
     }
     let landscape = stores.landscape();
     let kymas = stores.kymas();
-    Overview::from_objects(&objects, kymas.iter().map(|kyma| &**kyma), landscape.watchers.values().map(|watcher| &**watcher))
+    Overview::from_objects(
+        &objects,
+        kymas.iter().map(|kyma| &**kyma),
+        landscape.watchers.values().map(|watcher| &**watcher),
+    )
 }

@@ -145,7 +145,9 @@ fn watchers(tables: &Tables) -> impl Iterator<Item = Wake> {
 /// Why a change concerns the controller of the object itself; `None` if only its status or bookkeeping changed.
 fn intent(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Trigger> {
     let (Some(before), Some(after)) = (before, after) else {
-        return before.or(after).map(|metadata| if digest(metadata).is_some() { Trigger::Git } else { Trigger::Changed });
+        return before
+            .or(after)
+            .map(|metadata| if digest(metadata).is_some() { Trigger::Git } else { Trigger::Changed });
     };
     let requested = |metadata| landscape::annotation(metadata, names::annotation::RECONCILE_REQUESTED_AT);
     if digest(before) != digest(after) {

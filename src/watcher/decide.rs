@@ -130,8 +130,8 @@ pub(super) fn desired(
 ) -> Result<Object, String> {
     let watch = reporting::watch(watcher).map_err(|error| error.to_string())?;
     let port = watch.port().map_err(|error| error.to_string())?;
-    let gateways =
-        reporting::Gateways::from_matches(&landscape::key(&watcher.metadata), gateways).map_err(|error| error.to_string())?;
+    let gateways = reporting::Gateways::from_matches(&landscape::key(&watcher.metadata), gateways)
+        .map_err(|error| error.to_string())?;
     let uid = watcher.metadata.uid.clone().unwrap_or_default();
     render::virtual_service(templates, &watch, port, &gateways, &uid).map_err(|error| error.to_string())
 }

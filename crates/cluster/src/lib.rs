@@ -30,6 +30,7 @@ mod discovery;
 mod dry_run;
 mod enact;
 mod error;
+pub mod follower;
 mod fresh;
 mod kind;
 pub mod lease;
@@ -39,7 +40,6 @@ mod prune;
 mod take_over;
 mod transport;
 mod user;
-pub mod follower;
 
 pub use audit::Cause;
 pub use dry_run::DryRun;

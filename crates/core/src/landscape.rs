@@ -114,7 +114,11 @@ fn add_finalizer(object: &mut Object, finalizer: &str) {
 
 impl Landscape {
     /// The definitions of one source, as they will be in KCP.
-    pub fn from_definitions(diagnostics: &mut Diagnostics, definitions: &Definitions, source: &SourceName) -> Landscape {
+    pub fn from_definitions(
+        diagnostics: &mut Diagnostics,
+        definitions: &Definitions,
+        source: &SourceName,
+    ) -> Landscape {
         Landscape::following(diagnostics, definitions, source, None)
     }
 

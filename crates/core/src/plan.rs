@@ -25,8 +25,8 @@ pub mod certificate;
 mod install_source;
 mod manifest_name;
 mod module;
-pub mod selector;
 pub mod reporting;
+pub mod selector;
 
 pub use catalog::{Catalog, Class, Release, catalog};
 pub use install_source::{InstallSource, ParseInstallSourceError};

@@ -29,14 +29,14 @@ use crate::{
 mod certificate;
 pub mod live;
 pub mod offline;
+mod reporting;
 mod scope;
 mod shared;
-mod reporting;
 
 pub use certificate::{certificate, certificate_labels};
+pub use reporting::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
 pub use scope::built_in_scope;
 pub use shared::{Mark, SharedObject, SharedObjects};
-pub use reporting::{Reporting, agent, agent_deployment, agent_pull_secret, agent_secret, as_installed, webhook};
 
 /// The kinds whose CRDs are installed in runtimes.
 const RUNTIME_KINDS: [&str; 3] = ["Kyma", "ModuleReleaseMeta", "ModuleTemplate"];
@@ -201,7 +201,9 @@ pub fn catalog(library: &Library, landscape: &Landscape, catalog: &Catalog) -> (
 }
 
 /// The valid Watchers by key, and the errors of the others.
-pub fn watches<'a>(watchers: impl IntoIterator<Item = &'a Watcher>) -> (Vec<Watch>, Vec<crate::plan::reporting::Error>) {
+pub fn watches<'a>(
+    watchers: impl IntoIterator<Item = &'a Watcher>,
+) -> (Vec<Watch>, Vec<crate::plan::reporting::Error>) {
     let (mut watches, mut errors) = (Vec::new(), Vec::new());
     for watcher in watchers {
         match crate::plan::reporting::watch(watcher) {

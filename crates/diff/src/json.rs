@@ -363,7 +363,8 @@ struct Finding<'a> {
 
 /// Serializes the report.
 pub fn json(report: &Report) -> String {
-    let root = serde_json::to_value(Root::from_report(report)).expect("strings, numbers and JSON values are valid JSON");
+    let root =
+        serde_json::to_value(Root::from_report(report)).expect("strings, numbers and JSON values are valid JSON");
     escape::json(&root)
 }
 

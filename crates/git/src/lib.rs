@@ -19,13 +19,15 @@ use std::sync::Once;
 
 pub use self::{
     error::Error,
-    local::{MergeBase, RepositoryPath, locate, merge_base, read_work_tree, read_work_tree_after, resolve, resolve_after},
+    local::{
+        MergeBase, RepositoryPath, locate, merge_base, read_work_tree, read_work_tree_after, resolve, resolve_after,
+    },
+    local_changes::LocalWatch,
     mirror::{Fetched, Mirror},
     objects::Files,
     remote::{Credentials, Reference, Remote},
     state::State,
     url::{ParseUrlError, Url},
-    local_changes::LocalWatch,
 };
 
 mod address;
@@ -36,6 +38,7 @@ mod generation;
 mod http;
 pub mod limits;
 mod local;
+mod local_changes;
 mod mirror;
 mod objects;
 mod redirect;
@@ -43,7 +46,6 @@ mod remote;
 mod state;
 mod thread;
 mod url;
-mod local_changes;
 mod work_tree;
 
 /// Configures libgit2 once per process; every entry point of this crate calls it.

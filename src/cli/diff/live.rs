@@ -21,7 +21,7 @@ use self::{
     compare::{Comparer, Shared, Wish},
     desired::Bases,
     intent::{Intent, concerns_all},
-    runtime::{Looked, Baseline},
+    runtime::{Baseline, Looked},
     world::{Trusted, World},
 };
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
@@ -168,8 +168,9 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
         return Ok(unreachable(subject, &shared, &error));
     }
     let chosen = choose(arguments, &inputs, &intent)?;
-    let baseline = Baseline { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
-    progress.start("looking at runtimes", chosen.len());
+    let baseline =
+        Baseline { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
+    progress.start_step("looking at runtimes", chosen.len());
     let looked = look_at_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
@@ -249,8 +250,13 @@ async fn virtual_services(
         };
         let uid = watcher.metadata.uid.clone();
         let uid = uid.unwrap_or_else(|| placeholder::placeholder(&placeholder::uid("Watcher", key)));
-        let object = match render::virtual_service(inputs.library.for_object(&watcher.metadata), &watch, port, &gateways, &uid)
-        {
+        let object = match render::virtual_service(
+            inputs.library.for_object(&watcher.metadata),
+            &watch,
+            port,
+            &gateways,
+            &uid,
+        ) {
             Ok(object) => object,
             Err(error) => {
                 outcome.diagnostics.push(error.diagnostic());

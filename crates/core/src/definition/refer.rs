@@ -243,7 +243,12 @@ impl<'a> Work<'a> {
     }
 
     /// Checks the default resource of a module in the same way.
-    fn default_resource(&mut self, template: &Definition, brought: &TemplateObjects, defined: &module::object::Defined<'_>) {
+    fn default_resource(
+        &mut self,
+        template: &Definition,
+        brought: &TemplateObjects,
+        defined: &module::object::Defined<'_>,
+    ) {
         let Some(data) = template.object.value().pointer("/spec/data") else { return };
         let below = |path: Vec<PathPart>| -> Place {
             at(template, &["spec".into(), "data".into()].into_iter().chain(path).collect::<Vec<_>>())
@@ -417,7 +422,8 @@ impl<'a> Work<'a> {
                 continue;
             }
             // A ModuleReleaseMeta that is held back for a missing ModuleTemplate still defines its channels.
-            let channels = candidate.definition.as_ref().map(|definition| Channels::from_release(definition.object.value()));
+            let channels =
+                candidate.definition.as_ref().map(|definition| Channels::from_release(definition.object.value()));
             releases.insert(key.clone(), channels);
         }
         let meant = self.meant.keys().filter(|(kind, _)| *kind == Kind::ModuleReleaseMeta);

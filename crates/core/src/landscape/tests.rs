@@ -111,7 +111,10 @@ fn a_module_that_lives_in_git_is_stamped_with_its_tree() {
     let source = SourceName::new(Key::new("kcp-system", "landscape"));
     let object = stamp(&definition(Kind::ModuleTemplate, value, Some(module)), &source);
     assert_eq!(object.annotation(annotation::MODULE_TREE), Some("4b825dc642cb6eb9a060e54bf8d69288fbee4904"));
-    assert_eq!(SourceName::from_metadata(&serde_json::from_value(object.value()["metadata"].clone()).unwrap()), Some(source));
+    assert_eq!(
+        SourceName::from_metadata(&serde_json::from_value(object.value()["metadata"].clone()).unwrap()),
+        Some(source)
+    );
 }
 
 #[test]

@@ -50,8 +50,11 @@ pub(super) fn judge_with(
     let mut findings = Vec::new();
     let around = Around { labels, masker };
     let mut budget = Budget { left: evaluations_max, exceeded: false };
-    let values: Vec<Values> =
-        if policies.rules.is_empty() { Vec::new() } else { report.differences.iter().map(Values::from_difference).collect() };
+    let values: Vec<Values> = if policies.rules.is_empty() {
+        Vec::new()
+    } else {
+        report.differences.iter().map(Values::from_difference).collect()
+    };
     for policy in &policies.rules {
         for (index, (difference, values)) in report.differences.iter().zip(&values).enumerate() {
             if policy.matches.holds(difference) {

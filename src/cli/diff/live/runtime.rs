@@ -209,13 +209,14 @@ impl<'a> Look<'a> {
     /// The Kyma in the runtime.
     fn counterpart(&mut self, live: Option<&Object>, in_runtime: Option<&Kyma>) {
         let inputs = self.baseline.inputs;
-        let desired = match render::runtime_kyma(inputs.library.for_object(&self.kyma.metadata), self.kyma, &self.kyma.spec) {
-            Ok(desired) => desired,
-            Err(error) => {
-                self.outcome.diagnostics.push(error.diagnostic());
-                return;
-            }
-        };
+        let desired =
+            match render::runtime_kyma(inputs.library.for_object(&self.kyma.metadata), self.kyma, &self.kyma.spec) {
+                Ok(desired) => desired,
+                Err(error) => {
+                    self.outcome.diagnostics.push(error.diagnostic());
+                    return;
+                }
+            };
         if in_runtime.is_some_and(|kyma| kyma.metadata.deletion_timestamp.is_some()) {
             return;
         }

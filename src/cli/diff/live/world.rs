@@ -119,7 +119,10 @@ impl World {
         let selector = selector::parse(&watcher.spec.gateway.selector);
         let is_selected = |labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
         let matched = self.gateways.iter().filter(|(_, labels)| is_selected(labels));
-        reporting::Gateways::from_matches(&landscape::key(&watcher.metadata), matched.map(|(gateway, _)| gateway.clone()).collect())
+        reporting::Gateways::from_matches(
+            &landscape::key(&watcher.metadata),
+            matched.map(|(gateway, _)| gateway.clone()).collect(),
+        )
     }
 
     /// The Manifests of a Kyma.
@@ -175,5 +178,8 @@ async fn trusted(kcp: &Cluster, istio: &str) -> Result<Trusted, Error> {
 /// What Watchers need of a Gateway.
 fn gateway_of(gateway: &Object) -> (reporting::Gateway, BTreeMap<String, String>) {
     let labels = gateway.value().pointer("/metadata/labels").cloned().unwrap_or_default();
-    (reporting::Gateway::new(key(gateway), &gateway.value()["spec"]), serde_json::from_value(labels).unwrap_or_default())
+    (
+        reporting::Gateway::new(key(gateway), &gateway.value()["spec"]),
+        serde_json::from_value(labels).unwrap_or_default(),
+    )
 }
