@@ -22,7 +22,7 @@ use rustix::{
 use tidegate_core::template::{Answer, Local, Request};
 
 /// The arguments that make this program an engine.
-pub const ARGUMENTS: [&str; 2] = ["template", "engine"];
+pub(crate) const ARGUMENTS: [&str; 2] = ["template", "engine"];
 
 /// Memory that an engine may write to. The embedded templates and a large context need a tenth of it.
 pub(crate) const MEMORY_MIB_MAX: u64 = 64;
@@ -38,7 +38,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const NICENESS: i32 = 5;
 
 /// Answers requests until standard input ends.
-pub fn serve() -> io::Result<()> {
+pub(crate) fn serve() -> io::Result<()> {
     let (running, watched) = mpsc::channel();
     thread::Builder::new().stack_size(64 << 10).spawn(move || watch(&watched))?;
     let memory = Some(MEMORY_MIB_MAX << 20);

@@ -84,6 +84,8 @@ pub struct Context {
     pub watchers: watcher::AppliedVirtualServices,
     /// Certificates, and their issuer.
     pub certificates: Arc<Certificates>,
+    /// The subjects whose last pass panicked.
+    pub panicked: dispatch::Panicked,
 }
 
 /// What a controller works on.

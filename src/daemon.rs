@@ -179,6 +179,7 @@ impl Daemon {
                 config.agent.is_some(),
                 config.listener.clone(),
             )),
+            panicked: dispatch::Panicked::default(),
         });
         tracing::info!(identity, namespaces = ?config.namespaces, state = %config.state.display(), "loaded");
         let readiness = Arc::new(Readiness::new(Arc::clone(&context), leadership.clone(), config.paused));

@@ -3,8 +3,8 @@
 //! Sockets are bound before anything starts, so that a port in use makes the start fail. The servers answer from
 //! memory, change nothing and expose no secrets.
 
-pub mod health;
-pub mod metrics;
+pub(crate) mod health;
+pub(crate) mod metrics;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,19 +14,18 @@ use tokio::net::TcpListener;
 /// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for {purpose}")]
-pub struct Error {
+pub(crate) struct Error {
     /// The address.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// What the address is for.
-    pub purpose: &'static str,
+    pub(crate) purpose: &'static str,
     source: std::io::Error,
 }
 
 /// A bound socket that is not served yet.
 #[derive(Debug)]
-pub struct Bound {
+pub(crate) struct Bound {
     listener: TcpListener,
-    address: SocketAddr,
 }
 
 /// Limit of an answer: the metrics of thousands of runtimes take a second.
@@ -40,21 +39,16 @@ impl Bound {
     /// # Errors
     ///
     /// Fails if the address is in use or the process may not bind it.
-    pub async fn bind(address: SocketAddr, purpose: &'static str) -> Result<Bound, Error> {
+    pub(crate) async fn bind(address: SocketAddr, purpose: &'static str) -> Result<Bound, Error> {
         let listener = TcpListener::bind(address).await.map_err(|source| Error { address, purpose, source })?;
         let address = listener.local_addr().map_err(|source| Error { address, purpose, source })?;
         // With port 0, this is the only record of the port.
         tracing::info!(%address, purpose, "listening");
-        Ok(Bound { listener, address })
-    }
-
-    /// The bound address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        Ok(Bound { listener })
     }
 
     /// Serves until `stop` completes and the running requests are answered.
-    pub async fn serve(self, router: Router, stop: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) async fn serve(self, router: Router, stop: impl Future<Output = ()> + Send + 'static) {
         let router = router.layer(axum::middleware::from_fn(bounded));
         // `axum::serve` never returns an error; a broken connection affects only its client.
         let _ = axum::serve(self.listener, router).with_graceful_shutdown(stop).await;

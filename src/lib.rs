@@ -10,7 +10,7 @@
 //! ```text
 //!  git ── fetch ─▶ Snapshot ── read, check ─▶ Definitions ── stamp, apply ─▶ KCP
 //!                                                                             │
-//!  KCP ── watch ─▶ Landscape ── plan ─▶ RuntimePlan ── render ─▶ objects ── between ─▶ Changes ── enact ─▶ outcomes
+//!  KCP ── watch ─▶ Landscape ── plan ─▶ RuntimePlan ── render ─▶ objects ── between ─▶ prunes  ── enact ─▶ outcomes
 //!                                            templates ──┘       inventory, live ──┘                  │          │
 //!                                                                              KCP, runtimes ◀───────┘   status ◀┘
 //! ```
@@ -21,8 +21,7 @@
 //! refers to it. While anything is broken, it prunes nothing. The controllers then reconcile all custom
 //! resources in KCP, whatever their origin. The [`landscape`] indexes them. The [`plan`] says which version
 //! of which module a runtime gets. [`render`] turns the plan into objects through [`template`]s, [`changes`]
-//! says what to apply and what to prune, and [`tidegate_cluster`] sends the requests. [`status`] reports the
-//! result.
+//! says what to prune, and [`tidegate_cluster`] sends the requests. [`status`] reports the result.
 //!
 //! The same functions serve the daemon, `tidegate render`, `tidegate validate` and `tidegate diff`. A command
 //! without a cluster prints what the daemon applies, with placeholders for values that only a cluster knows.
@@ -36,10 +35,10 @@
 //! | one pass over a GitSource | [`source`] |
 //! | watch KCP, keep what the controllers need | [`stores`] |
 //! | decide what to reconcile next, and why | [`queue`] |
-//! | one pass over a Kyma, its Manifests and its runtime | [`runtime`] |
+//! | one pass over a Kyma, its Manifests and its runtime | `runtime` |
 //! | one pass over a Watcher; events that runtimes report | [`watcher`] |
 //! | certificates of the gateway and of runtimes | [`gateway`] |
-//! | overrides of templates, rendered in processes with limits | [`renderer`], [`confine`] |
+//! | overrides of templates, rendered in processes with limits | [`renderer`], `confine` |
 //! | what these passes share: failures, Events, finalizers | [`controller`] |
 //! | start and stop all of it in order | [`daemon`] |
 //! | the command line | [`cli`] |
@@ -68,9 +67,10 @@
 //! # What holds everywhere
 //!
 //! * User mistakes are diagnostics, not errors. A function that can meet one takes `&mut Diagnostics` first.
-//! * Tidegate deletes nothing on an incomplete view, and nothing without its ownership label. Only a complete desired
-//!   set can yield a prune. Every delete names the UID of the object. A prune also names its resourceVersion; if the
-//!   object has changed since, Tidegate reads it again.
+//! * Tidegate deletes nothing on an incomplete view, and nothing without its ownership label. Only a
+//!   [`CompleteModule`] can yield a prune of a module's objects, and it exists only if all of them could be read. Every
+//!   delete names the UID of the object. A prune also names its resourceVersion; if the object has changed since,
+//!   Tidegate reads it again.
 //! * A module's object is in its Manifest's inventory before it can exist. A process that is killed at any `await`
 //!   leaves no unrecorded object. Objects that every runtime has are in no inventory: they have fixed names or Tidegate
 //!   finds them by their label. The Manifest names the default custom resource.
@@ -98,6 +98,7 @@
 //! [`render`]: tidegate_core::render
 //! [`template`]: tidegate_core::template
 //! [`changes`]: tidegate_core::changes
+//! [`CompleteModule`]: tidegate_core::render::CompleteModule
 //! [`status`]: tidegate_core::status
 //! [`intake`]: tidegate_core::intake
 
@@ -105,15 +106,15 @@
 
 pub mod cli;
 pub mod config;
-pub mod confine;
+mod confine;
 pub mod controller;
 pub mod daemon;
 pub mod gateway;
-pub mod http;
+mod http;
 pub mod metrics;
 pub mod queue;
 pub mod renderer;
-pub mod runtime;
+mod runtime;
 pub mod source;
 pub mod stores;
 pub mod watcher;

@@ -216,11 +216,6 @@ impl Triggers {
     pub fn first(self) -> Option<Trigger> {
         self.iter().next()
     }
-
-    /// Whether one of them is news.
-    pub fn has_news(self) -> bool {
-        self.iter().any(Trigger::is_news)
-    }
 }
 
 impl From<Trigger> for Triggers {

@@ -83,6 +83,40 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
     }
 }
 
+/// Writes into the status of a Kyma why the last pass over its runtime failed; a pass that ends by itself writes its own.
+///
+/// # Errors
+///
+/// Errors of the control plane.
+pub(crate) async fn report_failure(
+    context: &Context,
+    key: &Key,
+    triggers: Triggers,
+    failure: &Failure,
+) -> Result<(), Failure> {
+    let Some(kyma) = context.stores.kyma(key) else { return Ok(()) };
+    match decide::start(&kyma) {
+        // While it is being deleted, its status says what that waits for.
+        Start::Remove | Start::Leave => return Ok(()),
+        Start::Install => {}
+    }
+    let manifests = context.stores.manifests_of(key);
+    let failed = outcome::Failed {
+        reason: failure.reason,
+        message: failure.error.to_string(),
+        class: failure.class,
+        kind: outcome::FailedKind::Wrong,
+    };
+    let Some(facts) = decide::failed_facts(&kyma, &manifests, &failed) else { return Ok(()) };
+    let cause = crate::controller::cause(triggers);
+    let (now, look) = (ambient::now(), Look::Nothing);
+    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, look, resync: false };
+    let mut known = context.runtimes.take(key);
+    let written = pass.write_status(&facts, &mut known).await;
+    context.runtimes.put(key, known);
+    written.map(drop).map_err(|error| Failure::new(error.class(), error.reason(), error))
+}
+
 async fn pass(context: &Context, key: &Key, triggers: Triggers, known: &mut KnownRuntime) -> Pass {
     let now = ambient::now();
     let cause = crate::controller::cause(triggers);

@@ -105,6 +105,26 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
     result
 }
 
+/// Writes into the status of a GitSource why its last pass failed; a pass that ends by itself writes its own.
+///
+/// # Errors
+///
+/// Errors of the control plane.
+pub(crate) async fn report_failure(
+    ctx: SourceContext<'_>,
+    key: &Key,
+    triggers: Triggers,
+    failure: &Failure,
+) -> Result<(), Failure> {
+    let Some(Source { object, origin }) = ctx.stores.source(key) else { return Ok(()) };
+    let slot = ctx.registry.slot(key);
+    let mut progress = slot.progress.lock().await;
+    let source = report::current(&object, &progress);
+    let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, triggers, now: Instant::now() };
+    let status = status::not_ready(&source, failure.reason, &failure.error.to_string(), ambient::now());
+    pass.write(&mut progress, status).await
+}
+
 // === impl SourceContext ===
 
 impl SourceContext<'_> {

@@ -2,14 +2,14 @@
 //!
 //! Every accessor returns shared values of one moment; nothing reads from the API server here. The stores keep
 //! projections without `managedFields`. They compare every change with the previous state, and wake the affected
-//! subjects ([`change::wakes`] decides which).
+//! subjects (`change::wakes` decides which).
 //!
 //! Nothing is woken before every table has been listed once and [`Stores::start`] was called. Before that, a runtime
 //! whose access Secret is not listed yet looks like one without a Secret.
 
-pub mod change;
+pub(crate) mod change;
 pub mod feed;
-pub mod secret;
+pub(crate) mod secret;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -82,7 +82,7 @@ pub enum Table {
     PullSecret,
 }
 
-/// The tables, which [`change::wakes`] reads.
+/// The tables, which `change::wakes` reads.
 #[derive(Default)]
 pub struct Tables {
     started: bool,
@@ -95,7 +95,7 @@ pub struct Tables {
     /// ModuleTemplates, ModuleReleaseMetas and Watchers. Its Kymas stay empty: they change with every status, and each
     /// change would copy the whole map. Planning a runtime needs only its own Kyma.
     landscape: Arc<Landscape>,
-    access: BTreeMap<Key, AccessSecret>,
+    access: BTreeMap<Key, Arc<AccessSecret>>,
     access_by_kyma: BTreeMap<Key, BTreeSet<Key>>,
     gateways: BTreeMap<Key, Arc<GatewayEntry>>,
     /// The subject that manages the gateway's certificate, if there is one.
@@ -314,11 +314,6 @@ impl Stores {
         self.tables().gateway_secret.clone()
     }
 
-    /// The resource version of the CA's Secret, if it exists.
-    pub fn authority(&self) -> Option<String> {
-        self.tables().authority.clone()
-    }
-
     /// A `Certificate` of a runtime.
     pub fn certificate(&self, name: &str) -> Option<Arc<Live>> {
         self.tables().certificates.get(name).cloned()
@@ -359,7 +354,7 @@ impl Stores {
     }
 
     /// Stores the current state of an access Secret; `None` if it is gone or names no Kyma any more.
-    pub fn set_access(&self, secret: &Key, access: Option<AccessSecret>) {
+    pub fn set_access(&self, secret: &Key, access: Option<Arc<AccessSecret>>) {
         let mut tables = self.tables();
         let after = access.as_ref().map(|access| access.kyma.clone());
         let before = put(&mut tables.access, secret, access.clone());
@@ -597,11 +592,6 @@ impl Table {
 // === impl Tables ===
 
 impl Tables {
-    /// The keys of all Kymas.
-    pub fn kymas(&self) -> impl Iterator<Item = &Key> {
-        self.kymas.keys()
-    }
-
     /// The subject that manages the gateway's certificate.
     pub fn gateway(&self) -> Option<&Key> {
         self.gateway.as_ref()

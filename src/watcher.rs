@@ -15,7 +15,7 @@
 
 mod decide;
 mod enact;
-pub mod inbox;
+pub(crate) mod inbox;
 mod state;
 
 use std::sync::Arc;
@@ -103,6 +103,27 @@ pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Trigger
         let done = pass.enact(&known, &mut observed, act).await;
         done.map_err(|error| Failure::new(error.class(), error.reason(), error))?;
     }
+}
+
+/// Writes into the status of a Watcher why its last pass failed; a pass that ends by itself writes its own.
+///
+/// # Errors
+///
+/// Errors of the control plane.
+pub(crate) async fn report_failure(
+    context: WatcherContext<'_>,
+    key: &Key,
+    triggers: Triggers,
+    failure: &Failure,
+) -> Result<(), Failure> {
+    let landscape = context.stores.landscape();
+    let Some(watcher) = landscape.watchers.get(key) else { return Ok(()) };
+    let status = decide::failed(watcher, &failure.error.to_string(), ambient::now());
+    if watcher.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let written = enact::report(context.kcp, &controller::cause(triggers), key, &status).await;
+    written.map_err(|error| Failure::new(error.class(), error.reason(), error))
 }
 
 fn all(landscape: &Landscape) -> impl Iterator<Item = &Watcher> {

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    collections::BTreeSet,
     panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
@@ -13,17 +14,42 @@ use super::{
     Context, Failure, Subject, chain,
     events::{Severity, reason},
 };
-use tidegate_process::retry::{self, Class};
+use tidegate_process::{
+    lock::Mutex,
+    retry::{self, Class},
+};
 
 use crate::{
     gateway,
     metrics::Ended,
-    queue::{Finish, Trigger, Work},
+    queue::{Finish, Trigger, Triggers, Work},
     runtime, source, watcher,
 };
 
-/// Reason of a pass that panicked, in metrics and logs.
+/// Reason of a pass that panicked, in metrics, logs and statuses.
 const PANICKED: &str = "Panicked";
+/// What users read about a panic. Its own message is only in the log, because it may quote anything.
+const NOTE: &str =
+    "the pass panicked, which is a bug in Tidegate; Tidegate retries it. Please report the panic in the log";
+
+/// The subjects whose last pass panicked. Their next pass writes it into the status first.
+///
+/// The pass that panicked cannot write it: it may have left behind a status that the watch does not show yet.
+#[derive(Debug, Default)]
+pub struct Panicked(Mutex<BTreeSet<Subject>>);
+
+// === impl Panicked ===
+
+impl Panicked {
+    fn insert(&self, subject: &Subject) {
+        self.0.lock().insert(subject.clone());
+    }
+
+    /// Whether the last pass over the subject panicked. Says so once.
+    fn take(&self, subject: &Subject) -> bool {
+        self.0.lock().remove(subject)
+    }
+}
 
 /// Runs the pass for some work, and returns when to reconcile the subject next.
 ///
@@ -32,12 +58,17 @@ const PANICKED: &str = "Panicked";
 ///
 /// May be dropped at any `await`; the work then has failed.
 pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
+    guarded(context, work, reconcile(context, work)).await
+}
+
+/// Runs `reconcile` as the pass for some work: see [`pass`].
+pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Future<Output = super::Pass>) -> Finish {
     let subject = work.subject();
     let span = tracing::info_span!("pass", %subject, trigger = %work.triggers(), attempt = work.attempt());
     context.metrics.waited(subject.kind(), work.waited());
     let started = Instant::now();
     let began = tokio::time::Instant::now();
-    let unwound = AssertUnwindSafe(reconcile(context, work)).catch_unwind().instrument(span.clone()).await;
+    let unwound = AssertUnwindSafe(reconcile).catch_unwind().instrument(span.clone()).await;
     let result = unwound.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     let duration = started.elapsed();
     let ended = match &result {
@@ -67,6 +98,7 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
             context.metrics.requeue(failure.reason, failure.class == Class::Waiting);
             log(&failure, work.attempt());
             if ended == Ended::Panicked {
+                context.panicked.insert(subject);
                 tell(context, subject);
             }
             match failure.retry_after() {
@@ -79,6 +111,9 @@ pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
 
 async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
     let triggers = work.triggers();
+    if context.panicked.take(work.subject()) {
+        report_panic(context, work.subject(), triggers).await;
+    }
     match work.subject() {
         Subject::Source(key) => source::reconcile(context.source(), key, triggers).await,
         Subject::Runtime(key) => runtime::reconcile(context, key, triggers).await,
@@ -94,10 +129,29 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
     Failure::new(Class::Transient, PANICKED, error)
 }
 
-/// Reports a panic in the subject's Event or status. The panic's message is only in the log, because it may quote
-/// anything.
+/// Writes into the status that the last pass panicked. If this fails, the pass starts anyway: it may succeed.
+async fn report_panic(context: &Context, subject: &Subject, triggers: Triggers) {
+    let failure = || Failure::new(Class::Transient, PANICKED, NOTE);
+    let report = async {
+        match subject {
+            Subject::Source(key) => source::report_failure(context.source(), key, triggers, &failure()).await,
+            Subject::Runtime(key) => runtime::report_failure(context, key, triggers, &failure()).await,
+            Subject::Watcher(key) => watcher::report_failure(context.watcher(), key, triggers, &failure()).await,
+            // Its problem is in `Certificates`: see `tell`.
+            Subject::Gateway(_) => Ok(()),
+        }
+    };
+    // A second panic here must not keep the pass from being tried.
+    let written = AssertUnwindSafe(report).catch_unwind().await;
+    if let Err(failure) = written.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+        let error = chain(failure.error.as_ref());
+        tracing::warn!(reason = failure.reason, error, "the status does not show that the last pass panicked");
+    }
+}
+
+/// Reports a panic as an Event. The status follows with the next pass.
 fn tell(context: &Context, subject: &Subject) {
-    let note = "the pass panicked, which is a bug in Tidegate; Tidegate retries it. Please report the panic in the log";
+    let note = NOTE;
     let (severity, reason, action) = (Severity::Warning, reason::PASS_PANICKED, "Reconcile");
     match subject {
         Subject::Source(key) => {

@@ -31,18 +31,6 @@ pub mod reason {
     pub const REMOTE_INSTALLATION: &str = "RemoteInstallation";
     /// Tidegate reverted edits in a runtime's Kyma.
     pub const METADATA_SYNCHRONIZATION: &str = "MetadataSynchronization";
-    /// Tidegate could not write the status to the runtime's Kyma.
-    pub const STATUS_SYNCHRONIZATION: &str = "StatusSynchronization";
-    /// Tidegate could not write the status.
-    pub const PATCH_STATUS: &str = "PatchStatus";
-    /// Tidegate could not write the spec.
-    pub const UPDATE_SPEC_ERROR: &str = "UpdateSpecError";
-    /// A Kyma that is being deleted waits for something.
-    pub const KYMA_DELETION_STUCK: &str = "KymaDeletionStuck";
-    /// A Watcher's selector matches no Gateway.
-    pub const WATCHER_GATEWAY_NOT_FOUND: &str = "WatcherGatewayNotFound";
-    /// A Watcher's status changed.
-    pub const WATCHER_STATUS_UPDATE: &str = "WatcherStatusUpdate";
     /// A runtime cannot be reached.
     pub const UNREACHABLE: &str = "Unreachable";
     /// Tidegate applied the whole revision.

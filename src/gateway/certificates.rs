@@ -90,8 +90,6 @@ pub struct Leaf {
     pub certificate: Vec<u8>,
     /// Its key, in PEM.
     pub key: Vec<u8>,
-    /// As in [`Issued::version`], for exactly this content.
-    pub version: String,
 }
 
 /// Pause after a failed issue. The answer to each request is a change, which would otherwise trigger the next request
@@ -135,14 +133,9 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
 pub async fn load(context: &Context, issued: &Issued) -> Result<Option<Leaf>, Error> {
     let secret: Option<Secret> = context.kcp.get_as(&Kind::namespaced::<Secret>(), &issued.secret).await?;
     Ok(secret.and_then(|secret| {
-        let (uid, version) = (secret.metadata.uid?, secret.metadata.resource_version?);
         let mut data = secret.data?;
         let mut take = |key| data.remove(key).map(|bytes| bytes.0).filter(|bytes| !bytes.is_empty());
-        Some(Leaf {
-            certificate: take(key::CERTIFICATE)?,
-            key: take(key::KEY)?,
-            version: self::version(&uid, &version),
-        })
+        Some(Leaf { certificate: take(key::CERTIFICATE)?, key: take(key::KEY)? })
     }))
 }
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
 
 /// Lists what is missing for readiness.
-pub type Missing = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+pub(crate) type Missing = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// The routes.
-pub fn router(missing: Missing) -> Router {
+pub(crate) fn router(missing: Missing) -> Router {
     Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(missing)
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::{Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get};
 
 /// Renders the metrics of now.
-pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
+pub(crate) type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The routes.
-pub fn router(render: Render) -> Router {
+pub(crate) fn router(render: Render) -> Router {
     Router::new().route("/metrics", get(metrics)).with_state(render)
 }
 

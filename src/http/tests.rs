@@ -54,7 +54,8 @@ async fn nothing_can_be_changed_over_http() {
 #[tokio::test]
 async fn a_port_that_is_taken_fails_the_start() {
     let first = Bound::bind("127.0.0.1:0".parse().unwrap(), "metrics").await.unwrap();
-    assert_ne!(first.address().port(), 0);
-    let error = Bound::bind(first.address(), "health").await.unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot listen on {} for health", first.address()));
+    let address = first.listener.local_addr().unwrap();
+    assert_ne!(address.port(), 0);
+    let error = Bound::bind(address, "health").await.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot listen on {address} for health"));
 }

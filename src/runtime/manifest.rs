@@ -24,7 +24,7 @@ use tidegate_core::{
     definition, landscape,
     name::Key,
     object::{Digest, ObjectId},
-    render::SharedObjects,
+    render::CompleteModule,
     revision::Oid,
 };
 use tokio::time::Instant;
@@ -100,7 +100,7 @@ pub(crate) async fn reconcile(
         Start::Remove => remove::reconcile(target, manifest, known).await,
         Start::Leave => Ok(ManifestReport::unchanged(manifest, None)),
         Start::Apply => match enact::read_objects(target, manifest).await {
-            Ok(objects) => apply(target, manifest, &objects, known).await,
+            Ok(module) => apply(target, manifest, &module, known).await,
             Err(message) => report_unavailable(target, manifest, &message, known).await,
         },
     }
@@ -130,15 +130,15 @@ async fn report_unavailable(
 async fn apply(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
-    objects: &Arc<SharedObjects>,
+    module: &CompleteModule,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
-    let desired = decide::desired_digest(objects, manifest);
+    let desired = decide::desired_digest(module.objects(), manifest);
     if let Some(again) = known.retry.rest(&desired, Instant::now()).filter(|_| !target.looks()) {
         return Ok(ManifestReport::unchanged(manifest, Some(again)));
     }
     let recorded = recorded::digest(manifest);
-    let mut installed = InstalledObjects::before(objects, known.installed.take(), recorded, &desired);
+    let mut installed = InstalledObjects::before(module, known.installed.take(), recorded, &desired);
     let result = apply_known(target, manifest, desired, &mut installed, known).await;
     // Whatever became of the pass: what is missing is still known to be.
     known.installed = Some(installed);
@@ -228,7 +228,7 @@ impl ManifestPass<'_> {
 
 /// Objects of modules, marked and serialised once for all runtimes that have them.
 #[derive(Debug, Default)]
-pub struct Modules(Mutex<BTreeMap<Oid, Arc<SharedObjects>>>);
+pub struct Modules(Mutex<BTreeMap<Oid, CompleteModule>>);
 
 /// Trees that are kept serialised: a landscape has some hundred versions in use.
 const MODULES_MAX: usize = 2_000;
@@ -236,16 +236,16 @@ const MODULES_MAX: usize = 2_000;
 // === impl Modules ===
 
 impl Modules {
-    fn get(&self, tree: Oid) -> Option<Arc<SharedObjects>> {
+    fn get(&self, tree: Oid) -> Option<CompleteModule> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&tree).cloned()
     }
 
-    fn put(&self, tree: Oid, objects: SharedObjects) -> Arc<SharedObjects> {
+    fn put(&self, tree: Oid, module: CompleteModule) -> CompleteModule {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MODULES_MAX {
             // Those that no runtime holds go first.
-            known.retain(|_, objects| Arc::strong_count(objects) > 1);
+            known.retain(|_, module| Arc::strong_count(module.objects()) > 1);
         }
-        Arc::clone(known.entry(tree).or_insert_with(|| Arc::new(objects)))
+        known.entry(tree).or_insert(module).clone()
     }
 }

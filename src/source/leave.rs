@@ -75,7 +75,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, progress: &mut Progress) -> Pass 
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
     if prune && let Some(wait) = Wait::find(pass.source, &others) {
-        let status = status::leaving(pass.source, wait.reason(), &wait.message(), ambient::now());
+        let status = status::not_ready(pass.source, wait.reason(), &wait.message(), ambient::now());
         pass.write(progress, status).await?;
         return Ok(wait.finish());
     }

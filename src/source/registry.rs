@@ -23,7 +23,7 @@ use crate::{
 };
 use tidegate_core::{
     definition::{self, Definitions, Elsewhere, ModuleObjects},
-    diagnostic::{Diagnostics, Severity},
+    diagnostic::Diagnostics,
     intake::{Declared, Id, status::Withheld},
     name::Key,
     object::Digest,
@@ -193,19 +193,14 @@ impl SourceRegistry {
             tree,
             error: Box::new(error),
         })?;
-        let mut diagnostics = Diagnostics::default();
         let files = files.iter().map(|(path, bytes)| (path, &**bytes));
-        let objects =
-            definition::module_objects(&mut diagnostics, tree, files, &tidegate_core::yaml::Limits::default());
-        match diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
-            None => Ok(Arc::new(objects)),
-            Some(first) => Err(Unavailable::Broken {
-                source_key: source.clone(),
-                path: path.to_owned(),
-                tree,
-                message: first.to_string(),
-            }),
-        }
+        let objects = definition::module_objects(tree, files, &tidegate_core::yaml::Limits::default());
+        objects.map(Arc::new).map_err(|first| Unavailable::Broken {
+            source_key: source.clone(),
+            path: path.to_owned(),
+            tree,
+            message: first.to_string(),
+        })
     }
 
     /// Wakes a source when its repository on this machine changes. Runs until it is dropped. In a simulation nobody is

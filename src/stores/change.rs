@@ -47,9 +47,9 @@ pub enum Change {
     /// An access Secret changed.
     Access {
         /// The Secret before.
-        before: Option<AccessSecret>,
+        before: Option<Arc<AccessSecret>>,
         /// The Secret now.
-        after: Option<AccessSecret>,
+        after: Option<Arc<AccessSecret>>,
     },
     /// An Istio Gateway changed.
     Gateways,
@@ -110,7 +110,7 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             }
             wakes.extend(owner_in_git(before, after));
         }
-        Change::Access { before, after } => access(before.as_ref(), after.as_ref(), &mut wakes),
+        Change::Access { before, after } => access(before.as_deref(), after.as_deref(), &mut wakes),
         // It has the name of its Watcher.
         Change::VirtualService(key) => {
             let is_watchers = tables.watchers().any(|watcher| watcher == key);

@@ -29,10 +29,16 @@ use tidegate_core::{
     plan::{certificate, reporting::Gateway},
 };
 
-use crate::gateway::{
-    certificates::Certificates,
-    pki::{self, object::Live},
-};
+use crate::gateway::{certificates::Certificates, pki};
+
+/// A watch that never ends. Nothing is requested before it is polled.
+type Watch = BoxFuture<'static, ()>;
+
+/// The cluster that is watched, and the stores that are filled.
+struct Feed<'a> {
+    kcp: &'a Arc<Cluster>,
+    stores: &'a Stores,
+}
 
 /// All watches: custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in the
 /// namespace of the agents' gateway, and certificates. Nothing is requested before they are polled.
@@ -42,177 +48,167 @@ pub fn feed(
     namespaces: &BTreeSet<String>,
     gateway_namespace: &str,
     issuing: &Arc<Certificates>,
-) -> Vec<BoxFuture<'static, ()>> {
+) -> Vec<Watch> {
+    let feed = Feed { kcp, stores };
     let mut watches = Vec::new();
     for namespace in namespaces {
-        watches.push(custom::<GitSource>(kcp, stores, namespace));
-        watches.push(custom::<Kyma>(kcp, stores, namespace));
-        watches.push(custom::<Manifest>(kcp, stores, namespace));
-        watches.push(custom::<ModuleTemplate>(kcp, stores, namespace));
-        watches.push(custom::<ModuleReleaseMeta>(kcp, stores, namespace));
-        watches.push(custom::<Watcher>(kcp, stores, namespace));
-        watches.push(access(kcp, stores, namespace));
-        watches.push(gateways(kcp, stores, namespace));
-        watches.push(virtual_services(kcp, stores, namespace));
+        watches.extend([
+            feed.custom::<GitSource>(namespace),
+            feed.custom::<Kyma>(namespace),
+            feed.custom::<Manifest>(namespace),
+            feed.custom::<ModuleTemplate>(namespace),
+            feed.custom::<ModuleReleaseMeta>(namespace),
+            feed.custom::<Watcher>(namespace),
+            feed.access(namespace),
+            feed.gateways(namespace),
+            feed.virtual_services(namespace),
+        ]);
     }
     if !namespaces.contains(gateway_namespace) {
-        watches.push(gateways(kcp, stores, gateway_namespace));
+        watches.push(feed.gateways(gateway_namespace));
     }
     let secrets = issuing.rules.namespace.as_str();
-    watches.push(gateway_secret(kcp, stores, secrets));
+    watches.push(feed.gateway_secret(secrets));
     // Without agents, certificates are not needed, and neither is permission to read them.
     if issuing.is_wanted {
         stores.look_after(Key::new(secrets, names::GATEWAY_SECRET));
-        watches.push(authority(kcp, stores, secrets));
-        watches.push(certificate_secrets(kcp, stores, secrets));
-        watches.push(certificates(kcp, stores, issuing));
+        watches.extend([feed.authority(secrets), feed.certificate_secrets(secrets), feed.certificates(issuing)]);
     }
     watches
 }
 
-fn custom<K>(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()>
-where
-    K: Stored + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + PartialEq,
-{
-    stores.expect(K::TABLE, namespace);
-    let (stores, place) = (stores.clone(), namespace.to_owned());
-    let project = |mut object: K| {
-        slim(object.meta_mut());
-        Some(object)
-    };
-    let on_change = move |change: Change<K>| match change {
-        Change::Set { key, new, .. } => stores.set(&key, Some(new)),
-        Change::Gone { key, .. } => stores.set::<K>(&key, None),
-        Change::Synced => stores.listed(K::TABLE, &place),
-    };
-    let options = Options::all(Kind::namespaced::<K>()).namespace(namespace);
-    follower::follow(Arc::clone(kcp), options, project, on_change).1
-}
-
-fn access(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
-    stores.expect(Table::Access, namespace);
-    let (stores, place) = (stores.clone(), namespace.to_owned());
-    let project = |secret: PartialObjectMeta<Secret>| {
-        let resource_version = secret.metadata.resource_version.clone()?;
-        Some(AccessSecret { kyma: kyma_of(&secret.metadata)?, resource_version })
-    };
-    let on_change = move |change: Change<AccessSecret>| match change {
-        Change::Set { key, new, .. } => stores.set_access(&key, Some(AccessSecret::clone(&new))),
-        Change::Gone { key, .. } => stores.set_access(&key, None),
-        Change::Synced => stores.listed(Table::Access, &place),
-    };
-    let options =
-        Options::all(Kind::namespaced::<Secret>()).namespace(namespace).labels(names::label::KYMA_NAME).metadata_only();
-    follower::follow(Arc::clone(kcp), options, project, on_change).1
-}
-
-/// Watches for edits of Watchers' VirtualServices by others. Start-up does not wait for the list, because only changes
-/// matter.
-fn virtual_services(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
-    let stores = stores.clone();
-    let project = |found: PartialObjectMeta<DynamicObject>| {
-        Some((found.metadata.uid, found.metadata.generation, found.metadata.deletion_timestamp.is_some()))
-    };
-    let on_change = move |change: Change<_>| match change {
-        Change::Set { key, .. } | Change::Gone { key, .. } => stores.virtual_service_changed(&key),
-        Change::Synced => {}
-    };
-    let kind = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "VirtualService"), "virtualservices", true);
-    let options = Options::all(kind).namespace(namespace).metadata_only();
-    follower::follow(Arc::clone(kcp), options, project, on_change).1
-}
-
-fn gateways(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
-    stores.expect(Table::Gateways, namespace);
-    let (stores, place) = (stores.clone(), namespace.to_owned());
-    let on_change = move |change: Change<GatewayEntry>| match change {
-        Change::Set { key, new, .. } => stores.set_gateway(&key, Some(new)),
-        Change::Gone { key, .. } => stores.set_gateway(&key, None),
-        Change::Synced => stores.listed(Table::Gateways, &place),
-    };
-    let kind = Kind::new(Gvk::new("networking.istio.io", "v1beta1", "Gateway"), "gateways", true);
-    let options = Options::all(kind).namespace(namespace);
-    follower::follow(Arc::clone(kcp), options, |gateway| Some(gateway_entry(gateway)), on_change).1
-}
-
-fn gateway_secret(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
-    stores.expect(Table::GatewaySecret, namespace);
-    let (stores, place) = (stores.clone(), namespace.to_owned());
-    let on_change = move |change: Change<GatewaySecret>| match change {
-        Change::Set { new, .. } => stores.set_gateway_secret(Some(new)),
-        Change::Gone { .. } => stores.set_gateway_secret(None),
-        Change::Synced => stores.listed(Table::GatewaySecret, &place),
-    };
-    let options = named_secret(namespace, names::GATEWAY_SECRET);
-    follower::follow(Arc::clone(kcp), options, |secret| Some(GatewaySecret::from_secret(secret)), on_change).1
-}
-
-fn authority(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
-    stores.expect(Table::Authority, namespace);
-    let (stores, place) = (stores.clone(), namespace.to_owned());
-    let on_change = move |change: Change<String>| match change {
-        Change::Set { new, .. } => stores.set_authority(Some(String::clone(&new))),
-        Change::Gone { .. } => stores.set_authority(None),
-        Change::Synced => stores.listed(Table::Authority, &place),
-    };
-    let options = named_secret(namespace, names::AUTHORITY_SECRET).metadata_only();
-    let project = |secret: PartialObjectMeta<Secret>| secret.metadata.resource_version;
-    follower::follow(Arc::clone(kcp), options, project, on_change).1
-}
-
-fn certificate_secrets(kcp: &Arc<Cluster>, stores: &Stores, namespace: &str) -> BoxFuture<'static, ()> {
-    stores.expect(Table::CertificateSecrets, namespace);
-    let (stores, place) = (stores.clone(), namespace.to_owned());
-    let on_change = move |change: Change<LeafSecret>| match change {
-        Change::Set { key, new, .. } => stores.set_certificate_secret(key.name(), Some(new)),
-        Change::Gone { key, .. } => stores.set_certificate_secret(key.name(), None),
-        Change::Synced => stores.listed(Table::CertificateSecrets, &place),
-    };
-    let labels = format!("{}={}", names::label::PURPOSE, names::CERTIFICATE_PURPOSE);
-    let options = Options::all(Kind::namespaced::<Secret>()).namespace(namespace).labels(&labels).metadata_only();
-    follower::follow(Arc::clone(kcp), options, |secret| Some(LeafSecret::from_metadata(secret)), on_change).1
-}
-
 /// Watches the agent's image pull Secret. Its content is read when it is written to a runtime.
-pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, key: &Key) -> BoxFuture<'static, ()> {
-    stores.expect(Table::PullSecret, key.namespace());
-    let (stores, place) = (stores.clone(), key.namespace().to_owned());
-    let on_change = move |change: Change<String>| match change {
-        Change::Set { new, .. } => stores.set_pull_secret(Some(String::clone(&new))),
-        Change::Gone { .. } => stores.set_pull_secret(None),
-        Change::Synced => stores.listed(Table::PullSecret, &place),
-    };
-    let options = named_secret(key.namespace(), key.name()).metadata_only();
-    let project = |secret: PartialObjectMeta<Secret>| {
-        Some(format!("{}/{}", secret.metadata.uid.unwrap_or_default(), secret.metadata.resource_version?))
-    };
-    follower::follow(Arc::clone(kcp), options, project, on_change).1
+pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, key: &Key) -> Watch {
+    Feed { kcp, stores }.watch(
+        Table::PullSecret,
+        named_secret(key.namespace(), key.name()).metadata_only(),
+        |secret: PartialObjectMeta<Secret>| {
+            Some(format!("{}/{}", secret.metadata.uid.unwrap_or_default(), secret.metadata.resource_version?))
+        },
+        |stores, _, version| stores.set_pull_secret(version.map(|version| String::clone(&version))),
+    )
 }
 
-/// Watches the certificates. Determines the issuer first, because it defines their kind.
-fn certificates(kcp: &Arc<Cluster>, stores: &Stores, certificates: &Arc<Certificates>) -> BoxFuture<'static, ()> {
-    let namespace = certificates.rules.namespace.clone();
-    stores.expect(Table::Certificates, &namespace);
-    let (kcp, stores, certificates) = (Arc::clone(kcp), stores.clone(), Arc::clone(certificates));
-    Box::pin(async move {
-        let backend = certificates.find_backend(&kcp).await;
-        let Some((gvk, plural)) = pki::object::kind(backend) else {
-            stores.listed(Table::Certificates, &namespace);
-            return std::future::pending().await;
+// === impl Feed ===
+
+impl Feed<'_> {
+    /// Keeps a table up to date. Start-up waits until it is listed.
+    ///
+    /// `project` selects what to keep of an object, `set` stores it; `None` if it is gone.
+    fn watch<K, P>(
+        &self,
+        table: Table,
+        options: Options,
+        project: impl Fn(K) -> Option<P> + Send + 'static,
+        set: impl Fn(&Stores, &Key, Option<Arc<P>>) + Send + 'static,
+    ) -> Watch
+    where
+        K: Resource + DeserializeOwned + Send + 'static,
+        P: PartialEq + Send + Sync + 'static,
+    {
+        let namespace = options.namespace.clone().unwrap_or_default();
+        self.stores.expect(table, &namespace);
+        let stores = self.stores.clone();
+        let on_change = move |change: Change<P>| match change {
+            Change::Set { key, new, .. } => set(&stores, &key, Some(new)),
+            Change::Gone { key, .. } => set(&stores, &key, None),
+            Change::Synced => stores.listed(table, &namespace),
         };
-        let options = Options::all(Kind::new(gvk, plural, true)).namespace(&namespace);
-        let project = move |object: DynamicObject| {
-            let name = object.metadata.name.clone()?;
-            certificate::kyma_name(&name)?;
-            Some(pki::object::read(backend, &serde_json::to_value(object).ok()?))
+        follower::follow(Arc::clone(self.kcp), options, project, on_change)
+    }
+
+    fn custom<K>(&self, namespace: &str) -> Watch
+    where
+        K: Stored + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + PartialEq,
+    {
+        let project = |mut object: K| {
+            slim(object.meta_mut());
+            Some(object)
         };
-        let on_change = move |change: Change<Live>| match change {
-            Change::Set { key, new, .. } => stores.set_certificate(key.name(), Some(new)),
-            Change::Gone { key, .. } => stores.set_certificate(key.name(), None),
-            Change::Synced => stores.listed(Table::Certificates, &namespace),
+        self.watch(K::TABLE, Options::all(Kind::namespaced::<K>()).namespace(namespace), project, Stores::set)
+    }
+
+    fn access(&self, namespace: &str) -> Watch {
+        let secrets = Options::all(Kind::namespaced::<Secret>()).namespace(namespace);
+        let project = |secret: PartialObjectMeta<Secret>| {
+            let resource_version = secret.metadata.resource_version.clone()?;
+            Some(AccessSecret { kyma: kyma_of(&secret.metadata)?, resource_version })
         };
-        follower::follow(kcp, options, project, on_change).1.await;
-    })
+        self.watch(Table::Access, secrets.labels(names::label::KYMA_NAME).metadata_only(), project, Stores::set_access)
+    }
+
+    fn gateways(&self, namespace: &str) -> Watch {
+        let options = Options::all(istio("Gateway", "gateways")).namespace(namespace);
+        self.watch(Table::Gateways, options, |gateway| Some(gateway_entry(gateway)), Stores::set_gateway)
+    }
+
+    /// Watches for edits of Watchers' VirtualServices by others. There is no table, because only changes matter.
+    fn virtual_services(&self, namespace: &str) -> Watch {
+        let stores = self.stores.clone();
+        let project = |found: PartialObjectMeta<DynamicObject>| {
+            Some((found.metadata.uid, found.metadata.generation, found.metadata.deletion_timestamp.is_some()))
+        };
+        let on_change = move |change: Change<_>| match change {
+            Change::Set { key, .. } | Change::Gone { key, .. } => stores.virtual_service_changed(&key),
+            Change::Synced => {}
+        };
+        let options = Options::all(istio("VirtualService", "virtualservices")).namespace(namespace).metadata_only();
+        follower::follow(Arc::clone(self.kcp), options, project, on_change)
+    }
+
+    fn gateway_secret(&self, namespace: &str) -> Watch {
+        self.watch(
+            Table::GatewaySecret,
+            named_secret(namespace, names::GATEWAY_SECRET),
+            |secret| Some(GatewaySecret::from_secret(secret)),
+            |stores, _, secret| stores.set_gateway_secret(secret),
+        )
+    }
+
+    fn authority(&self, namespace: &str) -> Watch {
+        self.watch(
+            Table::Authority,
+            named_secret(namespace, names::AUTHORITY_SECRET).metadata_only(),
+            |secret: PartialObjectMeta<Secret>| secret.metadata.resource_version,
+            |stores, _, version| stores.set_authority(version.map(|version| String::clone(&version))),
+        )
+    }
+
+    fn certificate_secrets(&self, namespace: &str) -> Watch {
+        let labels = format!("{}={}", names::label::PURPOSE, names::CERTIFICATE_PURPOSE);
+        self.watch(
+            Table::CertificateSecrets,
+            Options::all(Kind::namespaced::<Secret>()).namespace(namespace).labels(&labels).metadata_only(),
+            |secret| Some(LeafSecret::from_metadata(secret)),
+            |stores, key, secret| stores.set_certificate_secret(key.name(), secret),
+        )
+    }
+
+    /// Watches the certificates. Determines the issuer first, because it defines their kind.
+    fn certificates(&self, certificates: &Arc<Certificates>) -> Watch {
+        let namespace = certificates.rules.namespace.clone();
+        self.stores.expect(Table::Certificates, &namespace);
+        let (kcp, stores, certificates) = (Arc::clone(self.kcp), self.stores.clone(), Arc::clone(certificates));
+        Box::pin(async move {
+            let backend = certificates.find_backend(&kcp).await;
+            let Some((gvk, plural)) = pki::object::kind(backend) else {
+                stores.listed(Table::Certificates, &namespace);
+                return std::future::pending().await;
+            };
+            let project = move |object: DynamicObject| {
+                let name = object.metadata.name.clone()?;
+                certificate::kyma_name(&name)?;
+                Some(pki::object::read(backend, &serde_json::to_value(object).ok()?))
+            };
+            let options = Options::all(Kind::new(gvk, plural, true)).namespace(&namespace);
+            let set = |stores: &Stores, key: &Key, live| stores.set_certificate(key.name(), live);
+            Feed { kcp: &kcp, stores: &stores }.watch(Table::Certificates, options, project, set).await;
+        })
+    }
+}
+
+fn istio(kind: &str, plural: &str) -> Kind {
+    Kind::new(Gvk::new("networking.istio.io", "v1beta1", kind), plural, true)
 }
 
 /// Selects one Secret.

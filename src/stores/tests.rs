@@ -33,8 +33,8 @@ fn key(name: &str) -> Key {
     Key::new("kcp-system", name)
 }
 
-fn access(kyma: &str, version: &str) -> AccessSecret {
-    AccessSecret { kyma: key(kyma), resource_version: version.to_owned() }
+fn access(kyma: &str, version: &str) -> Arc<AccessSecret> {
+    Arc::new(AccessSecret { kyma: key(kyma), resource_version: version.to_owned() })
 }
 
 fn upsert<K: Stored>(stores: &Stores, mut object: K) {

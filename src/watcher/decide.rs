@@ -279,6 +279,15 @@ fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus
     WatcherStatus { state, conditions: all, observed_generation: metadata.generation }
 }
 
+/// The status after a pass that came to no result: all that is recorded stays.
+pub(super) fn failed(watcher: &Watcher, message: &str, now: Timestamp) -> WatcherStatus {
+    let generation = watcher.metadata.generation;
+    let mut all = watcher.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let now = Time(status::seconds(now));
+    conditions::set(&mut all, conditions::ROUTE, false.into(), conditions::ROUTE_REASON, message, generation, &now);
+    WatcherStatus { state: State::Error, conditions: all, observed_generation: generation }
+}
+
 /// The note for a Watcher whose manager has other Watchers.
 fn companions(known: &Known<'_>) -> Option<String> {
     let others: Vec<String> = known.companions.iter().map(|key| format!("Watcher {key}")).collect();

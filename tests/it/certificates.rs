@@ -268,6 +268,7 @@ impl World {
             agent: None,
             reports: Default::default(),
             watchers: Default::default(),
+            panicked: Default::default(),
             certificates: Arc::new(Certificates::new(self.rules.clone(), true, listener)),
         });
         let runtimes = Runtimes::default();
@@ -416,7 +417,7 @@ async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
 /// Makes a runtime count among those that the gateway waits for.
 fn open(daemon: &Daemon, namespace: &str, kyma: &str) {
     let access = AccessSecret { kyma: Key::new(namespace, kyma), resource_version: "1".to_owned() };
-    daemon.context.stores.set_access(&Key::new(namespace, &format!("access-{kyma}")), Some(access));
+    daemon.context.stores.set_access(&Key::new(namespace, &format!("access-{kyma}")), Some(Arc::new(access)));
 }
 
 /// Data of a Secret.

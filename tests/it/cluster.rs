@@ -18,14 +18,14 @@ use tidegate_cluster::{
 };
 use tidegate_core::{
     api::names,
-    changes::{Changes, Desired, Verdict},
+    changes::{Desired, Prune, Verdict},
     inventory::Inventory,
     name::Key,
     object::{Gvk, Object, ObjectId},
 };
 use tidegate_testbed::{ControlPlane, Extent, Options};
 
-use crate::harness::{self, SOON, eventually, holds};
+use crate::harness::{self, Followed, SOON, eventually, holds};
 
 // --- words ---
 
@@ -409,11 +409,11 @@ async fn prune_takes_only_what_bears_our_mark_and_custom_resources_first() {
     // Applied under a version that is no longer served: it is the same object nevertheless.
     owned.insert(boat.id(), "v1beta1".into());
 
-    let changes = Changes::between(&Desired::nothing(), &owned);
+    let prunes = Prune::between(Desired::Nothing, &owned);
     let verdicts = |pruned: &[Pruned]| -> BTreeMap<String, Verdict> {
         pruned.iter().map(|pruned| (pruned.id.name.to_string(), *pruned.result.as_ref().unwrap())).collect()
     };
-    let first = cluster.prune(&Cause::trigger("git"), &changes.prune, &marked).await;
+    let first = cluster.prune(&Cause::trigger("git"), &prunes, &marked).await;
     assert!(
         first.iter().all(|pruned| pruned.result.as_ref().is_ok_and(|verdict| *verdict == Verdict::Wait)),
         "{first:?}"
@@ -422,7 +422,7 @@ async fn prune_takes_only_what_bears_our_mark_and_custom_resources_first() {
     let boats = cluster.kind(&boat.gvk()).await.unwrap().unwrap();
     let release = Bytes::from_static(br#"{"metadata":{"finalizers":null}}"#);
     cluster.merge_patch(&Cause::default(), &boats, &boat.id(), None, release).await.unwrap();
-    let second = cluster.prune(&Cause::trigger("git"), &changes.prune, &marked).await;
+    let second = cluster.prune(&Cause::trigger("git"), &prunes, &marked).await;
     let second = verdicts(&second);
     assert_eq!(second["boat"], Verdict::Gone);
     assert_eq!(second["ours"], Verdict::Gone);
@@ -597,18 +597,16 @@ async fn one_thousand_objects_are_applied_each_once() {
 type Log = Arc<Mutex<Vec<String>>>;
 
 /// Follows ConfigMaps by their `data.key`, and writes down what changes.
-fn follow(
-    cluster: &Arc<Cluster>,
-    options: follower::Options,
-) -> (follower::Store<String>, Log, tokio::task::JoinHandle<()>) {
-    let log = Log::default();
-    let (store, follower) = follower::follow::<ConfigMap, String>(
+fn follow(cluster: &Arc<Cluster>, options: follower::Options) -> (Followed<String>, Log, tokio::task::JoinHandle<()>) {
+    let (store, log) = (Followed::new(), Log::default());
+    let follower = follower::follow::<ConfigMap, String>(
         Arc::clone(cluster),
         options,
         |object| object.data.and_then(|mut data| data.remove("key")),
         {
-            let log = Arc::clone(&log);
+            let (store, log) = (store.clone(), Arc::clone(&log));
             move |change| {
+                store.take(&change);
                 log.lock().unwrap().push(match change {
                     follower::Change::Set { key, new, old: None } => format!("{} is {new}", key.name()),
                     follower::Change::Set { key, new, old: Some(old) } => format!("{} was {old}, is {new}", key.name()),
@@ -684,15 +682,16 @@ async fn a_kind_that_comes_later_is_followed_from_then_on() {
     let (definition, boat) = definition("later.example");
     let boats = Kind::new(boat.gvk(), "boats", true);
     let options = follower::Options::all(boats).metadata_only().absent_pause(Duration::from_millis(100));
-    let (store, follower) = follower::follow::<PartialObjectMeta, String>(
+    let store = Followed::new();
+    let known = store.clone();
+    let task = tokio::spawn(follower::follow::<PartialObjectMeta, String>(
         Arc::clone(&cluster),
         options,
         |object| object.metadata.uid,
-        |_| {},
-    );
-    let task = tokio::spawn(follower);
+        move |change| known.take(&change),
+    ));
     tokio::time::timeout(SOON, store.synced()).await.expect("a kind that is not served is synced, and empty");
-    assert!(store.is_empty());
+    assert!(store.all().is_empty());
     cluster.enact(&Cause::default(), vec![self::task(&definition), self::task(&boat)]).await;
     eventually("the boat is seen", SOON, async || store.get(&Key::new("default", "boat")).ok_or("no boat".to_owned()))
         .await;

@@ -16,7 +16,7 @@ use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConfl
 use tidegate_core::{name::Key, object::Gvk};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use crate::harness::{self, SOON, eventually};
+use crate::harness::{self, Followed, SOON, eventually};
 
 /// Serves until the set of tasks is dropped; returns a cluster that takes it for an API server.
 async fn serve(tasks: &mut JoinSet<()>, router: Router, limits: Limits) -> Cluster {
@@ -126,9 +126,14 @@ async fn a_404_of_a_proxy_empties_no_table_and_one_that_discovery_confirms_does(
     let cluster = Arc::new(serve(&mut tasks, router, Limits::default()).await);
     let kind = Kind::new(Gvk::new("example.org", "v1", "Boat"), "boats", true);
     let options = follower::Options::all(kind).absent_pause(Duration::from_millis(100));
-    let (store, follower) =
-        follower::follow::<ConfigMap, String>(cluster, options, |object| object.data?.remove("key"), |_| {});
-    tasks.spawn(follower);
+    let store = Followed::new();
+    let known = store.clone();
+    tasks.spawn(follower::follow::<ConfigMap, String>(
+        cluster,
+        options,
+        |object| object.data?.remove("key"),
+        move |change| known.take(&change),
+    ));
     tokio::time::timeout(SOON, store.synced()).await.expect("the first list is complete");
     let key = Key::new("default", "a");
     assert_eq!(store.get(&key).as_deref().map(String::as_str), Some("1"));
@@ -142,8 +147,12 @@ async fn a_404_of_a_proxy_empties_no_table_and_one_that_discovery_confirms_does(
     assert!(store.get(&key).is_some(), "discovery says that the kind is served");
 
     mode.store(REMOVED, Ordering::SeqCst);
-    eventually("the table is empty", SOON, async || if store.is_empty() { Ok(()) } else { Err("not yet".to_owned()) })
-        .await;
+    eventually(
+        "the table is empty",
+        SOON,
+        async || if store.all().is_empty() { Ok(()) } else { Err("not yet".to_owned()) },
+    )
+    .await;
 }
 
 fn answer(mode: u8, hidden: &AtomicUsize, request: &Request) -> axum::response::Response {

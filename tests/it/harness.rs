@@ -6,6 +6,7 @@
 
 use std::{
     borrow::Borrow,
+    collections::BTreeMap,
     ops::Deref,
     path::Path,
     sync::{
@@ -17,8 +18,10 @@ use std::{
 
 use kube::{Api, Client, api::DynamicObject, core::NamespaceResourceScope};
 use serde_json::{Value, json};
+use tidegate_cluster::follower::Change;
+use tidegate_core::name::Key;
 use tidegate_testbed::{self as testbed, Assets, ControlPlane, Etcd, Extent, Folder, Options};
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit, watch};
 
 /// How long a test waits for what should take a second: generous, since other tests and builds share the machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -277,4 +280,48 @@ pub(crate) fn check_recorded(path: &Path, text: &str) {
         recorded.lines().nth(line).unwrap_or_default(),
         text.lines().nth(line).unwrap_or_default(),
     );
+}
+
+/// What a follower has reported. Clones share it.
+pub(crate) struct Followed<P>(watch::Sender<(BTreeMap<Key, Arc<P>>, bool)>);
+
+impl<P> Followed<P> {
+    /// Nothing is reported yet.
+    pub(crate) fn new() -> Followed<P> {
+        Followed(watch::Sender::new((BTreeMap::new(), false)))
+    }
+
+    /// Takes a change.
+    pub(crate) fn take(&self, change: &Change<P>) {
+        self.0.send_modify(|(objects, is_synced)| match change {
+            Change::Set { key, new, .. } => {
+                objects.insert(key.clone(), Arc::clone(new));
+            }
+            Change::Gone { key, .. } => {
+                objects.remove(key);
+            }
+            Change::Synced => *is_synced = true,
+        });
+    }
+
+    /// Waits until the first list is complete.
+    pub(crate) async fn synced(&self) {
+        self.0.subscribe().wait_for(|(_, is_synced)| *is_synced).await.expect("the sender is here");
+    }
+
+    /// One object.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<P>> {
+        self.0.borrow().0.get(key).cloned()
+    }
+
+    /// All objects by key.
+    pub(crate) fn all(&self) -> Vec<(Key, Arc<P>)> {
+        self.0.borrow().0.iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
+    }
+}
+
+impl<P> Clone for Followed<P> {
+    fn clone(&self) -> Followed<P> {
+        Followed(self.0.clone())
+    }
 }

@@ -16,9 +16,10 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams},
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::{
-    controller::{Context, Queue, Subject, events},
+    controller::{Context, Queue, Subject, dispatch, events},
     gateway::certificates::Certificates,
     metrics::Metrics,
     queue::{self, Finish},
@@ -28,7 +29,7 @@ use tidegate::{
     stores::{Stores, feed},
     watcher,
 };
-use tidegate_cluster::{Cluster, ClusterName, Limits, Pool, access};
+use tidegate_cluster::{Cluster, ClusterName, Kind, Limits, Pool, access, follower};
 use tidegate_core::{
     api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, names},
     landscape::SourceName,
@@ -37,7 +38,7 @@ use tidegate_core::{
     template::{Library, Templates},
 };
 use tidegate_git as git;
-use tidegate_process::lock::RwLock;
+use tidegate_process::lock::{Mutex, RwLock};
 use tidegate_testbed::Repository;
 use tokio::task::JoinSet;
 
@@ -80,6 +81,7 @@ scenarios! {
     mirrors_of_former_urls_and_sources_are_removed,
     a_request_by_annotation_is_handled_once_and_said_so,
     a_local_path_in_kcp_is_refused_unless_the_daemon_allows_it,
+    a_panic_is_in_the_status_until_a_pass_ends_by_itself,
 }
 
 async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing() {
@@ -108,6 +110,91 @@ async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing(
     let commit = world.commit();
     world.settled("landscape", &commit).await;
     assert_eq!(world.writes(), [""; 0]);
+}
+
+async fn a_panic_is_in_the_status_until_a_pass_ends_by_itself() {
+    let mut world = World::new("panic").await;
+    world.module("mail", &["1.0.0"], "1.0.0");
+    world.kyma("a", "mail");
+    let commit = world.commit();
+    world.declare("landscape", json!({})).await;
+    world.start().await;
+    world.settled("landscape", &commit).await;
+    world.daemon().quiet().await;
+    // From here on, the test is the only worker.
+    world.daemon.as_mut().unwrap().tasks.shutdown().await;
+    let context = Arc::clone(&world.daemon().context);
+    let (said, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
+    tasks.spawn(statuses(&context, &world.namespace, &said, |source: GitSource| ready(&source)));
+    tasks.spawn(statuses(&context, &world.namespace, &said, |kyma: Kyma| {
+        let operation = kyma.status.and_then(|status| status.last_operation).map(|last| last.operation);
+        operation.unwrap_or_default()
+    }));
+    let expects = async |expected: &[&str]| {
+        eventually("the statuses are written in this order", SOON, async || {
+            let said = said.lock();
+            let holds = said.len() == expected.len() && said.iter().zip(expected).all(|(one, part)| one.contains(part));
+            if holds { Ok(()) } else { Err(format!("{said:?}")) }
+        })
+        .await;
+        said.lock().clear();
+    };
+    eventually(
+        "the watches are there",
+        SOON,
+        async || if said.lock().len() == 2 { Ok(()) } else { Err(String::new()) },
+    )
+    .await;
+    said.lock().clear();
+
+    let next = async |subject: &Subject| {
+        context.queue.push(subject.clone(), queue::Trigger::Changed);
+        loop {
+            let work = context.queue.next().await.expect("the queue is open");
+            if work.subject() == subject {
+                return work;
+            }
+            context.queue.finish(work, Finish::Done);
+        }
+    };
+    let key = |name| Key::new(&world.namespace, name);
+    for (subject, expected) in [
+        (Subject::Source(key("landscape")), ["False Panicked", "True Applied"]),
+        (Subject::Runtime(key("a")), ["the pass panicked, which is a bug in Tidegate", "no access Secret"]),
+    ] {
+        let work = next(&subject).await;
+        let finish = dispatch::guarded(&context, &work, async { panic!("this may quote a Secret") }).await;
+        assert!(matches!(finish, Finish::Failed(_)), "{finish:?}");
+        context.queue.finish(work, finish);
+        let work = next(&subject).await;
+        let finish = dispatch::pass(&context, &work).await;
+        context.queue.finish(work, finish);
+        expects(&expected).await;
+    }
+}
+
+/// Writes down what `says` finds in the objects of a kind, whenever that changes.
+fn statuses<K>(
+    context: &Context,
+    namespace: &str,
+    said: &Arc<Mutex<Vec<String>>>,
+    says: impl Fn(K) -> String + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static
+where
+    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + DeserializeOwned + Send + 'static,
+{
+    let options = follower::Options::all(Kind::namespaced::<K>()).namespace(namespace);
+    let said = Arc::clone(said);
+    follower::follow(
+        Arc::clone(&context.kcp),
+        options,
+        move |object| Some(says(object)),
+        move |change| {
+            if let follower::Change::Set { new, .. } = change {
+                said.lock().push(String::clone(&new));
+            }
+        },
+    )
 }
 
 async fn an_unchanged_revision_costs_no_request_and_a_second_process_no_write() {
@@ -1035,6 +1122,7 @@ impl Daemon {
             reports: Default::default(),
             modules: Default::default(),
             watchers: Default::default(),
+            panicked: Default::default(),
             certificates: Arc::clone(&certificates),
         });
         let (mut feed, mut tasks) = (JoinSet::new(), JoinSet::new());

@@ -93,6 +93,31 @@ fn the_product_is_built_without_the_laboratory() {
     }
 }
 
+/// A lock of the standard library is poisoned by a panic, and a pass that panics is tried again: see
+/// `tidegate_process::lock`. The simulator of API servers is no part of Tidegate, and knows nothing of its crates.
+#[test]
+fn no_lock_is_poisoned_by_a_panic() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let imports = regex::Regex::new(r"(?s)use std::.*?;").unwrap();
+    let poisoned = regex::Regex::new(r"\b(?:Mutex|RwLock|PoisonError)\b").unwrap();
+    let in_place = regex::Regex::new(r"std::sync::(?:Mutex|RwLock|PoisonError)\b").unwrap();
+    let is_free = |file: &Path| {
+        let file = file.strip_prefix(root).unwrap();
+        let is_test = file.components().any(|part| part.as_os_str() == "tests") || file.ends_with("tests.rs");
+        is_test || file == Path::new("crates/process/src/lock.rs") || file.starts_with("lab/kube-sim")
+    };
+    let mut problems = Vec::new();
+    for file in ["src", "crates", "lab"].iter().flat_map(|folder| rust_files(&root.join(folder))) {
+        let text = fs::read_to_string(&file).unwrap();
+        let is_used =
+            imports.find_iter(&text).any(|import| poisoned.is_match(import.as_str())) || in_place.is_match(&text);
+        if is_used && !is_free(&file) {
+            problems.push(format!("{}: use the locks of `tidegate_process::lock`", file.display()));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
 /// Documents name files by their paths from the root; a file that moves takes its mentions along.
 #[test]
 fn files_that_documents_name_exist() {

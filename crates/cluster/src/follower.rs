@@ -1,14 +1,14 @@
 //! Follows the objects of one kind: a paged list, then a watch from that list's resource version, without end.
 //!
-//! For each object, the store keeps a projection that the caller chooses, never managedFields. A change that does not
-//! change the projection is not reported. A kind that is not served is not an error: the follower asks again at a slow
+//! The caller chooses a projection of each object, never with managedFields. A change that does not change the
+//! projection is not reported. The follower keeps the reported projections to compare them; it shares them with the
+//! caller, so keep the `Arc`s and not copies. A kind that is not served is not an error: the follower asks again at a slow
 //! pace. It believes a 404 only if discovery confirms it, because a proxy in front of an API server may answer 404,
 //! too, and all objects would seem to be gone. Broken connections resume where they were. An expired resource version
 //! leads to a new list, and its differences are reported like any other change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -17,11 +17,11 @@ use futures::future::BoxFuture;
 use http_body_util::BodyExt;
 use kube::{Resource, client::Body};
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use super::{Cluster, Error, Kind, Target, Verb, kind::push_encoded, transport::Ask};
 use tidegate_core::name::Key;
-use tidegate_process::{ambient, lock::RwLock, retry};
+use tidegate_process::{ambient, retry};
 
 /// What to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,14 +59,8 @@ pub enum Change<P> {
         /// The last projection.
         old: Arc<P>,
     },
-    /// The first list is complete: from now on the store is reliable. Also reported for a kind that is not served.
+    /// The first list is complete: from now on the caller knows all objects. Also reported for a kind that is not served.
     Synced,
-}
-
-/// The known objects of one kind. Cheap to clone; all clones share the objects.
-pub struct Store<P> {
-    objects: Arc<RwLock<BTreeMap<Key, Arc<P>>>>,
-    synced: watch::Receiver<bool>,
 }
 
 /// How long the API server keeps a watch open: longer than its own minimum, shorter than load balancers allow.
@@ -119,100 +113,39 @@ impl Options {
     }
 }
 
-// === impl Store ===
-
-impl<P> Store<P> {
-    /// A store with these objects that follows nothing: for tests and offline use.
-    pub fn from_projections(objects: impl IntoIterator<Item = (Key, P)>) -> Store<P> {
-        let (_, synced) = watch::channel(true);
-        let objects = objects.into_iter().map(|(key, object)| (key, Arc::new(object))).collect();
-        Store { objects: Arc::new(RwLock::new(objects)), synced }
-    }
-
-    /// One object.
-    pub fn get(&self, key: &Key) -> Option<Arc<P>> {
-        self.read().get(key).cloned()
-    }
-
-    /// All objects by key.
-    pub fn all(&self) -> Vec<(Key, Arc<P>)> {
-        self.read().iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
-    }
-
-    /// The number of objects.
-    pub fn len(&self) -> usize {
-        self.read().len()
-    }
-
-    /// Whether there is no object.
-    pub fn is_empty(&self) -> bool {
-        self.read().is_empty()
-    }
-
-    /// Whether the first list is complete.
-    pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
-    }
-
-    /// Waits until the first list is complete. Never returns if the watch ended before.
-    pub async fn synced(&self) {
-        if self.synced.clone().wait_for(|synced| *synced).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<Key, Arc<P>>> {
-        self.objects.read()
-    }
-}
-
-impl<P> Clone for Store<P> {
-    fn clone(&self) -> Store<P> {
-        Store { objects: Arc::clone(&self.objects), synced: self.synced.clone() }
-    }
-}
-
-impl<P> fmt::Debug for Store<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("len", &self.len()).field("synced", &self.is_synced()).finish()
-    }
-}
-
-/// A store, and the future that fills it. The future never ends and does nothing until it is polled.
+/// Follows the objects. The future never ends and does nothing until it is polled.
 ///
 /// `project` selects what to keep of an object, or returns `None` to keep nothing; it never sees managedFields.
-/// `on_change` is called after each change of the store, in order, and must not block.
+/// `on_change` is called for each change, in order, and must not block.
 pub fn follow<K, P>(
     cluster: Arc<Cluster>,
     options: Options,
     project: impl Fn(K) -> Option<P> + Send + 'static,
     on_change: impl FnMut(Change<P>) + Send + 'static,
-) -> (Store<P>, BoxFuture<'static, ()>)
+) -> BoxFuture<'static, ()>
 where
     K: Resource + DeserializeOwned + Send + 'static,
     P: PartialEq + Send + Sync + 'static,
 {
-    let (sender, synced) = watch::channel(false);
-    let store = Store { objects: Arc::default(), synced };
     let follower = Follower {
         cluster,
         options,
         project: Box::new(project),
         on_change: Box::new(on_change),
-        store: store.clone(),
-        synced: sender,
+        reported: BTreeMap::new(),
+        is_synced: false,
     };
-    (store, Box::pin(follower.run()))
+    Box::pin(follower.run())
 }
 
-/// Fills a store.
 struct Follower<K, P> {
     cluster: Arc<Cluster>,
     options: Options,
     project: Box<dyn Fn(K) -> Option<P> + Send>,
     on_change: Box<dyn FnMut(Change<P>) + Send>,
-    store: Store<P>,
-    synced: watch::Sender<bool>,
+    /// What the caller knows.
+    reported: BTreeMap<Key, Arc<P>>,
+    is_synced: bool,
 }
 
 /// One line of a watch.
@@ -274,7 +207,7 @@ where
         }
     }
 
-    /// Whether a kind that was answered with 404 is really not served. If discovery fails, the store keeps its objects.
+    /// Whether a kind that was answered with 404 is really not served. If discovery fails, all objects stay.
     async fn is_absent(&mut self) -> bool {
         matches!(self.cluster.serves(&self.options.kind.gvk).await, Ok(false))
     }
@@ -409,26 +342,22 @@ where
 
     fn set(&mut self, key: Key, projection: P) {
         let new = Arc::new(projection);
-        let old = {
-            let mut objects = self.store.objects.write();
-            if objects.get(&key).is_some_and(|old| **old == *new) {
-                return;
-            }
-            objects.insert(key.clone(), Arc::clone(&new))
-        };
+        if self.reported.get(&key).is_some_and(|old| **old == *new) {
+            return;
+        }
+        let old = self.reported.insert(key.clone(), Arc::clone(&new));
         (self.on_change)(Change::Set { key, new, old });
     }
 
     fn remove(&mut self, key: &Key) {
-        let old = self.store.objects.write().remove(key);
-        if let Some(old) = old {
+        if let Some(old) = self.reported.remove(key) {
             (self.on_change)(Change::Gone { key: key.clone(), old });
         }
     }
 
     /// Replaces all objects by a list: an object that is not in it is gone.
     fn replace(&mut self, objects: BTreeMap<Key, P>) {
-        let gone: BTreeSet<Key> = self.store.read().keys().filter(|key| !objects.contains_key(key)).cloned().collect();
+        let gone: BTreeSet<Key> = self.reported.keys().filter(|key| !objects.contains_key(key)).cloned().collect();
         for key in &gone {
             self.remove(key);
         }
@@ -438,7 +367,7 @@ where
     }
 
     fn say_synced(&mut self) {
-        if !self.synced.send_replace(true) {
+        if !std::mem::replace(&mut self.is_synced, true) {
             (self.on_change)(Change::Synced);
         }
     }

@@ -1,11 +1,11 @@
-//! Computes what must change so that a cluster has the desired objects: what to apply, what to
-//! prune, and what to keep and why.
+//! Computes which of our objects must leave a cluster, and which stay and why.
 //!
-//! Never prunes on an incomplete view. Never prunes objects outside the inventory or the namespace
-//! `kyma-system`. [`Prune::verdict`] decides a second time, from the live object, whether it may
-//! really be deleted.
+//! Never prunes on an incomplete view: the desired set is a [`CompleteModule`], which only exists if
+//! every object of the module could be read. Never prunes objects outside the inventory or the
+//! namespace `kyma-system`. [`Prune::verdict`] decides a second time, from the live object, whether
+//! it may really be deleted.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use crate::{
     api::names,
     inventory::Inventory,
     object::{Gvk, ObjectId},
+    render::CompleteModule,
 };
 
 mod cover;
@@ -20,48 +21,27 @@ mod quantity;
 
 pub use cover::covers;
 
-/// Whether every definition behind a desired set could be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completeness {
-    /// The set is complete: an object that is not in it is not desired.
-    Complete,
-    /// Something could not be read or rendered: an object that is not in the set may still be
-    /// desired.
-    Partial,
+/// What a cluster must have of a module.
+#[derive(Clone, Copy, Debug)]
+pub enum Desired<'a> {
+    /// These objects and no others.
+    Module(&'a CompleteModule),
+    /// Nothing: the module is disabled, or its Kyma is deleted.
+    Nothing,
 }
 
-/// The purpose of a desired set.
+/// Why an object is no longer desired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The cluster must have these objects from now on.
+    /// Its module stays installed, without it.
     Install,
-    /// Everything must be removed: a module is disabled, or its Kyma is deleted. This includes
-    /// CustomResourceDefinitions and Namespaces.
+    /// Its module is removed with everything, including CustomResourceDefinitions and Namespaces.
     Remove,
 }
 
-/// The desired objects, with the versions for their apply.
+/// One object to prune. Only [`Prune::between`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Desired {
-    /// The objects.
-    pub objects: Inventory,
-    /// Whether the set is complete.
-    pub completeness: Completeness,
-    /// The purpose.
-    pub purpose: Purpose,
-}
-
-/// The necessary changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// In the order of apply.
-    pub apply: Vec<ObjectId>,
-    /// In the order of prune.
-    pub prune: Vec<Prune>,
-}
-
-/// One object to prune.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Prune {
     /// Its id.
     pub id: ObjectId,
@@ -112,57 +92,41 @@ pub enum Verdict {
 
 // === impl Desired ===
 
-impl Desired {
-    /// A complete desired set.
-    pub fn complete(objects: Inventory) -> Desired {
-        Desired { objects, completeness: Completeness::Complete, purpose: Purpose::Install }
+impl Desired<'_> {
+    fn purpose(self) -> Purpose {
+        match self {
+            Desired::Module(_) => Purpose::Install,
+            Desired::Nothing => Purpose::Remove,
+        }
     }
 
-    /// A part of the desired set.
-    pub fn partial(objects: Inventory) -> Desired {
-        Desired { objects, completeness: Completeness::Partial, purpose: Purpose::Install }
-    }
-
-    /// An intentionally empty set: all owned objects are removed.
-    pub fn nothing() -> Desired {
-        Desired { objects: Inventory::default(), completeness: Completeness::Complete, purpose: Purpose::Remove }
-    }
-}
-
-// === impl Changes ===
-
-impl Changes {
-    /// The changes after which the cluster has `desired` and nothing else of ours.
-    pub fn between(desired: &Desired, owned: &Inventory) -> Changes {
-        let mut apply: Vec<ObjectId> = desired.objects.ids().cloned().collect();
-        apply.sort_by(|one, other| one.apply_order().cmp(&other.apply_order()));
-        // A definition that failed to parse looks exactly like one that was removed. So as long as the view is partial,
-        // everything we own stays.
-        let mut prune: Vec<Prune> = match desired.completeness {
-            Completeness::Partial => Vec::new(),
-            Completeness::Complete => owned
-                .iter()
-                .filter(|(id, _)| !desired.objects.contains(id) && !is_never_pruned(id))
-                .map(|(id, version)| Prune {
-                    id: id.clone(),
-                    version: Arc::clone(version),
-                    guard: guard(id, desired.purpose),
-                })
-                .collect(),
-        };
-        prune.sort_by(|one, other| other.id.apply_order().cmp(&one.id.apply_order()));
-        Changes { apply, prune }
-    }
-
-    /// Whether nothing has to change.
-    pub fn is_empty(&self) -> bool {
-        self.apply.is_empty() && self.prune.is_empty()
+    fn ids(self) -> BTreeSet<ObjectId> {
+        match self {
+            Desired::Module(module) => module.objects().objects.iter().map(|object| object.id.clone()).collect(),
+            Desired::Nothing => BTreeSet::new(),
+        }
     }
 }
 
 // === impl Prune ===
 
 impl Prune {
+    /// The prunes after which the cluster has nothing of ours except `desired`, in the order of prune.
+    pub fn between(desired: Desired<'_>, owned: &Inventory) -> Vec<Prune> {
+        let wanted = desired.ids();
+        let mut prunes: Vec<Prune> = owned
+            .iter()
+            .filter(|(id, _)| !wanted.contains(id) && !is_never_pruned(id))
+            .map(|(id, version)| Prune {
+                id: id.clone(),
+                version: Arc::clone(version),
+                guard: guard(id, desired.purpose()),
+            })
+            .collect();
+        prunes.sort_by(|one, other| other.id.apply_order().cmp(&one.id.apply_order()));
+        prunes
+    }
+
     /// Group, version and kind.
     pub fn gvk(&self) -> Gvk {
         Gvk { group: Arc::clone(&self.id.group), version: Arc::clone(&self.version), kind: Arc::clone(&self.id.kind) }
@@ -170,18 +134,28 @@ impl Prune {
 
     /// The decision from the live object; `None` if it does not exist.
     pub fn verdict(&self, live: Option<&Live<'_>>) -> Verdict {
-        let Some(live) = live else { return Verdict::Gone };
-        if !live.marked {
-            return Verdict::Foreign;
-        }
-        if live.deleting {
-            return Verdict::Wait;
-        }
-        match (live.prune, self.guard) {
-            (Some("disabled"), _) => Verdict::Disabled,
-            (Some("enabled"), Guard::Annotation) | (_, Guard::Mark) => Verdict::Delete,
-            (_, Guard::Annotation) => Verdict::Guarded,
-        }
+        live.map_or(Verdict::Gone, |live| verdict(self.guard, live))
+    }
+}
+
+/// What will happen to an owned object once it is no longer desired. `None` if it is never pruned.
+///
+/// For reports about objects that are not in a cluster yet. The result allows no deletion.
+pub fn forecast(id: &ObjectId, purpose: Purpose, live: &Live<'_>) -> Option<Verdict> {
+    (!is_never_pruned(id)).then(|| verdict(guard(id, purpose), live))
+}
+
+fn verdict(guard: Guard, live: &Live<'_>) -> Verdict {
+    if !live.marked {
+        return Verdict::Foreign;
+    }
+    if live.deleting {
+        return Verdict::Wait;
+    }
+    match (live.prune, guard) {
+        (Some("disabled"), _) => Verdict::Disabled,
+        (Some("enabled"), Guard::Annotation) | (_, Guard::Mark) => Verdict::Delete,
+        (_, Guard::Annotation) => Verdict::Guarded,
     }
 }
 

@@ -288,19 +288,6 @@ pub mod manifest {
         }
     }
 
-    /// Text of the last operation if everything is ready.
-    pub const OPERATION_READY: &str = "installation is ready and resources can be used";
-    /// Text of the last operation while workloads start.
-    pub const OPERATION_WAITING: &str = "waiting for resources to become ready";
-    /// Text of the last operation once the workload is ready.
-    pub const OPERATION_RESOURCES_READY: &str = "resources are ready";
-    /// Text of the last operation while other custom resources of the module block its removal.
-    pub const OPERATION_WAITING_FOR_CRS: &str = "waiting for module crs deletion";
-    /// Text of the last operation while pruned objects still exist.
-    pub const OPERATION_DELETING: &str = "deletion is not yet finished";
-    /// Text of the last operation if the workload failed.
-    pub const OPERATION_MANAGER_ERROR: &str = "manager is in error state";
-
     /// Sets a condition with its reason and text. Returns whether anything changed.
     pub fn set(
         conditions: &mut Vec<Condition>,

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use serde_json::{Map, Value};
 
+pub(crate) use self::format::duration_nanoseconds;
 use self::node::{Node, Others, Type};
 pub use self::rule::{INAPPLICABLE, escape};
 use crate::object::PathPart;

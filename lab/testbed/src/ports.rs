@@ -4,8 +4,9 @@ use std::{
     collections::{BTreeSet, hash_map::RandomState},
     hash::{BuildHasher as _, Hasher as _},
     net::{Ipv4Addr, TcpListener},
-    sync::{Mutex, PoisonError},
 };
+
+use tidegate_process::lock::Mutex;
 
 /// Below the range of outgoing connections, so that no client takes the port between our check and the server's bind.
 const FIRST: u16 = 20_000;
@@ -22,7 +23,7 @@ pub fn free() -> u16 {
     let start = u16::try_from(seed % u64::from(COUNT)).unwrap_or(0);
     let ports = || (0..COUNT).map(|step| FIRST + (start + step) % COUNT);
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = GIVEN.lock();
     let port = ports().find(|port| !given.contains(port) && is_free(port));
     let port = port.or_else(|| ports().find(is_free)).unwrap_or(FIRST);
     given.insert(port);

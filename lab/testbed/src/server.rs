@@ -4,7 +4,7 @@ use std::{
     fs,
     net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use kube::{
 };
 use kube_sim::{Authority, Credentials, Identity, Kubeconfig};
 use serde_json::json;
+use tidegate_process::lock::Mutex;
 
 use crate::{Assets, Audit, Egress, Error, Folder, Guarded, Program, egress, guard::tail, ports};
 
@@ -358,7 +359,7 @@ impl ControlPlane {
     }
 
     fn api(&self) -> std::sync::MutexGuard<'_, Guarded> {
-        self.api.lock().unwrap_or_else(PoisonError::into_inner)
+        self.api.lock()
     }
 
     fn failed(&self, action: &'static str, source: kube::Error) -> Error {

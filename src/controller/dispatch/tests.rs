@@ -1,4 +1,14 @@
 use super::*;
+use tidegate_core::name::Key;
+
+#[test]
+fn a_panic_is_reported_once_for_its_subject() {
+    let panicked = Panicked::default();
+    let (one, other) = (Subject::Runtime(Key::new("a", "b")), Subject::Source(Key::new("a", "b")));
+    panicked.insert(&one);
+    assert!(!panicked.take(&other));
+    assert!(panicked.take(&one) && !panicked.take(&one));
+}
 
 #[tokio::test]
 async fn a_panic_is_a_failure_that_says_what_happened() {

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use tidegate_cluster::{Error, Pruned};
 use tidegate_core::{
     api::{Manifest, manifest::ManifestStatus, names::annotation, shared::State},
-    changes::{Changes, Desired, Prune, Verdict},
+    changes::{Desired, Prune, Verdict},
     health::{self, Health},
     inventory::Inventory,
     name::Key,
@@ -171,10 +171,8 @@ pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Di
 /// What is to be done; nothing if the Manifest stands as recorded. `looks` is whether the pass looks for drift: then the
 /// workloads are looked at in any case.
 pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, looks: bool) -> Option<Work> {
-    let objects = &installed.applied.objects.objects;
-    let wanted: Inventory = objects.iter().map(|object| (object.id.clone(), Arc::clone(&object.gvk.version))).collect();
     let owned = recorded::inventory(manifest);
-    let prune = Changes::between(&Desired::complete(wanted), &owned).prune;
+    let prune = Prune::between(Desired::Module(&installed.module), &owned);
     let is_settled = !looks
         && installed.applied.is_complete()
         && prune.iter().all(|prune| installed.kept.contains(&prune.id))

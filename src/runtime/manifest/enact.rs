@@ -13,7 +13,7 @@ use tidegate_core::{
     name::Key,
     object::Gvk,
     plan::InstallSource,
-    render::{Mark, SharedObjects},
+    render::{CompleteModule, SharedObjects},
     status::ManifestFacts,
 };
 use tidegate_process::ambient;
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The objects that a Manifest names, shared by all runtimes that have them.
-pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Arc<SharedObjects>, String> {
+pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<CompleteModule, String> {
     let InstallSource::Git { source, path, tree } =
         InstallSource::try_from(&manifest.spec.install.source).map_err(|error| error.to_string())?;
     let context = target.context;
@@ -37,8 +37,7 @@ pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) 
         return Ok(objects);
     }
     let read = context.sources.module_objects(&source, tree, &path).await.map_err(|error| error.to_string())?;
-    let objects = read.objects.iter().map(|object| &object.object);
-    Ok(context.modules.put(tree, SharedObjects::new(objects, Mark::Module, &|_| None)))
+    Ok(context.modules.put(tree, CompleteModule::new(&read)))
 }
 
 /// Whether this process will read the source of a Manifest, and has not yet.
@@ -159,5 +158,5 @@ pub(super) fn publish(target: &ApplyTarget<'_>, manifest: &Manifest, note: Optio
 /// The objects of a Manifest of the same runtime, if this process has read them.
 fn known_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Option<Arc<SharedObjects>> {
     let InstallSource::Git { tree, .. } = InstallSource::try_from(&manifest.spec.install.source).ok()?;
-    target.context.modules.get(tree)
+    target.context.modules.get(tree).map(|module| Arc::clone(module.objects()))
 }

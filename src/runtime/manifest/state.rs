@@ -1,11 +1,11 @@
 //! What a process knows of a Manifest between passes. Pure: times are passed in.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use tidegate_core::{
     api::Manifest,
     object::{Digest, ObjectId},
-    render::SharedObjects,
+    render::CompleteModule,
 };
 use tidegate_process::retry::{self, Class};
 use tokio::time::Instant;
@@ -28,7 +28,9 @@ pub(crate) struct KnownManifest {
 /// The objects of one Manifest in its runtime, as the last pass left them.
 #[derive(Debug)]
 pub(super) struct InstalledObjects {
-    /// Those that the Manifest wants.
+    /// All that the Manifest wants; what is not among them is pruned.
+    pub(super) module: CompleteModule,
+    /// What is known of each of them.
     pub(super) applied: Applied,
     /// Those that have left the module and stay: nobody asks for them again before a look for drift does.
     pub(super) kept: BTreeSet<ObjectId>,
@@ -96,16 +98,17 @@ impl KnownManifest {
 // === impl InstalledObjects ===
 
 impl InstalledObjects {
-    /// What is known before a pass that wants `objects`: see [`Applied::before`].
+    /// What is known before a pass that wants `module`: see [`Applied::before`].
     pub(super) fn before(
-        objects: &Arc<SharedObjects>,
+        module: &CompleteModule,
         former: Option<InstalledObjects>,
         recorded: Option<&str>,
         desired: &Digest,
     ) -> InstalledObjects {
         let (applied, kept) = former.map(|former| (former.applied, former.kept)).unzip();
         InstalledObjects {
-            applied: Applied::before(objects, applied, recorded, desired),
+            module: module.clone(),
+            applied: Applied::before(module.objects(), applied, recorded, desired),
             kept: kept.unwrap_or_default(),
         }
     }

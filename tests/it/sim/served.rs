@@ -20,7 +20,7 @@ use tidegate_core::{
 };
 
 use super::both::Ask;
-use crate::harness::{self, SOON, eventually};
+use crate::harness::{self, Followed, SOON, eventually};
 
 /// A server behind TLS.
 async fn served() -> kube_sim::Served {
@@ -94,17 +94,19 @@ async fn our_own_client_works() {
     let key = Key::new("default", "one");
     let names: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = Arc::clone(&names);
-    let (store, task) = follower::follow::<ConfigMap, String>(
+    let store = Followed::new();
+    let known = store.clone();
+    let task = tokio::spawn(follower::follow::<ConfigMap, String>(
         Arc::clone(&cluster),
         follower::Options::all(kind.clone()),
         |map: ConfigMap| map.data.and_then(|data| data.get("x").cloned()),
         move |change| {
+            known.take(&change);
             if let follower::Change::Set { new, .. } = change {
                 seen.lock().unwrap().push(new.to_string());
             }
         },
-    );
-    let task = tokio::spawn(task);
+    ));
     store.synced().await;
     let body = |value: &str| {
         let metadata = json!({"name": "one", "namespace": "default"});
@@ -129,14 +131,14 @@ async fn our_own_client_works() {
     assert_eq!(served.server().requests()["list"], 2);
     eventually("the watch tells of all values", SOON, async || {
         let names = names.lock().unwrap().clone();
-        if names == ["1", "2", "3"] && store.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
+        if names == ["1", "2", "3"] && store.all().is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
     })
     .await;
     // History is bounded: a watcher that is told so begins again, and misses nothing.
     served.server().compact();
     cluster.apply(&cause, &kind, &id, body("4"), OnConflict::Report).await.unwrap();
     eventually("the watch goes on", SOON, async || {
-        if store.get(&key).is_some_and(|value| *value == "4") { Ok(()) } else { Err(format!("{store:?}")) }
+        if store.get(&key).is_some_and(|value| *value == "4") { Ok(()) } else { Err(format!("{:?}", store.all())) }
     })
     .await;
     task.abort();

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::{definition, yaml::Limits};
 
 /// Parses `Kind/name` or `Kind/namespace/name`. Built-in kinds get their group.
 fn id(text: &str) -> ObjectId {
@@ -25,18 +26,33 @@ fn inventory(ids: &[&str], version: &str) -> Inventory {
     ids.iter().map(|text| (id(text), Arc::from(version))).collect()
 }
 
-fn script(changes: &Changes) -> Vec<String> {
+/// A module with these objects.
+fn module(ids: &[&str]) -> CompleteModule {
+    let document = |text: &&str| {
+        let id = id(text);
+        let version = if id.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", id.group) };
+        let metadata = json!({"name": *id.name, "namespace": *id.namespace});
+        json!({"apiVersion": version, "kind": *id.kind, "metadata": metadata}).to_string()
+    };
+    let unique: BTreeSet<&str> = ids.iter().copied().collect();
+    let text = unique.iter().map(document).collect::<Vec<_>>().join("\n---\n");
+    let (tree, path) = ("0".repeat(40).parse().unwrap(), Arc::from("objects.yaml"));
+    let objects = definition::module_objects(tree, [(&path, text.as_bytes())].into_iter(), &Limits::default());
+    CompleteModule::new(&objects.unwrap())
+}
+
+fn script(prunes: &[Prune]) -> Vec<String> {
     let line = |verb: &str, id: &ObjectId| format!("{verb} {} {}", id.kind, id.name);
     let prune = |prune: &Prune| match prune.guard {
         Guard::Mark => line("prune", &prune.id),
         Guard::Annotation => line("guarded", &prune.id),
     };
-    changes.apply.iter().map(|id| line("apply", id)).chain(changes.prune.iter().map(prune)).collect()
+    prunes.iter().map(prune).collect()
 }
 
 #[track_caller]
-fn check(desired: &Desired, owned: &[&str], expected: &[&str]) {
-    assert_eq!(script(&Changes::between(desired, &inventory(owned, "v1"))), expected);
+fn check(desired: Desired<'_>, owned: &[&str], expected: &[&str]) {
+    assert_eq!(script(&Prune::between(desired, &inventory(owned, "v1"))), expected);
 }
 
 const ALL: [&str; 7] = [
@@ -49,33 +65,34 @@ const ALL: [&str; 7] = [
     "ValidatingWebhookConfiguration/hook",
 ];
 
+/// See `a_module_with_an_error_yields_no_objects_to_prune_by` in `definition`: without all objects of
+/// a module there is no [`CompleteModule`].
 #[test]
-fn broken_definition_prunes_nothing() {
-    check(
-        &Desired::partial(inventory(&["Namespace/a"], "v1")),
-        &["Namespace/a", "ConfigMap/a/old"],
-        &["apply Namespace a"],
-    );
-    check(&Desired::partial(Inventory::default()), &ALL, &[]);
+fn only_what_has_left_the_module_is_pruned() {
+    let rest = module(&["Namespace/a", "Deployment/a/operator"]);
+    check(Desired::Module(&rest), &["Namespace/a", "Deployment/a/operator"], &[]);
+    check(Desired::Module(&rest), &["Namespace/a", "ConfigMap/a/old"], &["prune ConfigMap old"]);
+    check(Desired::Module(&module(&ALL)), &ALL, &[]);
 }
 
 #[test]
 fn apply_goes_by_stage_and_removal_the_other_way() {
-    check(
-        &Desired::complete(inventory(&ALL, "v1")),
-        &[],
-        &[
-            "apply CustomResourceDefinition boats.example.org",
-            "apply Namespace a",
-            "apply ClusterRole role",
-            "apply ConfigMap config",
-            "apply Deployment operator",
-            "apply ValidatingWebhookConfiguration hook",
-            "apply Boat boat",
-        ],
+    let apply: Vec<String> =
+        module(&ALL).objects().objects.iter().map(|object| format!("{} {}", object.id.kind, object.id.name)).collect();
+    assert_eq!(
+        apply,
+        [
+            "CustomResourceDefinition boats.example.org",
+            "Namespace a",
+            "ClusterRole role",
+            "ConfigMap config",
+            "Deployment operator",
+            "ValidatingWebhookConfiguration hook",
+            "Boat boat",
+        ]
     );
     check(
-        &Desired::nothing(),
+        Desired::Nothing,
         &ALL,
         &[
             "prune Boat boat",
@@ -92,7 +109,7 @@ fn apply_goes_by_stage_and_removal_the_other_way() {
 #[test]
 fn what_holds_data_is_guarded_when_it_merely_vanishes_between_versions() {
     check(
-        &Desired::complete(Inventory::default()),
+        Desired::Module(&module(&[])),
         &["CustomResourceDefinition/boats.example.org", "Namespace/a", "PersistentVolumeClaim/a/data", "ConfigMap/a/c"],
         &[
             "guarded PersistentVolumeClaim data",
@@ -105,17 +122,31 @@ fn what_holds_data_is_guarded_when_it_merely_vanishes_between_versions() {
 
 #[test]
 fn kyma_system_is_never_pruned() {
-    check(&Desired::nothing(), &["Namespace/kyma-system", "ConfigMap/kyma-system/c"], &["prune ConfigMap c"]);
-    check(&Desired::complete(Inventory::default()), &["Namespace/kyma-system"], &[]);
+    check(Desired::Nothing, &["Namespace/kyma-system", "ConfigMap/kyma-system/c"], &["prune ConfigMap c"]);
+    check(Desired::Module(&module(&[])), &["Namespace/kyma-system"], &[]);
 }
 
 #[test]
 fn another_version_is_the_same_object() {
-    let changes = Changes::between(
-        &Desired::complete(inventory(&["Boat/a/boat"], "v1")),
-        &inventory(&["Boat/a/boat"], "v1beta1"),
-    );
-    assert_eq!(script(&changes), ["apply Boat boat"]);
+    check(Desired::Module(&module(&["Boat/a/boat"])), &["Boat/a/boat"], &[]);
+    let beta = inventory(&["Boat/a/boat"], "v1beta1");
+    assert_eq!(Prune::between(Desired::Module(&module(&["Boat/a/boat"])), &beta), []);
+}
+
+#[test]
+fn a_forecast_is_what_the_prune_decides() {
+    for text in ["ConfigMap/a/c", "Namespace/a", "PersistentVolumeClaim/a/data", "Namespace/kyma-system"] {
+        for (desired, purpose) in
+            [(Desired::Nothing, Purpose::Remove), (Desired::Module(&module(&[])), Purpose::Install)]
+        {
+            for prune in [None, Some("enabled"), Some("disabled")] {
+                let live = Live { marked: true, deleting: false, prune };
+                let prunes = Prune::between(desired, &inventory(&[text], "v1"));
+                let decided = prunes.first().map(|prune| prune.verdict(Some(&live)));
+                assert_eq!(forecast(&id(text), purpose, &live), decided, "{text} {purpose:?} {prune:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -209,28 +240,22 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_pruned_that_is_desired_or_not_owned(desired in ids(), owned in ids(), complete in any::<bool>()) {
+    fn nothing_is_pruned_that_is_desired_or_not_owned(desired in ids(), owned in ids()) {
+        let (module, owned) = (module(&desired), inventory(&owned, "v1"));
         let desired = inventory(&desired, "v2");
-        let owned = inventory(&owned, "v1");
-        let wanted = if complete { Desired::complete(desired.clone()) } else { Desired::partial(desired.clone()) };
-        let changes = Changes::between(&wanted, &owned);
-        prop_assert!(changes.prune.iter().all(|prune| owned.contains(&prune.id) && !desired.contains(&prune.id)));
-        prop_assert!(complete || changes.prune.is_empty());
-        prop_assert_eq!(changes.apply.len(), desired.len());
+        let prunes = Prune::between(Desired::Module(&module), &owned);
+        prop_assert!(prunes.iter().all(|prune| owned.contains(&prune.id) && !desired.contains(&prune.id)));
         // Every owned object is desired, pruned, or kept on purpose.
-        if complete {
-            prop_assert!(owned.ids().all(|id| desired.contains(id) || changes.prune.iter().any(|prune| prune.id == *id)));
-        }
+        prop_assert!(owned.ids().all(|id| desired.contains(id) || prunes.iter().any(|prune| prune.id == *id)));
     }
 
     #[test]
     fn the_order_does_not_depend_on_the_order_of_input(desired in ids(), owned in ids()) {
         let reversed = |ids: &[&'static str]| ids.iter().rev().copied().collect::<Vec<_>>();
-        let one = Changes::between(&Desired::complete(inventory(&desired, "v1")), &inventory(&owned, "v1"));
-        let other = Changes::between(&Desired::complete(inventory(&reversed(&desired), "v1")), &inventory(&reversed(&owned), "v1"));
+        let one = Prune::between(Desired::Module(&module(&desired)), &inventory(&owned, "v1"));
+        let other = Prune::between(Desired::Module(&module(&reversed(&desired))), &inventory(&reversed(&owned), "v1"));
         prop_assert_eq!(&one, &other);
-        prop_assert!(one.apply.is_sorted_by(|a, b| a.apply_order() <= b.apply_order()));
-        prop_assert!(one.prune.is_sorted_by(|a, b| a.id.apply_order() >= b.id.apply_order()));
+        prop_assert!(one.is_sorted_by(|a, b| a.id.apply_order() >= b.id.apply_order()));
     }
 
     #[test]

@@ -44,7 +44,8 @@ pub(super) struct FileRead {
 #[derive(Debug)]
 pub(super) struct ModuleRead {
     pub(super) diagnostics: Vec<Diagnostic>,
-    pub(super) objects: Arc<ModuleObjects>,
+    /// `None` if there is an error among the diagnostics.
+    pub(super) objects: Option<Arc<ModuleObjects>>,
     /// The custom resources that the module defines.
     pub(super) schemas: super::module::object::Schemas,
 }

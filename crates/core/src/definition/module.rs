@@ -11,7 +11,7 @@ use super::{
     paths,
 };
 use crate::{
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    diagnostic::{Diagnostic, Diagnostics, Place, Severity},
     object::{Object, ObjectId},
     revision::Oid,
     snapshot::{Content, Snapshot, is_below, is_definition_name},
@@ -27,13 +27,14 @@ pub struct ModuleSource {
     pub tree: Oid,
 }
 
-/// The objects of one module.
+/// All objects of one module.
+///
+/// Exists only if every document of the module could be read: with an error, the objects that could
+/// not be read are missing, and they would be pruned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleObjects {
-    /// The git tree or blob that contains them.
-    pub tree: Oid,
-    /// In the order of paths and documents.
-    pub objects: Vec<SourceObject>,
+    tree: Oid,
+    objects: Vec<SourceObject>,
 }
 
 /// An object of a module, with its location.
@@ -49,6 +50,33 @@ pub struct SourceObject {
 const KUSTOMIZATION_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "resources"];
 
 const ROOT_HINT: &str = "write a folder or file relative to the root of the repository, such as `modules/keda/objects`";
+
+// === impl ModuleObjects ===
+
+impl ModuleObjects {
+    /// The result of reading a module. Fails with the first error among the diagnostics.
+    fn complete(tree: Oid, objects: Vec<SourceObject>, diagnostics: &Diagnostics) -> Result<ModuleObjects, Diagnostic> {
+        match diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
+            None => Ok(ModuleObjects { tree, objects }),
+            Some(first) => Err(first.clone()),
+        }
+    }
+
+    /// Objects that were complete when they were stored.
+    pub(super) fn stored(tree: Oid, objects: Vec<SourceObject>) -> ModuleObjects {
+        ModuleObjects { tree, objects }
+    }
+
+    /// The git tree or blob that contains them.
+    pub fn tree(&self) -> Oid {
+        self.tree
+    }
+
+    /// In the order of paths and documents.
+    pub fn objects(&self) -> &[SourceObject] {
+        &self.objects
+    }
+}
 
 /// Resolves the annotation of a ModuleTemplate. Fails with a diagnostic without a place if the path
 /// is invalid, missing, behind a link or submodule, or contains the ModuleTemplate.
@@ -115,32 +143,33 @@ pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, limits: &yaml::L
     let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
     let mut documents = Vec::new();
     let keep = |path: &Arc<str>, node: Node| documents.push((Arc::clone(path), node));
-    let objects = objects(&mut diagnostics, source.tree, texts, limits, keep);
+    let objects = objects(&mut diagnostics, texts, limits, keep);
     let schemas = object::check(&mut diagnostics, &documents);
-    ModuleRead { diagnostics: diagnostics.sorted(), objects: Arc::new(objects), schemas }
+    let objects = ModuleObjects::complete(source.tree, objects, &diagnostics).ok().map(Arc::new);
+    ModuleRead { diagnostics: diagnostics.sorted(), objects, schemas }
 }
 
 /// Reads the objects of a module from its YAML and JSON files, which must be in path order.
 ///
 /// Every document must be an object with `apiVersion`, `kind` and a name. Only kustomization files
-/// are skipped. An invalid document is a diagnostic and left out. With errors, the result is
-/// therefore not the whole module: check the diagnostics before you prune by it.
+/// are skipped. Fails with the first error.
 pub fn module_objects<'a>(
-    diagnostics: &mut Diagnostics,
     tree: Oid,
     files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
     limits: &yaml::Limits,
-) -> ModuleObjects {
-    objects(diagnostics, tree, files, limits, |_, _| {})
+) -> Result<ModuleObjects, Diagnostic> {
+    let mut diagnostics = Diagnostics::default();
+    let objects = objects(&mut diagnostics, files, limits, |_, _| {});
+    ModuleObjects::complete(tree, objects, &diagnostics)
 }
 
+/// The objects that could be read. Every other document is a diagnostic.
 fn objects<'a>(
     diagnostics: &mut Diagnostics,
-    tree: Oid,
     files: impl Iterator<Item = (&'a Arc<str>, &'a [u8])>,
     limits: &yaml::Limits,
     mut keep: impl FnMut(&Arc<str>, Node),
-) -> ModuleObjects {
+) -> Vec<SourceObject> {
     let mut objects = Vec::new();
     let mut seen: HashMap<ObjectId, Place> = HashMap::new();
     for (path, bytes) in files.filter(|(path, _)| is_definition_name(path)) {
@@ -170,7 +199,7 @@ fn objects<'a>(
             keep(path, node);
         }
     }
-    ModuleObjects { tree, objects }
+    objects
 }
 
 /// Reports a kustomization that does more than list the files that exist anyway.

@@ -60,6 +60,7 @@ struct Modules {
 struct TemplateObjects {
     id: (Kind, Key),
     module: String,
+    objects: Arc<super::ModuleObjects>,
     read: Arc<ModuleRead>,
 }
 
@@ -169,12 +170,13 @@ impl<'a> Work<'a> {
             if reported.insert(source.path.clone()) {
                 self.diagnostics.extend(read.diagnostics.iter().cloned());
             }
-            let errors = read.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
-            if let Some(first) = read.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
+            let Some(objects) = &read.objects else {
+                let errors = || read.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+                let (first, errors) = (errors().next(), errors().count());
                 let message = format!(
                     "the module's objects have {errors} {}, the first at {}",
                     if errors == 1 { "error" } else { "errors" },
-                    place_text(first)
+                    first.map(place_text).unwrap_or_default()
                 );
                 let diagnostic = Diagnostic::error(code::MODULE_BROKEN, message);
                 self.refuse(
@@ -184,18 +186,19 @@ impl<'a> Work<'a> {
                         .at(place.clone()),
                 );
                 continue;
-            }
-            if read.objects.objects.is_empty() {
+            };
+            if objects.objects().is_empty() {
                 let message = format!("the module path `{}` contains no objects", yaml::short(&source.path));
                 let hint = "Tidegate reads objects from files that end in `.yaml`, `.yml` or `.json`";
                 self.refuse(&id, Diagnostic::error(code::MODULE_EMPTY, message).hint(hint).at(place.clone()));
                 continue;
             }
-            modules.objects.entry(source.tree).or_insert_with(|| Arc::clone(&read.objects));
+            modules.objects.entry(source.tree).or_insert_with(|| Arc::clone(objects));
             let module = candidate.definition.as_ref().and_then(|definition| {
                 definition.object.value().pointer("/spec/moduleName").and_then(Value::as_str).map(str::to_owned)
             });
-            modules.reads.push(TemplateObjects { id: id.clone(), module: module.unwrap_or_default(), read });
+            let (module, objects) = (module.unwrap_or_default(), Arc::clone(objects));
+            modules.reads.push(TemplateObjects { id: id.clone(), module, objects, read });
             if let Some(definition) = self.good.get(&id) {
                 let filled = self.fill(definition, candidate, source);
                 self.good.insert(id, filled);
@@ -209,13 +212,13 @@ impl<'a> Work<'a> {
     fn custom_resources(&mut self, reads: &[TemplateObjects]) {
         let mut defined = module::object::Defined::default();
         for brought in reads {
-            defined.add(&brought.module, &brought.id.1, &brought.read.objects, &brought.read.schemas);
+            defined.add(&brought.module, &brought.id.1, &brought.objects, &brought.read.schemas);
         }
         let mut told = BTreeSet::new();
         for brought in reads {
-            let TemplateObjects { id, module, read } = brought;
-            let own = (module.as_str(), read.objects.tree);
-            for source in &read.objects.objects {
+            let TemplateObjects { id, module, objects, .. } = brought;
+            let own = (module.as_str(), objects.tree());
+            for source in objects.objects() {
                 let wrong = match defined.opinion(own, source.object.value()) {
                     Opinion::All(wrong) => wrong,
                     Opinion::Some(refusing) => {
@@ -254,7 +257,7 @@ impl<'a> Work<'a> {
             at(template, &["spec".into(), "data".into()].into_iter().chain(path).collect::<Vec<_>>())
         };
         let mut wrong = module::object::unknown_fields(data);
-        match defined.opinion((&brought.module, brought.read.objects.tree), data) {
+        match defined.opinion((&brought.module, brought.objects.tree()), data) {
             Opinion::All(more) => wrong.extend(more),
             Opinion::Some(refusing) => {
                 if let Ok(resource) = Object::new(data.clone()) {
@@ -273,7 +276,7 @@ impl<'a> Work<'a> {
     fn unfit(&mut self, brought: &TemplateObjects, object: &ObjectId, place: &Place, refusing: Vec<Refusing<'_>>) {
         for Refusing { module, template, tree, message } in refusing {
             let unfit = Unfit {
-                tree: brought.read.objects.tree,
+                tree: brought.objects.tree(),
                 module: Key::new(brought.id.1.namespace(), &brought.module),
                 object: object.clone(),
                 place: place.clone(),

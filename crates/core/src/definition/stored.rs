@@ -49,8 +49,9 @@ impl Cache {
         for ((path, tree), read) in modules {
             writer.text(path);
             writer.0.extend_from_slice(tree.as_bytes());
-            writer.number(read.objects.objects.len());
-            for source in &read.objects.objects {
+            let objects = stored_objects(read);
+            writer.number(objects.len());
+            for source in objects {
                 writer.place(&source.place);
                 writer.json(source.object.value());
             }
@@ -82,9 +83,9 @@ impl Cache {
             let (path, tree) = (reader.text()?.to_owned(), reader.id()?);
             let mut last: Arc<str> = "".into();
             let objects = (0..reader.number()?).map(|_| reader.source(&mut last)).collect::<Option<_>>()?;
-            let objects = Arc::new(ModuleObjects { tree, objects });
-            let schemas = object::schemas(objects.objects.iter().map(|source| &source.object));
-            let read = ModuleRead { diagnostics: Vec::new(), objects, schemas };
+            let objects = ModuleObjects::stored(tree, objects);
+            let schemas = object::schemas(objects.objects().iter().map(|source| &source.object));
+            let read = ModuleRead { diagnostics: Vec::new(), objects: Some(Arc::new(objects)), schemas };
             cache.modules.insert((path, tree), Arc::new(read));
         }
         reader.0.is_empty().then_some(cache)
@@ -124,7 +125,11 @@ fn may_store(read: &FileRead) -> bool {
 }
 
 fn may_store_module(read: &ModuleRead) -> bool {
-    read.diagnostics.is_empty() && !read.objects.objects.iter().any(|source| mentions_secret(source.object.value()))
+    read.diagnostics.is_empty() && !stored_objects(read).iter().any(|source| mentions_secret(source.object.value()))
+}
+
+fn stored_objects(read: &ModuleRead) -> &[SourceObject] {
+    read.objects.as_ref().map_or(&[], |module| module.objects())
 }
 
 fn mentions_secret(value: &Value) -> bool {

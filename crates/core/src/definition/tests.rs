@@ -104,7 +104,7 @@ fn the_descriptor_of_a_module_in_git_is_filled_in() {
     assert_eq!(template.digest, template.object.digest());
     let source = template.module.clone().unwrap();
     assert_eq!(source, ModuleSource { path: "modules/cache/objects".to_owned(), tree: oid("modules/cache/objects") });
-    assert_eq!(definitions.modules[&source.tree].objects[0].object.name(), "cache");
+    assert_eq!(definitions.modules[&source.tree].objects()[0].object.name(), "cache");
 }
 
 #[test]
@@ -116,6 +116,30 @@ fn a_broken_template_withholds_its_release_and_no_kyma() {
         &["ModuleTemplate cache-1.0.0", "ModuleReleaseMeta cache"],
         &["modules/cache/release.yaml:8 reference-withheld", "modules/cache/template.yaml:10 wrong-type"],
     );
+}
+
+/// What is not whole has no [`ModuleObjects`], and only these can be pruned by: see `changes`.
+#[test]
+fn a_module_with_an_error_yields_no_objects_to_prune_by() {
+    let good = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    for (more, is_complete) in [
+        ("", true),
+        ("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n", true),
+        // A warning: every object is there.
+        ("---\nkind: Kustomization\napiVersion: kustomize.config.k8s.io/v1beta1\nnamePrefix: x-\n", true),
+        ("---\napiVersion: v1\nkind: ConfigMap\n", false),
+        ("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", false),
+        ("---\na: [\n", false),
+        ("---\nv1\n", false),
+    ] {
+        let (path, text) = (Arc::from("modules/cache/objects/config.yaml"), format!("{good}{more}"));
+        let files = [(&path, text.as_bytes())].into_iter();
+        let alone = module_objects(oid("modules/cache/objects"), files, &Options::default().limits);
+        assert_eq!(alone.is_ok(), is_complete, "{more:?}: {alone:?}");
+        let snapshot = with("modules/cache/objects/config.yaml", &text);
+        let definitions = read(&mut Diagnostics::default(), &snapshot, &Options::default(), &mut Cache::default());
+        assert_eq!(definitions.modules.len(), usize::from(is_complete), "{more:?}");
+    }
 }
 
 #[test]

@@ -158,8 +158,9 @@ pub fn suspended(source: &GitSource, now: Timestamp) -> GitSourceStatus {
     status
 }
 
-/// The status of a source that is being deleted while its objects cannot be released yet.
-pub fn leaving(source: &GitSource, reason: &str, message: &str, now: Timestamp) -> GitSourceStatus {
+/// The status of a source after a pass that came to no result of its own: it keeps what is known, and
+/// `Ready` says why the source is not ready.
+pub fn not_ready(source: &GitSource, reason: &str, message: &str, now: Timestamp) -> GitSourceStatus {
     let mut status = source.status.clone().unwrap_or_default();
     let generation = source.metadata.generation;
     status.observed_generation = generation;

@@ -13,6 +13,7 @@ use crate::{
     },
     object::Digest,
     revision::Oid,
+    schema::duration_nanoseconds,
 };
 
 /// The reference to follow.
@@ -186,30 +187,11 @@ fn relative(path: &str, field: &'static str) -> Result<String, TermsError> {
     Ok(parts.join("/"))
 }
 
-/// Parses a duration in Go's format: numbers with units, such as `1h30m`, `90s` or `1.5m`.
+/// Parses a duration in Go's format, as the API server does: numbers with units, such as `1h30m`, `90s` or `1.5m`.
 fn duration(text: Option<&str>, field: &'static str, default: Duration) -> Result<Duration, TermsError> {
-    let error = TermsError::Duration { field };
     let Some(text) = text else { return Ok(default) };
-    let (mut rest, mut seconds) = (text.trim(), 0.0_f64);
-    if rest.is_empty() {
-        return Err(error);
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(|| error.clone())?;
-        let number: f64 = rest[..digits].parse().map_err(|_| error.clone())?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..unit] {
-                "ms" => 0.001,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                _ => return Err(error),
-            };
-        rest = &rest[unit..];
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|_| error)
+    let nanoseconds = duration_nanoseconds(text.trim()).and_then(|nanoseconds| u64::try_from(nanoseconds).ok());
+    nanoseconds.map(Duration::from_nanos).ok_or(TermsError::Duration { field })
 }
 
 #[cfg(test)]

@@ -296,12 +296,6 @@ impl KnownKyma {
         };
         Kyma { metadata, spec: self.spec(), status: Some(self.status()) }
     }
-
-    /// The names of all wanted or installed modules.
-    pub fn module_names(&self) -> BTreeSet<&str> {
-        let wanted = self.modules.iter().map(|module| module.name.as_str());
-        wanted.chain(self.installed.iter().map(|module| module.name.as_str())).collect()
-    }
 }
 
 #[cfg(test)]

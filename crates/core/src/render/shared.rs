@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::scope;
 use crate::{
     api::names::{self, annotation, label},
+    definition::ModuleObjects,
     name::Key,
     object::{Digest, Gvk, Object, ObjectId},
 };
@@ -29,6 +30,13 @@ pub struct SharedObjects {
     /// Digest of all of them, independent of the owner.
     pub digest: Digest,
 }
+
+/// All objects of one module.
+///
+/// Only made from [`ModuleObjects`], which exist only if every object of the module could be read.
+/// So an object that is not in it is not desired, and may be pruned. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct CompleteModule(Arc<SharedObjects>);
 
 /// One object, serialised without the name of its owner. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -103,6 +111,21 @@ impl SharedObjects {
         objects.sort_by(|a, b| a.id.apply_order().cmp(&b.id.apply_order()));
         let digest = Digest::all(objects.iter().map(|object| &object.digest));
         SharedObjects { objects, digest }
+    }
+}
+
+// === impl CompleteModule ===
+
+impl CompleteModule {
+    /// Labels and serialises the objects of a module.
+    pub fn new(module: &ModuleObjects) -> CompleteModule {
+        let objects = module.objects().iter().map(|source| &source.object);
+        CompleteModule(Arc::new(SharedObjects::new(objects, Mark::Module, &|_| None)))
+    }
+
+    /// The objects.
+    pub fn objects(&self) -> &Arc<SharedObjects> {
+        &self.0
     }
 }
 

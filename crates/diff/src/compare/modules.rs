@@ -15,15 +15,14 @@ use super::{
 };
 use tidegate_core::{
     api::{Kyma, names::annotation, shared::CustomResourcePolicy},
-    changes::{self, Changes, Desired, Verdict},
+    changes::{self, Purpose, Verdict},
     definition::Kind,
     diagnostic::Place,
-    inventory::Inventory,
     landscape::Landscape,
     name::Key,
     object::{Object, ObjectId},
     plan::{InstallSource, Installation},
-    render::{SharedObject, SharedObjects, offline::default_resource},
+    render::{CompleteModule, SharedObject, offline::default_resource},
     revision::Oid,
     template::Template,
 };
@@ -182,8 +181,9 @@ fn differing(
     if old == new && !renamed {
         return Vec::new();
     }
-    let objects = |shared: Option<SharedObjects>| -> BTreeMap<ObjectId, SharedObject> {
-        shared.into_iter().flat_map(|shared| shared.objects).map(|object| (object.id.clone(), object)).collect()
+    let objects = |module: Option<CompleteModule>| -> BTreeMap<ObjectId, SharedObject> {
+        let objects = module.iter().flat_map(|module| &module.objects().objects);
+        objects.map(|object| (object.id.clone(), object.clone())).collect()
     };
     let before = objects(old.and_then(|tree| comparison.old.module(tree)));
     let mut after = objects(new.and_then(|tree| comparison.new.module(tree)));
@@ -347,7 +347,7 @@ impl Work<'_, '_, '_> {
         for clash in &self.pair.clashes {
             let (Fate::Theirs(other) | Fate::Comes(other)) = &clash.fate else { continue };
             let is_edited = differing.iter().any(|(old, new)| self.clash(old, new) == Some(clash));
-            let Some(wanted) = mine.objects.iter().find(|object| object.id == clash.id) else { continue };
+            let Some(wanted) = mine.objects().objects.iter().find(|object| object.id == clash.id) else { continue };
             if !clash.is_news && !is_edited {
                 continue;
             }
@@ -371,44 +371,41 @@ impl Work<'_, '_, '_> {
     /// An object in another module of the runtime.
     fn of_other(&self, other: &Other, id: &ObjectId) -> Option<Object> {
         let outline = if other.is_new { &self.comparison.new } else { &self.comparison.old };
-        let object = outline.module(other.tree)?.objects.into_iter().find(|object| object.id == *id)?;
+        let module = outline.module(other.tree)?;
+        let object = module.objects().objects.iter().find(|object| object.id == *id)?;
         Some(object.object(self.bucket.manifests.get(&other.module)?))
     }
 
     /// The objects that are deleted, because the new side lacks them. Kept objects are reported.
     fn gone(&mut self, differing: &Differing) -> BTreeSet<ObjectId> {
-        let inventory = |has: &Option<Has>, objects: &mut dyn Iterator<Item = &SharedObject>| -> Inventory {
-            let entries = objects.map(|object| (object.id.clone(), Arc::clone(&object.gvk.version)));
-            if has.is_some() { entries.collect() } else { Inventory::default() }
-        };
-        let owned = inventory(&self.bucket.old, &mut differing.iter().filter_map(|(old, _)| old.as_ref()));
-        let desired = match &self.bucket.new {
-            Some(_) => Desired::complete(inventory(
-                &self.bucket.new,
-                &mut differing.iter().filter_map(|(_, new)| new.as_ref()),
-            )),
-            None => Desired::nothing(),
-        };
-        let owner = self.bucket.old.as_ref().map(Has::manifest);
+        let (Some(had), purpose) = (&self.bucket.old, self.purpose()) else { return BTreeSet::new() };
+        let owner = had.manifest();
+        let is_left = |new: Option<&SharedObject>| new.is_none() || purpose == Purpose::Remove;
+        let left = differing.iter().filter(|(_, new)| is_left(new.as_ref())).filter_map(|(old, _)| old.as_ref());
+        let mut left: Vec<&SharedObject> = left.collect();
+        left.sort_by(|one, other| other.id.apply_order().cmp(&one.id.apply_order()));
         let mut gone = BTreeSet::new();
-        for prune in Changes::between(&desired, &owned).prune {
-            if self.pair.clashes.iter().any(|clash| clash.id == prune.id && clash.fate == Fate::Goes) {
+        for old in left {
+            if self.pair.clashes.iter().any(|clash| clash.id == old.id && clash.fate == Fate::Goes) {
                 continue;
             }
-            let found = differing.iter().filter_map(|(old, _)| old.as_ref()).find(|old| old.id == prune.id);
-            let (Some(old), Some(owner)) = (found, &owner) else { continue };
-            let object = old.object(owner);
+            let object = old.object(&owner);
             let live =
                 changes::Live { marked: true, deleting: false, prune: changes::prune_annotation(object.value()) };
-            match prune.verdict(Some(&live)) {
-                verdict @ (Verdict::Guarded | Verdict::Disabled) => self.stays(&prune.id, verdict),
-                Verdict::Delete => {
-                    gone.insert(prune.id);
+            match changes::forecast(&old.id, purpose, &live) {
+                Some(verdict @ (Verdict::Guarded | Verdict::Disabled)) => self.stays(&old.id, verdict),
+                Some(Verdict::Delete) => {
+                    gone.insert(old.id.clone());
                 }
-                Verdict::Gone | Verdict::Wait | Verdict::Foreign => {}
+                None | Some(Verdict::Gone | Verdict::Wait | Verdict::Foreign) => {}
             }
         }
         gone
+    }
+
+    /// Whether the module stays installed on the new side.
+    fn purpose(&self) -> Purpose {
+        if self.bucket.new.is_some() { Purpose::Install } else { Purpose::Remove }
     }
 
     fn stays(&mut self, id: &ObjectId, verdict: Verdict) {

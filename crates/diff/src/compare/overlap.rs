@@ -2,13 +2,10 @@
 //! previous owner, otherwise the first by name. For the others it is in conflict, as with any other
 //! owner. If an object moves between modules, the first deletes it and the second creates it again.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tidegate_core::{
-    changes::{self, Changes, Desired, Verdict},
+    changes::{self, Purpose, Verdict},
     definition::{Definitions, Kind},
     name::Key,
     object::{Object, ObjectId},
@@ -72,7 +69,7 @@ impl Overlaps {
         let read = |tree: &Oid| sides.iter().find_map(|side| side.modules.get(tree));
         let mut brought: HashMap<ObjectId, Vec<Oid>> = HashMap::new();
         for tree in trees.keys() {
-            for source in read(tree).into_iter().flat_map(|module| &module.objects) {
+            for source in read(tree).into_iter().flat_map(|module| module.objects()) {
                 brought.entry(source.object.id()).or_default().push(*tree);
             }
         }
@@ -186,9 +183,8 @@ pub(super) fn tree(outcome: &ModuleOutcome) -> Option<Oid> {
 /// Whether an object that a module no longer contains is deleted; `installed` says whether the
 /// module stays installed.
 fn is_pruned(id: &ObjectId, object: Option<&Object>, installed: bool) -> bool {
-    let owned = std::iter::once((id.clone(), Arc::<str>::from("v1"))).collect();
-    let desired = if installed { Desired::complete(std::iter::empty().collect()) } else { Desired::nothing() };
+    let purpose = if installed { Purpose::Install } else { Purpose::Remove };
     let prune = object.and_then(|object| changes::prune_annotation(object.value()));
     let live = changes::Live { marked: true, deleting: false, prune };
-    Changes::between(&desired, &owned).prune.iter().any(|prune| prune.verdict(Some(&live)) == Verdict::Delete)
+    changes::forecast(id, purpose, &live) == Some(Verdict::Delete)
 }

@@ -185,8 +185,8 @@ fn modules(
     };
     let (mut before, mut after) = (outcomes(&old_plan), outcomes(&new_plan));
     let mut clashes = comparison.overlaps.clashes(&before, &after, &|tree, id| {
-        let objects = comparison.old.module(*tree)?.objects;
-        objects.into_iter().find(|object| object.id == *id).map(|object| object.object(key))
+        let module = comparison.old.module(*tree)?;
+        module.objects().objects.iter().find(|object| object.id == *id).map(|object| object.object(key))
     });
     let mut refused = comparison.refused(seen, (key, runtime), (&before, &after));
     let manifests = manifests(key, [&before, &after], &clashes);

@@ -90,7 +90,7 @@ impl Kinds {
             kinds.add(produced.kind, group.map_or("", |(group, _)| group));
         }
         let modules = sides.iter().flat_map(|side| side.modules.values());
-        for object in modules.flat_map(|module| &module.objects).map(|source| &source.object) {
+        for object in modules.flat_map(|module| module.objects()).map(|source| &source.object) {
             kinds.add_object(object);
         }
         let templates = sides.iter().flat_map(|side| side.good.values());

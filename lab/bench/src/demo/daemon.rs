@@ -2,12 +2,12 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
     time::Duration,
 };
 
 use anyhow::Context as _;
-use tidegate_process::say;
+use tidegate_process::{lock::Mutex, say};
 use tidegate_testbed::Guarded;
 
 use super::report;
@@ -74,6 +74,6 @@ impl Daemon {
     }
 
     fn process(&self) -> MutexGuard<'_, Guarded> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock()
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -16,7 +15,7 @@ use super::{fleet, limit, process::Daemon};
 use crate::servers::{Ground, Make, Mark, Seen, Server};
 use kube_sim::{self as sim, Authority, Tally};
 use tidegate_core::api::names::{self, label};
-use tidegate_process::tell;
+use tidegate_process::{lock::Mutex, tell};
 use tidegate_testbed::{self as testbed, Extent, Folder, Pulse, Repository};
 
 /// The user name of the daemon, which distinguishes its requests from those of this process.
@@ -152,13 +151,13 @@ impl Stage {
         std::fs::write(&kubeconfig, self.clusters[0].kubeconfig_of(USER)?.text())
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
         let daemon = Daemon::start(self.folder.path(), &kubeconfig, more)?;
-        *self.pulse.lock().expect("nothing panics while it holds this lock") = Some(daemon.pulse());
+        *self.pulse.lock() = Some(daemon.pulse());
         Ok(daemon)
     }
 
     /// Fails if the daemon has exited, because then no phase ends.
     fn is_alive(&self) -> anyhow::Result<()> {
-        let pulse = self.pulse.lock().expect("nothing panics while it holds this lock").clone();
+        let pulse = self.pulse.lock().clone();
         match pulse.and_then(|pulse| pulse.ended()) {
             Some(tail) => anyhow::bail!("the daemon exited; the last lines of its log:\n{tail}"),
             None => Ok(()),

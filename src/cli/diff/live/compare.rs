@@ -5,10 +5,7 @@
 //! equal one, by an API server of the same version. The result then includes any changes by webhooks of the first
 //! runtime.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -31,6 +28,7 @@ use tidegate_diff::{
     model::{Action, Conflict, Effect, Side},
     names::Names,
 };
+use tidegate_process::lock::Mutex;
 use tokio::sync::OnceCell;
 
 /// The desired form of one object.
@@ -81,35 +79,35 @@ impl Shared {
 
     /// A text from another program, without any known secret value.
     pub(super) fn scrub(&self, text: &str) -> String {
-        self.masker.lock().unwrap_or_else(PoisonError::into_inner).scrub(text)
+        self.masker.lock().scrub(text)
     }
 
     /// Adds the Secrets of the revision to the masked values.
     pub(super) fn meet(&self, definitions: &Definitions) {
-        let mut masker = self.masker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut masker = self.masker.lock();
         clean::meet(&mut masker, &[definitions]);
     }
 
     /// A masker for all values so far.
     pub(super) fn met(&self) -> Masker {
-        self.masker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.masker.lock().clone()
     }
 
     fn mask(&self, value: &mut Value) -> bool {
-        self.masker.lock().unwrap_or_else(PoisonError::into_inner).mask(value)
+        self.masker.lock().mask(value)
     }
 
     /// The version of an API server, requested once.
     async fn version(&self, cluster: &Cluster) -> Result<String, Error> {
         let cell = {
-            let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut versions = self.versions.lock();
             Arc::clone(versions.entry(cluster.name().clone()).or_default())
         };
         cell.get_or_try_init(async || cluster.version().await).await.cloned()
     }
 
     fn answer(&self, question: Digest) -> Answer {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.answers.lock();
         Arc::clone(answers.entry(question).or_default())
     }
 }

@@ -1,29 +1,27 @@
 //! The desired objects of runtimes, rendered once for all runtimes that share them, and their lines in files.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::{Inputs, runtime::Baseline, world::Trusted};
 use tidegate_core::{
     api::Kyma,
-    definition::Kind,
+    definition::{Kind, ModuleObjects},
     diagnostic::{Diagnostic, Place},
     landscape::{self, Landscape},
     name::Key,
     object::{ObjectId, PathPart},
     plan::{self, Class},
-    render::{self, Mark, Reporting, SharedObjects},
+    render::{self, CompleteModule, Mark, Reporting, SharedObjects},
     revision::Oid,
     template::Template,
 };
+use tidegate_process::lock::Mutex;
 
 /// Objects that runtimes share.
 #[derive(Default)]
 pub(super) struct Bases {
     classes: Mutex<HashMap<Class, Arc<Base>>>,
-    modules: Mutex<HashMap<Oid, Arc<SharedObjects>>>,
+    modules: Mutex<HashMap<Oid, CompleteModule>>,
 }
 
 /// The objects that every runtime of a class gets.
@@ -38,14 +36,13 @@ pub(super) struct Base {
 impl Bases {
     /// The objects that every runtime of a class gets.
     pub(super) fn for_class(&self, baseline: &Baseline<'_>, class: &Class) -> Arc<Base> {
-        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut classes = self.classes.lock();
         Arc::clone(classes.entry(class.clone()).or_insert_with(|| Arc::new(base(baseline, class))))
     }
 
     /// The objects of a module.
-    pub(super) fn module(&self, tree: Oid, make: impl FnOnce() -> SharedObjects) -> Arc<SharedObjects> {
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(modules.entry(tree).or_insert_with(|| Arc::new(make())))
+    pub(super) fn module(&self, objects: &ModuleObjects) -> CompleteModule {
+        self.modules.lock().entry(objects.tree()).or_insert_with(|| CompleteModule::new(objects)).clone()
     }
 }
 

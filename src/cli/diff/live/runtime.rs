@@ -27,7 +27,7 @@ use tidegate_core::{
         names::{FIELD_MANAGER, MANAGED_BY_SKR, SKR_KYMA, SKR_NAMESPACE, annotation, label},
         shared::CustomResourcePolicy,
     },
-    changes::{Changes, Desired, Live, Verdict, prune_annotation},
+    changes::{Desired, Live, Prune, Verdict, prune_annotation},
     conditions,
     counterpart::{self, Write},
     diagnostic::Place,
@@ -36,7 +36,7 @@ use tidegate_core::{
     name::Key,
     object::{Gvk, Object, ObjectId},
     plan::{self, InstallSource, Installation, ModuleOutcome, ModulesFrom, RuntimePlan},
-    render::{self, Mark, SharedObjects, live as placeholder},
+    render::{self, CompleteModule, live as placeholder},
     template::Template,
 };
 use tidegate_diff::{
@@ -94,6 +94,8 @@ struct Module {
     manifest: Key,
     /// `None` if the module is removed.
     wishes: Option<Vec<(Wish, bool)>>,
+    /// The same objects; `None` if the module is removed.
+    desired: Option<CompleteModule>,
     owned: Inventory,
     /// The default custom resource, and whether it will be created.
     resource: Option<Object>,
@@ -341,10 +343,11 @@ impl<'a> RuntimeComparison<'a> {
         let creates = installation.policy == CustomResourcePolicy::CreateAndDelete && !has_resource;
         let resource =
             installation.default_resource.clone().filter(|_| creates).and_then(|value| Object::new(value).ok());
-        Ok(wishes.map(|wishes| Module {
+        Ok(wishes.map(|(desired, wishes)| Module {
             name: installation.module.clone(),
             manifest,
             wishes: Some(wishes),
+            desired: Some(desired),
             owned,
             resource,
         }))
@@ -389,7 +392,7 @@ impl<'a> RuntimeComparison<'a> {
         manifest: &Key,
         live: Option<&Object>,
         cause: Option<&Place>,
-    ) -> Option<Vec<(Wish, bool)>> {
+    ) -> Option<(CompleteModule, Vec<(Wish, bool)>)> {
         let InstallSource::Git { source, path, tree } = &installation.source;
         let inputs = self.baseline.inputs;
         let module = inputs.definitions.modules.get(tree).filter(|_| source == inputs.source.key());
@@ -409,11 +412,9 @@ impl<'a> RuntimeComparison<'a> {
             });
             return None;
         };
-        let shared: Arc<SharedObjects> = self.baseline.bases.module(*tree, || {
-            SharedObjects::new(module.objects.iter().map(|source| &source.object), Mark::Module, &|_| None)
-        });
+        let complete = self.baseline.bases.module(module);
         let wish = |one: &render::SharedObject| {
-            let place = module.objects.get(one.index).map(|source| source.place.clone());
+            let place = module.objects().get(one.index).map(|source| source.place.clone());
             let wish = Wish {
                 gvk: one.gvk.clone(),
                 object: one.object(manifest),
@@ -422,7 +423,8 @@ impl<'a> RuntimeComparison<'a> {
             };
             (wish, one.adopt)
         };
-        Some(shared.objects.iter().map(wish).collect())
+        let wishes = complete.objects().objects.iter().map(wish).collect();
+        Some((complete, wishes))
     }
 
     /// A Manifest that is removed, with all objects of its inventory.
@@ -435,7 +437,7 @@ impl<'a> RuntimeComparison<'a> {
         let ours =
             manifest.filter(|manifest| manifest.spec.custom_resource_policy == CustomResourcePolicy::CreateAndDelete);
         let resource = ours.and_then(|manifest| Object::new(manifest.spec.resource?).ok());
-        Module { name: module.to_owned(), manifest: key(live), wishes: None, owned, resource }
+        Module { name: module.to_owned(), manifest: key(live), wishes: None, desired: None, owned, resource }
     }
 
     /// Compares all desired and all recorded objects with the runtime.
@@ -650,7 +652,7 @@ impl<'a> RuntimeComparison<'a> {
     ) {
         let comparer = self.skr();
         let effect = if is_blocked { Effect::Held } else { Effect::Applies };
-        for prune in module.changes().prune {
+        for prune in module.prunes() {
             let Some(object) = live.get(&prune.id).filter(|_| !desired.contains(&prune.id)) else { continue };
             match prune.verdict(Some(&seen(object, self.stranger(&module.manifest, object).is_none()))) {
                 Verdict::Delete => self.outcome.found.push(comparer.found_gone(object, effect)),
@@ -753,15 +755,8 @@ impl Standing<'_> {
 
 impl Module {
     /// The recorded objects that are removed.
-    fn changes(&self) -> Changes {
-        let wanted = match &self.wishes {
-            Some(wishes) => {
-                let ids = wishes.iter().map(|(wish, _)| (wish.object.id(), Arc::clone(&wish.gvk.version)));
-                Desired::complete(ids.collect())
-            }
-            None => Desired::nothing(),
-        };
-        Changes::between(&wanted, &self.owned)
+    fn prunes(&self) -> Vec<Prune> {
+        Prune::between(self.desired.as_ref().map_or(Desired::Nothing, Desired::Module), &self.owned)
     }
 
     fn wants(&self, id: &ObjectId) -> bool {
@@ -770,7 +765,7 @@ impl Module {
 
     /// What happens to a recorded object.
     fn verdict(&self, id: &ObjectId, object: &Object, marked: bool) -> Option<Verdict> {
-        let prune = self.changes().prune.into_iter().find(|prune| prune.id == *id)?;
+        let prune = self.prunes().into_iter().find(|prune| prune.id == *id)?;
         Some(prune.verdict(Some(&seen(object, marked))))
     }
 }

@@ -5,8 +5,9 @@ use tidegate_cluster::Target;
 use tidegate_core::{
     api::{names::label, shared::Time},
     conditions::{self, Status},
-    object::Object,
-    render::Mark,
+    definition,
+    render::CompleteModule,
+    yaml::Limits,
 };
 
 use super::*;
@@ -24,19 +25,24 @@ fn manifest(edit: impl FnOnce(&mut Value)) -> Manifest {
     serde_json::from_value(manifest).unwrap()
 }
 
-/// A ConfigMap `a` and a Deployment `b`.
-fn objects() -> Arc<SharedObjects> {
+/// A module with a ConfigMap `a` and a Deployment `b`.
+fn module() -> CompleteModule {
     let object = |api: &str, kind: &str, name: &str| {
-        let metadata = json!({"name": name, "namespace": "kyma-system"});
-        Object::new(json!({"apiVersion": api, "kind": kind, "metadata": metadata})).unwrap()
+        format!("---\napiVersion: {api}\nkind: {kind}\nmetadata: {{name: {name}, namespace: kyma-system}}\n")
     };
-    let objects = [object("v1", "ConfigMap", "a"), object("apps/v1", "Deployment", "b")];
-    Arc::new(SharedObjects::new(&objects, Mark::Module, &|_| None))
+    let text = [object("v1", "ConfigMap", "a"), object("apps/v1", "Deployment", "b")].concat();
+    let tree = "0".repeat(40).parse().unwrap();
+    let files = [(&Arc::from("objects.yaml"), text.as_bytes())];
+    CompleteModule::new(&definition::module_objects(tree, files.into_iter(), &Limits::default()).unwrap())
+}
+
+fn objects() -> Arc<SharedObjects> {
+    Arc::clone(module().objects())
 }
 
 /// What is known where every object is as `seen`.
 fn installed(seen: [Seen; 2]) -> InstalledObjects {
-    InstalledObjects { applied: Applied { objects: objects(), seen: seen.into() }, kept: [].into() }
+    InstalledObjects { module: module(), applied: Applied { objects: objects(), seen: seen.into() }, kept: [].into() }
 }
 
 fn id(kind: &str, name: &str) -> ObjectId {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::Manifest,
-    changes::{Changes, Desired, Prune},
+    changes::{Desired, Prune},
     object::{Object, ObjectId},
     status::{self, ManifestFacts, ManifestOutcome},
 };
@@ -74,7 +74,7 @@ pub(super) fn waiting_for_default(metadata: &Metadata) -> String {
 
 /// All objects of the Manifest, in the order in which they go.
 pub(super) fn to_prune(manifest: &Manifest) -> Vec<Prune> {
-    Changes::between(&Desired::nothing(), &recorded::inventory(manifest)).prune
+    Prune::between(Desired::Nothing, &recorded::inventory(manifest))
 }
 
 /// What the status says while custom resources are there: all objects are still there as well.

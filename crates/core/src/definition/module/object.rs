@@ -244,13 +244,13 @@ impl<'a> Defined<'a> {
         objects: &'a ModuleObjects,
         schemas: &'a Schemas,
     ) {
-        for crd in objects.objects.iter().map(|source| &source.object).filter(|object| is_crd(object)) {
+        for crd in objects.objects().iter().map(|source| &source.object).filter(|object| is_crd(object)) {
             let text = |pointer| crd.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let versions = crd.value().pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
             let served = versions.filter(|version| version.get("served") == Some(&Value::Bool(true)));
             let served = served.filter_map(|version| version.get("name")?.as_str()).collect();
             let kind = (text("/spec/group"), text("/spec/names/kind"));
-            self.0.entry(kind).or_default().push(Definer { module, template, tree: objects.tree, served, schemas });
+            self.0.entry(kind).or_default().push(Definer { module, template, tree: objects.tree(), served, schemas });
         }
     }
 

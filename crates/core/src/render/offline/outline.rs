@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    super::{Mark, SharedObject, SharedObjects},
+    super::{CompleteModule, Mark, SharedObject, SharedObjects},
     Assumptions, BUILT_IN, CODE_MODULE_OBJECTS, CODE_REFUSED, CODE_WATCHER, Rendered, Target, TargetName, live,
 };
 use crate::{
@@ -67,7 +67,7 @@ pub struct Part {
 }
 
 /// The objects of requested modules, by their tree.
-pub(super) type Modules = HashMap<Oid, Arc<SharedObjects>>;
+pub(super) type Modules = HashMap<Oid, CompleteModule>;
 
 // === impl Outline ===
 
@@ -149,15 +149,13 @@ impl<'a> Outline<'a> {
     }
 
     /// The objects of the module in a tree; `None` if they are missing.
-    pub fn module(&self, tree: Oid) -> Option<SharedObjects> {
-        let module = self.inputs.definitions.modules.get(&tree)?;
-        let objects = module.objects.iter().map(|source| &source.object);
-        Some(SharedObjects::new(objects, Mark::Module, &|_| None))
+    pub fn module(&self, tree: Oid) -> Option<CompleteModule> {
+        self.inputs.definitions.modules.get(&tree).map(|module| CompleteModule::new(module))
     }
 
     /// An object of a module, as written.
     pub fn module_source(&self, tree: Oid, object: &SharedObject) -> Option<&'a SourceObject> {
-        self.inputs.definitions.modules.get(&tree)?.objects.get(object.index)
+        self.inputs.definitions.modules.get(&tree)?.objects().get(object.index)
     }
 
     /// A definition.
@@ -294,10 +292,10 @@ impl<'a> Outline<'a> {
     ) -> Vec<Rendered> {
         let InstallSource::Git { tree, .. } = &installation.source;
         let template = self.place(Kind::ModuleTemplate, &installation.template);
-        let shared = match modules.get(tree) {
-            Some(shared) => Arc::clone(shared),
+        let module = match modules.get(tree) {
+            Some(module) => module.clone(),
             None => match self.module(*tree) {
-                Some(shared) => Arc::clone(modules.entry(*tree).or_insert(Arc::new(shared))),
+                Some(module) => modules.entry(*tree).or_insert(module).clone(),
                 None => {
                     let message = format!("the objects of ModuleTemplate {} are missing", installation.template);
                     diagnostics.push(Diagnostic::error(CODE_MODULE_OBJECTS, message).at(template));
@@ -306,7 +304,7 @@ impl<'a> Outline<'a> {
             },
         };
         let manifest = Key::new(installation.kyma.namespace(), &installation.manifest_name);
-        let rendered = shared.objects.iter().map(|one| {
+        let rendered = module.objects().objects.iter().map(|one| {
             let place = self.module_source(*tree, one).map(|source| source.place.clone());
             Rendered::new(one.object(&manifest), place.into_iter().collect(), None)
         });
