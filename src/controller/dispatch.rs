@@ -81,7 +81,7 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
     let triggers = work.triggers();
     match work.subject() {
         Subject::Source(key) => source::reconcile(context.source(), key, triggers).await,
-        Subject::Runtime(key) => runtime::reconcile(context, key, triggers).await,
+        Subject::Runtime(key) => runtime::reconcile(context.runtime(), key, triggers).await,
         Subject::Watcher(key) => watcher::reconcile(context.watcher(), key, triggers).await,
         Subject::Gateway(key) => gateway::reconcile(context.gateway(), key, triggers).await,
     }

@@ -24,8 +24,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    controller::{Context, Queue, Subject},
-    stores::secret::key,
+    controller::{self, Queue, Subject},
+    renderer::Renderer,
+    stores::{Stores, secret::key},
 };
 use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, OnConflict, Propagation};
 use tidegate_core::{
@@ -38,15 +39,32 @@ use tidegate_core::{
         reporting::ListenerSettings,
     },
     render,
-    template::Templates,
+    template::{Library, Templates},
 };
-use tidegate_process::lock::Mutex;
+use tidegate_process::lock::{Mutex, RwLock};
 
 use crate::{gateway::pki, queue::Trigger};
 
 mod builtin;
 
 pub(crate) use builtin::validity;
+
+/// What the certificates of runtimes use of the daemon.
+#[derive(Clone, Copy)]
+pub struct CertificatesContext<'a> {
+    /// The control plane. It refuses writes while this process does not lead.
+    pub kcp: &'a Cluster,
+    /// The objects in the control plane, as watches show them.
+    pub stores: &'a Stores,
+    /// The namespaces of Kymas.
+    pub namespaces: &'a BTreeSet<String>,
+    /// The templates.
+    pub library: &'a RwLock<Arc<Library>>,
+    /// Renders overrides of templates.
+    pub renderer: &'a Renderer,
+    /// The certificates and their issuer.
+    pub certificates: &'a Certificates,
+}
 
 /// What the daemon knows of certificates beside what stands in KCP.
 pub struct Certificates {
@@ -105,8 +123,13 @@ const BACKEND_RETRY: Duration = Duration::from_secs(2);
 /// Sees to it that a runtime has the certificate that it should have, and says how that stands.
 ///
 /// Whoever gets [`Standing::Pending`] is woken once it may be otherwise.
-pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestamp) -> Result<Standing, Error> {
-    let certificates = &context.certificates;
+pub async fn ensure(
+    context: CertificatesContext<'_>,
+    cause: &Cause,
+    kyma: &Kyma,
+    now: Timestamp,
+) -> Result<Standing, Error> {
+    let certificates = context.certificates;
     let certificate = match wanted(context, kyma) {
         Ok(certificate) => certificate,
         Err(refused) => return Ok(Standing::Refused(refused.to_string())),
@@ -116,7 +139,7 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
     };
     match backend {
         Backend::CertManager | Backend::Gardener => {
-            let library = context.library();
+            let library = controller::library(context.library);
             let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
             let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
             match context.renderer.with(library.for_object(&kyma.metadata), render).await {
@@ -130,7 +153,7 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
 }
 
 /// Reads a certificate that is issued; `None` if it is gone again, or not whole.
-pub async fn load(context: &Context, issued: &Issued) -> Result<Option<Leaf>, Error> {
+pub async fn load(context: CertificatesContext<'_>, issued: &Issued) -> Result<Option<Leaf>, Error> {
     let secret: Option<Secret> = context.kcp.get_as(&Kind::namespaced::<Secret>(), &issued.secret).await?;
     Ok(secret.and_then(|secret| {
         let (uid, version) = (secret.metadata.uid?, secret.metadata.resource_version?);
@@ -147,8 +170,8 @@ pub async fn load(context: &Context, issued: &Issued) -> Result<Option<Leaf>, Er
 /// Removes the certificate of a runtime and its Secret, if they are there. Returns whether both are gone.
 ///
 /// Both may go while the Kyma is still there; it must not be [`ensure`]d after.
-pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool, Error> {
-    let certificates = &context.certificates;
+pub async fn remove(context: CertificatesContext<'_>, cause: &Cause, kyma: &Key) -> Result<bool, Error> {
+    let certificates = context.certificates;
     certificates.forget(kyma);
     // Somebody else's namespace, or the certificate of another Kyma of that name.
     if !certificates.is_wanted || !context.namespaces.contains(kyma.namespace()) {
@@ -184,7 +207,7 @@ pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool
 }
 
 /// The certificate that a runtime shall have.
-fn wanted(context: &Context, kyma: &Kyma) -> Result<Certificate, Refused> {
+fn wanted(context: CertificatesContext<'_>, kyma: &Kyma) -> Result<Certificate, Refused> {
     let certificate = certificate::certificate(kyma, &context.certificates.rules)?;
     let own = &certificate.kyma;
     let before = context.namespaces.iter().take_while(|namespace| namespace.as_str() < own.namespace());
@@ -197,7 +220,7 @@ fn wanted(context: &Context, kyma: &Kyma) -> Result<Certificate, Refused> {
 
 /// With an object by which somebody else is asked.
 async fn asked(
-    context: &Context,
+    context: CertificatesContext<'_>,
     cause: &Cause,
     backend: Backend,
     certificate: &Certificate,
@@ -255,7 +278,7 @@ fn may_ask(live: &pki::object::Live, now: Timestamp) -> bool {
 
 /// Asks for a certificate anew, as it stands by now.
 async fn renew(
-    context: &Context,
+    context: CertificatesContext<'_>,
     cause: &Cause,
     backend: Backend,
     kind: &Kind,
@@ -279,7 +302,7 @@ async fn renew(
 }
 
 /// When the newest authority was added to the bundle.
-fn bundled_at(context: &Context) -> Option<Timestamp> {
+fn bundled_at(context: CertificatesContext<'_>) -> Option<Timestamp> {
     certificate::parse_bundled_at(context.stores.gateway_secret()?.bundled_at.as_deref())
 }
 
