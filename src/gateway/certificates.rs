@@ -210,12 +210,12 @@ async fn asked(
     let (gvk, plural) = pki::object::kind(backend).unwrap_or_else(|| (Gvk::new("", "", ""), ""));
     let kind = Kind::new(gvk, plural, true);
     let live = context.stores.certificate(certificate.key.name());
-    let stands = live.as_ref().is_some_and(|live| {
+    let is_current = live.as_ref().is_some_and(|live| {
         let spec: Value = serde_json::from_str(&live.spec).unwrap_or_default();
         let is_marked = live.kyma.as_deref() == Some(certificate.kyma.to_string().as_str());
         is_marked && desired.field("spec").is_some_and(|desired| covers(desired, &spec))
     });
-    if !stands {
+    if !is_current {
         let body = Bytes::from(desired.value().to_string());
         match context.kcp.apply(cause, &kind, &desired.id(), body, OnConflict::Force).await {
             Ok(_) => {}

@@ -26,7 +26,7 @@ use crate::{
 /// Clocks of runtimes may be this much behind. Tidegate checks only when certificates expire, so this has no drawback.
 const BACKDATED: Duration = Duration::from_secs(300);
 
-/// As [`super::ensure`].
+/// The same as [`super::ensure`], if Tidegate is the issuer. Fails if a request to the control plane fails.
 pub(super) async fn ensure(
     context: &Context,
     cause: &Cause,
@@ -36,8 +36,8 @@ pub(super) async fn ensure(
     let Some(root) = signer(context, certificate) else {
         let because = context.certificates.problem().unwrap_or_else(|| "its Secret has not been read yet".to_owned());
         // An existing certificate remains usable: only its renewal has to wait.
-        let stands = context.stores.certificate_secret(certificate.key.name());
-        return Ok(match stands.filter(|secret| !secret.is_deleting && secret.issued_at.is_some()) {
+        let existing = context.stores.certificate_secret(certificate.key.name());
+        return Ok(match existing.filter(|secret| !secret.is_deleting && secret.issued_at.is_some()) {
             Some(secret) => Standing::Issued(issued(certificate, &secret)),
             None => Standing::Pending(format!("there is no CA: {because}")),
         });
