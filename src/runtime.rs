@@ -52,13 +52,13 @@ mod manifests;
 pub mod objects;
 mod outcome;
 mod remove;
+mod reporting;
 mod shelf;
 mod state;
-mod reporting;
 
 pub use base::Bases;
-pub use state::KnownRuntimes;
 pub use reporting::Reports;
+pub use state::KnownRuntimes;
 
 use decide::{Look, Start};
 use state::{KnownRuntime, ShownManifests};

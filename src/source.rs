@@ -10,9 +10,9 @@
 
 mod decide;
 mod enact;
+mod known_objects;
 mod leave;
 mod load;
-mod known_objects;
 pub mod registry;
 mod report;
 mod state;

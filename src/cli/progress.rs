@@ -31,7 +31,7 @@ impl Progress {
     }
 
     /// Continues with a step of `parts` parts.
-    pub(super) fn start(&self, step: impl Into<Cow<'static, str>>, parts: usize) {
+    pub(super) fn start_step(&self, step: impl Into<Cow<'static, str>>, parts: usize) {
         let template = "{spinner} {msg} {wide_bar} {human_pos}/{human_len} {elapsed}";
         self.0.set_style(ProgressStyle::with_template(template).expect("the template is ours"));
         self.0.set_length(parts as u64);

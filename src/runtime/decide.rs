@@ -20,7 +20,7 @@ use tidegate_process::retry::Class;
 use super::{
     base, manifest, manifests,
     outcome::{Failed, FailedKind},
-    watch,
+    reporting,
 };
 use crate::{
     controller::{

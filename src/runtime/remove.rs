@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::{
     RuntimePass, counterpart, manifests,
     outcome::{self, FailedKind},
+    reporting,
     state::KnownRuntime,
-    watch,
 };
 use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation};
 use tidegate_core::{

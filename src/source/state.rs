@@ -11,7 +11,7 @@ use tidegate_core::{
 };
 use tokio::time::Instant;
 
-use super::{load::SourceAccess, known_objects::KnownObjects, report::Written};
+use super::{known_objects::KnownObjects, load::SourceAccess, report::Written};
 
 /// What passes over one source leave for the next.
 #[derive(Default)]

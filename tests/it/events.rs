@@ -20,7 +20,8 @@ use crate::{
 
 scenarios! {
     an_edit_in_a_runtime_is_looked_at_when_an_event_tells_of_it_and_costs_one_read_when_nothing_changed,
-    an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace,
+    an_event_about_an_object_of_a_module_brings_it_back_and_leaves_no_trace;
+    on real servers:
     rows_37_and_40_an_agent_of_upstream_that_sends_before_the_change_is_stored_is_served,
 }
 

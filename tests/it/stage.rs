@@ -26,7 +26,7 @@ use tracing::dispatcher::DefaultGuard;
 
 use self::daemon::Daemon;
 pub(crate) use self::{
-    clock::{Servers, scenario, scenarios, servers},
+    clock::{Servers, scenario, scenario_on_real_servers, scenarios, servers},
     servers::Server,
 };
 use crate::harness::{self, SOON, apply, eventually};

@@ -10,9 +10,10 @@ use crate::{
 };
 
 scenarios! {
-    routes_follow_watchers_and_gateways_and_two_do_not_share_a_path,
     a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_is_taken_over,
-    a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is,
+    a_watcher_says_that_istio_is_not_installed_and_goes_on_once_it_is;
+    on real servers:
+    routes_follow_watchers_and_gateways_and_two_do_not_share_a_path,
 }
 
 async fn a_virtual_service_of_others_is_left_alone_and_one_of_lifecycle_manager_is_taken_over() {

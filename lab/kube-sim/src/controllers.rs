@@ -448,7 +448,9 @@ impl Server {
             let now = self.0.clock.now();
             let write = Write { manager, subresource, api_version: &resource.stored, now, force: false };
             let after = track_update(&resource.schema, Some(&before), after, &write);
-            if let Ok(stored) = self.0.store.put(&resource.collection, place, Some(live.version), Draft::from_object(&after)) {
+            if let Ok(stored) =
+                self.0.store.put(&resource.collection, place, Some(live.version), Draft::from_object(&after))
+            {
                 // A status change triggers no controller.
                 if subresource != Some("status") {
                     self.settle(&resource, place, &stored);

@@ -72,7 +72,10 @@ fn definitions(resource: &Resource) -> Vec<Value> {
 
 fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     let Some(custom) = &resource.custom else {
-        return columns::for_collection(&resource.collection).iter().map(|Column(_, _, _, cell)| cell(object, now)).collect();
+        return columns::for_collection(&resource.collection)
+            .iter()
+            .map(|Column(_, _, _, cell)| cell(object, now))
+            .collect();
     };
     let mut cells = vec![object["metadata"]["name"].clone()];
     if custom.columns.is_empty() {

@@ -150,7 +150,9 @@ impl Server {
                 let named = Named { group: "", kind: NAMESPACES, name: namespace };
                 Err(Refusal::not_found(&named))
             }
-            Some(found) if found.deleting => Err(Refusal::namespace_terminating(&Named::resource(resource, name), namespace)),
+            Some(found) if found.deleting => {
+                Err(Refusal::namespace_terminating(&Named::resource(resource, name), namespace))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -315,7 +317,9 @@ impl<'a> Writing<'a> {
             return Err(Refusal::exists(&self.named(&name)));
         }
         if self.options.dry_run {
-            return Ok(self.written(StatusCode::CREATED, Outcome::Imagined(Box::new(Draft::from_object(&object)), None)));
+            return Ok(
+                self.written(StatusCode::CREATED, Outcome::Imagined(Box::new(Draft::from_object(&object)), None))
+            );
         }
         let draft = Draft::from_object(&convert_in(self.resource, object));
         let stored = self.server.0.store.put(&self.resource.collection, &place, None, draft);

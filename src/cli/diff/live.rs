@@ -170,7 +170,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let chosen = choose(arguments, &inputs, &intent)?;
     let baseline =
         Baseline { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
-    progress.start("comparing runtimes", chosen.len());
+    progress.start_step("comparing runtimes", chosen.len());
     let results = compare_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };

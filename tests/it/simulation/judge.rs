@@ -508,7 +508,8 @@ async fn recorded(world: &World, kyma: &str) -> BTreeSet<Id> {
     let mut recorded = BTreeSet::new();
     for manifest in world.list(&world.kcp, &path).await {
         let synced = manifest["status"]["synced"].as_array().cloned().unwrap_or_default();
-        recorded.extend(synced.iter().map(|entry| Id::from_object(&text(&entry["group"]), &text(&entry["kind"]), entry)));
+        recorded
+            .extend(synced.iter().map(|entry| Id::from_object(&text(&entry["group"]), &text(&entry["kind"]), entry)));
         let resource = &manifest["spec"]["resource"];
         recorded.insert(Id::from_object("example.org", &text(&resource["kind"]), &resource["metadata"]));
     }

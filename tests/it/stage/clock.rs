@@ -18,8 +18,16 @@ pub(crate) enum Servers {
 /// Time passes as everybody's while this lives.
 pub(super) struct Flow(());
 
-/// What `TIDEGATE_TEST_SERVERS` asks for.
+tokio::task_local! {
+    /// What the running test asks for, whatever the environment says.
+    static REQUIRED: Servers;
+}
+
+/// What the running test requires, or else what `TIDEGATE_TEST_SERVERS` asks for.
 pub(crate) fn servers() -> Servers {
+    if let Ok(required) = REQUIRED.try_with(|servers| *servers) {
+        return required;
+    }
     match std::env::var("TIDEGATE_TEST_SERVERS").as_deref() {
         Ok("real") => Servers::Real,
         Ok("simulated") | Err(_) => Servers::Simulated,
@@ -43,10 +51,18 @@ pub(crate) fn scenario(body: impl Future<Output = ()>) {
                 body.await;
             });
         }
-        Servers::Real => {
-            Builder::new_multi_thread().enable_all().build().expect("a runtime").block_on(body);
-        }
+        Servers::Real => block_on_real(body),
     }
+}
+
+/// Runs a test on real servers, whatever the environment asks for: one test of each conformance row does.
+pub(crate) fn scenario_on_real_servers(body: impl Future<Output = ()>) {
+    tls::install();
+    block_on_real(REQUIRED.scope(Servers::Real, body));
+}
+
+fn block_on_real(body: impl Future<Output = ()>) {
+    Builder::new_multi_thread().enable_all().build().expect("a runtime").block_on(body);
 }
 
 /// From now on time passes, until the value is dropped: for what happens in other processes.
@@ -63,16 +79,22 @@ impl Drop for Flow {
     }
 }
 
-/// Tests out of functions: each is a scenario.
+/// Tests out of functions: each is a scenario. Those after `on real servers:` never run on simulated ones.
 macro_rules! scenarios {
-    ($($name:ident),+ $(,)?) => {
+    ($($name:ident),* $(,)? $(; on real servers: $($real:ident),+ $(,)?)?) => {
         mod scenarios {
             $(
                 #[test]
                 fn $name() {
                     $crate::stage::scenario(super::$name());
                 }
-            )+
+            )*
+            $($(
+                #[test]
+                fn $real() {
+                    $crate::stage::scenario_on_real_servers(super::$real());
+                }
+            )+)?
         }
     };
 }

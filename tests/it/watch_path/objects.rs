@@ -13,7 +13,8 @@ use crate::{
 };
 
 scenarios! {
-    an_image_that_cannot_be_pulled_is_an_error_of_the_kyma,
+    an_image_that_cannot_be_pulled_is_an_error_of_the_kyma;
+    on real servers:
     an_agent_is_installed_piece_by_piece_and_stays_as_it_should_be,
     webhooks_follow_the_watchers_and_all_of_it_goes_with_the_kyma,
 }

@@ -32,12 +32,15 @@ fn deployments_are_read_as_lifecycle_manager_reads_them() {
         (None, None, State::Processing),
         (None, Some("True"), State::Ready),
     ] {
-        let health = of(&deployment(progressing, available, 2));
+        let health = of_object(&deployment(progressing, available, 2));
         assert_eq!(health.state, expected, "{progressing:?} {available:?}");
     }
     let stale = deployment(Some(("False", "ProgressDeadlineExceeded")), None, 1);
-    assert_eq!(of(&stale).state, State::Processing, "that was said of an older generation");
-    assert_eq!(of(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}})).state, State::Processing);
+    assert_eq!(of_object(&stale).state, State::Processing, "that was said of an older generation");
+    assert_eq!(
+        of_object(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}})).state,
+        State::Processing
+    );
 }
 
 #[track_caller]
@@ -46,7 +49,7 @@ fn check(api_version: &str, kind: &str, body: &Value, expected: State) {
     for (key, value) in body.as_object().unwrap() {
         object[key] = value.clone();
     }
-    assert_eq!(of(&object).state, expected, "{object}");
+    assert_eq!(of_object(&object).state, expected, "{object}");
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn kyma_kinds_by_their_state() {
 fn what_is_being_deleted_is_not_ready() {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    assert_eq!(of(&object).state, State::Deleting);
+    assert_eq!(of_object(&object).state, State::Deleting);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{fixture, model::Action};
 
-fn markdown(report: &Report) -> String {
+fn by_default(report: &Report) -> String {
     markdown(report, &Options::default())
 }
 
@@ -24,17 +24,17 @@ fn many(action: Action, count: usize) -> Report {
 
 #[test]
 fn one_of_everything() {
-    insta::assert_snapshot!(markdown(&fixture::report()));
+    insta::assert_snapshot!(by_default(&fixture::report()));
 }
 
 #[test]
 fn nothing_at_all() {
-    insta::assert_snapshot!(markdown(&Report::default()));
+    insta::assert_snapshot!(by_default(&Report::default()));
 }
 
 #[test]
 fn it_begins_with_its_marker() {
-    assert!(markdown(&Report::default()).starts_with("<!-- tidegate-diff -->\n"));
+    assert!(by_default(&Report::default()).starts_with("<!-- tidegate-diff -->\n"));
     let options = Options { marker: "tidegate-diff.prod".parse().unwrap(), ..Options::default() };
     assert!(markdown(&Report::default(), &options).starts_with("<!-- tidegate-diff.prod -->\n"));
     for text in ["", "a--b", "-a", "a-", "a b", "a>", &"x".repeat(65)] {
@@ -65,7 +65,7 @@ fn it_keeps_its_budget() {
 fn deletions_are_shown_before_changes_give_way() {
     let mut report = many(Action::Delete, 10);
     report.differences.extend(many(Action::Change, 100).differences);
-    let text = markdown(&report);
+    let text = by_default(&report);
     assert_eq!(text.matches("<b>delete</b>").count(), 10);
     assert_eq!(
         text.matches("line 99 of").count(),
@@ -76,11 +76,11 @@ fn deletions_are_shown_before_changes_give_way() {
 
 #[test]
 fn deletions_that_are_too_many_are_one_line_each() {
-    let text = markdown(&many(Action::Delete, 300));
+    let text = by_default(&many(Action::Delete, 300));
     assert_eq!(text.matches("- **delete** `Deployment.apps kyma-system/object-").count(), 300);
     assert!(text.contains("300 differences without their lines"), "{text}");
     // Of thousands of differences, only the names are shown.
-    let text = markdown(&many(Action::Delete, 3_000));
+    let text = by_default(&many(Action::Delete, 3_000));
     assert_eq!(text.matches("object-").count(), 3_000, "{text}");
     assert!(text.contains("- **delete** `Deployment` of namespace `kyma-system` in "), "{text}");
     assert!(text.chars().count() <= BUDGET);
@@ -98,14 +98,14 @@ fn what_does_not_fit_hides_nothing_that_does() {
     let mut report = many(Action::Create, 1);
     report.differences[0].hunks[0].lines = vec![Line::New("x".repeat(100_000))];
     report.differences.extend(many(Action::Create, 3).differences);
-    assert_eq!(markdown(&report).matches("<b>create</b>").count(), 3);
+    assert_eq!(by_default(&report).matches("<b>create</b>").count(), 3);
 }
 
 #[test]
 fn lists_are_cut_and_counted() {
     let mut report = fixture::report();
     report.diagnostics = vec![report.diagnostics[1].clone(); 5_000];
-    let text = markdown(&report);
+    let text = by_default(&report);
     assert!(text.contains("Definitions and templates (5,000)") && text.contains(" more\n"), "{text}");
     assert!(text.contains("<b>delete</b>"), "the differences have their room: {text}");
 }

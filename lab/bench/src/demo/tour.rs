@@ -3,8 +3,8 @@
 //! Every claim is checked on the servers with the administrator's clients. The daemon's own words are only used if its
 //! status is the claim. A step builds on those before it, so the first failure ends the tour.
 
-mod steps;
 mod observe;
+mod steps;
 
 use std::{
     cell::OnceCell,

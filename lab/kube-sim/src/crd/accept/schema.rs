@@ -103,8 +103,10 @@ fn below(fields: &Map<String, Value>, path: &str, place: &SchemaPosition, found:
     for (name, of) in properties {
         let is_meta = matches!(name.as_str(), "metadata" | "apiVersion" | "kind");
         let without_defaults = (place.is_root && is_meta).then(|| format!("in top-level {name}"));
-        let inner =
-            SchemaPosition { without_defaults: without_defaults.or_else(|| inner.without_defaults.clone()), ..inner.clone() };
+        let inner = SchemaPosition {
+            without_defaults: without_defaults.or_else(|| inner.without_defaults.clone()),
+            ..inner.clone()
+        };
         walk(of, &format!("{path}.properties[{name}]"), &inner, found);
     }
     let condition = SchemaPosition { has_rules: false, ..inner.clone() };
