@@ -389,7 +389,8 @@ async fn pass(context: &Context, key: &Key, runtimes: &Runtimes) -> Finish {
     if known.sleeps {
         return Finish::Done;
     }
-    let standing = match certificates::ensure(context.runtime().for_certificates(), &cause, &kyma, ambient::now()).await {
+    let standing = match certificates::ensure(context.runtime().for_certificates(), &cause, &kyma, ambient::now()).await
+    {
         Ok(standing) => standing,
         Err(error) => return Finish::Failed(error.class()),
     };
