@@ -12,7 +12,7 @@ use std::{
 use axum::{Router, extract::Request, http::StatusCode, response::IntoResponse};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, lease, watch};
+use tidegate_cluster::{Cause, Cluster, ClusterName, Error, Kind, Limits, OnConflict, follower, lease};
 use tidegate_core::{name::Key, object::Gvk};
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -125,9 +125,9 @@ async fn a_404_of_a_proxy_empties_no_table_and_one_that_discovery_confirms_does(
     let mut tasks = JoinSet::new();
     let cluster = Arc::new(serve(&mut tasks, router, Limits::default()).await);
     let kind = Kind::new(Gvk::new("example.org", "v1", "Boat"), "boats", true);
-    let options = watch::Options::all(kind).absent_pause(Duration::from_millis(100));
+    let options = follower::Options::all(kind).absent_pause(Duration::from_millis(100));
     let (store, follower) =
-        watch::follow::<ConfigMap, String>(cluster, options, |object| object.data?.remove("key"), |_| {});
+        follower::follow::<ConfigMap, String>(cluster, options, |object| object.data?.remove("key"), |_| {});
     tasks.spawn(follower);
     tokio::time::timeout(SOON, store.synced()).await.expect("the first list is complete");
     let key = Key::new("default", "a");

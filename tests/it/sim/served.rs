@@ -12,7 +12,7 @@ use kube::{
 use kube_sim::{Kubeconfig, Options, Server, User};
 use serde_json::{Value, json};
 use tidegate_cluster::{
-    self as cluster, Cause, Cluster, ClusterName, Deleted, Kind, Limits, OnConflict, Propagation, watch,
+    self as cluster, Cause, Cluster, ClusterName, Deleted, Kind, Limits, OnConflict, Propagation, follower,
 };
 use tidegate_core::{
     name::Key,
@@ -94,12 +94,12 @@ async fn our_own_client_works() {
     let key = Key::new("default", "one");
     let names: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = Arc::clone(&names);
-    let (store, task) = watch::follow::<ConfigMap, String>(
+    let (store, task) = follower::follow::<ConfigMap, String>(
         Arc::clone(&cluster),
-        watch::Options::all(kind.clone()),
+        follower::Options::all(kind.clone()),
         |map: ConfigMap| map.data.and_then(|data| data.get("x").cloned()),
         move |change| {
-            if let watch::Change::Set { new, .. } = change {
+            if let follower::Change::Set { new, .. } = change {
                 seen.lock().unwrap().push(new.to_string());
             }
         },
