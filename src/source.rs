@@ -29,7 +29,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use self::{enact::Enacted, state::Fetching};
+use self::{
+    enact::Enacted,
+    state::{Fetching, KeptTrees},
+};
 use crate::{
     controller::{Failure, Pass, Queue, Subject, events::Recorder},
     metrics::Metrics,
@@ -255,12 +258,12 @@ impl SourcePass<'_> {
     /// Makes the mirror keep the trees that live Manifests name, whatever happens to the branch.
     async fn keep_trees(&self, known: &mut KnownSource, loaded: &Loaded) {
         let trees = decide::trees(self.key, loaded.definitions.modules.keys(), &self.ctx.stores.manifests());
-        if trees == known.writes.trees {
+        let Some(mirror) = self.ctx.registry.opened(self.slot) else { return };
+        if known.writes.trees.are(mirror.url(), &trees) {
             return;
         }
-        let Some(mirror) = self.ctx.registry.opened(self.slot) else { return };
         match mirror.keep(trees.clone()).await {
-            Ok(()) => known.writes.trees = trees,
+            Ok(()) => known.writes.trees = KeptTrees::Kept { url: mirror.url().clone(), trees },
             // The mirror still has the trees, and the next pass tries again.
             Err(error) => {
                 tracing::warn!(source = %self.key, %error, "cannot protect trees of live Manifests in the mirror");

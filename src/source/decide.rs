@@ -30,7 +30,7 @@ pub(super) enum Parting {
     /// It is deleted.
     Delete,
     /// It stays, without the ownership label.
-    Unmark,
+    Release,
 }
 
 /// Whether objects may be missing in git because the scope of the source changed, or because the branch was rewritten.
@@ -84,7 +84,7 @@ pub(super) fn may_prune(live: &Metadata, label_value: &str, uid: &str) -> bool {
 /// What happens to an object when its GitSource is deleted. `prune` says whether the GitSource asks for deletes.
 pub(super) fn parting(live: &Metadata, prune: bool) -> Parting {
     let has_other_tool = || OtherTool::recognize(&live.labels, &live.annotations, &live.managers).is_some();
-    if prune && !is_kept(live) && !has_other_tool() { Parting::Delete } else { Parting::Unmark }
+    if prune && !is_kept(live) && !has_other_tool() { Parting::Delete } else { Parting::Release }
 }
 
 /// When the next pass is due. `failure` is what can help if KCP did not accept something. `again` says whether a watch

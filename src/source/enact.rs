@@ -152,7 +152,7 @@ impl Enactment<'_> {
 
     /// Removes our ownership label from an object of another client.
     async fn release(&self, id: &Id, metadata: &cluster::Metadata) {
-        if let Err(error) = super::leave::unmark(self.pass, self.cause, id.0, metadata).await {
+        if let Err(error) = super::leave::release(self.pass, self.cause, id.0, metadata).await {
             let (source, object) = (self.pass.key, text(id));
             tracing::warn!(%source, object, %error, "cannot remove our ownership label from a foreign object");
         }

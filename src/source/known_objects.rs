@@ -38,7 +38,7 @@ struct Known {
 struct Version {
     uid: Arc<str>,
     generation: i64,
-    marks: u64,
+    metadata_hash: u64,
 }
 
 /// What this process knows of an object.
@@ -61,7 +61,7 @@ impl KnownObjects {
             version: Version {
                 uid: metadata.uid.as_str().into(),
                 generation: metadata.generation,
-                marks: marks(&metadata.labels, &metadata.annotations, &metadata.finalizers),
+                metadata_hash: metadata_hash(&metadata.labels, &metadata.annotations, &metadata.finalizers),
             },
             resource_version: metadata.resource_version.parse().ok(),
             digest: Arc::clone(digest),
@@ -103,7 +103,7 @@ impl KnownObjects {
         let version = Version {
             uid: metadata.uid.as_str().into(),
             generation: metadata.generation,
-            marks: marks(&metadata.labels, &metadata.annotations, &metadata.finalizers),
+            metadata_hash: metadata_hash(&metadata.labels, &metadata.annotations, &metadata.finalizers),
         };
         self.managers.insert(id.clone(), (version, metadata.managers.clone().into()));
     }
@@ -123,7 +123,7 @@ impl Version {
         Version {
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
             generation: metadata.generation.unwrap_or_default(),
-            marks: marks(
+            metadata_hash: metadata_hash(
                 metadata.labels.as_ref().unwrap_or(&empty),
                 metadata.annotations.as_ref().unwrap_or(&empty),
                 metadata.finalizers.as_deref().unwrap_or_default(),
@@ -133,7 +133,11 @@ impl Version {
 }
 
 /// A hash of labels, annotations and finalizers. They do not change the generation, but git sets some of them.
-fn marks(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>, finalizers: &[String]) -> u64 {
+fn metadata_hash(
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    finalizers: &[String],
+) -> u64 {
     // The stores drop this annotation of kubectl. The answers of the API server have it.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let mut hasher = DefaultHasher::new();

@@ -91,7 +91,7 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
         }
         let cause = &cause;
         let results: Vec<_> = stream::iter(ours)
-            .map(|metadata| async move { let_go(pass, cause, kind, &metadata, prune).await })
+            .map(|metadata| async move { delete_or_release(pass, cause, kind, &metadata, prune).await })
             .buffer_unordered(PARALLEL)
             .collect()
             .await;
@@ -113,7 +113,7 @@ async fn is_definition_deleted(pass: &SourcePass<'_>) -> Result<bool, cluster::E
 }
 
 /// Deletes an object, or removes its ownership label.
-async fn let_go(
+async fn delete_or_release(
     pass: &SourcePass<'_>,
     cause: &Cause,
     kind: Kind,
@@ -122,7 +122,7 @@ async fn let_go(
 ) -> Result<(), cluster::Error> {
     let served = served(kind);
     match parting(metadata, prune) {
-        Parting::Unmark => unmark(pass, cause, kind, metadata).await,
+        Parting::Release => release(pass, cause, kind, metadata).await,
         Parting::Delete => match pass.ctx.kcp.delete(cause, &served, metadata, Propagation::Background).await? {
             Deleted::Gone | Deleted::Terminating => Ok(()),
             // It may have lost our ownership label since the list. This pass fails, and the next one lists again.
@@ -132,7 +132,7 @@ async fn let_go(
 }
 
 /// Removes the ownership label and our annotations from an object. Fails if KCP does not accept that.
-pub(super) async fn unmark(
+pub(super) async fn release(
     pass: &SourcePass<'_>,
     cause: &Cause,
     kind: Kind,

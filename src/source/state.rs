@@ -10,6 +10,7 @@ use tidegate_core::{
     object::Digest,
     revision::{Oid, Revision},
 };
+use tidegate_git::Url;
 use tokio::time::Instant;
 
 use super::{known_objects::KnownObjects, load::access::SourceAccess};
@@ -146,9 +147,24 @@ pub(super) struct KnownWrites {
     /// Objects in KCP.
     pub(super) objects: KnownObjects,
     /// The trees and blobs that the mirror keeps.
-    pub(super) trees: BTreeSet<Oid>,
+    pub(super) trees: KeptTrees,
     /// The status.
     pub(super) status: KnownStatus,
+}
+
+/// The trees and blobs that a mirror keeps for live Manifests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum KeptTrees {
+    /// This process has asked no mirror to keep any.
+    #[default]
+    None,
+    /// The mirror of this URL keeps these. The mirror of another URL knows nothing of them.
+    Kept {
+        /// The URL of the mirror.
+        url: Url,
+        /// The trees and blobs.
+        trees: BTreeSet<Oid>,
+    },
 }
 
 /// The status that this process wrote last.
@@ -275,6 +291,18 @@ impl BranchHistory {
     /// After a status was written. Once it is settled, later prunes have nothing to do with the rewrite.
     pub(super) fn after_status(self, is_settled: bool) -> BranchHistory {
         if is_settled { BranchHistory::Linear } else { self }
+    }
+}
+
+// === impl KeptTrees ===
+
+impl KeptTrees {
+    /// Whether the mirror of `url` keeps exactly these trees.
+    pub(super) fn are(&self, url: &Url, wanted: &BTreeSet<Oid>) -> bool {
+        match self {
+            KeptTrees::None => wanted.is_empty(),
+            KeptTrees::Kept { url: kept, trees } => kept == url && trees == wanted,
+        }
     }
 }
 

@@ -101,10 +101,10 @@ fn only_what_still_is_ours_and_not_kept_is_deleted() {
     assert!(!may_prune(&kept, "kcp-system.dev", "u1"), "kept by its user");
 
     assert_eq!(parting(&ours, true), Parting::Delete);
-    assert_eq!(parting(&ours, false), Parting::Unmark);
-    assert_eq!(parting(&kept, true), Parting::Unmark);
+    assert_eq!(parting(&ours, false), Parting::Release);
+    assert_eq!(parting(&kept, true), Parting::Release);
     let flux = live(&FLUX, &[]);
-    assert_eq!(parting(&flux, true), Parting::Unmark, "another tool's");
+    assert_eq!(parting(&flux, true), Parting::Release, "another tool's");
 }
 
 fn ended(terms: &Terms, outcome: ReadOutcome, next: Instant) -> Fetching {

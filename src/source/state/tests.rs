@@ -88,6 +88,18 @@ fn a_rewrite_is_over_when_the_status_is_settled() {
 }
 
 #[test]
+fn kept_trees_are_those_of_one_mirror() {
+    let url = |name: &str| format!("https://git.example.org/{name}.git").parse::<Url>().unwrap();
+    let trees = |digit: char| BTreeSet::from([digit.to_string().repeat(40).parse::<Oid>().unwrap()]);
+    assert!(KeptTrees::None.are(&url("dev"), &BTreeSet::new()));
+    assert!(!KeptTrees::None.are(&url("dev"), &trees('a')));
+    let kept = KeptTrees::Kept { url: url("dev"), trees: trees('a') };
+    assert!(kept.are(&url("dev"), &trees('a')));
+    assert!(!kept.are(&url("dev"), &trees('b')));
+    assert!(!kept.are(&url("other"), &trees('a')));
+}
+
+#[test]
 fn our_own_status_is_used_until_the_watch_shows_it() {
     for (shown, written, expected) in [
         (Some("7"), Some(8), "ours"),
