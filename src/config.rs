@@ -1,8 +1,8 @@
 //! The options of `run`, from the command line and from a file.
 //!
-//! An option is declared once, as a field of [`Options`]: flag, file key, default and documentation. Flag and file key
-//! are spelled alike (`--lease-duration`, `leaseDuration`). A flag wins over the file, the file over the default. A key
-//! that does not exist is an error with its line: otherwise a misspelt option would silently do nothing.
+//! Each option is declared once, as a field of [`Options`]: flag, file key, default and documentation. Flag and file
+//! key have the same words (`--lease-duration`, `leaseDuration`). A flag overrides the file, and the file overrides the
+//! default. An unknown key is an error with its line: otherwise a misspelt option would silently do nothing.
 //!
 //! `docs/configuration.md` lists the options; a test compares that list with this file.
 
@@ -33,7 +33,7 @@ pub use tidegate_process::period::Period;
 pub use self::listen::{Listen, ParseListenError};
 pub use tidegate_events::Peers;
 
-/// The options. A field declares an option: its flag, its file key, its default and its help.
+/// The options. Each field declares an option: its flag, its file key, its default and its help.
 ///
 /// The help of an option begins with a verb and names the default. clap adds a literal default to the help; any other
 /// default is written at the end, as `[default: …]`.
@@ -262,7 +262,7 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct Flags(ArgMatches);
 
-/// Who issues certificates.
+/// The issuer of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pki {
@@ -314,7 +314,7 @@ pub enum WatcherProgram {
     RuntimeWatcher,
 }
 
-/// The options as the daemon needs them: checked, and grouped by subject.
+/// The options in the form that the daemon needs: checked, and grouped by subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Kubeconfig of the control plane; `None` leaves the choice to the environment.
@@ -444,15 +444,15 @@ pub enum Error {
 
 /// Shortest resync: below it the daemon would do nothing else.
 const RESYNC_MIN: Duration = Duration::from_secs(10);
-/// Most workers, and most requests at once. No landscape keeps more of them busy.
+/// Most workers, and most concurrent requests. No landscape needs more.
 const WORKERS_MAX: usize = 4096;
 
 // === impl Options ===
 
 impl Options {
-    /// Reads a configuration file. What the file does not name has its default.
+    /// Reads a configuration file. An option that is not in the file has its default.
     ///
-    /// Fails if the file cannot be read, is not YAML, has a key that is no option, or a value of the wrong type.
+    /// Fails if the file cannot be read, is not YAML, has an unknown key, or has a value of the wrong type.
     pub fn load(path: &Path) -> Result<Options, Error> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         Options::parse(&text).map_err(|error| Error::Parse {
@@ -477,7 +477,7 @@ impl Options {
 }
 
 impl Default for Options {
-    /// The defaults that the fields declare, as clap reads them from an empty command line.
+    /// The defaults of the fields, as clap reads them from an empty command line.
     fn default() -> Options {
         let command = Options::augment_args(Command::new("options").no_binary_name(true));
         let no_arguments: [&str; 0] = [];
@@ -502,7 +502,7 @@ impl FromArgMatches for Flags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
         let mut given = matches.clone();
         for id in matches.ids() {
-            // What clap filled in is a default, and must not win over the file.
+            // clap's default values must not override the file.
             if matches.value_source(id.as_str()) != Some(ValueSource::CommandLine) {
                 given.try_clear_id(id.as_str()).expect("the id is one of these matches");
             }
@@ -626,7 +626,7 @@ fn at_least(min: Duration, option: &'static str, period: Period) -> Result<Durat
     Ok(period.0)
 }
 
-/// Shortest life of a certificate. A shorter one would be renewed without end.
+/// Shortest lifetime of a certificate. A shorter one would be renewed permanently.
 const CERTIFICATE_DURATION_MIN: Duration = Duration::from_secs(60);
 /// The only size of RSA keys that Lifecycle Manager accepts.
 const KEY_SIZE: u32 = 4096;
@@ -727,7 +727,7 @@ fn listener(options: &Options) -> Result<ListenerSettings, Error> {
     })
 }
 
-/// Longest tag of an image, as registries have it.
+/// Longest tag of an image; the same as in registries.
 const TAG_LEN_MAX: usize = 128;
 /// The image of Kyma's Runtime Watcher.
 const RUNTIME_WATCHER: &str = "runtime-watcher";
@@ -775,7 +775,7 @@ fn quantity(option: &'static str, text: &str) -> Result<String, Error> {
     Err(invalid(option, message))
 }
 
-/// Whether Kubernetes reads the text as a quantity: digits, which may have a point among them, and a unit.
+/// Whether Kubernetes accepts the text as a quantity: digits, which may contain a point, and a unit.
 fn is_quantity(text: &str) -> bool {
     const UNITS: [&str; 13] = ["", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');

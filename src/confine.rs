@@ -1,11 +1,12 @@
-//! The template engine as a process of its own, for templates that others wrote.
+//! The template engine as a separate process, for templates from repositories.
 //!
-//! The process is this program once more; a [`Renderer`](crate::renderer::Renderer) starts it and asks it. Before the
-//! process reads anything, it limits its own memory. A second thread ends the process when a request takes too much
-//! computing. Whatever a template does to it, the daemon only sees that the answer does not come. Requests and answers are
-//! lines of JSON.
+//! A [`Renderer`](crate::renderer::Renderer) starts this program again as an engine and sends it requests. Before the
+//! engine reads anything, it limits its own memory. A second thread ends the process when a request uses too much CPU
+//! time. Whatever a template does to the engine, the daemon only sees a missing answer. Requests and answers are lines
+//! of JSON.
 //!
-//! Refuses to guess why it ended: running out of memory and out of stack look alike, and are reported alike.
+//! Does not guess why an engine ended. Running out of memory and out of stack look alike, so the daemon reports them
+//! alike.
 
 use std::{
     io::{self, BufRead as _, Write},
@@ -23,31 +24,30 @@ use tidegate_core::template::{Answer, Local, Request};
 /// The arguments that make this program an engine.
 pub const ARGUMENTS: [&str; 2] = ["template", "engine"];
 
-/// Memory that an engine may write to. The embedded templates and a large context take a tenth.
+/// Memory that an engine may write to. The embedded templates and a large context need a tenth of it.
 pub(crate) const MEMORY_MIB_MAX: u64 = 64;
-/// Computing that one request may cost: a hundred times what a webhook configuration for a thousand Watchers takes.
+/// CPU time of one request. A webhook configuration for a thousand Watchers needs a hundredth of it.
 pub(crate) const COMPUTING_MAX: Duration = Duration::from_millis(1000);
-/// Time that one request may take on a machine that has no time for it.
+/// Elapsed time of one request. A busy machine may give the engine little CPU time.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
 /// Exit code of an engine that took too long.
 pub(crate) const EXIT_TIME: i32 = 71;
-/// How often the time is looked at.
+/// How often the second thread compares the times with their limits.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// On a busy machine, an engine gets a third of what the daemon gets: answers to others come first.
+/// On a busy machine, an engine gets a third of the daemon's CPU share, so that the daemon stays responsive.
 const NICENESS: i32 = 5;
 
-/// Answers requests until standard input ends. Fails if it cannot limit itself, and on a request that is
-/// none.
+/// Answers requests until standard input ends. Fails if the process cannot limit itself, or if a request is invalid.
 pub fn serve() -> io::Result<()> {
     let (running, watched) = mpsc::channel();
     thread::Builder::new().stack_size(64 << 10).spawn(move || watch(&watched))?;
     let memory = Some(MEMORY_MIB_MAX << 20);
     setrlimit(Resource::Data, Rlimit { current: memory, maximum: memory })?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    // The system may forbid it; then it competes on equal terms.
+    // The system may forbid this. The engine then runs with the daemon's priority.
     let _ = nice(NICENESS);
     let mut local = Local::new(|template, line| {
-        // Whoever asked is gone if this fails, and the next answer fails as well.
+        // If this fails, the daemon has closed the pipe. The next answer then fails as well.
         let _ = say(&Answer::At(template.to_owned(), line));
     });
     for line in io::stdin().lock().lines() {
@@ -86,7 +86,7 @@ fn watch(running: &mpsc::Receiver<bool>) {
     }
 }
 
-/// The computing of this process until now.
+/// The CPU time that this process has used.
 fn computed() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

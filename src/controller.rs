@@ -1,9 +1,9 @@
 //! The controllers: one file for each kind of subject, and what they share.
 //!
-//! A controller's `reconcile` looks at the world and brings one subject a step nearer to what it should be. It may be
-//! dropped at any `await` and run again. It returns what becomes of the subject, or a [`Failure`], which is logged here
-//! and nowhere else. It starts no tasks and waits for nothing that takes long: what is not ready yet is a
-//! [`Finish::After`] or a `Failed(Waiting)`, so that waiting holds no worker.
+//! A controller's `reconcile` reads the current state and moves one subject a step towards its desired state. It may be
+//! dropped at any `await` and run again. It returns when to reconcile the subject next, or a [`Failure`], which is
+//! logged here and nowhere else. It starts no tasks and does not wait for anything slow. For an object that is not
+//! ready yet, it returns [`Finish::After`] or a `Failed(Waiting)`, so that waiting occupies no worker.
 
 pub mod dispatch;
 pub mod events;
@@ -38,29 +38,29 @@ use crate::{
 };
 
 /// Everything that the daemon wires together, made once. Passes over GitSources, Watchers and the gateway's Secret get
-/// only what they use of it: [`Context::source`], [`Context::watcher`], [`Context::gateway`].
+/// only the parts that they use: [`Context::source`], [`Context::watcher`], [`Context::gateway`].
 pub struct Context {
-    /// The control plane. Writes through it are refused while we do not lead.
+    /// The control plane. It refuses writes while this process does not lead.
     pub kcp: Arc<Cluster>,
-    /// The runtimes, likewise.
+    /// The runtimes. They refuse writes as well while this process does not lead.
     pub pool: Pool,
-    /// What stands in the control plane.
+    /// The objects in the control plane.
     pub stores: Stores,
-    /// Where subjects ask for each other.
+    /// Where one subject triggers another.
     pub queue: Queue,
-    /// What plans depend on beside definitions.
+    /// Settings that plans depend on, besides definitions.
     pub settings: Settings,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
-    /// What users are told.
+    /// Where controllers publish Events.
     pub events: Recorder,
-    /// Namespaces in which GitSources, Kymas and access Secrets count.
+    /// Namespaces in which Tidegate reads GitSources, Kymas and access Secrets.
     pub namespaces: BTreeSet<String>,
     /// Whether GitSources in KCP may name local paths.
     pub allow_local_sources: bool,
-    /// How often a runtime is compared with what it should be, where nothing reports its changes.
+    /// How often a runtime is compared with its desired state, if nothing reports its changes.
     pub resync: Duration,
-    /// What renders overrides of templates.
+    /// Renders overrides of templates.
     pub renderer: Renderer,
     /// The templates: those of the daemon, and the overrides of sources. See [`Context::library`].
     pub library: RwLock<Arc<Library>>,
@@ -68,17 +68,17 @@ pub struct Context {
     pub sources: SourceRegistry,
     /// What this process remembers of each runtime.
     pub runtimes: runtime::KnownRuntimes,
-    /// When each runtime was last heard of.
+    /// When each runtime last answered or sent an event.
     pub contacts: Contacts,
     /// The agent in runtimes; `None` if none is installed.
     pub agent: Option<Agent>,
-    /// Events of runtimes, on their way to the queue.
+    /// Events from runtimes, on their way to the queue.
     pub inbox: Inbox,
-    /// What every runtime has, rendered once a class.
+    /// The objects that every runtime gets, rendered once a class.
     pub bases: runtime::Bases,
-    /// What reports changes in runtimes, rendered once for all that have the same kinds of objects.
+    /// The objects that report changes in runtimes, rendered once for all runtimes that have the same kinds of objects.
     pub reports: runtime::Reports,
-    /// Objects of modules, marked and serialised once.
+    /// Objects of modules, with their ownership label, serialised once.
     pub modules: Modules,
     /// What this process remembers of each Watcher.
     pub watchers: watcher::AppliedVirtualServices,
@@ -97,7 +97,7 @@ pub enum Subject {
     Runtime(Key),
     /// A Watcher.
     Watcher(Key),
-    /// What the gateway serves with, and whom it trusts: the Secret with both.
+    /// The Secret with the gateway's serving certificate and the CAs that it trusts.
     Gateway(Key),
 }
 
@@ -110,7 +110,7 @@ pub type Pass = Result<Finish, Failure>;
 /// Why a pass failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// What can help.
+    /// What can resolve the failure.
     pub class: Class,
     /// One word in PascalCase, for metrics and Events.
     pub reason: &'static str,
@@ -121,21 +121,21 @@ pub struct Failure {
 // === impl Context ===
 
 impl Context {
-    /// The templates as they are now.
+    /// The current templates.
     pub fn library(&self) -> Arc<Library> {
         library(&self.library)
     }
 
-    /// Fails while the templates of an object with these metadata have not been read in this process.
+    /// Fails if this process has not yet read the templates of an object with these metadata.
     ///
     /// # Errors
     ///
-    /// Waiting, for a source with template overrides.
+    /// The class is waiting, for a source with template overrides.
     pub fn templates_read(&self, metadata: &ObjectMeta) -> Result<(), Failure> {
         templates_read(&self.stores, &self.sources, metadata)
     }
 
-    /// What passes over GitSources use.
+    /// The parts that passes over GitSources use.
     pub fn source(&self) -> SourceContext<'_> {
         SourceContext {
             renderer: &self.renderer,
@@ -151,7 +151,7 @@ impl Context {
         }
     }
 
-    /// What passes over Watchers use.
+    /// The parts that passes over Watchers use.
     pub fn watcher(&self) -> WatcherContext<'_> {
         WatcherContext {
             renderer: &self.renderer,
@@ -164,20 +164,20 @@ impl Context {
         }
     }
 
-    /// What passes over the gateway's Secret use.
+    /// The parts that passes over the gateway's Secret use.
     pub fn gateway(&self) -> GatewayContext<'_> {
         GatewayContext { kcp: &self.kcp, stores: &self.stores, queue: &self.queue, certificates: &self.certificates }
     }
 }
 
-/// The templates as they are now.
+/// The current templates.
 pub(crate) fn library(library: &RwLock<Arc<Library>>) -> Arc<Library> {
     Arc::clone(&library.read())
 }
 
-/// Fails while a source with template overrides has not been read in this process, and an object with these metadata
-/// comes from it, or anything of the catalog or the Watchers. To render before it is read would write what the embedded
-/// templates say, and take it back a moment later.
+/// Fails if this process has not yet read a source with template overrides that affect the object. A source affects its
+/// own objects, and all objects if it contains part of the catalog or Watchers. Rendering too early would apply the
+/// embedded templates' output, and the overrides' output a moment later.
 pub(crate) fn templates_read(stores: &Stores, sources: &SourceRegistry, metadata: &ObjectMeta) -> Result<(), Failure> {
     let is_unread = |source: &stores::Source| {
         let overrides = source.object.spec.templates.as_ref().is_some_and(|folder| !folder.is_empty());
@@ -203,7 +203,7 @@ pub(crate) fn templates_read(stores: &Stores, sources: &SourceRegistry, metadata
     }
 }
 
-/// Why a pass writes, for the audit.
+/// Why a pass writes, for the audit log.
 pub fn cause(triggers: Triggers) -> Cause {
     Cause::trigger(&triggers.to_string())
 }
@@ -221,7 +221,7 @@ impl Context {
 // === impl Subject ===
 
 impl Subject {
-    /// What running work must not share: a runtime is worked on by one task at a time, whatever asks for it.
+    /// The key that running work must not share: only one task at a time works on a runtime, whatever triggered it.
     pub fn lane(&self) -> Option<Key> {
         match self {
             Subject::Runtime(kyma) => Some(kyma.clone()),
@@ -255,12 +255,12 @@ impl fmt::Display for Subject {
 // === impl Failure ===
 
 impl Failure {
-    /// From an error of an adapter, with what that says of itself.
+    /// From an error of an adapter, with the class and reason that the error reports.
     pub fn new(class: Class, reason: &'static str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
         Failure { class, reason, error: error.into() }
     }
 
-    /// How long an API server asked us to wait, if that is why the pass failed.
+    /// How long an API server asked the client to wait, if that is why the pass failed.
     pub fn retry_after(&self) -> Option<Duration> {
         self.error.downcast_ref::<cluster::Error>().and_then(cluster::Error::retry_after)
     }
@@ -277,13 +277,13 @@ pub(crate) fn status_body(kind: &str, key: &Key, status: &impl serde::Serialize)
     Bytes::from(body.to_string())
 }
 
-/// An error and its causes in one line, each of them once.
+/// An error and its causes in one line, each cause once.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Some crates print their source themselves.
+        // Some crates print their source in their own message.
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

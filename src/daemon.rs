@@ -329,7 +329,7 @@ fn queue(config: &Config) -> Queue {
     KeyedQueue::new(Subject::lane, limits)
 }
 
-/// The tasks that never end by themselves. Watches start after the control plane serves our kinds.
+/// The tasks that never end by themselves. Watches start after the control plane serves the required kinds.
 fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let gateway = config.listener.gateway.namespace();
@@ -445,7 +445,7 @@ impl Workers {
         let (context, readiness) = (Arc::clone(context), Arc::clone(readiness));
         self.0.spawn(async move {
             let finish: Finish = dispatch::pass(&context, &work).await;
-            readiness.looked_at(work.subject());
+            readiness.reconciled(work.subject());
             context.queue.finish(work, finish);
         });
     }

@@ -1,9 +1,10 @@
-//! What the gateway serves with, and whom it trusts: one Secret, brought step by step through a change of the authority.
+//! The gateway's serving certificate and the CAs that it trusts: one Secret, moved step by step through a change of the
+//! CA.
 //!
-//! The steps are decided in [`tidegate_core::plan::certificate`]. Here the Secrets are read, the built-in authority is made and
-//! replaced, and the gateway's Secret is written, on condition that it has not changed meanwhile. Where cert-manager or
-//! Gardener issue, the gateway serves with the authority's own certificate, as Lifecycle Manager has it; where we sign, it
-//! gets one of its own, and the authority's key stays where it is.
+//! [`tidegate_core::plan::certificate`] decides the steps. This module reads the Secrets, creates and replaces the
+//! built-in CA, and writes the gateway's Secret, unless another client has changed it meanwhile. If cert-manager or
+//! Gardener issues certificates, the gateway serves with the CA's own certificate, as in Lifecycle Manager. If Tidegate
+//! signs, the gateway gets a separate certificate, and the CA's key stays in its own Secret.
 //!
 //! An existing CA is kept, no matter who created it. Its successor replaces it only after the bundle contains the
 //! successor. Certificates of the old CA stay valid until they expire.
@@ -36,27 +37,27 @@ use crate::{
     stores::{Access, Stores, secret::GatewaySecret},
 };
 
-/// What passes over the gateway's Secret use of the daemon.
+/// The parts of the daemon that passes over the gateway's Secret use.
 #[derive(Clone, Copy)]
 pub struct GatewayContext<'a> {
-    /// The control plane. Writes through it are refused while we do not lead.
+    /// The control plane. It refuses writes while this process does not lead.
     pub kcp: &'a Cluster,
-    /// What stands in the control plane.
+    /// The objects in the control plane.
     pub stores: &'a Stores,
-    /// Where runtimes are woken that wait for the authority.
+    /// Where this pass wakes the runtimes that wait for the CA.
     pub queue: &'a Queue,
-    /// Certificates, and whoever issues them.
+    /// Certificates and their issuer.
     pub certificates: &'a Certificates,
 }
 
-/// Brings the gateway's Secret to what it should be.
+/// Moves the gateway's Secret to its desired state.
 ///
 /// # Errors
 ///
-/// What the control plane answers; that nobody issues certificates yet, or that a Secret cannot be used.
+/// Errors of the control plane, a wait for the issuer or the CA, and a Secret that cannot be used.
 pub async fn reconcile(context: GatewayContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let Some(backend) = context.certificates.backend() else {
-        return Err(Failure::new(Class::Waiting, "NoIssuer", "it is not known yet who issues certificates"));
+        return Err(Failure::new(Class::Waiting, "NoIssuer", "the certificate issuer is not known yet"));
     };
     let now = ambient::now();
     let pass = GatewayPass { context, key, backend, cause: &controller::cause(triggers) };
@@ -73,12 +74,12 @@ pub async fn reconcile(context: GatewayContext<'_>, key: &Key, triggers: Trigger
     }
 }
 
-/// The certificate of an authority in PEM.
+/// The certificate of a CA in PEM.
 pub(crate) fn pem_of(authority: &Authority) -> String {
     pki::write_bundle(&Bundle::new(vec![authority.clone()]))
 }
 
-/// Runtimes whose certificate should have been issued anew by now, by name.
+/// Runtimes whose certificate should have been replaced by now, by name.
 pub fn overdue(context: GatewayContext<'_>, now: Timestamp) -> Vec<String> {
     let certificates = context.certificates;
     if !certificates.is_wanted {
@@ -102,7 +103,7 @@ pub fn overdue(context: GatewayContext<'_>, now: Timestamp) -> Vec<String> {
         .collect()
 }
 
-/// Whether the certificate that the gateway serves is near its end; `None` if there is none that can be read.
+/// Whether the gateway's serving certificate expires soon; `None` if there is no readable certificate.
 pub fn is_close_to_expiry(context: GatewayContext<'_>, now: Timestamp) -> Option<bool> {
     let secret = context.stores.gateway_secret()?;
     let served = pki::read_first(&secret.certificate).ok()?;
@@ -120,7 +121,7 @@ struct GatewayPass<'a> {
 // === impl GatewayPass ===
 
 impl GatewayPass<'_> {
-    /// Decides and acts, until nothing is left to do.
+    /// Decides and acts until nothing is left to do.
     async fn run(&self, now: Timestamp) -> Result<Switch, Stop> {
         let mut observed = Observed::default();
         loop {
@@ -142,7 +143,7 @@ impl GatewayPass<'_> {
         let certificates = self.context.certificates;
         let gateways = self.context.stores.gateways();
         let resolved = certificates.listener.resolve(gateways.iter().map(|entry| &entry.gateway));
-        // Without an address there are no agents; that is told where they would be installed.
+        // Without an address there are no agents. The pass over the runtime reports that.
         let host = resolved.map(|address| address.host().trim_matches(['[', ']']).to_owned());
         Known {
             key: self.key,
@@ -153,12 +154,12 @@ impl GatewayPass<'_> {
         }
     }
 
-    /// Does one thing, and takes down what came of it.
+    /// Enacts one act and records its result.
     async fn enact(&self, observed: &mut Observed, act: Act) -> Result<(), Stop> {
         let (kcp, cause) = (self.context.kcp, self.cause);
         match act {
             Act::ReadAuthority(key) => {
-                observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?
+                observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?;
             }
             Act::MakeAuthority { key, replaces, validity } => {
                 enact::make_authority(kcp, cause, &key, replaces.as_deref(), validity).await?;
@@ -172,7 +173,7 @@ impl GatewayPass<'_> {
         Ok(())
     }
 
-    /// Runtimes that can be reached and are not known to trust a bundle.
+    /// The number of reachable runtimes that are not known to trust a bundle.
     fn behind(&self, bundle: Option<Digest>) -> usize {
         let stores = self.context.stores;
         let kymas = stores.kymas();

@@ -32,7 +32,7 @@
 //! | Step | Code |
 //! | --- | --- |
 //! | fetch a repository into a mirror | [`tidegate_git`] |
-//! | read and check its definitions, decide what to apply, withhold and prune in KCP | [`definition`], [`intake`] |
+//! | read and check its definitions, decide what to apply, hold back and prune in KCP | [`definition`], [`intake`] |
 //! | one pass over a GitSource | [`source`] |
 //! | watch KCP, keep what the controllers need | [`stores`] |
 //! | decide what to reconcile next, and why | [`queue`] |
@@ -68,12 +68,12 @@
 //! # What holds everywhere
 //!
 //! * User mistakes are diagnostics, not errors. A function that can meet one takes `&mut Diagnostics` first.
-//! * Tidegate deletes nothing on an incomplete view, and nothing without its ownership mark. Only a complete
-//!   desired set can yield a prune. Every delete names the UID of the object. A prune also names its
-//!   resourceVersion; if the object has changed since, Tidegate reads it again.
-//! * A module's object is in its Manifest's inventory before it can exist. A process that is killed at any
-//!   `await` leaves no unrecorded object. Objects that every runtime has are in no inventory: they have fixed
-//!   names or are found by their mark. The Manifest names the default custom resource.
+//! * Tidegate deletes nothing on an incomplete view, and nothing without its ownership label. Only a complete desired
+//!   set can yield a prune. Every delete names the UID of the object. A prune also names its resourceVersion; if the
+//!   object has changed since, Tidegate reads it again.
+//! * A module's object is in its Manifest's inventory before it can exist. A process that is killed at any `await`
+//!   leaves no unrecorded object. Objects that every runtime has are in no inventory: they have fixed names or Tidegate
+//!   finds them by their label. The Manifest names the default custom resource.
 //! * A pass over an unchanged world sends nothing. The status keeps a digest of what was applied, so a new
 //!   process writes nothing either.
 //! * Every write uses the field manager `tidegate` and leaves one audit record that names its cause.
@@ -82,9 +82,9 @@
 //!
 //! # Differences from the first design
 //!
-//! * A Manifest is no subject of its own in the queue. One pass over a runtime applies its Manifests, then the
-//!   objects of those that are due, then writes the Kyma's status once. This saves status writes, and it is clear
-//!   which of two modules owns an object that both contain. Each Manifest keeps its own back-off.
+//! * A Manifest is not a subject in the queue. One pass over a runtime applies its Manifests, then the objects of those
+//!   that are due, then writes the Kyma's status once. This saves status writes, and it settles which of two modules
+//!   owns an object that both contain. Each Manifest keeps its own back-off.
 //! * After its creation, Tidegate changes the Kyma in a runtime by merge patch, not by server-side apply.
 //!   `spec.modules` is a map list, and an apply cannot remove the entries of other field managers.
 //! * `tidegate-process` is a crate that the design does not list. The agent and the listener need these parts

@@ -120,7 +120,7 @@ pub enum Ended {
     Waiting,
     /// Failed.
     Failed,
-    /// It panicked: a mistake of ours.
+    /// It panicked, which is a bug in Tidegate.
     Panicked,
 }
 

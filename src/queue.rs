@@ -7,7 +7,7 @@
 //! * Only one task at a time works on the subjects of one lane (a runtime and its Manifests).
 //! * A failed subject waits, longer each time and with jitter. Failing subjects get at most half of the permits, so
 //!   that dead runtimes leave room for healthy ones. A retry has the triggers of the failed work.
-//! * A request during running work runs afterwards. Dropped work counts as failed.
+//! * A request during running work runs afterwards. Dropped work has failed.
 //!
 //! `state` makes the decisions, as a value whose time is an argument; this file adds the lock, the clock and the
 //! waiting. The queue knows nothing about its subjects, starts no task and keeps nothing across a restart: a trigger
@@ -104,7 +104,7 @@ pub struct Depths {
     pub oldest: Duration,
 }
 
-/// Work on a subject. Dropping it without [`Queue::finish`] counts as a failure.
+/// Work on a subject. Dropping it without [`Queue::finish`] is a failure.
 pub struct Work<S: Clone + Eq + Hash + Ord> {
     subject: S,
     triggers: Triggers,
@@ -409,7 +409,7 @@ impl<S: Clone + Eq + Hash + Ord> Queue<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
-        // Every change of the state is whole before anything in it can panic.
+        // Every change of the state is complete before anything in it can panic.
         self.0.state.lock()
     }
 }

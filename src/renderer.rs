@@ -1,16 +1,16 @@
-//! Rendering as a value: what renders overrides of templates, and where that happens.
+//! Renders overrides of templates, in processes with limits.
 //!
-//! Overrides come from repositories and may take as long as an engine allows. A [`Renderer`] has them rendered by a few
-//! [confined](crate::confine) processes of this program. The processes are started when they are needed and replaced when
-//! they end. One thread owns them and their pipes. It has no other work, so it can wait for an answer, end a process that
-//! gives none, and start the next one. Whoever makes a renderer owns its processes: nothing is shared by all of a program.
+//! Overrides come from repositories, and rendering one can take as long as an engine allows. A [`Renderer`] sends them
+//! to a few [confined](crate::confine) processes of this program. It starts a process on demand and replaces a process
+//! that ended. One thread owns the processes and their pipes. It has no other work, so it can wait for an answer, end a
+//! process that gives none, and start the next one. Each renderer owns its processes: there is no global pool.
 //!
-//! [`Renderer::with`] keeps waiting away from the tasks of the daemon. With embedded templates only, it renders at once.
-//! With overrides, it renders on a thread for work that blocks, and the task awaits the result. No more of these threads
-//! are in use than there are processes. A command, which has nothing else to do, waits where it is.
+//! [`Renderer::with`] never blocks a task of the daemon. With embedded templates only, it renders at once. With
+//! overrides, it renders on a thread for blocking work, and the task awaits the result. It uses at most as many of
+//! these threads as there are processes. A command has nothing else to do, so it waits on its own thread.
 //!
-//! Guarantees that a process never renders with overrides other than those of the request, and that a template that met
-//! a limit is not tried again with the same overrides. Refuses to decide anything about the answers.
+//! Guarantees that a process renders only with the overrides of the request. Guarantees that a template that exceeded a
+//! limit is not rendered again with the same overrides. Decides nothing about the answers.
 
 use std::{
     io,
@@ -39,11 +39,11 @@ use crate::confine;
 /// Renders overrides.
 pub struct Renderer {
     engine: Engine,
-    /// Of tasks that render with overrides.
+    /// Permits of tasks that render with overrides.
     permits: Semaphore,
 }
 
-/// A request, and who waits for the answer.
+/// A request, and the channel for its answer.
 struct Question {
     overrides: Arc<Overrides>,
     request: Request,
@@ -59,65 +59,65 @@ struct Pool {
     runaways: Vec<Runaway>,
 }
 
-/// The end of work on a question.
+/// The result of work on a question.
 struct Done {
     /// The process; `None` if it ended.
     confined: Option<Confined>,
     runaway: Option<Runaway>,
 }
 
-/// A template that met a limit. It is not tried again, because each attempt costs all that the limit allows.
+/// A template that exceeded a limit. It is not rendered again, because each attempt costs all that the limit allows.
 struct Runaway {
-    /// Where others use them no longer, the entry is of no use.
+    /// Weak, because the entry is useless once nothing else uses these overrides.
     overrides: Weak<Overrides>,
     template: String,
     failure: Failure,
 }
 
-/// A process, or the place for one, and the overrides of the question that it works on.
+/// A process, or room for one, and the overrides of its question.
 struct Session {
     program: PathBuf,
     confined: Option<Confined>,
     overrides: Arc<Overrides>,
 }
 
-/// An engine in a process of its own. The process ends with this value.
+/// An engine in a separate process. Dropping this value ends the process.
 struct Confined {
     child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
-    /// The overrides that it has read.
+    /// The overrides that the process has read.
     read: Weak<Overrides>,
 }
 
-/// Processes of one renderer: one that is slow does not hold up all others, and computing has a limit.
+/// Processes of one renderer. With two, a slow template does not block all others, and the CPU use stays limited.
 const PROCESSES: usize = 2;
-/// Longest time for one answer. A process ends itself earlier, unless it is stopped.
+/// Longest time for one answer. A process ends itself earlier, unless a signal has stopped it.
 const ANSWER_TIME_MAX: Duration = confine::TIME_MAX.saturating_add(Duration::from_secs(10));
-/// The longest answer that is read, in bytes: the cap of an output, escaped.
+/// The longest answer that is read, in bytes: the limit of an output, with room for JSON escapes.
 const ANSWER_BYTES_MAX: u64 = 32 << 20;
 
 // === impl Renderer ===
 
 impl Renderer {
-    /// Has overrides rendered by processes of the program that runs. Fails if the thread for them cannot be started.
+    /// A renderer that starts processes of the running program. Fails if the thread for them cannot be started.
     pub fn confined() -> io::Result<Renderer> {
-        // Also if another program has replaced its file by now.
+        // This path works even if another program has replaced the file.
         Renderer::by(if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? })
     }
 
-    /// Has overrides rendered by processes of this program, which must be a Tidegate. Fails if the thread for them cannot
-    /// be started.
+    /// A renderer that starts processes of `program`, which must be Tidegate. Fails if the thread for them cannot be
+    /// started.
     pub fn by(program: PathBuf) -> io::Result<Renderer> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (ask, questions) = unbounded_channel();
         let pool = Pool { program, idle: Vec::new(), busy: JoinSet::new(), runaways: Vec::new() };
-        // It ends with the last value that can ask: this one, and the templates that were read by its engine.
+        // The thread ends with the last sender: this renderer, and the templates that its engine has read.
         thread::Builder::new().name("renderer".to_owned()).spawn(move || runtime.block_on(pool.run(questions)))?;
         Ok(Renderer::new(Engine::Elsewhere(ask_by(ask))))
     }
 
-    /// Renders overrides in this process, without limits on memory and computing: for simulations.
+    /// A renderer that renders overrides in this process, without limits on memory and CPU time: for simulations.
     pub fn local() -> Renderer {
         Renderer::new(Engine::Local)
     }
@@ -131,7 +131,7 @@ impl Renderer {
         &self.engine
     }
 
-    /// Renders with templates. Waits without holding up other tasks.
+    /// Renders with templates. Does not block other tasks.
     pub async fn with<T: Send + 'static>(
         &self,
         templates: &Templates,
@@ -144,7 +144,7 @@ impl Renderer {
         self.wait_for(move || work(&templates)).await
     }
 
-    /// Renders with the templates of several sources. Waits without holding up other tasks.
+    /// Renders with the templates of several sources. Does not block other tasks.
     pub async fn with_library<T: Send + 'static>(
         &self,
         library: &Arc<Library>,
@@ -163,13 +163,13 @@ impl Renderer {
     }
 }
 
-/// Asks the pool, and waits for its answer.
+/// A function that sends a request to the pool and waits for its answer.
 fn ask_by(questions: UnboundedSender<Question>) -> Ask {
     Arc::new(move |overrides, request| {
         let stopped = || broken("the template engine has stopped".to_owned());
         let (reply, answer) = mpsc::channel();
         let question = Question { overrides: Arc::clone(overrides), request, reply };
-        // No longer than there are callers who wait.
+        // The queue needs no limit: every question has a caller that waits for it.
         questions.send(question).map_err(|_| stopped())?;
         answer.recv().unwrap_or_else(|_| Err(stopped()))
     })
@@ -182,7 +182,7 @@ fn broken(problem: String) -> Failure {
 // === impl Pool ===
 
 impl Pool {
-    /// Answers until nobody can ask any more.
+    /// Answers until every sender is dropped.
     async fn run(mut self, mut questions: UnboundedReceiver<Question>) {
         loop {
             tokio::select! {
@@ -197,7 +197,7 @@ impl Pool {
 
     fn begin(&mut self, question: Question) {
         if let Some(failure) = self.known(&question) {
-            // The caller waits, or has been dropped together with what it waited in.
+            // Sending fails only if the caller has been dropped.
             let _ = question.reply.send(Err(failure));
             return;
         }
@@ -217,7 +217,7 @@ impl Pool {
         }
     }
 
-    /// The failure of a template that met a limit before.
+    /// The failure of a template that exceeded a limit before.
     fn known(&self, question: &Question) -> Option<Failure> {
         let Request::Render { template, .. } = &question.request else { return None };
         let is_it = |known: &&Runaway| is_same(&known.overrides, &question.overrides) && known.template == *template;
@@ -234,7 +234,7 @@ impl Pool {
     }
 }
 
-/// Whether they are the same value. A weak reference keeps its address from being used again.
+/// Whether both refer to the same value. The weak reference keeps its address from being reused.
 fn is_same(known: &Weak<Overrides>, overrides: &Arc<Overrides>) -> bool {
     std::ptr::eq(known.as_ptr(), Arc::as_ptr(overrides))
 }
@@ -252,7 +252,7 @@ impl Session {
             failure.at = self.place(Request::Render { template: template.clone(), context, mode: Mode::Traced }).await;
             runaway = Some(Runaway { overrides: Arc::downgrade(&self.overrides), template, failure: failure.clone() });
         }
-        // The caller waits, or has been dropped together with what it waited in.
+        // Sending fails only if the caller has been dropped.
         let _ = question.reply.send(answer);
         Done { confined: self.confined, runaway }
     }
@@ -266,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Asks the process, which is started if there is none. A process that failed is not asked again.
+    /// Sends a request to the process, and starts one if there is none. A process that failed gets no further request.
     async fn ask(&mut self, request: &Request) -> Result<Answer, Failure> {
         let mut confined = match self.confined.take() {
             Some(confined) => confined,
@@ -308,13 +308,13 @@ impl Confined {
             Err(_) => Err(broken(format!("the template engine gave no answer in {} s", ANSWER_TIME_MAX.as_secs()))),
             Ok(Ok(Some(answer))) => Ok(answer),
             Ok(Ok(None)) => Err(Failure { cause: self.end().await, at }),
-            // A process that is gone can neither be written to nor read from.
+            // A process that ended before it read the request breaks the pipe.
             Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure { cause: self.end().await, at }),
             Ok(Err(error)) => Err(Failure { cause: Cause::Broken(error.to_string()), at }),
         }
     }
 
-    /// The answer; `None` if the process ended before.
+    /// The answer; `None` if the process ended first.
     async fn exchange(&mut self, request: &Request, at: &mut Option<(String, u32)>) -> io::Result<Option<Answer>> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
@@ -333,16 +333,16 @@ impl Confined {
         }
     }
 
-    /// Why it ended.
+    /// Why the process ended.
     async fn end(&mut self) -> Cause {
-        // It may be in the midst of a line that is too long.
+        // The process may still be writing a line that is too long.
         let _ = self.child.start_kill();
         match self.child.wait().await {
             Ok(status) if status.code() == Some(confine::EXIT_TIME) => {
                 Cause::Time(confine::COMPUTING_MAX.as_millis().try_into().unwrap_or(u64::MAX))
             }
-            // Out of memory and out of stack end in a signal. So does a kill from outside: then it is tried again with the
-            // next revision.
+            // Running out of memory or stack ends in a signal. A kill from outside looks the same; the next revision
+            // retries the template.
             Ok(status) if status.code().is_none() => Cause::Memory(confine::MEMORY_MIB_MAX),
             Ok(status) => Cause::Broken(format!("the template engine ended with {status}")),
             Err(error) => Cause::Broken(error.to_string()),

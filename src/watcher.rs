@@ -1,16 +1,17 @@
 //! One pass over a Watcher: its VirtualService in KCP, its finalizer, its status.
 //!
-//! The webhook in the runtimes follows with the next pass over each (see [`crate::daemon`]). Without a Gateway that its
-//! selector matches a Watcher waits: the Gateway's arrival wakes it. So does whoever edits or deletes its VirtualService.
+//! The webhooks in the runtimes follow with the next pass over each runtime (see [`crate::daemon`]). If the Watcher's
+//! selector matches no Gateway, the Watcher waits until a Gateway appears. A change to its VirtualService also triggers
+//! a pass.
 //!
-//! Of two Watchers with one manager whose events are to go to different services, the older one has the path, and the
-//! other says so: two routes for one path would leave it to chance who is told.
+//! If two Watchers with one manager send their events to different services, the older Watcher owns the path, and the
+//! status of the other reports it. With two routes for one path, the service that gets an event would be undefined.
 //!
-//! Where agents send to a listener of this process ([`reporting::ListenerSettings::address`]), its own Watchers need no route, and
-//! no Istio.
+//! If agents send to a listener of this process ([`reporting::ListenerSettings::address`]), the Watchers of this
+//! process need no route and no Istio.
 //!
-//! A VirtualService of that name that somebody else made is left alone, and the status says whose it is: applied by
-//! force, its routes would be lost, and the rest of it with the Watcher.
+//! Tidegate does not change a VirtualService of that name that another client created, and reports its field managers
+//! in the status. A forced apply would replace its routes, and the deletion of the Watcher would delete it.
 
 mod decide;
 mod enact;
@@ -44,18 +45,18 @@ use crate::{
 
 pub use state::AppliedVirtualServices;
 
-/// What passes over Watchers use of the daemon.
+/// The parts of the daemon that passes over Watchers use.
 #[derive(Clone, Copy)]
 pub struct WatcherContext<'a> {
-    /// The control plane. Writes through it are refused while we do not lead.
+    /// The control plane. It refuses writes while this process does not lead.
     pub kcp: &'a Cluster,
-    /// What stands in the control plane.
+    /// The objects in the control plane.
     pub stores: &'a Stores,
     /// Which sources have been read, so that their templates are known.
     pub sources: &'a SourceRegistry,
     /// The templates.
     pub library: &'a RwLock<Arc<Library>>,
-    /// What renders overrides of templates.
+    /// Renders overrides of templates.
     pub renderer: &'a Renderer,
     /// What this process remembers of each Watcher.
     pub memories: &'a AppliedVirtualServices,
@@ -63,11 +64,11 @@ pub struct WatcherContext<'a> {
     pub has_address: bool,
 }
 
-/// Brings the VirtualService of a Watcher to what it should be.
+/// Moves the VirtualService of a Watcher to its desired state.
 ///
 /// # Errors
 ///
-/// What the control plane answers, or that the templates have not been read yet.
+/// Errors of the control plane, and waiting if the templates have not been read yet.
 pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let landscape = context.stores.landscape();
     let Some(watcher) = landscape.watchers.get(key) else {
@@ -128,7 +129,7 @@ struct WatcherPass<'a> {
 // === impl WatcherPass ===
 
 impl WatcherPass<'_> {
-    /// Does one thing, and takes down what came of it.
+    /// Enacts one act and records its result.
     async fn enact(&self, known: &Known<'_>, observed: &mut Observed, act: Act) -> Result<(), Error> {
         let WatcherPass { kcp, library, renderer, cause, key } = *self;
         match act {

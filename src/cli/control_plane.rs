@@ -55,7 +55,7 @@ pub(super) struct Found {
 /// What `reconcile --wait` needs of the status of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Last handled value of the annotation that asks for a reconcile.
+    /// Last handled value of the annotation that requests a reconcile.
     pub(super) handled: Option<String>,
     /// The message of its status, on one line.
     pub(super) message: String,
@@ -80,7 +80,7 @@ impl Access {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
             Some(path) => {
-                // The text of this error holds its cause already.
+                // The text of this error already contains its cause.
                 let kubeconfig = Kubeconfig::read_from(path)
                     .map_err(|error| anyhow::anyhow!("{error}"))
                     .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
@@ -183,7 +183,7 @@ impl Target {
             several => {
                 let names: Vec<String> =
                     several.iter().map(|one| format!("{}/{}", one.kind.name().to_lowercase(), self.name)).collect();
-                bail!("several objects are called `{}`; say which one: {}", self.name, names.join(", "))
+                bail!("several objects have the name `{}`: use one of {}", self.name, names.join(", "))
             }
         }
     }
@@ -220,7 +220,7 @@ impl Found {
         })
     }
 
-    /// Merges JSON into it, as the caller.
+    /// Merges JSON into the object, with the caller's credentials. Fails if the API server refuses the patch.
     pub(super) async fn patch(&self, client: &Client, patch: &Value) -> anyhow::Result<()> {
         match self.kind {
             Kind::GitSource => self.merge::<GitSource>(client, patch).await,
@@ -237,7 +237,7 @@ impl Found {
         let api: Api<K> = Api::namespaced(client.clone(), self.key.namespace());
         match api.get_opt(self.key.name()).await {
             Ok(object) => Ok(object),
-            // A kind that is not served has no objects.
+            // A kind that the API server does not serve has no objects.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(sentence(error)).with_context(|| format!("cannot read {self}")),
         }
@@ -269,7 +269,7 @@ impl Answer {
     }
 }
 
-/// The namespaces of a command: those that are named, or the control plane's.
+/// The namespaces of a command: the given ones, or the control plane's.
 pub(super) fn namespaces(named: &[String]) -> Vec<String> {
     if named.is_empty() { vec![names::KCP_NAMESPACE.to_owned()] } else { named.to_vec() }
 }

@@ -1,4 +1,5 @@
-//! `tidegate export`: writes what a pipeline needs to know about a landscape to a file, so that it needs no cluster.
+//! `tidegate export`: writes the facts about a landscape that a pipeline needs to a file, so that the pipeline needs no
+//! cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +48,7 @@ pub(super) struct Arguments {
 /// Labels of a Kyma that are always written, independent of selectors.
 const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILIATION, label::SOURCE];
 
-/// Runs the command.
+/// Runs the command. Fails if the kubeconfig cannot be used, or if the file cannot be written.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut kymas, mut releases, mut sources) = (Vec::new(), Vec::new(), Vec::new());
@@ -59,7 +60,7 @@ pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             anyhow::Ok(())
         };
         if let Err(error) = listed.await {
-            // A file with some of the Kymas would claim that there are no others.
+            // A file with only some of the Kymas would claim that there are no others.
             tell!("error: {error:#}");
             return Ok(Exit::Incomplete);
         }

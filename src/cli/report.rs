@@ -1,6 +1,6 @@
 //! Diagnostics for people and for programs.
 //!
-//! For people they look as a compiler prints them: the message, the place, the marked line, and what to do next. No
+//! For people, a diagnostic looks like a compiler's: the message, the place, the marked line, and what to do next. No
 //! line of a file with a Secret is shown, and control characters are escaped. The stream decides about colours:
 //! `anstream` removes them unless it writes to a terminal.
 
@@ -115,7 +115,7 @@ struct Excerpt {
 }
 
 impl<'a> Excerpts<'a> {
-    /// Of the files of a snapshot.
+    /// Excerpts from the files of a snapshot.
     pub(super) fn new(snapshot: &'a Snapshot) -> Excerpts<'a> {
         Excerpts { snapshot, files: BTreeMap::new() }
     }
@@ -124,7 +124,7 @@ impl<'a> Excerpts<'a> {
         let snapshot = self.snapshot;
         let lines = self.files.entry(Arc::clone(&place.path)).or_insert_with(|| lines(snapshot, &place.path));
         let line = lines.as_ref()?.get(usize::try_from(place.line).ok()?.checked_sub(1)?)?;
-        // Where only the line is known, all of it is meant.
+        // If only the line is known, the whole line is marked.
         let column = match place.column {
             0 => line.chars().take_while(|c| c.is_whitespace()).count(),
             column => usize::try_from(column - 1).ok()?,
@@ -134,13 +134,13 @@ impl<'a> Excerpts<'a> {
     }
 }
 
-/// The lines of a file, unless it holds a Secret or is no text.
+/// The lines of a file, unless it contains a Secret or is not text.
 fn lines<'a>(snapshot: &'a Snapshot, path: &str) -> Option<Vec<&'a str>> {
     let text = yaml::decode(snapshot.text(path)?).ok()?;
     (!definition::mentions_secret(text)).then(|| text.lines().collect())
 }
 
-/// `marked` is how much to mark; 0 for the word that begins there.
+/// `marked` is the number of characters to mark; 0 marks the word that begins there.
 fn excerpt(line: &str, column: usize, marked: usize) -> Excerpt {
     let characters: Vec<char> = line.chars().collect();
     let column = column.min(characters.len());
@@ -164,7 +164,7 @@ fn visible(c: char) -> String {
     if c == '\t' { "    ".to_owned() } else { yaml::printable(c.encode_utf8(&mut [0; 4])) }
 }
 
-/// How much to mark: a quoted text, or a word as YAML ends it.
+/// The number of characters to mark: a quoted text, or a word by YAML's rules.
 fn token_len(rest: &[char]) -> usize {
     let quoted = |quote: char| rest[1..].iter().position(|c| *c == quote).map(|at| at + 2);
     match rest.first() {

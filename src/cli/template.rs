@@ -35,14 +35,14 @@ enum Command {
     },
 }
 
-/// Runs the command.
+/// Runs the command. Fails if the template is unknown, or if the output cannot be written.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let text = match &arguments.command {
         Command::List => list(),
         Command::Show { name } => named(name)?.text().to_owned(),
         Command::Context { name } => named(name)?.context().to_owned(),
         Command::Engine => {
-            confine::serve().context("the template engine is started by Tidegate only: use `tidegate render`")?;
+            confine::serve().context("only Tidegate starts the template engine: use `tidegate render`")?;
             return Ok(Exit::Ok);
         }
     };

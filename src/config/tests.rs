@@ -76,7 +76,7 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
     assert_eq!(config.resync, Duration::from_secs(60));
     assert_eq!(config.namespaces, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
     assert_eq!(config.control_plane_requests, 64);
-    // A flag with the value of the default is given as well, and a list replaces that of the file.
+    // A flag with the value of the default overrides the file, and a list replaces the file's list.
     let config = Config::try_from(options(&["--workers=64", "--namespace=c"], file)).unwrap();
     assert_eq!((config.workers, config.namespaces), (64, BTreeSet::from(["c".to_owned()])));
 }
@@ -109,7 +109,7 @@ struct Documented {
     aliases: Vec<String>,
     value: String,
     key: String,
-    /// `None` if the default is not a literal value: then the help says it in words.
+    /// `None` if the default is not a literal value: then the help describes it.
     literal: Option<String>,
     default: String,
     help: String,
@@ -200,7 +200,7 @@ fn the_documented_default_of_every_option_is_the_real_one() {
         let file = if is_list { format!("[\"{}\"]", literal.replace(',', "\",\"")) } else { literal };
         assert_eq!(options(&[], &format!("{}: {file}", option.key)), Options::default(), "{}: {file}", option.key);
     }
-    // Where these have a default, other places know it. A new option in this list needs a look at its words.
+    // The defaults of these options are documented in other places. If you add an option here, check its help.
     let expected = [
         "kubeconfig",
         "sources",

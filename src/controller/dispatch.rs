@@ -1,4 +1,4 @@
-//! From the queue to the controllers and back: one pass, its log lines and its counts.
+//! One pass between queue and controllers, with its log lines and metrics.
 
 use std::{
     any::Any,
@@ -25,12 +25,12 @@ use crate::{
 /// Reason of a pass that panicked, in metrics and logs.
 const PANICKED: &str = "Panicked";
 
-/// Makes the pass that some work asks for, and returns what becomes of the subject.
+/// Runs the pass for some work, and returns when to reconcile the subject next.
 ///
-/// A pass that panics has failed: it is counted and told, and tried again with the delays of any other failure. Others
-/// go on; what they share with it is locked by [`tidegate_process::lock`].
+/// A pass that panics has failed. Tidegate counts, logs and reports it, and tries it again with the usual delays. Other
+/// passes continue; the state that they share with it is locked by [`tidegate_process::lock`].
 ///
-/// May be dropped at any `await`; the work then counts as failed.
+/// May be dropped at any `await`; the work then has failed.
 pub async fn pass(context: &Context, work: &Work<Subject>) -> Finish {
     let subject = work.subject();
     let span = tracing::info_span!("pass", %subject, trigger = %work.triggers(), attempt = work.attempt());
@@ -87,17 +87,17 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
     }
 }
 
-/// What a panic comes to. What was done before it stays done: passes may be dropped anywhere and run again.
+/// The failure that a panic becomes. The writes before it remain: passes may be dropped anywhere and run again.
 fn panicked(panic: &(dyn Any + Send)) -> Failure {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     let error = format!("the pass panicked: {}", text.unwrap_or("without a message"));
     Failure::new(Class::Transient, PANICKED, error)
 }
 
-/// Tells users of a panic, where they look for what is wrong with the subject. What the panic says stays in the log: it
-/// may quote anything.
+/// Reports a panic in the subject's Event or status. The panic's message is only in the log, because it may quote
+/// anything.
 fn tell(context: &Context, subject: &Subject) {
-    let note = "the pass panicked, which is a mistake in Tidegate; it is tried again. Please report what the log says";
+    let note = "the pass panicked, which is a bug in Tidegate; Tidegate retries it. Please report the panic in the log";
     let (severity, reason, action) = (Severity::Warning, reason::PASS_PANICKED, "Reconcile");
     match subject {
         Subject::Source(key) => {
@@ -115,12 +115,12 @@ fn tell(context: &Context, subject: &Subject) {
                 context.events.publish(&**watcher, severity, reason, action, note);
             }
         }
-        // It has no status; runtimes that wait for a certificate say why.
+        // The gateway has no status. Runtimes that wait for a certificate report the problem.
         Subject::Gateway(_) => context.certificates.tell(Some(note.to_owned()), false),
     }
 }
 
-/// Times how long commits take to reach runtimes.
+/// Measures how long commits take to reach runtimes.
 fn arrival(context: &Context, work: &Work<Subject>, result: &super::Pass) {
     let Subject::Runtime(key) = work.subject() else { return };
     let runtime = key.to_string();
@@ -134,12 +134,13 @@ fn arrival(context: &Context, work: &Work<Subject>, result: &super::Pass) {
     }
 }
 
-/// Asks for the next comparison of a runtime with what it should be. One that is asked for already keeps its moment,
-/// so events do not push it out.
+/// Schedules the next comparison of a runtime with its desired state. If one is scheduled already, its time does not
+/// change, so events do not postpone it.
 fn resync(context: &Context, subject: &Subject, finish: Finish) {
     match (subject, finish) {
         (Subject::Runtime(_), Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Failed(_)) => {
-            // The name decides about the jitter, so that runtimes stay apart whatever happened to them together.
+            // The jitter depends on the name, so that runtimes stay apart even if the same event reconciled all of
+            // them.
             let digest = tidegate_core::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();
             let fraction = u8::from_str_radix(&digest[..2], 16).map_or(0.5, |byte| f64::from(byte) / 255.0);
             let delay = retry::jittered(context.resync, fraction);
@@ -149,7 +150,8 @@ fn resync(context: &Context, subject: &Subject, finish: Finish) {
     }
 }
 
-/// Ends a pass that an overloaded API server refused: not again before it said so, and then for the same reasons.
+/// Ends a pass that an overloaded API server refused. The next try waits as long as the server asked, and keeps the
+/// triggers.
 fn later(context: &Context, work: &Work<Subject>, class: Class, asked: Duration) -> Finish {
     let delay = retry::at_least(retry::delay(class, work.attempt(), context.resync), asked);
     for trigger in work.triggers().iter() {
@@ -158,7 +160,8 @@ fn later(context: &Context, work: &Work<Subject>, class: Class, asked: Duration)
     Finish::After(delay, Trigger::Retry)
 }
 
-/// Logs a failure the first time, and then at every doubling of its tries: what fails for a day is no news every minute.
+/// Logs the first failure, and then each time that the number of attempts doubles. A failure that lasts a day would
+/// otherwise fill the log.
 fn log(failure: &Failure, attempt: u32) {
     let (reason, error) = (failure.reason, chain(failure.error.as_ref()));
     match failure.class {

@@ -1,8 +1,8 @@
-//! Kubernetes Events: what a user should see with `kubectl describe`, said once.
+//! Kubernetes Events: what a user sees with `kubectl describe`.
 //!
-//! The same sentence about the same object is said again only after an hour, and no object says much in a short time:
-//! Events are writes, and an object that fails ten thousand times has one thing to say. Nothing waits for an Event; when
-//! there are too many, they are dropped and counted. They are written by one task, while we lead.
+//! Tidegate repeats the same note about the same object only after an hour, and limits the Events of each object.
+//! Events are writes, and an object that fails ten thousand times needs one Event. Nothing waits for an Event. If there
+//! are too many, Tidegate drops and counts them. One task writes them, while this process leads.
 
 mod limit;
 
@@ -25,17 +25,17 @@ use tidegate_core::{
 };
 use tidegate_process::{ambient, lock::Mutex};
 
-/// Reasons of Events: Lifecycle Manager's, where it has one for the thing.
+/// Reasons of Events: Lifecycle Manager's, where it has one for the same case.
 pub mod reason {
     /// A runtime got its Kyma.
     pub const REMOTE_INSTALLATION: &str = "RemoteInstallation";
-    /// Edits in a runtime's Kyma were taken back.
+    /// Tidegate reverted edits in a runtime's Kyma.
     pub const METADATA_SYNCHRONIZATION: &str = "MetadataSynchronization";
-    /// The status could not be written to the runtime's Kyma.
+    /// Tidegate could not write the status to the runtime's Kyma.
     pub const STATUS_SYNCHRONIZATION: &str = "StatusSynchronization";
-    /// The status could not be written.
+    /// Tidegate could not write the status.
     pub const PATCH_STATUS: &str = "PatchStatus";
-    /// The spec could not be written.
+    /// Tidegate could not write the spec.
     pub const UPDATE_SPEC_ERROR: &str = "UpdateSpecError";
     /// A Kyma that is being deleted waits for something.
     pub const KYMA_DELETION_STUCK: &str = "KymaDeletionStuck";
@@ -45,66 +45,68 @@ pub mod reason {
     pub const WATCHER_STATUS_UPDATE: &str = "WatcherStatusUpdate";
     /// A runtime cannot be reached.
     pub const UNREACHABLE: &str = "Unreachable";
-    /// A revision was applied as a whole.
+    /// Tidegate applied the whole revision.
     pub const APPLIED: &str = "Applied";
-    /// Definitions of a revision are kept back.
+    /// Tidegate holds back definitions of a revision.
     pub const WITHHELD: &str = "Withheld";
     /// A prune waits for a confirmation.
     pub const PRUNE_WAITS: &str = "PruneWaits";
     /// A source cannot be fetched.
     pub const FETCH_FAILED: &str = "FetchFailed";
-    /// Something was changed by others and is as it should be again.
+    /// Another client changed an object, and Tidegate restored it.
     pub const DRIFT_REPAIRED: &str = "DriftRepaired";
-    /// The webhook configuration in a runtime was changed or deleted by others, so changes there may not have been told.
+    /// Another client changed or deleted the webhook configuration in a runtime, so Tidegate may have missed changes
+    /// there.
     pub const REPORTING_CHANGED: &str = "ReportingChanged";
-    /// A module is not as it should be.
+    /// A module is not in its desired state.
     pub const MODULE_FAILED: &str = "ModuleFailed";
-    /// A runtime is not as it should be.
+    /// A runtime is not in its desired state.
     pub const RUNTIME_FAILED: &str = "RuntimeFailed";
-    /// An object exists that is not ours.
+    /// An object exists that Tidegate does not own.
     pub const CONFLICT: &str = "Conflict";
     /// Several Kymas claim one runtime.
     pub const RUNTIME_ID_AMBIGUOUS: &str = "RuntimeIdAmbiguous";
-    /// An event came with a certificate that does not belong to the runtime.
+    /// An event came with a certificate of another runtime.
     pub const CERTIFICATE_NAME: &str = "CertificateName";
-    /// A pass over the object panicked, which is a mistake of ours; it is tried again.
+    /// A pass over the object panicked, which is a bug in Tidegate. Tidegate tries it again.
     pub const PASS_PANICKED: &str = "PassPanicked";
-    /// Objects that left a module stay, since data of users would go with them, or since somebody said so.
+    /// Tidegate keeps objects that left a module, because a delete would remove users' data, or because a setting says
+    /// so.
     pub const KEPT: &str = "Kept";
 }
 
 /// Whether an Event is good or bad news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// Something happened as it should.
+    /// An expected change.
     Normal,
-    /// Somebody should look.
+    /// A user should check the object.
     Warning,
 }
 
 /// One Event.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The object that it is about.
+    /// The object that the Event is about.
     pub regarding: ObjectReference,
-    /// Good or bad news.
+    /// Normal or Warning.
     pub severity: Severity,
     /// One word in PascalCase: one of [`reason`].
     pub reason: &'static str,
-    /// What was being done, in one word in PascalCase.
+    /// The action that led to the Event, in one word in PascalCase.
     pub action: &'static str,
     /// One sentence, without secrets and excerpts.
     pub note: String,
 }
 
-/// Where Events are handed in. Cheap to clone.
+/// Accepts Events. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder(Arc<Shared>);
 
-/// What writes Events, in a task of its own.
+/// Writes Events, in a task of its own.
 pub struct Writer {
     events: mpsc::Receiver<Event>,
-    /// Who says so: the process.
+    /// The reporting process.
     instance: String,
 }
 
@@ -114,15 +116,15 @@ struct Shared {
     dropped: AtomicU64,
 }
 
-/// Events that wait to be written. A rollout over thousands of runtimes says more than anybody reads; what is beyond is
+/// Events that wait to be written. A rollout over thousands of runtimes publishes more than a user reads; the rest is
 /// dropped.
 const WAITING_MAX: usize = 512;
-/// What the audit says made us write an Event: a pass had something to tell.
+/// The trigger that the audit log names for the write of an Event.
 const TRIGGER: &str = "event";
 /// Longest note that the API server accepts.
 const NOTE_BYTES_MAX: usize = 1024;
 
-/// A recorder, and what writes the Events that are handed in.
+/// A recorder, and the writer of its Events.
 pub fn recorder(instance: &str) -> (Recorder, Writer) {
     let (sender, events) = mpsc::channel(WAITING_MAX);
     let shared = Shared { events: sender, limiter: Mutex::default(), dropped: AtomicU64::new(0) };
@@ -132,7 +134,7 @@ pub fn recorder(instance: &str) -> (Recorder, Writer) {
 // === impl Recorder ===
 
 impl Recorder {
-    /// Hands in an Event about an object. Never waits.
+    /// Publishes an Event about an object. Never waits.
     pub fn publish<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
@@ -144,7 +146,7 @@ impl Recorder {
         self.publish_event(Event { regarding: object.object_ref(&()), severity, reason, action, note: note.into() });
     }
 
-    /// Hands in an Event. Never waits.
+    /// Publishes an Event. Never waits.
     pub fn publish_event(&self, event: Event) {
         let admitted = {
             let mut limiter = self.0.limiter.lock();
@@ -172,7 +174,7 @@ impl Recorder {
 // === impl Writer ===
 
 impl Writer {
-    /// Writes Events until there is no recorder any more.
+    /// Writes Events until every recorder is dropped.
     pub async fn run(mut self, kcp: Arc<Cluster>) {
         let kind = Kind::new(Gvk::new("events.k8s.io", "v1", "Event"), "events", true);
         let cause = Cause::trigger(TRIGGER);
@@ -180,7 +182,7 @@ impl Writer {
             let now = ambient::now();
             let (key, body) = body(&event, &self.instance, now);
             match kcp.create(&cause, &kind, &kind.id(&key), body.to_string().into()).await {
-                // Events of a process that does not lead are nobody's news.
+                // Another process leads now, and it publishes its own Events.
                 Ok(_) | Err(Error::NotLeading) => {}
                 Err(error) => tracing::warn!(reason = error.reason(), event = event.reason, "event not written"),
             }
@@ -191,7 +193,7 @@ impl Writer {
 /// The object of an Event.
 fn body(event: &Event, instance: &str, now: Timestamp) -> (Key, serde_json::Value) {
     let regarding = &event.regarding;
-    // Events about what is cluster-scoped live in `default`.
+    // Events about cluster-scoped objects are in `default`.
     let namespace = regarding.namespace.as_deref().unwrap_or("default");
     let about = regarding.name.as_deref().unwrap_or_default();
     let unique = Digest::of_bytes(format!("{:?}{}{now}", regarding.uid, event.note).as_bytes()).short();
@@ -200,7 +202,7 @@ fn body(event: &Event, instance: &str, now: Timestamp) -> (Key, serde_json::Valu
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"namespace": namespace, "name": name},
-        // The API server wants exactly six decimals.
+        // The API server requires exactly six decimals.
         "eventTime": format!("{now:.6}"),
         "reportingController": "tidegate.dev/tidegate",
         "reportingInstance": cut(instance, 128),

@@ -1,23 +1,24 @@
-//! Taking finalizers of ours off an object, and no one else's.
+//! Removes Tidegate's finalizers from an object, and no others.
 //!
-//! A merge patch replaces the whole list, so it is bound to the version that the list was read at: who adds a finalizer
-//! at the same moment keeps it, and we look again.
+//! A merge patch replaces the whole list, so it names the resourceVersion at which the list was read. If another client
+//! adds a finalizer at the same moment, that finalizer stays, and Tidegate reads the object again.
 
 use bytes::Bytes;
 use serde_json::json;
 use tidegate_cluster::{Cause, Cluster, Error, Kind, Metadata};
 use tidegate_core::{api::shared::ObjectMeta, landscape};
 
-/// Looks at an object that others write at the same time, in one pass. The next pass goes on.
+/// Reads of one object in one pass, while other clients keep writing it. The next pass continues.
 const LOOKS_MAX: u32 = 3;
 
-/// Drops `ours` from an object of the control plane; returns whose finalizers are left. None are left of one that is gone.
+/// Removes `ours` from an object of the control plane, and returns the finalizers that are left. An object that no
+/// longer exists has none.
 ///
-/// What is known of the object may be old, or without a version; then it is read.
+/// The known object may be outdated or without a version; then this function reads it.
 ///
 /// # Errors
 ///
-/// What the control plane says; [`Error::Changed`] if others write faster than we do.
+/// Errors of the control plane, and [`Error::Changed`] if other clients write faster than Tidegate.
 pub(crate) async fn release(
     kcp: &Cluster,
     cause: &Cause,
@@ -52,12 +53,12 @@ pub(crate) async fn release(
     }
 }
 
-/// The same with one request, for a kind that the daemon may not read by name: where others wrote meanwhile, the pass
-/// ends, and the next one has their version from its watch.
+/// Removes the finalizers with one request, for a kind that the daemon may not read by name. If another client wrote
+/// meanwhile, the pass ends, and the next pass has the new version from its watch.
 ///
 /// # Errors
 ///
-/// What the control plane says; [`Error::Changed`] if the object is not what is known of it.
+/// Errors of the control plane, and [`Error::Changed`] if the object differs from the known one.
 pub(crate) async fn release_known(
     kcp: &Cluster,
     cause: &Cause,
@@ -77,7 +78,7 @@ pub(crate) async fn release_known(
     }
 }
 
-/// Whether it is the object that we knew, and not a later one of its name.
+/// Whether the object is the known one, and not a later one with the same name.
 fn is_same(known: &ObjectMeta, live: &Metadata) -> bool {
     known.uid.as_ref().is_none_or(|uid| *uid == live.uid)
 }

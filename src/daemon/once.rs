@@ -16,8 +16,7 @@ pub struct Report {
     pub not_done: Vec<String>,
 }
 
-/// How long nothing must happen until everything counts as done. The watches report a pass's own writes within
-/// milliseconds.
+/// How long the queue must be idle until all work is done. The watches report a pass's own writes within milliseconds.
 const QUIET: Duration = Duration::from_millis(750);
 
 /// Returns when nothing is left to do or the time is over; never for [`Mode::Forever`].

@@ -23,10 +23,10 @@ pub(super) struct Readiness {
     paused: bool,
     kinds: Mutex<Kinds>,
     /// Sources with a finished pass.
-    looked_at: Mutex<BTreeSet<Key>>,
+    reconciled: Mutex<BTreeSet<Key>>,
 }
 
-/// Whether the control plane serves our kinds.
+/// Whether the control plane serves the required kinds.
 enum Kinds {
     /// Not known yet, or the control plane does not answer.
     Unknown(String),
@@ -39,7 +39,7 @@ enum Kinds {
 impl Readiness {
     pub(super) fn new(context: Arc<Context>, leadership: Leadership, paused: bool) -> Readiness {
         let kinds = Mutex::new(Kinds::Unknown("the control plane has not answered yet".to_owned()));
-        Readiness { context, leadership, paused, kinds, looked_at: Mutex::default() }
+        Readiness { context, leadership, paused, kinds, reconciled: Mutex::default() }
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -76,26 +76,26 @@ impl Readiness {
         } else if self.paused {
             // A paused process is ready: it does what its configuration says.
         } else {
-            let looked_at = self.looked_at.lock();
+            let reconciled = self.reconciled.lock();
             let sources = self.context.stores.sources();
             let fresh = sources.iter().map(|source| landscape::key(&source.object.metadata));
-            let fresh = fresh.filter(|key| !looked_at.contains(key));
+            let fresh = fresh.filter(|key| !reconciled.contains(key));
             lines.extend(fresh.map(|key| format!("source {key}: not reconciled yet")));
         }
         lines
     }
 
     /// Records a finished pass.
-    pub(super) fn looked_at(&self, subject: &Subject) {
+    pub(super) fn reconciled(&self, subject: &Subject) {
         match subject {
             Subject::Source(key) => {
-                self.looked_at.lock().insert(key.clone());
+                self.reconciled.lock().insert(key.clone());
             }
             Subject::Runtime(_) | Subject::Watcher(_) | Subject::Gateway(_) => {}
         }
     }
 
-    /// Checks whether the control plane serves all our kinds.
+    /// Checks whether the control plane serves all required kinds.
     pub(super) async fn ask_for_kinds(&self) -> bool {
         let kinds = match self.lacking().await {
             Ok(lacking) if lacking.is_empty() => Kinds::Served,

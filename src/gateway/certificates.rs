@@ -1,4 +1,4 @@
-//! The certificate of a runtime in KCP: asked for, kept in step, renewed, and removed.
+//! The certificate of a runtime in KCP: requested, updated, renewed and removed.
 //!
 //! ```text
 //! pass over a runtime ── ensure ─▶ Standing::Issued ── load ─▶ Leaf ─▶ the Secret in the runtime
@@ -6,11 +6,11 @@
 //! pass over a deletion ── remove ─▶ certificate and Secret are gone
 //! ```
 //!
-//! What stands is known from watches, so that a pass over a runtime whose certificate is as it should be makes no
-//! request. A certificate is never asked for anew before the authority that it would be of is in the bundle that both
-//! sides trust.
+//! The state of certificates comes from watches. So a pass over a runtime whose certificate is in its desired state
+//! sends no request. Tidegate never requests a new certificate before the bundle that both sides trust contains its CA.
 //!
-//! Two Kymas of one name, in two namespaces, would have one certificate: the second one has none, and says so.
+//! Two Kymas of one name, in two namespaces, would have the same certificate. The second one gets none, and its status
+//! reports that.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -48,13 +48,13 @@ mod builtin;
 
 pub(crate) use builtin::validity;
 
-/// What the daemon knows of certificates beside what stands in KCP.
+/// The certificates of this process: configuration, CA, and what the watches do not show.
 pub struct Certificates {
-    /// What is configured.
+    /// The configuration.
     pub rules: Rules,
-    /// Whether runtimes get an agent, which alone needs a certificate.
+    /// Whether runtimes get an agent. Nothing else needs a certificate.
     pub is_wanted: bool,
-    /// Where agents send their events: the names that the gateway's certificate bears.
+    /// Where agents send their events: the names in the gateway's certificate.
     pub listener: ListenerSettings,
     backend: OnceLock<Backend>,
     state: Mutex<State>,
@@ -62,21 +62,21 @@ pub struct Certificates {
 
 #[derive(Default)]
 struct State {
-    /// The authority, where we sign.
+    /// The CA, if Tidegate signs.
     root: Option<Arc<pki::Root>>,
     /// Why there are no certificates: one sentence.
     problem: Option<String>,
-    /// Runtimes that wait for the authority.
+    /// Runtimes that wait for the CA.
     waiting: BTreeSet<Key>,
     /// Digest of the bundle that each runtime is known to trust.
     trusts: HashMap<Key, Digest>,
-    /// Whether the gateway waits for runtimes.
+    /// Whether the gateway waits for runtimes before it changes its certificate.
     is_awaited: bool,
-    /// What we issued, until the watch shows it.
+    /// Certificates that Tidegate issued, until the watch shows them.
     issued: HashMap<Key, Written>,
 }
 
-/// A certificate that we issued, and for what.
+/// A certificate that Tidegate issued, and its inputs.
 #[derive(Clone)]
 struct Written {
     issued: Issued,
@@ -84,27 +84,28 @@ struct Written {
     at: Instant,
 }
 
-/// What a runtime needs of its certificate.
+/// The parts of a certificate that its runtime needs.
 pub struct Leaf {
     /// The certificate, in PEM.
     pub certificate: Vec<u8>,
     /// Its key, in PEM.
     pub key: Vec<u8>,
-    /// As [`Issued::version`], of just this content.
+    /// As in [`Issued::version`], for exactly this content.
     pub version: String,
 }
 
-/// A certificate that could not be issued is asked for anew only after a while: the answer to each try is a change, and
-/// would be answered with the next try at once.
+/// Pause after a failed issue. The answer to each request is a change, which would otherwise trigger the next request
+/// at once.
 const FAILED_PAUSE: Duration = Duration::from_secs(300);
-/// A watch that does not show what we wrote this long ago is believed.
+/// After this time, the watch's state is used even if it does not show Tidegate's own write.
 const LAG_MAX: Duration = Duration::from_secs(2);
-/// How often the control plane is asked who issues, until it says so.
+/// How often Tidegate asks the control plane which issuer it has, until it answers.
 const BACKEND_RETRY: Duration = Duration::from_secs(2);
 
-/// Sees to it that a runtime has the certificate that it should have, and says how that stands.
+/// Ensures that a runtime has its desired certificate, and returns its state.
 ///
-/// Whoever gets [`Standing::Pending`] is woken once it may be otherwise.
+/// After [`Standing::Pending`], Tidegate wakes the runtime when this may have changed. Fails if a request to the
+/// control plane fails.
 pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestamp) -> Result<Standing, Error> {
     let certificates = &context.certificates;
     let certificate = match wanted(context, kyma) {
@@ -112,7 +113,7 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
         Err(refused) => return Ok(Standing::Refused(refused.to_string())),
     };
     let Some(backend) = certificates.backend.get().copied() else {
-        return Ok(Standing::Pending("it is not known yet who issues certificates".to_owned()));
+        return Ok(Standing::Pending("the certificate issuer is not known yet".to_owned()));
     };
     match backend {
         Backend::CertManager | Backend::Gardener => {
@@ -122,14 +123,15 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
             match context.renderer.with(library.for_object(&kyma.metadata), render).await {
                 Some(Ok(desired)) => asked(context, cause, backend, &certificate, &desired, now).await,
                 Some(Err(error)) => Ok(Standing::Refused(error.to_string())),
-                None => Ok(Standing::Pending("there is no object to ask for it by".to_owned())),
+                None => Ok(Standing::Pending("this issuer has no Certificate object".to_owned())),
             }
         }
         Backend::Builtin => builtin::ensure(context, cause, &certificate, now).await,
     }
 }
 
-/// Reads a certificate that is issued; `None` if it is gone again, or not whole.
+/// Reads an issued certificate; `None` if it was deleted meanwhile or is incomplete. Fails if the control plane does
+/// not return it.
 pub async fn load(context: &Context, issued: &Issued) -> Result<Option<Leaf>, Error> {
     let secret: Option<Secret> = context.kcp.get_as(&Kind::namespaced::<Secret>(), &issued.secret).await?;
     Ok(secret.and_then(|secret| {
@@ -144,13 +146,14 @@ pub async fn load(context: &Context, issued: &Issued) -> Result<Option<Leaf>, Er
     }))
 }
 
-/// Removes the certificate of a runtime and its Secret, if they are there. Returns whether both are gone.
+/// Removes the certificate of a runtime and its Secret, if they exist. Returns whether both are gone. Fails if a
+/// request to the control plane fails.
 ///
-/// Both may go while the Kyma is still there; it must not be [`ensure`]d after.
+/// Both may be removed while the Kyma still exists. Do not call [`ensure`] for it afterwards.
 pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool, Error> {
     let certificates = &context.certificates;
     certificates.forget(kyma);
-    // Somebody else's namespace, or the certificate of another Kyma of that name.
+    // Such a certificate belongs to another namespace's owner, or to another Kyma of that name.
     if !certificates.is_wanted || !context.namespaces.contains(kyma.namespace()) {
         return Ok(true);
     }
@@ -162,7 +165,7 @@ pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool
     if (live.is_none() && secret.is_none()) || !is_of(says) {
         return Ok(true);
     }
-    // The certificate first: whoever issues it would make the Secret again.
+    // The certificate is deleted first: its issuer would create the Secret again.
     if let Some(live) = live
         && let Some((gvk, plural)) = certificates.backend.get().copied().and_then(pki::object::kind)
     {
@@ -173,7 +176,7 @@ pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool
             return Ok(false);
         }
     }
-    // What came of it since the watch last spoke is found by its name.
+    // The Secret may have changed since the last watch event, so it is read by name.
     let kind = Kind::namespaced::<Secret>();
     let Some(found) = context.kcp.get_metadata(&kind, &key).await? else { return Ok(true) };
     if found.label(names::label::PURPOSE) != Some(names::CERTIFICATE_PURPOSE) {
@@ -183,7 +186,7 @@ pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool
     Ok(deleted == Deleted::Gone)
 }
 
-/// The certificate that a runtime shall have.
+/// The desired certificate of a runtime.
 fn wanted(context: &Context, kyma: &Kyma) -> Result<Certificate, Refused> {
     let certificate = certificate::certificate(kyma, &context.certificates.rules)?;
     let own = &certificate.kyma;
@@ -195,7 +198,7 @@ fn wanted(context: &Context, kyma: &Kyma) -> Result<Certificate, Refused> {
     }
 }
 
-/// With an object by which somebody else is asked.
+/// Requests a certificate from another issuer, through an object.
 async fn asked(
     context: &Context,
     cause: &Cause,
@@ -207,17 +210,17 @@ async fn asked(
     let (gvk, plural) = pki::object::kind(backend).unwrap_or_else(|| (Gvk::new("", "", ""), ""));
     let kind = Kind::new(gvk, plural, true);
     let live = context.stores.certificate(certificate.key.name());
-    let stands = live.as_ref().is_some_and(|live| {
+    let is_current = live.as_ref().is_some_and(|live| {
         let spec: Value = serde_json::from_str(&live.spec).unwrap_or_default();
         let is_marked = live.kyma.as_deref() == Some(certificate.kyma.to_string().as_str());
         is_marked && desired.field("spec").is_some_and(|desired| covers(desired, &spec))
     });
-    if !stands {
+    if !is_current {
         let body = Bytes::from(desired.value().to_string());
         match context.kcp.apply(cause, &kind, &desired.id(), body, OnConflict::Force).await {
             Ok(_) => {}
             Err(error @ (Error::Invalid { .. } | Error::UndeclaredField { .. } | Error::Forbidden { .. })) => {
-                return Ok(Standing::Refused(format!("certificate {} cannot be asked for: {error}", certificate.key)));
+                return Ok(Standing::Refused(format!("cannot request certificate {}: {error}", certificate.key)));
             }
             Err(error) => return Err(error),
         }
@@ -238,7 +241,7 @@ async fn asked(
             validity,
         }),
         _ => {
-            // Without an authority, what its issuer says is a consequence.
+            // Without a CA, the issuer's problem is a consequence, so the CA's problem is reported.
             let said = || live.as_ref().and_then(|live| live.problem.clone());
             let because = context.certificates.problem().or_else(said);
             let because = because.map(|because| format!(": {because}")).unwrap_or_default();
@@ -247,13 +250,13 @@ async fn asked(
     })
 }
 
-/// Whether a certificate may be asked for anew now: not while it is on its way, nor right after it failed.
+/// Whether to request a new certificate now: not during an issue, and not soon after a failure.
 fn may_ask(live: &pki::object::Live, now: Timestamp) -> bool {
     let failed = live.failed_at.is_some_and(|failed| now < certificate::later(failed, FAILED_PAUSE));
     !live.is_issuing && !live.is_deleting && !failed
 }
 
-/// Asks for a certificate anew, as it stands by now.
+/// Requests a new certificate for the current object.
 async fn renew(
     context: &Context,
     cause: &Cause,
@@ -272,13 +275,13 @@ async fn renew(
     let renewal = pki::object::renewal(backend, &live, conditions.map_or(&[], Vec::as_slice), now);
     let body = Bytes::from(renewal.patch.to_string());
     match context.kcp.merge_patch(cause, kind, &kind.id(key), renewal.subresource, body).await {
-        // It changed meanwhile, and the change wakes the runtime.
+        // The object changed meanwhile, and that change triggers a pass over the runtime.
         Ok(_) | Err(Error::Changed { .. } | Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// When the newest authority was added to the bundle.
+/// When the newest CA was added to the bundle.
 fn bundled_at(context: &Context) -> Option<Timestamp> {
     certificate::parse_bundled_at(context.stores.gateway_secret()?.bundled_at.as_deref())
 }
@@ -290,18 +293,18 @@ fn version(uid: &str, resource_version: &str) -> String {
 // === impl Certificates ===
 
 impl Certificates {
-    /// By these rules. Nothing is known yet.
+    /// Certificates with this configuration. The issuer and the CA are not known yet.
     pub fn new(rules: Rules, is_wanted: bool, listener: ListenerSettings) -> Certificates {
         Certificates { rules, is_wanted, listener, backend: OnceLock::new(), state: Mutex::default() }
     }
 
-    /// By default rules, where nobody wants any.
+    /// Certificates with the default configuration, for a daemon that needs none.
     pub fn unwanted() -> Certificates {
         let gateway = Key::new(names::KCP_NAMESPACE, names::GATEWAY);
         Certificates::new(Rules::default(), false, ListenerSettings { gateway, port_overwrite: None, address: None })
     }
 
-    /// Who issues, once that is known.
+    /// The issuer, once it is known.
     pub fn backend(&self) -> Option<Backend> {
         self.backend.get().copied()
     }
@@ -311,7 +314,7 @@ impl Certificates {
         self.state().problem.clone()
     }
 
-    /// Takes note of the bundle that a runtime trusts, in its Secret and in its webhook configuration.
+    /// Records the bundle that a runtime trusts, in its Secret and in its webhook configuration.
     pub fn trusts(&self, kyma: &Key, bundle: Digest, queue: &Queue) {
         let mut state = self.state();
         if state.trusts.insert(kyma.clone(), bundle) != Some(bundle) && state.is_awaited {
@@ -320,17 +323,17 @@ impl Certificates {
         }
     }
 
-    /// Finds out who issues, and keeps to it for as long as this process lives.
+    /// Determines the issuer, and keeps it for the lifetime of this process.
     pub(crate) async fn find_backend(&self, kcp: &Cluster) -> Backend {
         loop {
             match self.ask_for_backend(kcp).await {
                 Ok(backend) => {
-                    tracing::info!(issuer = backend.name(), "certificates have an issuer");
+                    tracing::info!(issuer = backend.name(), "found the certificate issuer");
                     return *self.backend.get_or_init(|| backend);
                 }
                 Err(error) => {
                     let error = crate::controller::chain(&error);
-                    tracing::warn!(error, "it cannot be found out who issues certificates");
+                    tracing::warn!(error, "cannot determine the certificate issuer");
                     tokio::time::sleep(BACKEND_RETRY).await;
                 }
             }
@@ -341,7 +344,7 @@ impl Certificates {
         if let Some(backend) = self.rules.backend {
             return Ok(backend);
         }
-        // Where we have begun, we go on: cert-manager may have come for other purposes.
+        // An issuer that is in use stays in use: cert-manager may have been installed for other purposes.
         let authority = Key::new(&self.rules.namespace, names::AUTHORITY_SECRET);
         let metadata = kcp.get_metadata(&Kind::namespaced::<Secret>(), &authority).await?;
         let mark = metadata.as_ref().and_then(|metadata| metadata.annotations.get(names::annotation::PKI));
@@ -358,25 +361,25 @@ impl Certificates {
         Ok(Backend::Builtin)
     }
 
-    /// How many of these runtimes are not known to trust a bundle.
+    /// The number of these runtimes that are not known to trust a bundle.
     pub(crate) fn behind<'a>(&self, kymas: impl IntoIterator<Item = &'a Key>, bundle: Option<Digest>) -> usize {
         let state = self.state();
         kymas.into_iter().filter(|kyma| bundle.is_none() || state.trusts.get(*kyma) != bundle.as_ref()).count()
     }
 
-    /// Takes note of why there are no certificates, and of whether the gateway waits for runtimes.
+    /// Records why there are no certificates, and whether the gateway waits for runtimes.
     pub(crate) fn tell(&self, problem: Option<String>, is_awaited: bool) {
         let mut state = self.state();
         state.problem = problem;
         state.is_awaited = is_awaited;
     }
 
-    /// The certificate of the authority that we sign with, in DER.
+    /// The certificate of the CA that Tidegate signs with, in DER.
     pub(crate) fn signs_with(&self) -> Option<Arc<[u8]>> {
         self.state().root.as_ref().map(|root| Arc::clone(&root.certificate().der))
     }
 
-    /// Takes the authority that we sign with, and wakes whoever waits for it.
+    /// Sets the CA that Tidegate signs with, and wakes the runtimes that wait for it.
     pub(crate) fn sign_with(&self, root: Option<Arc<pki::Root>>, queue: &Queue) {
         let waiting = {
             let mut state = self.state();

@@ -1,11 +1,12 @@
-//! What is done next about the gateway's Secret: a decision over values, asked again after every round of acts.
+//! Decides the next acts for the gateway's Secret: a decision over values, made again after each group of acts.
 //!
-//! What the Secret shall hold is decided in [`tidegate_core::plan::certificate`]; here is what must be read, made and
-//! signed for it, and in which order:
+//! [`tidegate_core::plan::certificate`] decides the content of the Secret. This module decides what to read, create and
+//! sign for it, and in which order:
 //!
-//! * An authority is made only where we are to be it, and replaced only once the bundle has it, or after its end.
-//! * Between two authorities we sign with neither: the former one signs no more, and the new one not before the bundle
-//!   has it.
+//! * Tidegate creates a CA only if it is the issuer. It replaces a CA only after the bundle contains that CA, or after
+//!   its end.
+//! * Between two CAs, Tidegate signs with neither. The former CA signs no more, and the new CA does not sign before the
+//!   bundle contains it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,69 +27,69 @@ use crate::{
     stores::secret::{GatewaySecret, key},
 };
 
-/// What is done next, in this order.
+/// The next step: acts, in this order.
 #[derive(Clone, Debug)]
 pub(super) enum Next {
-    /// These; then the decision is made again.
+    /// Enact these acts, then decide again.
     Do(Vec<Act>),
-    /// These; then the pass is over.
+    /// Enact these acts, then end the pass.
     End(Vec<Act>, Switch),
 }
 
-/// One thing that is done.
+/// One act.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// Reads the Secret with the authority.
+    /// Reads the Secret with the CA.
     ReadAuthority(Key),
-    /// Makes an authority, in the place of the one at this resource version.
+    /// Creates a CA, and replaces the CA at this resource version.
     MakeAuthority {
         /// Its Secret.
         key: Key,
         /// What it replaces.
         replaces: Option<String>,
-        /// When it counts.
+        /// When it is valid.
         validity: Validity,
     },
     /// Reads the gateway's Secret.
     ReadGateway,
     /// Counts the runtimes that are not known to trust a bundle.
     CountBehind(Option<Digest>),
-    /// Signs runtimes' certificates with this authority from here on, or with none.
+    /// Signs runtimes' certificates with this CA from now on, or with none.
     Sign(Option<Arc<Root>>),
     /// Writes the gateway's Secret.
     Write(GatewayContent),
 }
 
-/// What is written into the gateway's Secret.
+/// The new content of the gateway's Secret.
 #[derive(Clone, Debug)]
 pub(super) struct GatewayContent {
-    /// The Secret as it was read; without it, it is created.
+    /// Resource version of the Secret that was read; `None` creates the Secret.
     pub(super) replaces: Option<String>,
-    /// Who is trusted.
+    /// The trusted CAs.
     pub(super) bundle: Bundle,
     /// When the newest of them was added.
     pub(super) bundled_at: Timestamp,
-    /// What the gateway is to serve with, if that changes.
+    /// The new serving certificate, if it changes.
     pub(super) credentials: Option<Credentials>,
 }
 
-/// What the gateway serves with.
+/// The serving certificate and its key.
 #[derive(Clone)]
 pub(super) enum Credentials {
-    /// The authority's own certificate and key, in PEM.
+    /// The CA's own certificate and key, in PEM.
     Authority(Vec<u8>, Vec<u8>),
-    /// A certificate of our own, issued for these names.
+    /// A separate certificate, issued for these names.
     Issued {
-        /// Who signs it.
+        /// The CA that signs it.
         root: Arc<Root>,
         /// DNS names and addresses.
         names: Vec<String>,
-        /// When it counts.
+        /// When it is valid.
         validity: Validity,
     },
 }
 
-/// Why nothing can be done before somebody changes something.
+/// A problem that only a change by a user or an issuer resolves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     /// One word in PascalCase.
@@ -97,19 +98,19 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
-/// How often the Secrets are read unasked.
+/// How often the Secrets are read without a trigger.
 const LOOK: Duration = Duration::from_secs(300);
-/// An authority of ours lasts for so many lives of a runtime's certificate. It is replaced one before its end, so that it
-/// outlives everything that it signed.
+/// Lifetime of Tidegate's CA, in lifetimes of a runtime's certificate. Tidegate replaces the CA one such lifetime
+/// before its end, so that it outlives everything that it signed.
 const LIVES: u32 = 6;
-/// Clocks of runtimes may be behind by so much.
+/// Clocks of runtimes may be this much behind.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
-/// Decides what is done next.
+/// Decides the next step.
 ///
 /// # Errors
 ///
-/// A [`Problem`] if a Secret cannot be used, or nobody has issued the authority.
+/// Fails with a [`Problem`] if a Secret cannot be used, or if the CA has not been issued.
 pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> Result<Next, Problem> {
     let key = authority_key(known);
     let secret = match &observed.authority {
@@ -138,8 +139,8 @@ pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> 
     let plan = certificate::gateway(held.as_ref(), authority, behind, known.rules, now)
         .map_err(|refusal| refused(known, key, refusal))?;
     let mut acts = Vec::new();
-    // From here on the former authority signs no more, and the present one not before the bundle has it. A runtime that is
-    // woken by the new bundle waits in between.
+    // From here on the former CA signs no more, and the present CA does not sign before the bundle contains it. A
+    // runtime that the new bundle wakes waits in between.
     if known.signs_with.as_ref() != Some(&authority.der) {
         acts.push(Act::Sign(None));
     }
@@ -156,10 +157,10 @@ pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> 
     Ok(Next::End(acts, plan.switch))
 }
 
-/// When to look again.
+/// When to check the Secrets again.
 pub(super) fn next_look(switch: Switch, now: Timestamp) -> Duration {
     match switch {
-        // A second more, since moments are written without fractions.
+        // One more second, because times are written without fractions.
         Switch::At(at) => {
             let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
             LOOK.min(wait + Duration::from_secs(1))
@@ -168,15 +169,17 @@ pub(super) fn next_look(switch: Switch, now: Timestamp) -> Duration {
     }
 }
 
-/// What is done where there is no authority.
+/// The next step if there is no CA.
 fn absent(known: &Known<'_>, observed: &Observed, key: Key, now: Timestamp) -> Result<Next, Problem> {
     match known.backend {
-        Backend::Builtin if observed.is_made => Err(Problem::new("NoAuthority", format!("Secret {key} is gone again"))),
+        Backend::Builtin if observed.is_made => {
+            Err(Problem::new("NoAuthority", format!("Secret {key} was deleted while Tidegate created it")))
+        }
         Backend::Builtin => Ok(Next::Do(vec![make(known, key, None, now)])),
         Backend::CertManager | Backend::Gardener => Err(Problem::new(
             "NoAuthority",
             format!(
-                "there is no Secret {key} with the certificate authority: {} is to issue it, see overlays/\
+                "Secret {key} with the CA does not exist: {} must issue it, see overlays/\
                  istio-cert-manager, or run with --pki=builtin",
                 known.backend.name()
             ),
@@ -184,7 +187,7 @@ fn absent(known: &Known<'_>, observed: &Observed, key: Key, now: Timestamp) -> R
     }
 }
 
-/// Whether an authority of ours nears its end, so that its successor is made.
+/// Whether Tidegate's CA expires so soon that its successor must be created.
 fn needs_successor(known: &Known<'_>, authority: &Authority, is_bundled: bool, now: Timestamp) -> bool {
     let is_due = certificate::ends_soon(&authority.validity, life(known) + known.rules.switch_grace, now);
     let has_ended = authority.validity.not_after <= now;
@@ -196,7 +199,7 @@ fn make(known: &Known<'_>, key: Key, replaces: Option<String>, now: Timestamp) -
     Act::MakeAuthority { key, replaces, validity }
 }
 
-/// What the lives of an authority are counted in: a runtime's certificate must fit in, and a change as well.
+/// The unit of a CA's lifetime: it must cover the lifetime of a runtime's certificate, and a change of the CA.
 fn life(known: &Known<'_>) -> Duration {
     known.rules.duration.max(known.rules.switch_grace)
 }
@@ -206,7 +209,7 @@ fn validity(now: Timestamp, not_after: Timestamp) -> Validity {
     Validity { not_before: now.checked_sub(backdated).unwrap_or(now), not_after }
 }
 
-/// The authority to sign with, where it is ours.
+/// The CA to sign with, if Tidegate signs.
 fn signer(known: &Known<'_>, secret: &AuthoritySecret, key: &Key) -> Result<Option<Arc<Root>>, Problem> {
     match known.backend {
         Backend::Builtin => {
@@ -217,14 +220,14 @@ fn signer(known: &Known<'_>, secret: &AuthoritySecret, key: &Key) -> Result<Opti
     }
 }
 
-/// The gateway's Secret, understood.
+/// The parsed content of the gateway's Secret.
 fn held(known: &Known<'_>, secret: &GatewaySecret, authority: &Authority) -> Result<Held, Problem> {
     let bundle = match secret.bundle.as_deref().map(pki::read_bundle) {
         None | Some(Err(pki::Error::Empty)) => Bundle::default(),
         Some(Ok(bundle)) => bundle,
         Some(Err(error)) => {
             let problem = format!("`{}` of Secret {} cannot be read: {}", key::BUNDLE, known.key, chain(&error));
-            return Err(Problem::new("BadBundle", format!("{problem}; mend it, or delete the Secret")));
+            return Err(Problem::new("BadBundle", format!("{problem}; correct it, or delete the Secret")));
         }
     };
     let bundled_at = certificate::parse_bundled_at(secret.bundled_at.as_deref());
@@ -235,14 +238,14 @@ fn served(known: &Known<'_>, secret: &GatewaySecret, authority: &Authority) -> S
     match pki::read_first(&secret.certificate) {
         Ok(served) => {
             let (is_current, is_fit) = match known.backend {
-                // An authority that was issued anew with its old key is another one all the same: whoever compares what is
-                // served with the bundle would not find it there.
+                // A CA that was reissued with its old key is a different certificate. A client that compares the served
+                // certificate with the bundle would not find it there.
                 Backend::CertManager | Backend::Gardener => (served.der == authority.der, true),
                 Backend::Builtin => (pki::is_of(&served, authority), pki::is_server_of(&served, &known.hosts)),
             };
             Served { is_current, is_fit, validity: served.validity }
         }
-        // Nobody can be served with it: it may be replaced as one that has ended.
+        // No client accepts an unreadable certificate, so Tidegate may replace it like an expired one.
         Err(_) => {
             let validity = Validity { not_before: Timestamp::UNIX_EPOCH, not_after: Timestamp::UNIX_EPOCH };
             Served { is_current: false, is_fit: false, validity }
@@ -250,7 +253,7 @@ fn served(known: &Known<'_>, secret: &GatewaySecret, authority: &Authority) -> S
     }
 }
 
-/// What the gateway is to serve with.
+/// The certificate and key that the gateway serves with.
 fn credentials(
     known: &Known<'_>,
     secret: &AuthoritySecret,
@@ -263,7 +266,7 @@ fn credentials(
         Some(root) => Credentials::Issued {
             root: Arc::clone(root),
             names: known.hosts.clone(),
-            // It lasts as long as its authority, which is replaced long before that.
+            // It lasts as long as its CA, which Tidegate replaces long before that.
             validity: validity(now, authority.validity.not_after),
         },
     }
@@ -278,7 +281,7 @@ fn refused(known: &Known<'_>, authority: Key, refusal: certificate::Refusal) -> 
 }
 
 fn unreadable(key: &Key, error: &pki::Error) -> Problem {
-    Problem::new("BadAuthority", format!("the certificate authority in Secret {key} cannot be used: {}", chain(error)))
+    Problem::new("BadAuthority", format!("cannot use the CA in Secret {key}: {}", chain(error)))
 }
 
 fn authority_key(known: &Known<'_>) -> Key {

@@ -1,4 +1,4 @@
-//! Doing what was decided about the gateway's Secret: one act, one request. Decides nothing.
+//! Enacts the acts that were decided about the gateway's Secret: one act, one request. Decides nothing.
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 use serde_json::{Map, Value, json};
@@ -18,19 +18,19 @@ use crate::{controller::chain, stores::secret::key};
 
 /// Why an act failed.
 pub(super) enum Stop {
-    /// Only somebody else can help.
+    /// A user must resolve it.
     Problem(Problem),
     /// A request failed.
     Request(Error),
 }
 
-/// Reads a Secret.
+/// Reads a Secret. Fails if the control plane does not return it.
 pub(super) async fn read<T>(kcp: &Cluster, key: &Key, of: impl FnOnce(Secret) -> T) -> Result<Lookup<T>, Stop> {
     let secret = kcp.get_as(&Kind::namespaced::<Secret>(), key).await.map_err(Stop::Request)?;
     Ok(secret.map_or(Lookup::Absent, |secret| Lookup::Found(of(secret))))
 }
 
-/// Makes an authority, in the place of the one at a resource version.
+/// Creates a CA, or replaces the CA at a resource version. Fails if it cannot be signed or written.
 pub(super) async fn make_authority(
     kcp: &Cluster,
     cause: &Cause,
@@ -48,11 +48,11 @@ pub(super) async fn make_authority(
     let labels = json!({ label::MANAGED_BY: names::MANAGED_BY_KCP });
     let annotations = json!({ annotation::PKI: Backend::Builtin.name() });
     put(kcp, cause, key, replaces, "kubernetes.io/tls", (&labels, &annotations, &data)).await?;
-    tracing::info!(secret = %key, until = %validity.not_after, "a certificate authority is made");
+    tracing::info!(secret = %key, until = %validity.not_after, "created a CA");
     Ok(())
 }
 
-/// Writes the gateway's Secret.
+/// Writes the gateway's Secret. Fails if a certificate cannot be signed, or if the write fails.
 pub(super) async fn write(kcp: &Cluster, cause: &Cause, key: &Key, content: &GatewayContent) -> Result<(), Stop> {
     let bundle = pki::write_bundle(&content.bundle);
     let mut data = data([(key::BUNDLE, bundle.as_bytes())]);
@@ -65,12 +65,12 @@ pub(super) async fn write(kcp: &Cluster, cause: &Cause, key: &Key, content: &Gat
     tracing::info!(
         authorities = content.bundle.authorities().len(),
         served = content.credentials.is_some(),
-        "the gateway's Secret is written"
+        "wrote the gateway's Secret"
     );
     Ok(())
 }
 
-/// The data by which the gateway serves.
+/// The data that the gateway serves with.
 fn issue(credentials: &Credentials) -> Result<Map<String, Value>, Stop> {
     match credentials {
         Credentials::Authority(certificate, key) => Ok(data([(key::CERTIFICATE, certificate), (key::KEY, key)])),
@@ -84,7 +84,7 @@ fn issue(credentials: &Credentials) -> Result<Map<String, Value>, Stop> {
     }
 }
 
-/// Creates a Secret, or changes the one that is at a resource version. Of its content: labels, annotations, data.
+/// Creates a Secret, or changes the Secret at a resource version. `content` contains labels, annotations and data.
 async fn put(
     kcp: &Cluster,
     cause: &Cause,
@@ -114,7 +114,7 @@ async fn put(
         Ok(_) => Ok(()),
         Err(Error::NotFound { .. }) => Err(Stop::Problem(Problem::new(
             "NoNamespace",
-            format!("there is no namespace {} for Secret {}: create it", key.namespace(), key.name()),
+            format!("namespace {} of Secret {} does not exist: create the namespace", key.namespace(), key.name()),
         ))),
         Err(error) => Err(Stop::Request(error)),
     }

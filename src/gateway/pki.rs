@@ -1,10 +1,10 @@
-//! Certificates: reading them, issuing them, and the objects by which others are asked for them.
+//! Certificates: reading them, issuing them, and the objects that request them from other issuers.
 //!
-//! Three issue, behind one interface: cert-manager, Gardener's cert-management, and [`Root`], an authority of our own.
-//! For the first two [`object`] reads what they say; which certificate there shall be, and when it is replaced, is decided
-//! in [`tidegate_core::plan::certificate`], and requests are made by the controllers.
+//! There are three issuers behind one interface: cert-manager, Gardener's cert-management, and [`Root`], a CA of
+//! Tidegate. [`object`] reads the status of the first two. [`tidegate_core::plan::certificate`] decides which
+//! certificates exist and when they are replaced. The controllers send the requests.
 //!
-//! Nothing here makes a request, and no error quotes what it could not read: it may be a key.
+//! Nothing here sends a request. No error quotes unreadable text, because it may be a key.
 
 use std::sync::Arc;
 
@@ -18,62 +18,61 @@ mod root;
 
 pub use root::{Issue, Leaf, Root};
 
-/// Why a certificate or key could not be read, or not made.
+/// Why a certificate or key could not be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no PEM block.
-    #[error("there is no certificate in it")]
+    #[error("it contains no certificate")]
     Empty,
-    /// Something is no PEM, or not the end of one.
+    /// A part of the text is not PEM, or a block has no end.
     #[error("block {position} is not PEM")]
     Pem {
-        /// Which block, from 1.
+        /// Position of the block, from 1.
         position: usize,
     },
-    /// A block is no certificate.
-    #[error("block {position} is no X.509 certificate")]
+    /// A block is not an X.509 certificate.
+    #[error("block {position} is not an X.509 certificate")]
     Certificate {
-        /// Which block, from 1.
+        /// Position of the block, from 1.
         position: usize,
     },
-    /// A certificate has no end.
-    #[error("the certificate in block {position} has no end")]
+    /// A certificate does not say when it expires.
+    #[error("the certificate in block {position} has no expiry date")]
     NoEnd {
-        /// Which block, from 1.
+        /// Position of the block, from 1.
         position: usize,
     },
-    /// The key cannot be read.
-    #[error(
-        "the key is none that we can sign with: it must be ECDSA (P-256, P-384), Ed25519 or RSA (2048 to 4096 bits)"
-    )]
+    /// The key has an unsupported algorithm or format.
+    #[error("unsupported signing key: use ECDSA (P-256, P-384), Ed25519 or RSA (2048 to 4096 bits)")]
     Key,
-    /// The key is another certificate's.
+    /// The key belongs to another certificate.
     #[error("the key does not belong to the certificate")]
     Mismatch,
-    /// The certificate of an authority is none.
-    #[error("the certificate is not that of a certificate authority")]
+    /// The certificate of a CA is not a CA certificate.
+    #[error("the certificate is not a CA certificate")]
     NoAuthority,
-    /// A name cannot stand in a certificate.
-    #[error("`{0}` cannot stand in a certificate: names must be ASCII")]
+    /// A certificate cannot contain this name.
+    #[error("`{0}` is not a valid name in a certificate: names must be ASCII")]
     Name(String),
     /// The certificate could not be signed.
     #[error("cannot sign a certificate for {subject}")]
     Sign {
-        /// For whom.
+        /// The subject of the certificate.
         subject: String,
-        /// What rcgen said.
+        /// The error of rcgen.
         source: rcgen::Error,
     },
 }
 
-/// Reads all certificates of a PEM text. Something that is none is an error: whoever is left out is not trusted.
+/// Reads all certificates of a PEM text. Fails if any part of the text is not a certificate, because a CA that is left
+/// out would not be trusted.
 pub fn read_bundle(text: &[u8]) -> Result<Bundle, Error> {
     let blocks = pem::blocks(text)?;
     let authorities = blocks.into_iter().zip(1..).map(|(der, position)| authority(der, position));
     Ok(Bundle::new(authorities.collect::<Result<_, _>>()?))
 }
 
-/// Reads the first certificate of a PEM text.
+/// Reads the first certificate of a PEM text. Fails if there is none, or if it cannot be read.
 pub fn read_first(text: &[u8]) -> Result<Authority, Error> {
     authority(pem::first(text)?, 1)
 }
@@ -83,7 +82,7 @@ pub fn write_bundle(bundle: &Bundle) -> String {
     bundle.authorities().iter().map(|authority| pem::certificate(&authority.der)).collect()
 }
 
-/// Whether a certificate is an authority's: signed by it, or itself.
+/// Whether a CA has signed a certificate, or is that certificate.
 pub fn is_of(certificate: &Authority, authority: &Authority) -> bool {
     if certificate.der == authority.der {
         return true;
@@ -97,7 +96,7 @@ pub fn is_of(certificate: &Authority, authority: &Authority) -> bool {
         && certificate.verify_signature(Some(authority.public_key())).is_ok()
 }
 
-/// Whether a certificate bears all these DNS names and addresses, and is no authority's.
+/// Whether a certificate contains all these DNS names and addresses, and is not a CA certificate.
 pub fn is_server_of(certificate: &Authority, names: &[String]) -> bool {
     use x509_parser::prelude::GeneralName;
     let Ok((_, certificate)) = X509Certificate::from_der(&certificate.der) else { return false };
@@ -124,14 +123,14 @@ fn authority(der: Vec<u8>, position: usize) -> Result<Authority, Error> {
         not_before: moment(validity.not_before.timestamp()),
         not_after: moment(validity.not_after.timestamp()),
     };
-    // What was never set is a moment before there were certificates.
+    // An unset time is before the first certificates.
     if validity.not_after <= Timestamp::UNIX_EPOCH {
         return Err(Error::NoEnd { position });
     }
     Ok(Authority { der: Arc::from(der), validity })
 }
 
-/// Seconds as a moment: certificates may end in the year 9999, a little after the last moment that there is.
+/// Converts seconds to a time: certificates may end in the year 9999, a little after the last possible time.
 fn moment(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap_or(if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }

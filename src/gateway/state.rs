@@ -1,4 +1,4 @@
-//! What is known of the gateway's Secret and of the authority: configured, and as the answers come in.
+//! The data of a pass over the gateway's Secret and the CA: configured, and observed by its requests.
 
 use std::sync::Arc;
 
@@ -11,56 +11,56 @@ use tidegate_core::{
 use super::pki;
 use crate::stores::secret::{GatewaySecret, key};
 
-/// What is known without a request.
+/// The data at the start of a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Known<'a> {
     /// The gateway's Secret.
     pub(super) key: &'a Key,
-    /// What is configured.
+    /// The configuration.
     pub(super) rules: &'a Rules,
-    /// Who issues certificates.
+    /// The certificate issuer.
     pub(super) backend: Backend,
-    /// By which names agents reach the listener.
+    /// The host names at which agents reach the listener.
     pub(super) hosts: Vec<String>,
-    /// The certificate of the authority that this process signs with, in DER.
+    /// The certificate of the CA that this process signs with, in DER.
     pub(super) signs_with: Option<Arc<[u8]>>,
 }
 
-/// What this pass has found out so far.
+/// The results of this pass's acts so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// The Secret with the authority.
+    /// The Secret with the CA.
     pub(super) authority: Lookup<AuthoritySecret>,
     /// Whether this pass has written that Secret.
     pub(super) is_made: bool,
     /// The gateway's Secret.
     pub(super) gateway: Lookup<GatewaySecret>,
-    /// Runtimes that are not known to trust the authority.
+    /// The number of runtimes that are not known to trust the CA.
     pub(super) behind: Option<usize>,
 }
 
 /// One object in the control plane.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Lookup<T> {
-    /// It was not read, or it was written since.
+    /// The pass has not read it, or has written it since.
     #[default]
     Unread,
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// It was read.
+    /// The pass has read it.
     Found(T),
 }
 
-/// The authority as its Secret holds it.
+/// The content of the CA's Secret.
 #[derive(Clone)]
 pub(super) struct AuthoritySecret {
-    /// Tells this state of it from every other.
+    /// Its resource version.
     pub(super) resource_version: String,
     /// The certificate in PEM.
     pub(super) certificate: Vec<u8>,
     /// Its key in PEM.
     pub(super) key: Vec<u8>,
-    /// The certificate as it was read, or why it cannot be.
+    /// The parsed certificate, or why it cannot be read.
     pub(super) authority: Result<Authority, Arc<pki::Error>>,
 }
 

@@ -7,7 +7,7 @@ use tidegate_core::{
 
 use super::*;
 
-/// An engine that says when a rendering begins, and ends it when it is told to.
+/// An engine that reports when a rendering begins, and ends it when the test sends a message.
 struct Slow {
     renderer: Renderer,
     templates: Templates,
@@ -37,7 +37,7 @@ fn namespace(templates: &Templates) -> bool {
     tidegate_core::render::runtime_namespace(templates).is_ok()
 }
 
-/// One thread runs all tasks: if the rendering held it up, the test would never end.
+/// One thread runs all tasks: if the rendering blocked it, the test would never end.
 #[tokio::test]
 async fn a_slow_override_holds_up_no_other_task() {
     let Slow { renderer, templates, mut begun, end } = slow();

@@ -1,8 +1,8 @@
 //! Decides which change in KCP wakes which subjects. Pure.
 //!
-//! Changes of what others request count: spec, labels, annotations and the deletion timestamp. Our own status writes
-//! wake no subject, with one exception: a change of a Manifest's state wakes its runtime at once, no matter who wrote
-//! it.
+//! Changes of what others request count: spec, labels, annotations and the deletion timestamp. Tidegate's own status
+//! writes wake no subject, with one exception: a change of a Manifest's state wakes its runtime at once, no matter who
+//! wrote it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -118,7 +118,7 @@ pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
         }
         Change::Gateways => {
             wakes.extend(watchers(tables));
-            // The certificate of our own listener contains the Gateways' hosts.
+            // The certificate of Tidegate's own listener contains the Gateways' hosts.
             wakes.extend(gateway(tables));
             // Agents send to a host of a Gateway.
             wakes.push(Wake::Runtimes(Trigger::Changed));
@@ -162,14 +162,14 @@ fn intent(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Tri
         || before.deletion_timestamp.is_some() != deleting
         || !same(before.labels.as_ref(), after.labels.as_ref())
         || !same(before.annotations.as_ref(), after.annotations.as_ref())
-        // While an object is being deleted, we wait for the finalizers of others.
+        // While an object is being deleted, Tidegate waits for the finalizers of others.
         || (deleting && before.finalizers != after.finalizers);
     changed.then_some(Trigger::Changed)
 }
 
 /// Wakes the source of an object that another program changed or deleted.
 ///
-/// Our own applies have a new digest, so they do not wake their own source.
+/// Tidegate's own applies have a new digest, so they do not wake their own source.
 fn owner_in_git(before: Option<&ObjectMeta>, after: Option<&ObjectMeta>) -> Option<Wake> {
     let before = before?;
     let source = SourceName::from_metadata(before)?;

@@ -6,7 +6,8 @@ use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Obje
 use kube::core::PartialObjectMeta;
 use tidegate_core::{api::names::annotation, landscape};
 
-/// The whole gateway's Secret: its bundle goes to every runtime, and our own listener serves with its certificate.
+/// The whole gateway's Secret: its bundle goes to every runtime, and the daemon's own listener serves with its
+/// certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GatewaySecret {
     /// Its resource version.
@@ -32,11 +33,11 @@ pub struct LeafSecret {
     pub is_deleting: bool,
     /// `<namespace>/<name>` of the Kyma in its annotation.
     pub kyma: Option<String>,
-    /// When it was issued, if we issued it.
+    /// When it was issued, if Tidegate issued it.
     pub issued_at: Option<String>,
-    /// When it expires, if we issued it.
+    /// When it expires, if Tidegate issued it.
     pub not_after: Option<String>,
-    /// Digest of what it was issued for and by whom, if we issued it.
+    /// Digest of its inputs and its CA, if Tidegate issued it.
     pub issued_for: Option<String>,
 }
 

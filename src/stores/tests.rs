@@ -159,7 +159,7 @@ fn a_changed_spec_wakes_the_runtime() {
 }
 
 #[test]
-fn a_status_of_ours_wakes_nobody() {
+fn tidegates_own_status_wakes_no_subject() {
     check(|stores| upsert(stores, kyma("one", json!({"status": {"state": "Ready"}}))), &[]);
     check(|stores| upsert(stores, source(json!({"status": {"appliedRevision": "main@sha1:1"}}))), &[]);
     let status = json!({"status": {"state": "Ready"}});

@@ -1,12 +1,13 @@
-//! What is done next about a Watcher: a decision over values, asked again after every act.
+//! Decides the next act for a Watcher: a decision over values, made again after every act.
 //!
-//! Each act is one request, or one rendering, and answers one question in [`Observed`] that is never asked twice, so a
-//! pass ends. The rules:
+//! Each act is one request, or one rendering. It fills one field in [`Observed`] that is never filled twice, so a pass
+//! ends. The rules:
 //!
-//! * The finalizer comes before anything that the Watcher must outlive.
-//! * Of two Watchers with one manager and two services, the older one has the path.
-//! * A VirtualService that others made is not applied over, and only the one of this very Watcher is deleted.
-//! * One that was applied is not read again before somebody reports a change, or the interval is over.
+//! * Tidegate adds the finalizer before it creates anything that it must clean up later.
+//! * Of two Watchers with one manager and two services, the older one owns the path.
+//! * Tidegate does not apply over a VirtualService that another client created, and deletes only the one of this
+//!   Watcher.
+//! * Tidegate reads an applied VirtualService again only after a reported change or after the interval.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -32,32 +33,32 @@ use tidegate_process::retry::Class;
 use super::state::{Charge, Known, Observed, Route};
 use crate::queue::{Finish, Trigger, Triggers};
 
-/// What is remembered from here on, and what is done next.
+/// The memory to keep, and the next step.
 #[derive(Clone, Debug)]
 pub(super) struct Decision {
     /// As [`Known::remembered`].
     pub(super) remembered: Option<Digest>,
-    /// What is done.
+    /// The next step.
     pub(super) next: Next,
 }
 
-/// What is done next.
+/// The next step of a pass.
 #[derive(Clone, Debug)]
 pub(super) enum Next {
-    /// This; then the decision is made again.
+    /// Enact this act, then decide again.
     Do(Act),
-    /// Nothing: the pass is over.
+    /// End the pass.
     End(Finish),
 }
 
-/// One thing that is done.
+/// One act.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// Adds our finalizer to the Watcher.
+    /// Adds Tidegate's finalizer to the Watcher.
     TakeCharge,
     /// Asks whether the control plane serves a kind.
     Discover(Gvk),
-    /// Renders the VirtualService as it should be.
+    /// Renders the desired VirtualService.
     Render,
     /// Reads the VirtualService.
     Read(Kind),
@@ -67,29 +68,29 @@ pub(super) enum Act {
     Delete(Kind, Object),
     /// Writes the status of the Watcher.
     Report(WatcherStatus),
-    /// Drops our finalizer from the Watcher.
+    /// Removes Tidegate's finalizer from the Watcher.
     Release,
 }
 
-/// What a pass over a Watcher that stays comes to.
+/// The result of a pass over a Watcher that is not being deleted.
 #[derive(Clone, Debug)]
 enum Verdict {
-    /// The VirtualService is as it should be.
+    /// The VirtualService is in its desired state.
     Routed(Digest),
-    /// None is needed.
+    /// The Watcher needs no VirtualService.
     Direct,
-    /// It cannot be made: one sentence.
+    /// The VirtualService cannot be created, for this reason: one sentence.
     Refused(String),
-    /// What it is for is not installed: one sentence.
+    /// The control plane does not serve a required kind: one sentence.
     Unserved(String),
-    /// Another Watcher has the path: one sentence.
+    /// Another Watcher owns the path: one sentence.
     Rival(String),
 }
 
-/// How often the VirtualService is compared, beside what its watch reports.
+/// How often the VirtualService is compared without a report of its watch.
 const LOOK: Duration = Duration::from_secs(300);
 
-/// Type of the condition that says whether the VirtualService is configured.
+/// Type of the condition that reports the VirtualService.
 const CONDITION: &str = "VirtualService";
 
 /// Group and version of Istio's kinds.
@@ -97,7 +98,7 @@ const ISTIO: (&str, &str) = ("networking.istio.io", "v1beta1");
 const GATEWAY: &str = "Gateway";
 const VIRTUAL_SERVICE: &str = "VirtualService";
 
-/// Decides what is done next.
+/// Decides the next step.
 pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> Decision {
     if known.watcher.metadata.deletion_timestamp.is_some() {
         return leave(known, observed);
@@ -111,7 +112,7 @@ pub(super) fn decide(known: &Known<'_>, observed: &Observed, now: Timestamp) -> 
     }
 }
 
-/// Whether the VirtualService is compared although nothing is known to have changed.
+/// Whether to compare the VirtualService although no change is known.
 pub(super) fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
     let handled = watcher
         .status
@@ -122,7 +123,7 @@ pub(super) fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
         || triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync | Trigger::Requested))
 }
 
-/// The VirtualService as it should be, or why there can be none.
+/// The desired VirtualService. Fails with one sentence if there can be none.
 pub(super) fn desired(
     watcher: &Watcher,
     gateways: Vec<reporting::Gateway>,
@@ -136,7 +137,7 @@ pub(super) fn desired(
     render::virtual_service(templates, &watch, port, &gateways, &uid).map_err(|error| error.to_string())
 }
 
-/// Deletes the VirtualService, then drops the finalizer.
+/// Deletes the VirtualService, then removes the finalizer.
 fn leave(known: &Known<'_>, observed: &Observed) -> Decision {
     match observed.charge {
         Charge::None => Decision { remembered: known.remembered, next: Next::End(Finish::Gone) },
@@ -145,13 +146,12 @@ fn leave(known: &Known<'_>, observed: &Observed) -> Decision {
     }
 }
 
-/// What the pass comes to, once everything is done for it.
+/// The result of the pass, once all its acts are done.
 fn verdict(known: &Known<'_>, observed: &Observed) -> ControlFlow<Act, Verdict> {
     if let Some(rival) = &known.rival {
         withdraw(known, observed)?;
         return ControlFlow::Continue(Verdict::Rival(format!(
-            "Watcher {rival} has the same manager and leads its events to another service; give this one another manager, \
-             or delete one of the two"
+            "Watcher {rival} has the same manager and sends its events to another service; give this Watcher another manager, or delete one of them"
         )));
     }
     if is_direct(known) {
@@ -171,29 +171,29 @@ fn verdict(known: &Known<'_>, observed: &Observed) -> ControlFlow<Act, Verdict> 
     }
 }
 
-/// Whether its events reach this process without a route: agents send to a listener's own address, and no Gateway is
-/// asked for one.
+/// Whether events reach this process without a route: agents send to the listener's own address, and the Watcher names
+/// no Gateway.
 fn is_direct(known: &Known<'_>) -> bool {
     known.has_address
         && reporting::watch(known.watcher).is_ok_and(|watch| watch.manager == names::MANAGED_BY_KCP)
         && known.gateways.is_empty()
 }
 
-/// Makes the VirtualService what it should be.
+/// Moves the VirtualService to its desired state.
 fn route(known: &Known<'_>, observed: &Observed, object: &Object) -> ControlFlow<Act, Verdict> {
     let Some(served) = kind(observed, &object.gvk())? else {
         return ControlFlow::Continue(match kind(observed, &istio(VIRTUAL_SERVICE))? {
             None => unserved(VIRTUAL_SERVICE),
-            Some(_) => Verdict::Refused("the control plane has only just got VirtualServices".to_owned()),
+            Some(_) => Verdict::Refused("the control plane has only just started to serve VirtualServices".to_owned()),
         });
     };
     let apply = || ControlFlow::Break(Act::Apply(served.clone(), object.clone()));
     match &observed.route {
-        // What we have not applied yet may be somebody else's, and so may what we find after a while.
+        // Before the first apply, and after the interval, the VirtualService may belong to another client.
         Route::Unread if known.look || !known.has_applied() => ControlFlow::Break(Act::Read(served.clone())),
         Route::Unread | Route::Absent => apply(),
         Route::Found(live) => match reporting::strangers(known.watcher, live.value()) {
-            // Applied by force, its routes would be lost, and the rest of it with the Watcher.
+            // A forced apply would replace its routes, and the deletion of the Watcher would delete it.
             Some(managers) => ControlFlow::Continue(Verdict::Refused(reporting::foreign(known.key, &managers))),
             None if known.look && covers(object.value(), live.value()) => {
                 ControlFlow::Continue(Verdict::Routed(object.digest()))
@@ -205,7 +205,7 @@ fn route(known: &Known<'_>, observed: &Observed, object: &Object) -> ControlFlow
     }
 }
 
-/// Deletes the VirtualService that was made for this very Watcher, if there is one.
+/// Deletes the VirtualService of this Watcher, if there is one.
 fn withdraw(known: &Known<'_>, observed: &Observed) -> ControlFlow<Act> {
     let Some(served) = kind(observed, &istio(VIRTUAL_SERVICE))? else { return ControlFlow::Continue(()) };
     match &observed.route {
@@ -223,12 +223,12 @@ fn is_owned(watcher: &Watcher, live: &Object) -> bool {
     owners.into_iter().flatten().any(|owner| owner["uid"] == uid)
 }
 
-/// Reports the verdict, then ends the pass.
+/// Reports the result, then ends the pass.
 fn end(known: &Known<'_>, observed: &Observed, verdict: &Verdict, now: Timestamp) -> Decision {
     let status = report(known, verdict, now);
     let is_reported = observed.is_reported || status == known.watcher.status.clone().unwrap_or_default();
     let remembered = match verdict {
-        // Where the status cannot be written, the next pass looks again.
+        // If the status cannot be written, the next pass compares the VirtualService again.
         Verdict::Routed(digest) if is_reported => Some(*digest),
         Verdict::Routed(_) | Verdict::Refused(_) | Verdict::Unserved(_) => known.remembered,
         Verdict::Direct | Verdict::Rival(_) => None,
@@ -246,9 +246,9 @@ fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus
         Verdict::Routed(_) => (State::Ready, "VirtualService is configured"),
         Verdict::Direct => (
             State::Ready,
-            "VirtualService is not needed: runtimes send events straight to the listener of this Tidegate",
+            "VirtualService is not needed: runtimes send events directly to the listener of this Tidegate",
         ),
-        // Lifecycle Manager's words, which tools compare.
+        // Lifecycle Manager's text, which tools compare.
         Verdict::Refused(_) | Verdict::Unserved(_) | Verdict::Rival(_) => {
             (State::Error, "VirtualService is not configured")
         }
@@ -267,7 +267,7 @@ fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus
         Verdict::Routed(digest) => {
             set(conditions::APPLIED, true, conditions::APPLIED_REASON, Some(&digest.to_string()));
         }
-        // What an earlier pass applied is not there any more.
+        // The VirtualService of an earlier pass is deleted.
         Verdict::Direct | Verdict::Rival(_) => set(conditions::APPLIED, true, conditions::APPLIED_REASON, None),
         Verdict::Refused(_) | Verdict::Unserved(_) => {}
     }
@@ -279,18 +279,15 @@ fn report(known: &Known<'_>, verdict: &Verdict, now: Timestamp) -> WatcherStatus
     WatcherStatus { state, conditions: all, observed_generation: metadata.generation }
 }
 
-/// What is said where its manager has other Watchers.
+/// The note for a Watcher whose manager has other Watchers.
 fn companions(known: &Known<'_>) -> Option<String> {
     let others: Vec<String> = known.companions.iter().map(|key| format!("Watcher {key}")).collect();
     (!others.is_empty()).then(|| {
-        format!(
-            "the events of this Watcher and of {} take one path, since their manager is the same",
-            others.join(", ")
-        )
+        format!("this Watcher and {} share one event path, because their manager is the same", others.join(", "))
     })
 }
 
-/// A kind as the control plane serves it; `None` if it does not.
+/// A kind of the control plane; `None` if it does not serve the kind.
 fn kind<'a>(observed: &'a Observed, gvk: &Gvk) -> ControlFlow<Act, Option<&'a Kind>> {
     match observed.kinds.get(gvk) {
         Some(served) => ControlFlow::Continue(served.as_ref()),
@@ -312,7 +309,7 @@ fn unserved(kind: &str) -> Verdict {
 // === impl Known ===
 
 impl Known<'_> {
-    /// Does something that changes nothing of what is remembered.
+    /// An act that does not change what is remembered.
     fn keep(&self, act: Act) -> Decision {
         Decision { remembered: self.remembered, next: Next::Do(act) }
     }
@@ -333,9 +330,9 @@ impl Verdict {
         match self {
             Verdict::Routed(_) => Finish::After(LOOK, Trigger::Resync),
             Verdict::Direct => Finish::Done,
-            // A Gateway, or another edit of the Watcher, wakes it.
+            // A new Gateway or an edit of the Watcher triggers the next pass.
             Verdict::Refused(_) | Verdict::Rival(_) => Finish::Failed(Class::Stalled),
-            // Nothing does when its kind is served.
+            // Nothing triggers a pass when the control plane begins to serve the kind.
             Verdict::Unserved(_) => Finish::Failed(Class::Waiting),
         }
     }

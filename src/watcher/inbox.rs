@@ -1,10 +1,13 @@
-//! Events of runtimes, on their way to the queue: whose they are, whether they count, and what must survive us.
+//! Events from runtimes, on their way to the queue: which runtime sent them, whether they are valid, and what must
+//! outlive this process.
 //!
-//! An event is acknowledged once its runtime is known and its certificate belongs to it, the journal says what a new
-//! process would not look at by itself, and the runtime is due. What it becomes is a trigger and nothing more: an event
-//! about a Kyma has it read again, one about anything else has all objects compared by their metadata.
+//! The inbox acknowledges an event after three steps. Its runtime is known and the certificate belongs to that runtime.
+//! The journal records what a new process would not check by itself. The runtime is due in the queue. An event becomes
+//! a trigger and nothing more. An event about a Kyma makes Tidegate read that Kyma again. Any other event makes
+//! Tidegate compare the metadata of all objects.
 //!
-//! Refuses while another process leads, or before we know the landscape: the sender tries again, and finds who leads.
+//! The inbox refuses events while another process leads, or before this process knows the landscape. The sender then
+//! retries and finds the leader.
 
 mod journal;
 mod pace;
@@ -48,14 +51,14 @@ use crate::{
     queue::{Finish, Trigger, Triggers},
 };
 
-/// What is on its way. One for a process.
+/// Events on their way to the queue. One inbox for each process.
 #[derive(Debug)]
 pub struct Inbox {
     pinning: Pinning,
     leadership: Leadership,
     journal: Journal,
     pace: Mutex<Pace>,
-    /// Something is due earlier than before.
+    /// Notified when something is due earlier than before.
     wake: Notify,
 }
 
@@ -73,28 +76,28 @@ impl Inbox {
         }
     }
 
-    /// Reads the journal, once this process leads and knows the whole landscape. From then on events are taken, and what
-    /// the former process acknowledged is due.
+    /// Reads the journal, once this process leads and knows the whole landscape. From then on the inbox accepts events,
+    /// and the events that the former process acknowledged are due.
     async fn open(&self, context: &Context) {
         context.stores.complete().await;
         self.leadership.acquired().await;
         let all: Vec<Key> = context.stores.kymas().iter().map(|kyma| landscape::key(&kyma.metadata)).collect();
         let left = self.journal.open(&context.kcp, &all).await;
         if !left.is_empty() {
-            tracing::info!(runtimes = left.len(), "events that an earlier process acknowledged are worked off");
+            tracing::info!(runtimes = left.len(), "processing events that an earlier process acknowledged");
         }
         for runtime in left {
             context.queue.push_all(Subject::Runtime(runtime), pace::triggers(false));
         }
     }
 
-    /// Whether events are taken, as far as it depends on the journal.
+    /// Whether the journal is open, so that the inbox accepts events.
     pub fn is_open(&self) -> bool {
         self.journal.is_open()
     }
 
-    /// Reads the journal, then puts into the queue what is due, and writes the journal. Never ends; nothing else waits
-    /// for it, so a journal that cannot be read stops events and no other work.
+    /// Reads the journal, then moves due work to the queue and writes the journal. Never ends. Nothing else waits for
+    /// this task, so an unreadable journal stops only events.
     pub async fn run(&self, context: &Context) {
         self.open(context).await;
         tokio::join!(self.journal.write(&context.kcp), self.deliver(context));
@@ -112,7 +115,7 @@ impl Inbox {
             }
             match next {
                 Some(next) => {
-                    // Either end of the wait leads back to the look.
+                    // After a timeout and after a notification alike, the loop checks what is due.
                     let _ = tokio::time::timeout_at(next, woken).await;
                 }
                 None => woken.await,
@@ -120,7 +123,7 @@ impl Inbox {
         }
     }
 
-    /// Takes an event, or says why not.
+    /// Accepts an event, or returns why not.
     pub async fn receive(&self, context: &Context, received: &Received) -> Answer {
         if let Some(answer) = self.unavailable(context) {
             return answer;
@@ -135,10 +138,10 @@ impl Inbox {
         let key = landscape::key(&kyma.metadata);
         let about_kyma = is_about_kyma(&received.event);
         if !about_kyma {
-            // What is told before it is stored is only covered by the look that comes once more.
+            // For an event before its write is persisted, only the second pass is sure to see the change.
             let told = Instant::now() + if received.settled { Duration::ZERO } else { AGAIN };
             if let Err(NotWritten) = self.journal.tell(&key, told).await {
-                return unavailable("journal", "the event could not be written down");
+                return unavailable("journal", "the event could not be recorded in the journal");
             }
         }
         let noted = self.pace().note(&key, pace::triggers(about_kyma), received.settled, Instant::now());
@@ -152,7 +155,7 @@ impl Inbox {
         Answer::Taken
     }
 
-    /// Takes note that an agent looked whether its way to us is open. One whose events are not taken is not heard of.
+    /// Records a probe of an agent. A probe does not count as contact if the agent's events would be refused.
     pub fn probed(&self, context: &Context, identity: &Identity) {
         if self.unavailable(context).is_some() {
             return;
@@ -164,19 +167,19 @@ impl Inbox {
         }
     }
 
-    /// A pass over a runtime that began at some moment has ended.
+    /// Records the end of a pass over a runtime that began at `began`.
     pub fn passed(&self, runtime: &Key, began: Instant, triggers: Triggers, finish: Finish) {
         let looks = triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync));
         match finish {
             Finish::Gone => self.journal.passed(runtime, began, true, true),
             Finish::Done => self.journal.passed(runtime, began, looks, true),
             Finish::After(..) => self.journal.passed(runtime, began, looks, false),
-            // Nobody has looked.
+            // The pass has not compared the objects.
             Finish::Deferred | Finish::Failed(_) => {}
         }
     }
 
-    /// Why nothing can be taken now.
+    /// Why the inbox can accept nothing now.
     fn unavailable(&self, context: &Context) -> Option<Answer> {
         if !self.leadership.is_leading() {
             return Some(Answer::Elsewhere(Refusal { reason: "not-leading", message: "another process takes events" }));
@@ -187,7 +190,7 @@ impl Inbox {
         None
     }
 
-    /// Whose the certificate is.
+    /// The Kyma that the certificate names.
     fn kyma(&self, context: &Context, identity: &Identity) -> Result<Arc<Kyma>, Refusal> {
         match context.stores.runtime(identity.common_name()) {
             Runtime::One(kyma) => Ok(kyma),
@@ -195,8 +198,7 @@ impl Inbox {
                 Err(Refusal { reason: "runtime-unknown", message: "no runtime has the id that the certificate names" })
             }
             Runtime::Ambiguous(kymas) => {
-                let note = "its runtime id is that of another Kyma, too: events of neither are taken until one of the two \
-                            has another label kyma-project.io/runtime-id";
+                let note = "another Kyma has the same runtime id, so events of both are refused; change the label kyma-project.io/runtime-id of one of them";
                 for kyma in kymas {
                     context.events.publish(&*kyma, Severity::Warning, reason::RUNTIME_ID_AMBIGUOUS, "Watch", note);
                 }
@@ -208,7 +210,7 @@ impl Inbox {
         }
     }
 
-    /// Fails if the certificate does not name the domain of its runtime, and if that matters.
+    /// Fails if the certificate does not name the domain of its runtime, and the settings require it.
     fn check_name(&self, context: &Context, kyma: &Kyma, identity: &Identity) -> Result<(), Refusal> {
         if self.pinning == Pinning::Off {
             return Ok(());
@@ -221,7 +223,7 @@ impl Inbox {
             Some(_) => {
                 "an event came with a certificate that does not name the runtime's domain (annotation skr-domain)"
             }
-            None => "an event came, but the Kyma has no annotation skr-domain to hold its certificate against",
+            None => "an event came, but the Kyma has no annotation skr-domain to compare its certificate with",
         };
         context.events.publish(kyma, Severity::Warning, reason::CERTIFICATE_NAME, "Watch", note);
         match self.pinning {
@@ -241,21 +243,21 @@ impl Inbox {
 }
 
 impl Default for Inbox {
-    /// For a process that does not listen: nothing is taken before the journal is read.
+    /// An inbox for a process without a listener. It accepts nothing before the journal is open.
     fn default() -> Inbox {
         Inbox::new(names::KCP_NAMESPACE, Leadership::unconditional(), Pinning::Enforce, Duration::ZERO)
     }
 }
 
-/// Takes note that an agent of ours is heard of. Its Kyma says so, if it did not.
+/// Records contact with an agent of Tidegate. Triggers a pass over its Kyma if the status does not report contact yet.
 fn heard(context: &Context, kyma: &Key) {
     if context.contacts.probe(kyma, Instant::now()) {
         context.queue.push(Subject::Runtime(kyma.clone()), Trigger::Changed);
     }
 }
 
-/// Says that an event came, as Lifecycle Manager does: the text is looked for by those who test it. Of many that become
-/// one piece of work only the first is told.
+/// Logs an event with Lifecycle Manager's text, which tests search for. If several events become one piece of work,
+/// only the first is logged at this level.
 fn log(runtime: &Key, noted: Noted, received: &Received) {
     let (kind, name) = (&received.event.gvk.kind, &received.event.watched.name);
     match noted {

@@ -1,4 +1,4 @@
-//! What is known of a Watcher: before its pass asks anything, from pass to pass, and as the answers come in.
+//! The data of a pass over a Watcher: known at its start, remembered between passes, and observed by its requests.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,20 +15,20 @@ use tidegate_core::{
 };
 use tidegate_process::lock::Mutex;
 
-/// What this process remembers of all Watchers: the digest of the VirtualService that it applied.
+/// What this process remembers of all Watchers: the digest of each VirtualService that it applied.
 #[derive(Debug, Default)]
 pub struct AppliedVirtualServices(Mutex<HashMap<Key, Digest>>);
 
-/// What is known before the pass makes a request: from watches, the configuration and earlier passes.
+/// The data at the start of a pass: from watches, the configuration and earlier passes.
 #[derive(Clone, Debug)]
 pub(super) struct Known<'a> {
-    /// The Watcher, as its watch shows it.
+    /// The Watcher, from its watch.
     pub(super) watcher: &'a Watcher,
     /// Namespace and name of the Watcher, and of its VirtualService.
     pub(super) key: &'a Key,
     /// The VirtualService that this process applied and has not deleted since.
     pub(super) remembered: Option<Digest>,
-    /// The older Watcher that leads the events of the same manager to another service.
+    /// The older Watcher of the same manager that sends its events to another service.
     pub(super) rival: Option<Key>,
     /// The other Watchers of its manager, sorted.
     pub(super) companions: Vec<Key>,
@@ -36,48 +36,48 @@ pub(super) struct Known<'a> {
     pub(super) gateways: Vec<reporting::Gateway>,
     /// Whether agents send to an address of this process.
     pub(super) has_address: bool,
-    /// Whether the VirtualService is compared although nothing is known to have changed.
+    /// Whether to compare the VirtualService although no change is known.
     pub(super) look: bool,
 }
 
-/// What the requests of this pass have answered so far.
+/// The results of this pass's acts so far.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
-    /// Whether our finalizer holds the Watcher.
+    /// Whether the Watcher has Tidegate's finalizer.
     pub(super) charge: Charge,
-    /// The kinds that were asked for; `None` for one that the control plane does not serve.
+    /// The kinds that were looked up; `None` for a kind that the control plane does not serve.
     pub(super) kinds: BTreeMap<Gvk, Option<Kind>>,
     /// The VirtualService in the control plane.
     pub(super) route: Route,
-    /// The VirtualService as it should be, or why there can be none, once it is rendered.
+    /// The rendered VirtualService, or why there can be none.
     pub(super) desired: Option<Result<Object, String>>,
     /// Whether the status is written.
     pub(super) is_reported: bool,
 }
 
-/// Whether our finalizer holds the Watcher.
+/// Whether the Watcher has Tidegate's finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
-    /// It has never borne our finalizer, or no longer does.
+    /// It never had the finalizer, or lost it before this pass.
     None,
-    /// It bears our finalizer.
+    /// It has the finalizer.
     Taken,
-    /// This pass has dropped our finalizer.
+    /// This pass has removed the finalizer.
     Released,
 }
 
-/// What this pass knows of the VirtualService in the control plane.
+/// The state of the VirtualService in the control plane, as far as this pass knows it.
 #[derive(Clone, Debug)]
 pub(super) enum Route {
-    /// It was not read.
+    /// The pass has not read it.
     Unread,
-    /// There is none, or it is on its way out.
+    /// It does not exist, or is being deleted.
     Absent,
-    /// It was read.
+    /// The pass has read it.
     Found(Object),
-    /// It was applied.
+    /// The pass has applied it.
     Applied,
-    /// The API server does not accept it: one sentence.
+    /// The API server rejects it: one sentence.
     Refused(String),
 }
 
@@ -103,12 +103,12 @@ impl AppliedVirtualServices {
 // === impl Known ===
 
 impl Known<'_> {
-    /// Whether just this VirtualService was applied, by this process or, as the status records, by an earlier one.
+    /// Whether this exact VirtualService was applied: by this process or, according to the status, by an earlier one.
     pub(super) fn has_applied_this(&self, digest: &Digest) -> bool {
         self.remembered.as_ref() == Some(digest) || self.recorded() == Some(digest.to_string().as_str())
     }
 
-    /// Whether a VirtualService was applied for this Watcher, in whatever form.
+    /// Whether any VirtualService was applied for this Watcher.
     pub(super) fn has_applied(&self) -> bool {
         self.remembered.is_some() || self.recorded().is_some()
     }
@@ -122,7 +122,7 @@ impl Known<'_> {
 // === impl Observed ===
 
 impl Observed {
-    /// Nothing is asked yet.
+    /// The state before the first act.
     pub(super) fn new(watcher: &Watcher) -> Observed {
         let is_held = watcher.metadata.finalizers.iter().flatten().any(|name| name == finalizer::WATCHER);
         Observed {

@@ -116,10 +116,7 @@ async fn routes_follow_watchers_and_gateways_and_two_do_not_share_a_path() {
     let others = async |name: &str, others: &[&str]| {
         let others: Vec<String> = others.iter().map(|other| format!("Watcher {namespace}/{other}")).collect();
         let expected = (!others.is_empty()).then(|| {
-            format!(
-                "the events of this Watcher and of {} take one path, since their manager is the same",
-                others.join(", ")
-            )
+            format!("this Watcher and {} share one event path, because their manager is the same", others.join(", "))
         });
         eventually(&format!("{name} is told"), SOON, async || {
             let found = read(&client, "Watcher", &namespace, name).await.unwrap_or_default();

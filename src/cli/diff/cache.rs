@@ -1,8 +1,8 @@
 //! The cache of a comparison: parsed definitions for the next comparison, in one file of a folder.
 //!
-//! A file is written under another name and then renamed, so no process reads half of one. A file that cannot be read,
-//! is damaged or comes from another program is ignored: then everything is parsed. A cache that cannot be written is a
-//! warning, since the comparison does not depend on it.
+//! A file is written under another name and then renamed, so no process reads a partial file. A file that is
+//! unreadable, damaged or from another program is ignored, and everything is parsed. A failed write of the cache is
+//! only a warning, because the comparison does not depend on it.
 
 use std::{
     fs,
@@ -14,10 +14,10 @@ use std::{
 use tidegate_core::definition::{self, Options};
 use tidegate_process::tell;
 
-/// A cache of definitions, and where it is kept.
+/// A cache of definitions, and its place.
 pub(super) struct Cache {
     path: Option<PathBuf>,
-    /// The entries of an earlier process. Loaded on first use, since they depend on the options.
+    /// The entries of an earlier process. Loaded on first use, because they depend on the options.
     loaded: Option<definition::Cache>,
     /// The entries that were used. Only these are stored, so that the cache does not grow without limit.
     used: definition::Cache,
@@ -25,7 +25,7 @@ pub(super) struct Cache {
     is_new: bool,
 }
 
-/// Tidegate writes no larger file.
+/// Longest file that Tidegate writes.
 const BYTES_MAX: u64 = 512 << 20;
 
 // === impl Cache ===
@@ -37,7 +37,7 @@ impl Cache {
         Cache { path, loaded: None, used: definition::Cache::default(), is_new: false }
     }
 
-    /// All that is known, for one pass; give it to [`Cache::end`] afterwards.
+    /// All known entries, for one pass; give them to [`Cache::end`] afterwards.
     pub(super) fn begin(&mut self, options: &Options) -> definition::Cache {
         if self.loaded.is_none() {
             let loaded = self.path.as_deref().and_then(|path| load(path, options));
@@ -49,13 +49,13 @@ impl Cache {
         known
     }
 
-    /// Takes what a pass asked for.
+    /// Takes over the entries that a pass used.
     pub(super) fn end(&mut self, pass: definition::Cache) {
         self.is_new |= pass.parsed() > 0;
         self.used.merge(pass);
     }
 
-    /// Writes it, if there is anything new in it.
+    /// Writes the cache if it has new entries.
     pub(super) fn store(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_new) else { return };
         if let Err(error) = write(path, &self.used.to_bytes()) {
@@ -81,7 +81,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// This very program: another build may check definitions otherwise.
+/// Identifies this program: another build may check definitions differently.
 fn program() -> u64 {
     let mut hasher = DefaultHasher::new();
     let metadata = std::env::current_exe().and_then(fs::metadata).ok();

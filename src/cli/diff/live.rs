@@ -21,7 +21,7 @@ use self::{
     compare::{Comparer, Shared, Wish},
     desired::Bases,
     intent::{Intent, concerns_all},
-    runtime::{Baseline, Looked},
+    runtime::{Baseline, RuntimeResult},
     world::{Trusted, World},
 };
 use tidegate_cluster::{Cluster, ClusterName, Error, Limits, Pool};
@@ -89,11 +89,11 @@ pub(super) struct Given {
     /// The problems of its templates.
     pub(super) diagnostics: Diagnostics,
     pub(super) masker: Masker,
-    /// Whether digests become numbers, since the key is another one in every run.
+    /// Whether digests become numbers, because the key differs in every run.
     pub(super) numbers: bool,
 }
 
-/// The report, and what else the rules need.
+/// The report, and the data that the rules need besides it.
 pub(super) struct Compared {
     pub(super) draft: Draft,
     pub(super) labels: Labels,
@@ -115,7 +115,7 @@ struct Inputs {
     invalid: bool,
     /// Whether the GitSource that was given as a file is suspended.
     suspended: bool,
-    /// Whether digests become numbers, since the key is another one in every run.
+    /// Whether digests become numbers, because the key differs in every run.
     numbers: bool,
 }
 
@@ -131,16 +131,16 @@ struct Outcome {
 
 /// Longest time for one request. It is short because a pipeline waits.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
-/// Objects of the control plane are tried out by as many requests at once.
+/// Concurrent requests for objects of the control plane.
 const KCP_REQUESTS: usize = 32;
-/// Requests to one runtime at once.
+/// Concurrent requests to one runtime.
 const RUNTIME_REQUESTS: usize = 8;
 
-/// Compares a revision with what clusters hold.
+/// Compares a revision with real clusters.
 ///
 /// # Errors
 ///
-/// Only what is wrong with the arguments. Clusters that cannot be reached are in the report.
+/// Fails only if an argument is invalid. The report names clusters that cannot be reached.
 pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progress) -> anyhow::Result<Compared> {
     let shared = Shared::new(given.masker);
     let limits = |concurrency| Limits { concurrency, request_timeout: REQUEST_MAX, ..Limits::default() };
@@ -148,7 +148,7 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let kcp = Cluster::new(ClusterName::Kcp, &config, limits(KCP_REQUESTS)).context("cannot use the kubeconfig")?;
     let kcp = Arc::new(kcp);
     let mut subject = subject(&given.loaded);
-    progress.step("looking at the control plane");
+    progress.step("comparing the control plane");
     let world = World::read(Arc::clone(&kcp), &given.loaded.options.namespaces, &arguments.istio_namespace).await;
     let world = match world {
         Ok(world) => world,
@@ -170,12 +170,12 @@ pub(super) async fn compare(arguments: &Clusters, given: Given, progress: &Progr
     let chosen = choose(arguments, &inputs, &intent)?;
     let baseline =
         Baseline { inputs: &inputs, world: &world, intent: &intent, shared: &shared, bases: &Bases::default() };
-    progress.start_step("looking at runtimes", chosen.len());
-    let looked = look_at_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
+    progress.start_step("comparing runtimes", chosen.len());
+    let results = compare_all(arguments, &baseline, &chosen, limits(RUNTIME_REQUESTS), progress).await;
     let suspended = inputs.suspended || world.is_suspended(&inputs.source);
     let report = Summing { subject, diagnostics, outcome, installed: BTreeMap::new(), suspended, compared: 0 };
     let kinds = Some(Kinds::from_definitions(&[&inputs.definitions]));
-    Ok(Compared { draft: report.finish(&baseline, looked), labels: intent.labels(), kinds })
+    Ok(Compared { draft: report.finish(&baseline, results), labels: intent.labels(), kinds })
 }
 
 fn subject(loaded: &Loaded) -> Subject {
@@ -188,7 +188,7 @@ fn subject(loaded: &Loaded) -> Subject {
     }
 }
 
-/// The report if the control plane cannot be read: then nothing else is known.
+/// The report if the control plane cannot be read. It contains only that error.
 fn unreachable(subject: Subject, shared: &Shared, error: &Error) -> Compared {
     let unreached = Unreached { target: "kcp".to_owned(), message: shared.scrub(&error.to_string()) };
     let report = Report { subject, unreached: vec![unreached], ..Report::default() };
@@ -317,19 +317,19 @@ fn choose(arguments: &Clusters, inputs: &Inputs, intent: &Intent) -> anyhow::Res
 }
 
 /// Compares runtimes concurrently. Returns the results in the order of their keys.
-async fn look_at_all(
+async fn compare_all(
     arguments: &Clusters,
     baseline: &Baseline<'_>,
     chosen: &BTreeSet<Key>,
     limits: Limits,
     progress: &Progress,
-) -> Vec<(Key, Result<Looked, String>)> {
+) -> Vec<(Key, Result<RuntimeResult, String>)> {
     let pool = Pool::new(Arc::clone(&baseline.world.kcp), limits, None);
     let longest = Duration::from_secs(arguments.runtime_timeout);
     let pool = &pool;
-    let mut looked: Vec<(Key, Result<Looked, String>)> = stream::iter(chosen.iter().cloned())
+    let mut results: Vec<(Key, Result<RuntimeResult, String>)> = stream::iter(chosen.iter().cloned())
         .map(|key| async move {
-            let result = match tokio::time::timeout(longest, look(baseline, pool, &key)).await {
+            let result = match tokio::time::timeout(longest, compare_one(baseline, pool, &key)).await {
                 Ok(result) => result,
                 Err(_) => Err(format!("timeout: the comparison took longer than {} s", longest.as_secs())),
             };
@@ -340,11 +340,11 @@ async fn look_at_all(
         .buffer_unordered(usize::from(arguments.parallel))
         .collect()
         .await;
-    looked.sort_by(|(one, _), (other, _)| one.cmp(other));
-    looked
+    results.sort_by(|(one, _), (other, _)| one.cmp(other));
+    results
 }
 
-async fn look(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<Looked, String> {
+async fn compare_one(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<RuntimeResult, String> {
     let cluster = match baseline.world.access.get(key).map(Vec::as_slice) {
         Some([(secret, resource_version)]) => {
             let cluster = pool.cluster(key, secret, resource_version).await;
@@ -355,16 +355,17 @@ async fn look(baseline: &Baseline<'_>, pool: &Pool, key: &Key) -> Result<Looked,
         Some([]) | None if !baseline.intent.before.kymas.contains_key(key) => None,
         Some([]) | None => return Err("the runtime has no access Secret".to_owned()),
     };
-    let mut looked = runtime::look(baseline, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
-    if cluster.is_none() && !looked.suspended {
-        looked.unseen = true;
+    let mut result =
+        runtime::compare_runtime(baseline, key, cluster.as_deref()).await.map_err(|error| error.to_string())?;
+    if cluster.is_none() && !result.suspended {
+        result.unseen = true;
         let message = "the runtime has no access Secret yet: all its objects are shown as new".to_owned();
-        looked.outcome.problems.push(Unreached { target: format!("skr/{key}"), message });
+        result.outcome.problems.push(Unreached { target: format!("skr/{key}"), message });
     }
-    Ok(looked)
+    Ok(result)
 }
 
-/// A report in the making.
+/// A report under construction.
 struct Summing {
     subject: Subject,
     diagnostics: Diagnostics,
@@ -378,15 +379,15 @@ struct Summing {
 // === impl Summing ===
 
 impl Summing {
-    fn finish(mut self, baseline: &Baseline<'_>, looked: Vec<(Key, Result<Looked, String>)>) -> Draft {
-        for (key, result) in looked {
+    fn finish(mut self, baseline: &Baseline<'_>, results: Vec<(Key, Result<RuntimeResult, String>)>) -> Draft {
+        for (key, result) in results {
             match result {
-                Ok(looked) => {
-                    self.compared += usize::from(!looked.suspended && !looked.unseen);
-                    for on in looked.installed {
+                Ok(result) => {
+                    self.compared += usize::from(!result.suspended && !result.unseen);
+                    for on in result.installed {
                         *self.installed.entry(on).or_default() += 1;
                     }
-                    self.outcome.append(looked.outcome);
+                    self.outcome.append(result.outcome);
                 }
                 Err(message) => self.outcome.problems.push(Unreached { target: format!("skr/{key}"), message }),
             }

@@ -1,4 +1,4 @@
-//! Which Events are worth writing: a value, told the time.
+//! Which Events are worth writing: a value that gets the time as an argument.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use super::Event;
 
-/// What was said lately, and about what.
+/// The recent Events of each object.
 #[derive(Default)]
 pub(super) struct Limiter {
     objects: BTreeMap<String, Said>,
-    /// The objects in the order in which they were first heard of.
+    /// The objects in the order of their first Events.
     order: VecDeque<String>,
 }
 
-/// What was said about one object.
+/// The recent Events of one object.
 struct Said {
-    /// The last note for each reason, and when.
+    /// The last note for each reason, and its time.
     notes: BTreeMap<&'static str, (String, Instant)>,
-    /// Events that may follow at once.
+    /// Events that are admitted before the next refill.
     allowance: f64,
     since: Instant,
 }
@@ -30,19 +30,19 @@ struct Said {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Admitted,
-    /// The same was said not long ago.
+    /// The same note was admitted recently.
     SaidBefore,
-    /// This object says too much.
+    /// This object has too many Events.
     TooMany,
 }
 
-/// The same sentence is repeated after this.
+/// The same note is repeated after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
-/// Events about one object that may come at once; as client-go.
+/// Events about one object that may come at once; the same as in client-go.
 const BURST: f64 = 25.0;
-/// One more every so often; as client-go.
+/// Time until one more Event is admitted; the same as in client-go.
 const REFILL: Duration = Duration::from_secs(300);
-/// Objects that are remembered. What is forgotten may repeat itself early, and that is all.
+/// Objects that are remembered. A forgotten object may repeat an Event too early, which does no harm.
 const OBJECTS_MAX: usize = 20_000;
 
 // === impl Limiter ===

@@ -9,7 +9,7 @@ use tidegate_core::{name::Key, object::Gvk};
 const OURS: &str = "example.org/ours";
 const THEIRS: &str = "example.org/theirs";
 
-/// A control plane with one object that bears our finalizer.
+/// A control plane with one object that has Tidegate's finalizer.
 struct World {
     kcp: Cluster,
     kind: Kind,

@@ -1,7 +1,7 @@
-//! Certificates that we sign ourselves.
+//! Certificates that Tidegate signs itself.
 //!
-//! A Secret says in its annotations when its certificate was issued, when it ends, and of what it was made: the names in
-//! it and the authority. So whether it is as it should be is known without reading it.
+//! Annotations of a Secret record when its certificate was issued, when it expires, and a digest of its names and its
+//! CA. So Tidegate can check the certificate without reading it.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use crate::{
     stores::secret::{LeafSecret, key},
 };
 
-/// Clocks of runtimes may be behind by so much. Only ends of certificates count for us, so it costs nothing.
+/// Clocks of runtimes may be this much behind. Tidegate checks only when certificates expire, so this has no drawback.
 const BACKDATED: Duration = Duration::from_secs(300);
 
-/// As [`super::ensure`].
+/// The same as [`super::ensure`], if Tidegate is the issuer. Fails if a request to the control plane fails.
 pub(super) async fn ensure(
     context: &Context,
     cause: &Cause,
@@ -34,12 +34,12 @@ pub(super) async fn ensure(
     now: Timestamp,
 ) -> Result<Standing, Error> {
     let Some(root) = signer(context, certificate) else {
-        let because = context.certificates.problem().unwrap_or_else(|| "it has not been read yet".to_owned());
-        // What is there may be used all the same: only its renewal has to wait.
-        let stands = context.stores.certificate_secret(certificate.key.name());
-        return Ok(match stands.filter(|secret| !secret.is_deleting && secret.issued_at.is_some()) {
+        let because = context.certificates.problem().unwrap_or_else(|| "its Secret has not been read yet".to_owned());
+        // An existing certificate remains usable: only its renewal has to wait.
+        let existing = context.stores.certificate_secret(certificate.key.name());
+        return Ok(match existing.filter(|secret| !secret.is_deleting && secret.issued_at.is_some()) {
             Some(secret) => Standing::Issued(issued(certificate, &secret)),
-            None => Standing::Pending(format!("there is no certificate authority: {because}")),
+            None => Standing::Pending(format!("there is no CA: {because}")),
         });
     };
     let inputs = inputs(certificate, root.certificate());
@@ -54,7 +54,7 @@ pub(super) async fn ensure(
     issue(context, cause, certificate, &root, inputs, now).await
 }
 
-/// The authority, if it is in the bundle already. Without one the runtime waits for it.
+/// The CA, if the bundle already contains it. Without a CA, the runtime waits for it.
 fn signer(context: &Context, certificate: &Certificate) -> Option<std::sync::Arc<pki::Root>> {
     let mut state = context.certificates.state();
     if state.root.is_none() {
@@ -63,7 +63,7 @@ fn signer(context: &Context, certificate: &Certificate) -> Option<std::sync::Arc
     state.root.clone()
 }
 
-/// What we issued a moment ago and the watch does not show yet.
+/// A certificate that Tidegate has just issued and the watch does not show yet.
 fn written(context: &Context, certificate: &Certificate, inputs: Digest) -> Option<Issued> {
     let shown = context.stores.certificate_secret(certificate.key.name());
     let shown = shown.map(|secret| version(&secret.uid, &secret.resource_version));
@@ -76,7 +76,7 @@ fn written(context: &Context, certificate: &Certificate, inputs: Digest) -> Opti
     (written.inputs == inputs).then_some(written.issued)
 }
 
-/// Whether a certificate must be issued, since it is not there, is another one, or is near its end.
+/// Whether to issue a certificate, because it is missing, differs or expires soon.
 fn is_due(context: &Context, secret: &LeafSecret, inputs: Digest, now: Timestamp) -> bool {
     let Some(validity) = validity(secret) else { return true };
     secret.is_deleting
@@ -85,7 +85,7 @@ fn is_due(context: &Context, secret: &LeafSecret, inputs: Digest, now: Timestamp
         || certificate::ends_soon(&validity, context.certificates.rules.renew_before, now)
 }
 
-/// When a certificate of ours counts, as its Secret says.
+/// When a certificate of Tidegate is valid, according to its Secret.
 pub(crate) fn validity(secret: &LeafSecret) -> Option<Validity> {
     let moment = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
     Some(Validity { not_before: moment(&secret.issued_at)?, not_after: moment(&secret.not_after)? })
@@ -99,7 +99,7 @@ fn issued(certificate: &Certificate, secret: &LeafSecret) -> Issued {
     }
 }
 
-/// Digest of what a certificate is made of.
+/// Digest of a certificate's inputs.
 fn inputs(certificate: &Certificate, authority: &Authority) -> Digest {
     let Certificate { kyma, common_name, dns_names, .. } = certificate;
     let authority = Digest::of_bytes(&authority.der).to_string();
@@ -123,7 +123,7 @@ async fn issue(
         Ok(leaf) => leaf,
         Err(error) => return Ok(Standing::Refused(crate::controller::chain(&error))),
     };
-    // It is of the authority that was added last, whose moment is up to a second ahead.
+    // The newest CA signs it, and the time of that CA's addition may be up to a second ahead.
     let issued_at = bundled_at(context).map_or(now, |bundled_at| now.max(bundled_at));
     let validity = Validity { not_before: issued_at, not_after: leaf.validity.not_after };
     let labels = [(label::MANAGED_BY, names::MANAGED_BY_KCP), (label::PURPOSE, names::CERTIFICATE_PURPOSE)];
@@ -147,7 +147,7 @@ async fn issue(
             annotations: Some(annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
             ..ObjectMeta::default()
         },
-        // As cert-manager has it, so that either can go on with what the other began.
+        // As in cert-manager, so that Tidegate and cert-manager can take over from each other.
         type_: Some("kubernetes.io/tls".to_owned()),
         data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value))).collect()),
         ..Secret::default()

@@ -6,7 +6,7 @@ use super::{super::pki::Issue, *};
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The two Secrets, and what they look like after a pass.
+/// The two Secrets, with their content after a pass.
 #[derive(Clone, Default)]
 struct World {
     authority: Option<AuthoritySecret>,
@@ -39,7 +39,7 @@ fn who_does_not_issue_makes_no_authority() {
     for backend in [Backend::CertManager, Backend::Gardener] {
         let problem = play(&mut World::default(), backend, now()).unwrap_err();
         assert_eq!(problem.reason, "NoAuthority");
-        assert!(problem.message.contains(&format!("{} is to issue it", backend.name())), "{}", problem.message);
+        assert!(problem.message.contains(&format!("{} must issue it", backend.name())), "{}", problem.message);
     }
 }
 
@@ -57,7 +57,8 @@ fn a_successor_is_made_once_the_authority_nears_its_end_and_is_in_the_bundle() {
     let mut world = World::default();
     play(&mut world, Backend::Builtin, now()).unwrap();
     let before = world.authority.clone().unwrap().certificate;
-    // It was made for six lives of sixty days; its successor is due one life and the grace before its end.
+    // The CA was created for six lifetimes of sixty days. Its successor is due one lifetime and the grace period before
+    // its end.
     let early = certificate::later(now(), DAY * 295);
     play(&mut world, Backend::Builtin, early).unwrap();
     assert_eq!(world.authority.clone().unwrap().certificate, before);
@@ -79,7 +80,7 @@ fn a_successor_is_made_once_the_authority_nears_its_end_and_is_in_the_bundle() {
     assert_eq!(script[..expected.len()], expected);
     assert!(script.last().unwrap().starts_with("end At("), "{script:?}");
 
-    // The gateway keeps its certificate until runtimes trust the new authority.
+    // The gateway keeps its certificate until runtimes trust the new CA.
     let later = certificate::later(due, DAY * 5);
     assert_eq!(play(&mut world, Backend::Builtin, later).unwrap().last().unwrap(), "end Behind(3)");
     world.behind = 0;
@@ -110,7 +111,7 @@ fn what_cannot_be_read_is_a_problem_that_names_its_secret() {
         World { authority: Some(broken), ..World::default() },
         Backend::CertManager,
         "BadAuthority",
-        "in Secret istio-system/klm-watcher cannot be used: there is no certificate in it",
+        "cannot use the CA in Secret istio-system/klm-watcher: it contains no certificate",
     );
     let mut world = World { authority: Some(authority(DAY * 300)), ..World::default() };
     play(&mut world, Backend::Builtin, now()).unwrap();
@@ -132,7 +133,7 @@ fn the_next_look_is_a_second_after_the_switch_and_never_later_than_the_interval(
     assert_eq!(next_look(Switch::Behind(2), now()), LOOK);
 }
 
-/// Makes a pass; returns what it did, one line each.
+/// Runs a pass; returns its acts, one line each.
 fn play(world: &mut World, backend: Backend, now: Timestamp) -> Result<Vec<String>, Problem> {
     let (key, rules) = (Key::new("istio-system", "gateway"), Rules::default());
     let (mut observed, mut script) = (Observed::default(), Vec::new());

@@ -1,5 +1,5 @@
-//! `Certificate` objects of cert-manager and of Gardener's cert-management: what they say, and how they are asked to
-//! issue anew.
+//! `Certificate` objects of cert-manager and of Gardener's cert-management: their status, and how to request a new
+//! certificate.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,20 +9,20 @@ use tidegate_core::{
     plan::certificate::{Backend, Validity},
 };
 
-/// A `Certificate`, as far as it concerns us.
+/// The parts of a `Certificate` that Tidegate uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// Tells it from one of the same name that was there before.
+    /// Distinguishes it from an earlier object of the same name.
     pub uid: String,
-    /// Tells this state of it from every other.
+    /// Its resource version.
     pub resource_version: String,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// `<namespace>/<name>` of the Kyma that it says it is for.
+    /// `<namespace>/<name>` of the Kyma, from its annotation.
     pub kyma: Option<String>,
     /// Its `spec` as JSON.
     pub spec: Box<str>,
-    /// When what it issued counts; absent until that is known.
+    /// When the issued certificate is valid, once that is known.
     pub validity: Option<Validity>,
     /// Whether it is being issued.
     pub is_issuing: bool,
@@ -32,16 +32,16 @@ pub struct Live {
     pub problem: Option<String>,
 }
 
-/// How a certificate is asked for anew.
+/// A request for a new certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Renewal {
-    /// What is merged into it.
+    /// The merge patch.
     pub patch: Value,
-    /// Into which of its parts.
+    /// The subresource of the patch.
     pub subresource: Option<&'static str>,
 }
 
-/// The kind of its certificates, if it has any.
+/// The kind of the issuer's certificates, if it has one.
 pub fn kind(backend: Backend) -> Option<(Gvk, &'static str)> {
     match backend {
         Backend::CertManager => Some((Gvk::new("cert-manager.io", "v1", "Certificate"), "certificates")),
@@ -81,8 +81,8 @@ pub fn read(backend: Backend, object: &Value) -> Live {
     }
 }
 
-/// How a certificate is asked for anew, whoever has it now. Somebody else's change meanwhile makes it void: it may have
-/// been just that.
+/// A request for a new certificate. It fails if the object has changed meanwhile, because that change may be the same
+/// request.
 pub fn renewal(backend: Backend, live: &Live, conditions: &[Value], now: Timestamp) -> Renewal {
     let version = json!({ "resourceVersion": live.resource_version });
     match backend {
@@ -109,7 +109,7 @@ pub fn renewal(backend: Backend, live: &Live, conditions: &[Value], now: Timesta
     }
 }
 
-/// The moment without a fraction, as Kubernetes writes it.
+/// The time without a fraction, as Kubernetes writes it.
 fn seconds(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
@@ -124,7 +124,7 @@ fn holds(condition: &Value) -> bool {
 
 fn not_ready(object: &Value) -> Option<String> {
     let ready = condition(object, "Ready").filter(|ready| !holds(ready))?;
-    // While it is being issued, `Ready` only says that it is; what is in the way is said by the other.
+    // During an issue, `Ready` only says that it is in progress. `Issuing` says what blocks it.
     let issuing = condition(object, "Issuing").and_then(|issuing| issuing["message"].as_str());
     ready["message"].as_str().or(issuing).map(str::to_owned)
 }

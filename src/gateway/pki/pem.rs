@@ -1,4 +1,4 @@
-//! PEM as Go reads it: text before a block is passed over, anything else that is not a block is an error.
+//! PEM with Go's rules: text before a block is skipped, and any other text outside a block is an error.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -8,7 +8,7 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
-/// What all blocks hold, whatever they call themselves. At least one.
+/// The contents of all blocks, whatever their labels are. Fails if there is none.
 pub(super) fn blocks(text: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     let mut rest = std::str::from_utf8(text).map_err(|_| Error::Pem { position: 1 })?;
     let mut found = Vec::new();
@@ -26,13 +26,13 @@ pub(super) fn blocks(text: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     }
 }
 
-/// What the first block holds. What follows it is not looked at.
+/// The content of the first block. The rest of the text is ignored. Fails if there is no valid block.
 pub(super) fn first(text: &[u8]) -> Result<Vec<u8>, Error> {
     let text = std::str::from_utf8(text).map_err(|_| Error::Pem { position: 1 })?;
     next(text, 1)?.map(|block| block.content).ok_or(Error::Empty)
 }
 
-/// The label and content of the first block.
+/// The label and content of the first block. Fails if there is no valid block.
 pub(super) fn labelled(text: &[u8]) -> Result<(String, Vec<u8>), Error> {
     let text = std::str::from_utf8(text).map_err(|_| Error::Pem { position: 1 })?;
     next(text, 1)?.map(|block| (block.label.to_owned(), block.content)).ok_or(Error::Empty)

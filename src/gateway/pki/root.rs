@@ -1,7 +1,7 @@
-//! An authority whose key we hold: one of our own, or one that somebody else made and we go on with.
+//! A CA whose key Tidegate holds: one that Tidegate created, or an existing one that it keeps.
 //!
-//! Keys that we make are ECDSA on P-256: ring, the one implementation of cryptography in this program, makes no RSA keys,
-//! and both sides of the protocol accept P-256. With an RSA key that somebody else made we sign all the same.
+//! Tidegate creates ECDSA keys on P-256. ring, the only cryptography in this program, creates no RSA keys, and both
+//! sides of the protocol accept P-256. Tidegate can also sign with an existing RSA key.
 
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{Error, pem};
 use tidegate_core::plan::certificate::{Authority, Validity};
 
-/// An authority that can sign.
+/// A CA that can sign.
 pub struct Root {
     certificate: Authority,
     issuer: Issuer<'static, KeyPair>,
@@ -26,24 +26,24 @@ pub struct Leaf {
     pub certificate: String,
     /// The key, in PKCS#8.
     pub key: String,
-    /// When it counts.
+    /// When it is valid.
     pub validity: Validity,
 }
 
-/// What is to be signed.
+/// A request to sign.
 #[derive(Clone, Copy, Debug)]
 pub struct Issue<'a> {
     /// Common name.
     pub common_name: &'a str,
     /// DNS names and addresses.
     pub names: &'a [String],
-    /// When it shall count. It ends with its authority at the latest.
+    /// When it is valid. The end of its CA limits it.
     pub validity: Validity,
-    /// Whether it is for a server alone. Otherwise its use is left open, as both sides of a runtime's need it.
+    /// Whether it is only for a server. Otherwise its use is unrestricted, because both sides of a runtime need it.
     pub is_server: bool,
 }
 
-/// The subject of everything that is signed, as Lifecycle Manager's root has it.
+/// The subject of everything that is signed, as in Lifecycle Manager's root.
 const SUBJECT: [(DnType, &str); 5] = [
     (DnType::CountryName, "DE"),
     (DnType::StateOrProvinceName, "Baden-Württemberg"),
@@ -53,7 +53,7 @@ const SUBJECT: [(DnType, &str); 5] = [
 ];
 
 impl Root {
-    /// A new authority: its certificate and key.
+    /// Creates a CA: its certificate and key. Fails if the certificate cannot be signed.
     pub fn generate(common_name: &str, validity: Validity) -> Result<Leaf, Error> {
         let failed = |source| Error::Sign { subject: common_name.to_owned(), source };
         let key = KeyPair::generate().map_err(failed)?;
@@ -65,7 +65,7 @@ impl Root {
         Ok(Leaf { certificate, key: key.serialize_pem(), validity })
     }
 
-    /// Reads an authority from its certificate and key.
+    /// Reads a CA from its certificate and key. Fails if one of them is unusable, or if they do not belong together.
     pub fn read(certificate: &[u8], key: &[u8]) -> Result<Root, Error> {
         let certificate = super::read_first(certificate)?;
         let key = read_key(key)?;
@@ -87,7 +87,7 @@ impl Root {
         &self.certificate
     }
 
-    /// Signs a certificate for a new key.
+    /// Signs a certificate for a new key. Fails if a name is invalid.
     pub fn issue(&self, issue: Issue<'_>) -> Result<Leaf, Error> {
         let failed = |source| Error::Sign { subject: issue.common_name.to_owned(), source };
         let not_after = issue.validity.not_after.min(self.certificate.validity.not_after);
@@ -126,7 +126,7 @@ fn params(common_name: &str, validity: Validity) -> CertificateParams {
     params
 }
 
-/// Reads a key in any of the three forms that cert-manager writes.
+/// Reads a key in any of the three formats that cert-manager writes.
 fn read_key(text: &[u8]) -> Result<KeyPair, Error> {
     const EC: [u8; 9] = [0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
     const P256: [u8; 10] = [0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -142,7 +142,7 @@ fn read_key(text: &[u8]) -> Result<KeyPair, Error> {
     candidates.into_iter().find_map(|der| KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).ok()).ok_or(Error::Key)
 }
 
-/// A key of a known algorithm in PKCS#8, the one form that is read.
+/// A key of a known algorithm in PKCS#8, the only format that ring reads.
 fn pkcs8(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
     const SEQUENCE: u8 = 0x30;
     const OCTETS: u8 = 0x04;

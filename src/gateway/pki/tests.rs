@@ -40,7 +40,7 @@ fn bundle_is_read_as_it_was_written() {
     let ends: Vec<Timestamp> = bundle.authorities().iter().map(|authority| authority.validity.not_after).collect();
     assert_eq!(ends, [later(now(), DAY * 90), later(now(), DAY * 10)]);
     assert_eq!(read_bundle(write_bundle(&bundle).as_bytes()).unwrap(), bundle);
-    // What people write above a certificate is passed over, as Go passes it over.
+    // Remarks above a certificate are skipped, as in Go.
     let remarked = format!("# the first\n{}\n# the second\n{}\n", a.certificate, b.certificate);
     assert_eq!(read_bundle(remarked.as_bytes()).unwrap(), bundle);
     assert_eq!(read_first(text.as_bytes()).unwrap(), bundle.authorities()[0]);
@@ -52,15 +52,15 @@ fn what_is_no_certificate_is_an_error_and_never_quoted() {
     let secret = "c2VjcmV0LXNlY3JldC1zZWNyZXQ=";
     let block = |content: &str| format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n");
     let table = [
-        (String::new(), "there is no certificate in it"),
-        ("  \n".to_owned(), "there is no certificate in it"),
+        (String::new(), "it contains no certificate"),
+        ("  \n".to_owned(), "it contains no certificate"),
         (secret.to_owned(), "block 1 is not PEM"),
-        (block(secret), "block 1 is no X.509 certificate"),
+        (block(secret), "block 1 is not an X.509 certificate"),
         (block("!!"), "block 1 is not PEM"),
         ("-----BEGIN CERTIFICATE-----\nYQ==\n".to_owned(), "block 1 is not PEM"),
         (format!("{}{secret}", good.certificate), "block 2 is not PEM"),
-        (format!("{}{}", good.certificate, block(secret)), "block 2 is no X.509 certificate"),
-        (format!("{}{}", block("YQ=="), good.certificate), "block 1 is no X.509 certificate"),
+        (format!("{}{}", good.certificate, block(secret)), "block 2 is not an X.509 certificate"),
+        (format!("{}{}", block("YQ=="), good.certificate), "block 1 is not an X.509 certificate"),
     ];
     for (text, expected) in table {
         let error = read_bundle(text.as_bytes()).unwrap_err().to_string();
@@ -95,7 +95,7 @@ fn leaf_bears_names_use_and_authority() {
     assert!(usage.digital_signature() && usage.key_encipherment() && !usage.key_cert_sign());
     assert!(is_server_of(&read, &names()));
     assert!(!is_server_of(&read, &["other.example.org".to_owned()]));
-    assert!(!is_server_of(root.certificate(), &[]), "an authority is no server");
+    assert!(!is_server_of(root.certificate(), &[]), "a CA certificate is not a server certificate");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn nothing_outlives_its_authority() {
 fn name_that_cannot_stand_in_a_certificate_is_said() {
     let root = read(&made(10));
     let error = root.issue(issue(&["münchen.example.org".to_owned()], 60, false)).unwrap_err();
-    assert_eq!(error.to_string(), "`münchen.example.org` cannot stand in a certificate: names must be ASCII");
+    assert_eq!(error.to_string(), "`münchen.example.org` is not a valid name in a certificate: names must be ASCII");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn rustls_accepts_what_is_issued_on_both_sides() {
     let mut trusted = RootCertStore::empty();
     trusted.add(CertificateDer::from(root.certificate().der.to_vec())).unwrap();
     let trusted = Arc::new(trusted);
-    // rustls asks the clock, so this one counts from now on.
+    // rustls reads the clock, so this certificate is valid from now on.
     let lasting = Validity { not_before: Timestamp::now(), not_after: later(Timestamp::now(), DAY) };
     let pair = |is_server| {
         let names = names();
@@ -171,7 +171,7 @@ fn rustls_accepts_what_is_issued_on_both_sides() {
 #[test]
 fn key_is_read_in_the_forms_that_others_write() {
     let made = made(90);
-    // What PKCS#8 wraps around a key on P-256 is as long as this; the rest is the older form.
+    // A PKCS#8 wrapper of a P-256 key has this length; the rest is the older format.
     const SEC1_LEN: usize = 109;
     let pkcs8 = pem::first(made.key.as_bytes()).unwrap();
     let sec1 = STANDARD.encode(&pkcs8[pkcs8.len() - SEC1_LEN..]);
@@ -190,10 +190,10 @@ fn pair_that_cannot_sign_is_refused_with_the_reason() {
     let garbage = "-----BEGIN PRIVATE KEY-----\nYQ==\n-----END PRIVATE KEY-----\n".to_owned();
     let table = [
         (&one.certificate, &other.key, "the key does not belong to the certificate"),
-        (&leaf.certificate, &leaf.key, "the certificate is not that of a certificate authority"),
-        (&one.certificate, &garbage, "the key is none that we can sign with"),
-        (&one.certificate, &one.certificate, "the key is none that we can sign with"),
-        (&one.key, &one.key, "block 1 is no X.509 certificate"),
+        (&leaf.certificate, &leaf.key, "the certificate is not a CA certificate"),
+        (&one.certificate, &garbage, "unsupported signing key"),
+        (&one.certificate, &one.certificate, "unsupported signing key"),
+        (&one.key, &one.key, "block 1 is not an X.509 certificate"),
     ];
     for (certificate, key, expected) in table {
         let error = Root::read(certificate.as_bytes(), key.as_bytes()).unwrap_err().to_string();
@@ -227,7 +227,7 @@ fn status_of_cert_manager_is_understood() {
     assert!(live.is_issuing && !live.is_deleting);
     assert_eq!(live.failed_at, Some(later(now(), DAY)));
     assert_eq!((live.problem.as_deref(), live.kyma.as_deref()), (Some("Issuer not found"), Some("kcp-system/one")));
-    // Half of it says nothing, nor does what is no time.
+    // An incomplete status is ignored, and so is an invalid time.
     for status in [json!({}), json!({"notBefore": "2026-01-01T00:00:00Z"}), json!({"notBefore": "x", "notAfter": "y"})]
     {
         let live = object::read(Backend::CertManager, &json!({"metadata": {}, "status": status}));

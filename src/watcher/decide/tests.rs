@@ -4,7 +4,7 @@ use tidegate_core::conditions;
 use super::*;
 use tidegate_core::name::Key;
 
-/// What the control plane answers to a pass.
+/// The answers of the control plane to a pass.
 #[derive(Clone)]
 struct World {
     served: &'static [&'static str],
@@ -13,7 +13,7 @@ struct World {
     refuses: Option<&'static str>,
 }
 
-/// Everything that a pass asked and did, one line each, and what it left.
+/// Every act of a pass, one line each, and the state after it.
 struct Played {
     script: Vec<String>,
     status: WatcherStatus,
@@ -99,7 +99,7 @@ fn a_watcher_whose_agents_reach_this_process_needs_no_istio() {
     let played = play(Known { remembered, ..direct.clone() }, &before);
     assert_eq!(played.script, ["discover VirtualService", "read", "delete", "report Ready", "end Done"]);
     assert_eq!(played.remembered, None);
-    // A Gateway that its selector matches asks for a route all the same.
+    // A Gateway that its selector matches requires a route nevertheless.
     let script = play(Known { gateways: vec![gateway()], ..direct }, &world()).script;
     assert_eq!(script[..2], ["render", "discover VirtualService"]);
 }
@@ -158,7 +158,7 @@ fn companions_and_the_request_are_in_the_status_until_they_are_over() {
     assert_eq!(conditions::find(&after.conditions, conditions::SHARED_MANAGER), None);
 }
 
-/// Makes a pass over a world that answers at once.
+/// Runs a pass over a world that answers at once.
 fn play(mut known: Known<'_>, world: &World) -> Played {
     let mut observed = Observed::new(known.watcher);
     let mut status = known.watcher.status.clone().unwrap_or_default();
@@ -213,7 +213,7 @@ fn name(act: &Act) -> String {
     }
 }
 
-/// Why there is no route, as the status says.
+/// Why there is no route, according to the status.
 fn problem(played: &Played) -> &str {
     conditions::find(&played.status.conditions, conditions::ROUTE).map_or("", |condition| &condition.message)
 }

@@ -1,11 +1,11 @@
-//! What survives us: runtimes whose objects must be looked at, written down in the control plane before anybody is told
-//! that his event is in good hands.
+//! The journal of events that outlives this process. It records in the control plane which runtimes need a comparison,
+//! before Tidegate acknowledges their events.
 //!
-//! One ConfigMap holds a key for each of them. Many events are one write, and an event about a runtime that stands there
-//! already needs none; a key leaves with some later write, after a pass that began after the event went through. A new
-//! process reads it once, and looks at what stands there.
+//! One ConfigMap holds a key for each of these runtimes. Many events share one write, and an event of a runtime that is
+//! in the journal already needs none. A later write removes the key, after a pass that began after the event has
+//! succeeded. A new process reads the journal once and compares these runtimes.
 //!
-//! Of events about a runtime's Kyma nothing is written: a new process reads every Kyma anyway.
+//! Events about a runtime's Kyma are not recorded: a new process reads every Kyma anyway.
 
 mod state;
 
@@ -23,35 +23,35 @@ use tidegate_process::{lock::Mutex, retry};
 /// The journal. Shared by reference.
 #[derive(Debug)]
 pub(super) struct Journal {
-    /// The ConfigMap.
+    /// Namespace and name of the ConfigMap.
     place: Key,
     state: Mutex<State>,
-    /// There is something to write.
+    /// Notified when there is something to write.
     wake: Notify,
-    /// There is something to write that can wait.
+    /// Notified when there is something to write that can wait.
     later: Notify,
 }
 
-/// An event could not be written down.
+/// The journal could not record an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotWritten;
 
 /// Name of the ConfigMap.
 pub(super) const NAME: &str = "tidegate-events";
-/// What the audit says made us write.
+/// The trigger that the audit log names for a write of the journal.
 const TRIGGER: &str = "reported";
-/// What can wait waits so long, so that many keys leave with one write.
+/// How long a write that can wait is delayed, so that one write removes many keys.
 const LATER: Duration = Duration::from_secs(5);
 
 // === impl Journal ===
 
 impl Journal {
-    /// A journal in a namespace. Nothing is written before [`Journal::open`].
+    /// A journal in a namespace. It writes nothing before [`Journal::open`].
     pub(super) fn new(namespace: &str) -> Journal {
         Journal { place: Key::new(namespace, NAME), state: Mutex::default(), wake: Notify::new(), later: Notify::new() }
     }
 
-    /// Reads what the former process left, and returns the runtimes that it names. Tries until that is done.
+    /// Reads the journal of the former process, and returns the runtimes in it. Retries until it succeeds.
     pub(super) async fn open(&self, kcp: &Cluster, all: &[Key]) -> Vec<Key> {
         let mut attempt = 0;
         loop {
@@ -71,12 +71,13 @@ impl Journal {
         }
     }
 
-    /// Whether it has been read.
+    /// Whether the journal has been read.
     pub(super) fn is_open(&self) -> bool {
         self.state().is_open()
     }
 
-    /// Returns once it is written down that a runtime must be looked at by a pass that begins at `told` or later.
+    /// Returns once the journal records that a pass that begins at `told` or later must compare the runtime. Fails if
+    /// the journal cannot be written.
     pub(super) async fn tell(&self, runtime: &Key, told: Instant) -> Result<(), NotWritten> {
         let waiting = self.state().tell(runtime, told);
         let Some(waiting) = waiting else { return Ok(()) };
@@ -87,14 +88,14 @@ impl Journal {
         }
     }
 
-    /// A pass over a runtime went through: see [`State::passed`].
+    /// Records a successful pass over a runtime: see [`State::passed`].
     pub(super) fn passed(&self, runtime: &Key, began: Instant, looks: bool, ends: bool) {
         if self.state().passed(runtime, began, looks, ends) {
             self.later.notify_one();
         }
     }
 
-    /// Writes what there is to write, one request at a time, without end.
+    /// Writes the pending changes, one request at a time. Never ends.
     pub(super) async fn write(&self, kcp: &Cluster) {
         loop {
             tokio::select! {
@@ -123,7 +124,7 @@ impl Journal {
         let body = Bytes::from(json!({ "data": data }).to_string());
         match kcp.merge_patch(&cause, &kind, &kind.id(&self.place), None, body).await {
             Ok(_) => Ok(()),
-            // Nobody ever wrote it, or somebody deleted it: then nothing that was to leave is there.
+            // The ConfigMap was never written, or another client deleted it. Then it contains no keys to remove.
             Err(Error::NotFound { .. }) => {
                 let data: BTreeMap<String, &str> = added.map(|key| (key, "")).collect();
                 let map = json!({
@@ -139,7 +140,7 @@ impl Journal {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is whole before anything in it can panic.
+        // Every change of the state is complete before anything in it can panic.
         self.state.lock()
     }
 }

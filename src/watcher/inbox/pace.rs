@@ -1,8 +1,8 @@
-//! When an event becomes work: after the change is stored, not more often than a runtime may ask, and for a sender that
-//! does not wait until the change is stored, once more a while later.
+//! When an event becomes work. Work begins after the change is persisted, and at a limited rate for each runtime. If
+//! the sender does not wait until the change is persisted, the work is repeated a while later.
 //!
-//! A value that is told the time. There is at most one entry a runtime, and only while something is due or its measure is
-//! not full again.
+//! A value that gets the time as an argument. It has at most one entry for each runtime, and only while work is due or
+//! the rate limit has not fully recovered.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::queue::{Trigger, Triggers};
 
-/// What is due when, for all runtimes.
+/// The due work of all runtimes.
 #[derive(Debug)]
 pub(super) struct Pace {
     settle: Duration,
@@ -26,36 +26,36 @@ pub(super) struct Pace {
 struct Entry {
     /// The next work.
     soon: Option<Soon>,
-    /// Work once more, since what was told may not have been stored by then.
+    /// Repeated work, because the change may not have been persisted at the first time.
     again: Option<(Instant, Triggers)>,
-    /// Until when the measure is used up: work may come a burst before.
+    /// Until when the rate limit is used up; work may come a burst earlier.
     used_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Soon {
     at: Instant,
-    /// It is not put off beyond this, whatever else is told.
+    /// Later events cannot delay the work beyond this.
     at_most: Instant,
     triggers: Triggers,
 }
 
-/// What became of an event.
+/// What an event became.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
-    /// It is work of its own.
+    /// New work.
     New,
-    /// Work that is due anyway covers it.
+    /// Part of work that is due anyway.
     Merged,
 }
 
-/// Work that a runtime may ask for, on average.
+/// Average interval of one runtime's work.
 const EVERY: Duration = Duration::from_secs(1);
-/// Work that it may ask for at once: whoever edits by hand never waits.
+/// Work of one runtime that may come at once, so that edits by hand never wait.
 const BURST: u32 = 10;
-/// Longest that work is put off so that changes settle.
+/// Longest delay of work while changes settle.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
-/// When work is done once more. Admission ends after fifteen seconds at the latest, mostly within milliseconds.
+/// When work is repeated. An admission ends after fifteen seconds at the latest, and usually within milliseconds.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
 
 // === impl Pace ===
@@ -65,7 +65,7 @@ impl Pace {
         Pace { settle, runtimes: HashMap::new(), due: BTreeSet::new() }
     }
 
-    /// Takes an event. `settled` says that the change is stored already.
+    /// Accepts an event. `settled` says that the change is persisted already.
     pub(super) fn note(&mut self, runtime: &Key, triggers: Triggers, settled: bool, now: Instant) -> Noted {
         let entry = self.runtimes.entry(runtime.clone()).or_default();
         let before = entry.next();
@@ -92,7 +92,7 @@ impl Pace {
         noted
     }
 
-    /// Work whose moment has come.
+    /// The work that is due.
     pub(super) fn take(&mut self, now: Instant) -> Vec<(Key, Triggers)> {
         let mut work = Vec::new();
         while let Some((moment, runtime)) = self.due.first().cloned() {
@@ -116,7 +116,7 @@ impl Pace {
         work
     }
 
-    /// When [`Pace::take`] has something next.
+    /// When [`Pace::take`] next has work.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.first().map(|(moment, _)| *moment)
     }
@@ -137,7 +137,7 @@ impl Pace {
 // === impl Entry ===
 
 impl Entry {
-    /// The next moment at which there is work, or at which there is nothing left to remember.
+    /// The next time at which work is due, or at which the entry can be forgotten.
     fn next(&self) -> Option<Instant> {
         let soon = self.soon.map(|soon| soon.at);
         let again = self.again.map(|(at, _)| at);
@@ -167,7 +167,7 @@ impl Entry {
     }
 }
 
-/// What an event about something asks for.
+/// The triggers for an event.
 pub(super) fn triggers(about_kyma: bool) -> Triggers {
     let triggers = Triggers::from(Trigger::Reported);
     if about_kyma { triggers } else { triggers.with(Trigger::Drift) }
@@ -196,7 +196,7 @@ mod tests {
             self.pace.note(&Key::new("kcp-system", "one"), triggers(about_kyma), settled, at)
         }
 
-        /// All work up to a moment, with the moment of each.
+        /// All work until a time, with the time of each.
         fn work(&mut self, until: u64) -> Vec<(u128, String)> {
             let mut work = Vec::new();
             while let Some(next) = self.pace.next().filter(|next| *next <= self.at(until)) {

@@ -1,9 +1,9 @@
 //! Compares one live object with its desired form.
 //!
-//! Most objects need no dry run: a live one that already says all that is desired, and in which nothing else is ours,
-//! stays as it is. Where the same question was asked of another runtime, its answer is taken: the same object desired
-//! over an equal one, by an API server of the same version. What a runtime's own webhooks might make of it is then
-//! taken from the first.
+//! Most objects need no dry run: a live object that already contains all desired fields, and no other field of
+//! Tidegate, does not change. A dry run's answer is reused for other runtimes if the same object is desired over an
+//! equal one, by an API server of the same version. The result then includes any changes by webhooks of the first
+//! runtime.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ use tidegate_diff::{
 };
 use tokio::sync::OnceCell;
 
-/// What is desired of one object.
+/// The desired form of one object.
 #[derive(Clone)]
 pub(super) struct Wish {
     pub(super) gvk: Gvk,
@@ -42,7 +42,7 @@ pub(super) struct Wish {
     pub(super) maker: Option<&'static str>,
 }
 
-/// How an object differs from what is desired. Its values are masked and neutral.
+/// The difference between a live object and its desired form. Its values are masked, and its names are neutral.
 #[derive(Debug)]
 pub(super) struct Differs {
     pub(super) action: Action,
@@ -51,10 +51,10 @@ pub(super) struct Differs {
     pub(super) conflicts: Vec<Conflict>,
 }
 
-/// A question that was asked, and its answer once that is there.
+/// The answer to a question, once it is known.
 type Answer = Arc<OnceCell<Option<Arc<Differs>>>>;
 
-/// What all comparisons of a run share.
+/// The data that all comparisons of a run share.
 pub(super) struct Shared {
     masker: Mutex<Masker>,
     answers: Mutex<HashMap<Digest, Answer>>,
@@ -79,18 +79,18 @@ impl Shared {
         Shared { masker: Mutex::new(masker), answers: Mutex::default(), versions: Mutex::default() }
     }
 
-    /// A text that somebody else wrote, without any value that was met.
+    /// A text from another program, without any known secret value.
     pub(super) fn scrub(&self, text: &str) -> String {
         self.masker.lock().unwrap_or_else(PoisonError::into_inner).scrub(text)
     }
 
-    /// Meets the Secrets of the revision.
+    /// Adds the Secrets of the revision to the masked values.
     pub(super) fn meet(&self, definitions: &Definitions) {
         let mut masker = self.masker.lock().unwrap_or_else(PoisonError::into_inner);
         clean::meet(&mut masker, &[definitions]);
     }
 
-    /// All that was met.
+    /// A masker for all values so far.
     pub(super) fn met(&self) -> Masker {
         self.masker.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -99,7 +99,7 @@ impl Shared {
         self.masker.lock().unwrap_or_else(PoisonError::into_inner).mask(value)
     }
 
-    /// The version of an API server, asked for once.
+    /// The version of an API server, requested once.
     async fn version(&self, cluster: &Cluster) -> Result<String, Error> {
         let cell = {
             let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +127,7 @@ impl<'a> Comparer<'a> {
         Comparer { shared, cluster, side, names, runtimes }
     }
 
-    /// How an object that is there would change, if it would.
+    /// The change of an existing object, if there is one. Fails if the API server does not answer a dry run.
     pub(super) async fn existing(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
         if is_secret(&wish.gvk) {
             return Ok(self.secret(wish, live).map(Arc::new));
@@ -142,7 +142,7 @@ impl<'a> Comparer<'a> {
             return Ok(None);
         }
         if self.shared.mask(&mut desired.clone()) {
-            // A Secret within: it is not sent either.
+            // An object that contains a Secret is not sent either.
             return Ok(self.changed(&stripped(live.value()), &overlaid(live.value(), desired), Vec::new()));
         }
         let question = self.question(wish, live).await?;
@@ -160,7 +160,7 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    /// An object that would go.
+    /// An object that would be deleted.
     pub(super) fn gone(&self, live: &Object) -> Differs {
         Differs {
             action: Action::Delete,
@@ -170,7 +170,7 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    /// An object that is there and is not ours: nothing would be sent.
+    /// An existing object with another owner: nothing would be sent. Fails if the API server does not answer a dry run.
     pub(super) async fn stranger(&self, wish: &Wish, live: &Object, managers: &[String]) -> Result<Differs, Error> {
         let would = self.existing(wish, live).await?;
         let mut conflicts: Vec<Conflict> =
@@ -187,13 +187,13 @@ impl<'a> Comparer<'a> {
         Differs { action: Action::Recreate, ..self.differs(&stripped(live.value()), &new, Vec::new()) }
     }
 
-    /// An object that another Manifest has as well, and owns.
+    /// An object that another Manifest contains as well and owns.
     pub(super) fn brought(&self, wish: &Wish, other: &Object, manifest: &str) -> Differs {
         let conflicts = vec![Conflict { field: String::new(), manager: manifest.to_owned() }];
         Differs { action: Action::Conflict, ..self.differs(other.value(), wish.object.value(), conflicts) }
     }
 
-    /// What a report is made of.
+    /// The entry of a report.
     pub(super) fn found(&self, wish: &Wish, differs: &Differs, effect: Effect) -> Found {
         Found {
             target: self.side,
@@ -211,7 +211,7 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    /// What a report says of an object that goes.
+    /// The entry of a report for a deleted object.
     pub(super) fn found_gone(&self, live: &Object, effect: Effect) -> Found {
         let wish = Wish { gvk: live.gvk(), object: live.clone(), places: Vec::new(), maker: None };
         self.found(&wish, &self.gone(live), effect)
@@ -224,7 +224,7 @@ impl<'a> Comparer<'a> {
         (old != new).then(|| self.differs(&old, &new, Vec::new()))
     }
 
-    /// What was computed here, and needs no dry run.
+    /// A difference that is computed here, without a dry run.
     pub(super) fn merged(&self, old: &Value, new: &Value) -> Option<Arc<Differs>> {
         self.changed(old, new, Vec::new())
     }
@@ -241,14 +241,14 @@ impl<'a> Comparer<'a> {
 
     fn shown(&self, mut value: Value) -> Arc<Value> {
         self.shared.mask(&mut value);
-        // It says of all other fields that they differ, which they say themselves.
+        // This annotation repeats the differences of all other fields.
         if let Some(annotations) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
             annotations.shift_remove(annotation::DIGEST);
         }
         Arc::new(self.names.neutral(&value))
     }
 
-    /// Equal where the answer must be.
+    /// A key that is equal only if the answer must be equal.
     async fn question(&self, wish: &Wish, live: &Object) -> Result<Digest, Error> {
         let version = self.shared.version(self.cluster).await?;
         let mut claims = live.value().pointer("/metadata/managedFields").cloned().unwrap_or_default();
@@ -256,7 +256,7 @@ impl<'a> Comparer<'a> {
             claim.shift_remove("time");
         }
         let question = json!([self.side as u8, version, wish.object.value(), stripped(live.value()), claims]);
-        // As a text: names are also in keys of `managedFields`.
+        // Compared as text, because names are also in keys of `managedFields`.
         Ok(Digest::of_bytes(self.names.neutral_text(&question.to_string()).as_bytes()))
     }
 
@@ -297,8 +297,8 @@ fn is_secret(gvk: &Gvk) -> bool {
     gvk.group.is_empty() && &*gvk.kind == "Secret"
 }
 
-/// Whether an API server refuses an object since a field of it can never be changed. There is no reason of its own for
-/// it.
+/// Whether an API server rejects an object because one of its fields is immutable. The API has no separate reason for
+/// this.
 fn is_immutable(message: &str) -> bool {
     const SAYINGS: [&str; 4] = [
         "field is immutable",

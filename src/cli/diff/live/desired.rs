@@ -26,17 +26,17 @@ pub(super) struct Bases {
     modules: Mutex<HashMap<Oid, Arc<SharedObjects>>>,
 }
 
-/// What every runtime of a class has.
+/// The objects that every runtime of a class gets.
 pub(super) struct Base {
     pub(super) objects: SharedObjects,
-    /// What could not be rendered.
+    /// Problems of the rendering.
     pub(super) problems: Vec<Diagnostic>,
 }
 
 // === impl Bases ===
 
 impl Bases {
-    /// What every runtime of a class has.
+    /// The objects that every runtime of a class gets.
     pub(super) fn for_class(&self, baseline: &Baseline<'_>, class: &Class) -> Arc<Base> {
         let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(classes.entry(class.clone()).or_insert_with(|| Arc::new(base(baseline, class))))
@@ -60,11 +60,11 @@ fn base(baseline: &Baseline<'_>, class: &Class) -> Base {
     let (watches, _) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
     match &baseline.world.trusted {
-        Trusted::Nobody => rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, None))),
+        Trusted::Nothing => rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, None))),
         Trusted::Bundle(bundle) => {
             rendered.push(render::webhook(of_watchers, &Reporting::of_watchers(&watches, Some(bundle))));
         }
-        // It is said once that nothing is known of it.
+        // The report says once that the CA is unknown.
         Trusted::NotKnown => {}
     }
     for result in rendered {
@@ -97,7 +97,7 @@ pub(super) fn base_places(
     }
 }
 
-/// Where a Kyma asks for a module; where its version is named, if it does not do so in git.
+/// Where a Kyma selects a module; if it does not do so in git, where its version is named.
 pub(super) fn module_place(inputs: &Inputs, kyma: &Kyma, key: &Key, module: &str) -> Option<Place> {
     let definition = inputs.definitions.good.get(&(Kind::Kyma, key.clone()));
     let index = kyma.spec.modules.iter().position(|wanted| wanted.name == module);

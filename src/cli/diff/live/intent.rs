@@ -1,5 +1,5 @@
-//! What the definitions of the revision mean for the control plane as it stands: the daemon's own decision, whose
-//! applies are tried out, and the landscape that the control plane would hold afterwards.
+//! The effect of the revision's definitions on the current control plane. The daemon's own function decides, and its
+//! applies are sent as dry runs. The result includes the landscape that the control plane would then contain.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,18 +37,18 @@ use tidegate_diff::{
 
 /// The control plane after the revision.
 pub(super) struct Intent {
-    /// What it would hold.
+    /// The landscape after the revision.
     pub(super) after: Landscape,
-    /// What it holds.
+    /// The landscape now.
     pub(super) before: Landscape,
     /// Kymas that would be deleted.
     pub(super) gone: BTreeSet<Key>,
 }
 
-/// Dry runs in the control plane at once. The limit of the cluster applies as well.
+/// Concurrent dry runs in the control plane. The limit of the cluster applies as well.
 const AT_ONCE: usize = 16;
 
-/// The catalog in the control plane that is not this source's own.
+/// The catalog in the control plane that belongs to other sources.
 pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
     let own = source.label_value();
     let mut elsewhere = Elsewhere::default();
@@ -78,7 +78,7 @@ pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
     elsewhere
 }
 
-/// Decides, tries out what would be applied, and notes what would differ.
+/// Decides, sends dry runs of all applies, and records what would differ. Fails if the control plane as a whole fails.
 pub(super) async fn intend(
     inputs: &Inputs,
     world: &World,
@@ -185,7 +185,7 @@ pub(super) fn managers(object: &Object) -> Arc<[String]> {
     names.map(str::to_owned).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// The other sources. Their definitions are not known here, but objects with their ownership label belong to them.
+/// The other sources. Their definitions are unknown here, but objects with their ownership label belong to them.
 fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
     let others = world.sources.iter().map(|source| (landscape::key(&source.metadata), source));
     let others = others.filter(|(key, _)| key != source.key());
@@ -202,7 +202,7 @@ fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
     others.map(other).collect()
 }
 
-/// What runtimes have, as their Manifests say.
+/// The installed modules of runtimes, from the Manifests.
 fn installed(world: &World) -> Vec<Installed> {
     let installed = |manifest: &Object| {
         Some(Installed {
@@ -250,7 +250,7 @@ async fn apply(inputs: &Inputs, world: &World, comparer: &Comparer<'_>, id: &Id)
     if let (Some(old), Some(new)) = (&differs.old, &differs.new) {
         found.places = vec![line(definition, &differing(old, new))];
     }
-    // What is planned with is what would be stored, with the status that is there: the dry run's answer, unmasked.
+    // Planning uses the object that would be stored, with its current status: the dry run's answer, unmasked.
     let mut value = tidegate_diff::live::overlaid(live.value(), wish.object.value());
     for field in ["/metadata/uid", "/metadata/generation", "/status"] {
         restore(&mut value, live.value(), field);
@@ -292,7 +292,7 @@ fn line(definition: &Definition, paths: &[Vec<PathPart>]) -> Place {
     let lines = paths.iter().filter(is_written).map(|path| definition.fields.position(path));
     match lines.min() {
         Some((line, column)) => Place::at(&definition.place.path, line, column),
-        // Of a module's template nothing may differ but what its objects are.
+        // For a ModuleTemplate, only its objects may differ.
         None => definition.module_place().unwrap_or_else(|| definition.place.clone()),
     }
 }
@@ -344,7 +344,7 @@ fn id_runtimes(id: &Id) -> Vec<Key> {
     if id.0 == Kind::Kyma { vec![id.1.clone()] } else { Vec::new() }
 }
 
-/// What git no longer declares. Returns what would go at once.
+/// The objects that git no longer declares. Returns those that would be deleted at once.
 fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &mut Outcome) -> BTreeSet<Id> {
     let mut gone = BTreeSet::new();
     for (id, _) in &decision.prune {

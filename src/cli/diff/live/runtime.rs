@@ -1,8 +1,8 @@
 //! Compares the desired objects of one runtime with its live objects.
 //!
-//! For each kind that is desired or recorded, all objects with our ownership label are listed completely. That takes as
-//! many requests as lists of metadata, and `managedFields`, which show edits, are most of an object anyway. Objects
-//! that are not in the lists are looked up by their metadata.
+//! For each kind that is desired or recorded, the comparison lists all objects with Tidegate's ownership label
+//! completely. A list of metadata would need as many requests, and `managedFields`, which show edits, are most of an
+//! object anyway. Objects that are not in the lists are read by their metadata.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +46,7 @@ use tidegate_diff::{
     names::Names,
 };
 
-/// What all runtimes are compared with.
+/// The inputs that the comparisons of all runtimes share.
 pub(super) struct Baseline<'a> {
     pub(super) inputs: &'a Inputs,
     pub(super) world: &'a World,
@@ -57,9 +57,9 @@ pub(super) struct Baseline<'a> {
 
 /// The result for one runtime.
 #[derive(Default)]
-pub(super) struct Looked {
+pub(super) struct RuntimeResult {
     pub(super) outcome: Outcome,
-    /// In which modules and channels versions are installed.
+    /// The installed modules and their channels.
     pub(super) installed: Vec<(Key, String)>,
     /// Whether the runtime is suspended, so that nothing was compared.
     pub(super) suspended: bool,
@@ -67,9 +67,9 @@ pub(super) struct Looked {
     pub(super) unseen: bool,
 }
 
-/// Lists under way in one runtime.
+/// Concurrent lists in one runtime.
 const LISTS_AT_ONCE: usize = 8;
-/// Objects that are compared at once in one runtime. The limit of the cluster applies as well.
+/// Concurrent comparisons of objects in one runtime. The limit of the cluster applies as well.
 const OBJECTS_AT_ONCE: usize = 8;
 /// Label of Manifests that belong to a mandatory module: they follow another rule.
 const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
@@ -77,41 +77,46 @@ const MANDATORY: &str = "operator.kyma-project.io/mandatory-module";
 const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
 
 /// One runtime under comparison.
-struct Look<'a> {
+struct RuntimeComparison<'a> {
     baseline: &'a Baseline<'a>,
     key: &'a Key,
     kyma: &'a Kyma,
-    /// `None` while it cannot be reached, since it is only being made.
+    /// `None` for a runtime that is only being created and cannot be reached yet.
     cluster: Option<&'a Cluster>,
     manifests: BTreeMap<String, &'a Object>,
     names: Arc<Names>,
     outcome: Outcome,
 }
 
-/// The objects of one module, and what was recorded of them.
+/// The objects of one module, and its recorded inventory.
 struct Module {
     name: String,
     manifest: Key,
-    /// `None` if the module goes.
+    /// `None` if the module is removed.
     wishes: Option<Vec<(Wish, bool)>>,
     owned: Inventory,
     /// The default custom resource, and whether it will be created.
     resource: Option<Object>,
 }
 
-/// Compares one runtime. `cluster` is `None` for one that is only being made.
-pub(super) async fn look(baseline: &Baseline<'_>, key: &Key, cluster: Option<&Cluster>) -> Result<Looked, Error> {
+/// Compares one runtime. `cluster` is `None` for a runtime that is only being created. Fails if a cluster does not
+/// answer.
+pub(super) async fn compare_runtime(
+    baseline: &Baseline<'_>,
+    key: &Key,
+    cluster: Option<&Cluster>,
+) -> Result<RuntimeResult, Error> {
     let Some(kyma) = baseline.intent.after.kymas.get(key).or_else(|| baseline.intent.before.kymas.get(key)) else {
-        return Ok(Looked::default());
+        return Ok(RuntimeResult::default());
     };
     if kyma.metadata.deletion_timestamp.is_some() {
-        return Ok(Looked::default());
+        return Ok(RuntimeResult::default());
     }
     if is_skipped(kyma) && !baseline.intent.gone.contains(key) {
         let place = baseline.inputs.place(tidegate_core::definition::Kind::Kyma, key);
         let held = Held { runtimes: [key.clone()].into(), place, ..Held::runtime_suspended() };
         let outcome = Outcome { held: vec![held], ..Outcome::default() };
-        return Ok(Looked { outcome, suspended: true, ..Looked::default() });
+        return Ok(RuntimeResult { outcome, suspended: true, ..RuntimeResult::default() });
     }
     let counterpart = match cluster {
         Some(cluster) => cluster.get(&Kind::namespaced::<Kyma>(), &Key::new(SKR_NAMESPACE, SKR_KYMA)).await?,
@@ -127,12 +132,13 @@ pub(super) async fn look(baseline: &Baseline<'_>, key: &Key, cluster: Option<&Cl
         .collect();
     let plan = plan::runtime(&baseline.intent.after, kyma, &spec, &baseline.inputs.settings);
     let names = Arc::new(names(kyma, key, &manifests, &plan));
-    let mut look = Look { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
+    let mut comparison =
+        RuntimeComparison { baseline, key, kyma, cluster, manifests, names, outcome: Outcome::default() };
     if baseline.intent.gone.contains(key) {
         let plan = RuntimePlan { modules: Vec::new(), ..plan };
-        let modules = look.modules(&plan).await?;
-        look.compare(Vec::new(), &modules).await?;
-        return Ok(Looked { outcome: look.outcome, ..Looked::default() });
+        let modules = comparison.modules(&plan).await?;
+        comparison.compare(Vec::new(), &modules).await?;
+        return Ok(RuntimeResult { outcome: comparison.outcome, ..RuntimeResult::default() });
     }
     let installed = plan.modules.iter().filter_map(|module| match &module.outcome {
         ModuleOutcome::Install(installation) => {
@@ -141,12 +147,12 @@ pub(super) async fn look(baseline: &Baseline<'_>, key: &Key, cluster: Option<&Cl
         ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     });
     let installed = installed.collect();
-    look.decided_by_runtime(in_runtime.as_ref());
-    look.counterpart(counterpart.as_ref(), in_runtime.as_ref());
-    let base = look.base(&plan);
-    let modules = look.modules(&plan).await?;
-    look.compare(base, &modules).await?;
-    Ok(Looked { outcome: look.outcome, installed, ..Looked::default() })
+    comparison.decided_by_runtime(in_runtime.as_ref());
+    comparison.counterpart(counterpart.as_ref(), in_runtime.as_ref());
+    let base = comparison.base(&plan);
+    let modules = comparison.modules(&plan).await?;
+    comparison.compare(base, &modules).await?;
+    Ok(RuntimeResult { outcome: comparison.outcome, installed, ..RuntimeResult::default() })
 }
 
 fn is_skipped(kyma: &Kyma) -> bool {
@@ -170,19 +176,19 @@ fn names(kyma: &Kyma, key: &Key, manifests: &BTreeMap<String, &Object>, plan: &R
     )
 }
 
-// === impl Look ===
+// === impl RuntimeComparison ===
 
-impl<'a> Look<'a> {
+impl<'a> RuntimeComparison<'a> {
     fn comparer(&self, cluster: &'a Cluster, side: Side) -> Comparer<'a> {
         Comparer::new(self.baseline.shared, cluster, side, Arc::clone(&self.names), vec![self.key.clone()])
     }
 
-    /// Against the control plane.
+    /// A comparer for the control plane.
     fn kcp(&self) -> Comparer<'a> {
         self.comparer(&self.baseline.world.kcp, Side::ControlPlane)
     }
 
-    /// Against the runtime; where that is only being made, nothing is asked of what stands in for it.
+    /// A comparer for the runtime. For a runtime that is only being created, no request goes to its stand-in.
     fn skr(&self) -> Comparer<'a> {
         self.comparer(self.cluster.unwrap_or(&self.baseline.world.kcp), Side::Runtime)
     }
@@ -243,7 +249,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What every runtime has.
+    /// The objects that every runtime gets.
     fn base(&mut self, plan: &RuntimePlan) -> Vec<Wish> {
         let base = self.baseline.bases.for_class(self.baseline, &plan.class);
         self.outcome.diagnostics.extend(base.problems.iter().cloned());
@@ -254,7 +260,7 @@ impl<'a> Look<'a> {
         base.objects.objects.iter().map(wish).collect()
     }
 
-    /// The Manifests, which are compared here, and what belongs to each.
+    /// The Manifests, which this function compares, and the objects of each.
     async fn modules(&mut self, plan: &RuntimePlan) -> Result<Vec<Module>, Error> {
         let mut modules = Vec::new();
         let mut rest = self.manifests.clone();
@@ -345,7 +351,7 @@ impl<'a> Look<'a> {
         }))
     }
 
-    /// The line that gives the channel another version than the one that is installed.
+    /// The line that gives the channel a version other than the installed one.
     fn moved(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
         let before = live?.value().pointer("/spec/version").and_then(Value::as_str);
         let release = Key::new(self.key.namespace(), &installation.module);
@@ -355,7 +361,7 @@ impl<'a> Look<'a> {
         self.baseline.inputs.channel_place(&release, &installation.channel).filter(|_| moves)
     }
 
-    /// The line of the ModuleTemplate that says otherwise than the Manifest, where both are of one version.
+    /// The line of the ModuleTemplate that differs from the Manifest, if both have the same version.
     fn edited(&self, installation: &Installation, live: Option<&Object>) -> Option<Place> {
         let template = (tidegate_core::definition::Kind::ModuleTemplate, installation.template.clone());
         let definition = self.baseline.inputs.definitions.good.get(&template)?;
@@ -377,7 +383,7 @@ impl<'a> Look<'a> {
         Some(Place::at(&definition.place.path, line, column))
     }
 
-    /// The objects of a module; `None` if they are not known here.
+    /// The objects of a module; `None` if they are unknown here.
     fn objects(
         &mut self,
         installation: &Installation,
@@ -420,7 +426,7 @@ impl<'a> Look<'a> {
         Some(shared.objects.iter().map(wish).collect())
     }
 
-    /// A Manifest that goes, with everything in its inventory.
+    /// A Manifest that is removed, with all objects of its inventory.
     fn removed(&mut self, module: &str, live: &Object) -> Module {
         if live.value().pointer("/metadata/deletionTimestamp").is_none() {
             self.outcome.found.push(self.kcp().found_gone(live, Effect::Applies));
@@ -433,7 +439,7 @@ impl<'a> Look<'a> {
         Module { name: module.to_owned(), manifest: key(live), wishes: None, owned, resource }
     }
 
-    /// Holds all that is desired, and all that is recorded, against the runtime.
+    /// Compares all desired and all recorded objects with the runtime.
     async fn compare(&mut self, base: Vec<Wish>, modules: &[Module]) -> Result<(), Error> {
         let live = match self.cluster {
             Some(cluster) => marked(cluster, &kinds(&base, modules)).await?,
@@ -523,7 +529,7 @@ impl<'a> Look<'a> {
     fn standing<'l>(&self, manifest: &Key, modules: &[Module], object: &'l Object) -> Standing<'l> {
         let Some(managers) = self.stranger(manifest, object) else { return Standing::There(object) };
         let id = object.id();
-        // Another module that does not want it any more deletes it first.
+        // Another module that no longer contains the object deletes it first.
         let owner = object.annotation(annotation::OWNED_BY).and_then(|owner| owner.parse::<Key>().ok());
         let giver = modules.iter().find(|module| Some(&module.manifest) == owner.as_ref());
         match giver.filter(|giver| giver.owned.contains(&id) && !giver.wants(&id)) {
@@ -544,8 +550,7 @@ impl<'a> Look<'a> {
             module: module.map(|module| module.name.clone()).unwrap_or_default(),
             runtimes: [self.key.clone()].into(),
             message: self.baseline.shared.scrub(&format!(
-                "{} exists and belongs to {whose}: until this is resolved, it is not applied, and nothing of the module is \
-                 pruned",
+                "{} exists and belongs to {whose}: until this is resolved, it is not applied, and Tidegate prunes nothing of the module",
                 wish.object.id()
             )),
             hint: Some(format!("remove it, or annotate it in the module with `{}: \"true\"`", annotation::ADOPT)),
@@ -553,7 +558,7 @@ impl<'a> Look<'a> {
         });
     }
 
-    /// Says that an API server does not take an object of a module. Gives the Manifest of that.
+    /// Reports that an API server rejects an object of a module. Returns the module's Manifest.
     fn refused(&mut self, modules: &[Module], wish: &Wish) -> Option<Key> {
         let id = wish.object.id();
         let module = modules.iter().find(|module| module.wants(&id))?;
@@ -561,14 +566,16 @@ impl<'a> Look<'a> {
             why: Why::Refused,
             module: module.name.clone(),
             runtimes: [self.key.clone()].into(),
-            message: format!("the API server rejects {id}: until this is resolved, nothing of the module is pruned"),
+            message: format!(
+                "the API server rejects {id}: until this is resolved, Tidegate prunes nothing of the module"
+            ),
             hint: None,
             place: wish.places.first().cloned(),
         });
         Some(module.manifest.clone())
     }
 
-    /// The managers of an object that is not this Manifest's; `None` if it is.
+    /// The managers of an object that does not belong to this Manifest; `None` if it does.
     fn stranger(&self, manifest: &Key, live: &Object) -> Option<Vec<String>> {
         let owner = live.annotation(annotation::OWNED_BY);
         if live.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
@@ -584,7 +591,7 @@ impl<'a> Look<'a> {
         self.baseline.world.manifests.contains_key(&other).then(|| vec![format!("Manifest {}", other.name())])
     }
 
-    /// The live objects without our ownership label.
+    /// The live objects without Tidegate's ownership label.
     async fn look_up(
         &self,
         wishes: &[(Wish, Whose)],
@@ -606,7 +613,7 @@ impl<'a> Look<'a> {
         Ok(objects)
     }
 
-    /// The default custom resource, which is created once and goes with its module.
+    /// The default custom resource, which is created once and deleted with its module.
     async fn resource(&mut self, module: &Module) -> Result<(), Error> {
         let Some(resource) = &module.resource else { return Ok(()) };
         let live = match self.cluster {
@@ -634,7 +641,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// What a module no longer has, by the rules of the daemon.
+    /// The objects that a module no longer contains, by the rules of the daemon.
     fn prune(
         &mut self,
         module: &Module,
@@ -651,7 +658,7 @@ impl<'a> Look<'a> {
                 verdict @ (Verdict::Disabled | Verdict::Guarded) => {
                     let reason = match verdict {
                         Verdict::Disabled => "it is annotated `tidegate.dev/prune: disabled`",
-                        _ => "the data of users would go with it",
+                        _ => "a delete would also remove users' data",
                     };
                     self.outcome.held.push(Held {
                         why: Why::Kept,
@@ -667,9 +674,9 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Copies of definitions that the runtime no longer sees.
+    /// Copies of definitions that the runtime no longer gets.
     fn prune_catalog(&mut self, live: &BTreeMap<ObjectId, Object>, desired: &BTreeSet<ObjectId>) {
-        // A runtime that goes takes its catalog along, and a catalog that was not rendered whole says nothing.
+        // A deleted runtime loses its catalog anyway, and an incomplete rendering of the catalog proves nothing.
         if desired.is_empty()
             || self.outcome.diagnostics.iter().any(|one| one.severity == tidegate_core::diagnostic::Severity::Error)
         {
@@ -724,18 +731,18 @@ struct SortedOut<'l> {
 /// The owner of a desired object.
 enum Standing<'l> {
     Absent,
-    /// It is ours, or may be taken.
+    /// It belongs to Tidegate, or Tidegate may take it over.
     There(&'l Object),
     /// Another module of the runtime deletes it first.
     Moves(&'l Object),
     /// It has another owner: its managers, or its Manifest.
     Stranger(&'l Object, Vec<String>),
-    /// It does not exist, and an earlier Manifest has it as well.
+    /// It does not exist, and an earlier Manifest contains it as well.
     Brought(Object, String),
 }
 
 impl Standing<'_> {
-    /// Whose it is, if it is in conflict.
+    /// The other owner, if the object is in conflict.
     fn strangers(&self) -> Option<Vec<String>> {
         match self {
             Standing::Absent | Standing::There(_) | Standing::Moves(_) => None,
@@ -746,7 +753,7 @@ impl Standing<'_> {
 }
 
 impl Module {
-    /// What of that which is recorded goes.
+    /// The recorded objects that are removed.
     fn changes(&self) -> Changes {
         let wanted = match &self.wishes {
             Some(wishes) => {
@@ -762,7 +769,7 @@ impl Module {
         self.wishes.iter().flatten().any(|(wish, _)| wish.object.id() == *id)
     }
 
-    /// What becomes of a recorded object.
+    /// What happens to a recorded object.
     fn verdict(&self, id: &ObjectId, object: &Object, marked: bool) -> Option<Verdict> {
         let prune = self.changes().prune.into_iter().find(|prune| prune.id == *id)?;
         Some(prune.verdict(Some(&seen(object, marked))))
@@ -798,7 +805,7 @@ fn kinds(base: &[Wish], modules: &[Module]) -> Vec<Gvk> {
     kinds.into_values().collect()
 }
 
-/// All objects of some kinds with our ownership label.
+/// All objects of some kinds with Tidegate's ownership label.
 async fn marked(cluster: &Cluster, kinds: &[Gvk]) -> Result<BTreeMap<ObjectId, Object>, Error> {
     let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
     let selector = selector.as_str();

@@ -1,6 +1,6 @@
-//! The objects of the control plane, read once: everything that the daemon knows from its watches.
+//! The objects of the control plane, read once: the same objects that the daemon gets from its watches.
 //!
-//! Of access Secrets only the metadata is listed; the one with what runtimes trust is read as the daemon reads it.
+//! Only the metadata of access Secrets is listed. The Secret with the CA that runtimes trust is read as in the daemon.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,26 +28,26 @@ pub(super) struct World {
     /// Manifests.
     pub(super) manifests: BTreeMap<Key, Object>,
     pub(super) sources: Vec<GitSource>,
-    /// Access Secrets by the Kyma that they open, each with its resource version.
+    /// Access Secrets by their Kyma, each with its resource version.
     pub(super) access: BTreeMap<Key, Vec<(Key, String)>>,
     gateways: Vec<(reporting::Gateway, BTreeMap<String, String>)>,
-    /// What runtimes trust.
+    /// The CA that runtimes trust.
     pub(super) trusted: Trusted,
 }
 
-/// What the API servers of runtimes trust when they call the webhook.
+/// The CA that the API servers of runtimes trust when they call the webhook.
 pub(super) enum Trusted {
-    /// There is none.
-    Nobody,
+    /// There is no CA.
+    Nothing,
     /// Base64 of PEM.
     Bundle(String),
-    /// The Secret must not be read.
+    /// The caller may not read the Secret.
     NotKnown,
 }
 
 /// Key of the CA in a Secret of kind TLS.
 const CA: &str = "ca.crt";
-/// Lists under way at once.
+/// Concurrent lists.
 const LISTS_AT_ONCE: usize = 8;
 
 /// The kind of a definition, as the API server serves it.
@@ -67,7 +67,7 @@ fn secrets() -> Kind {
 // === impl World ===
 
 impl World {
-    /// Reads it: a list for each kind and namespace.
+    /// Reads the control plane: a list for each kind and namespace. Fails if a list fails.
     pub(super) async fn read(kcp: Arc<Cluster>, namespaces: &[String], istio: &str) -> Result<World, Error> {
         let lists = |kind: Kind| {
             let kcp = &kcp;
@@ -114,7 +114,7 @@ impl World {
         own.is_some_and(|own| own.spec.suspend)
     }
 
-    /// The Gateways that a Watcher selects.
+    /// The Gateways that a Watcher selects. Fails if there is no valid Gateway.
     pub(super) fn gateways(&self, watcher: &Watcher) -> Result<reporting::Gateways, reporting::Error> {
         let selector = selector::parse(&watcher.spec.gateway.selector);
         let is_selected = |labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
@@ -170,12 +170,12 @@ async fn trusted(kcp: &Cluster, istio: &str) -> Result<Trusted, Error> {
         Err(Error::Forbidden { .. }) => return Ok(Trusted::NotKnown),
         Err(error) => return Err(error),
     };
-    // Decoded and encoded again, as the daemon does: it is compared as text.
+    // Decoded and encoded again, as in the daemon, because it is compared as text.
     let bundle = secret.and_then(|mut secret| secret.data.remove(CA)).and_then(|data| STANDARD.decode(data).ok());
-    Ok(bundle.map_or(Trusted::Nobody, |bundle| Trusted::Bundle(STANDARD.encode(bundle))))
+    Ok(bundle.map_or(Trusted::Nothing, |bundle| Trusted::Bundle(STANDARD.encode(bundle))))
 }
 
-/// What Watchers need of a Gateway.
+/// The parts of a Gateway that Watchers need.
 fn gateway_of(gateway: &Object) -> (reporting::Gateway, BTreeMap<String, String>) {
     let labels = gateway.value().pointer("/metadata/labels").cloned().unwrap_or_default();
     (

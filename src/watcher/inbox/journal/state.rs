@@ -1,4 +1,4 @@
-//! Which runtimes stand in the journal, and why: a value that is told the time.
+//! Which runtimes are in the journal, and why: a value that gets the time as an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,37 +9,37 @@ use tokio::{sync::oneshot, time::Instant};
 #[derive(Debug, Default)]
 pub(super) struct State {
     entries: BTreeMap<Key, Entry>,
-    /// Keys that stand in the journal and are not needed any more.
+    /// Keys that are in the journal and no longer needed.
     leaving: BTreeSet<String>,
-    /// Whether the one key for everything stands there.
+    /// Whether the key for all runtimes is in the journal.
     all_stored: bool,
-    /// Whether the journal of the former process was read.
+    /// Whether this process has read the journal of the former process.
     open: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     place: Recorded,
-    /// A look that began before this does not cover what was told.
+    /// A comparison that began before this does not cover the event.
     told: Instant,
-    /// Whether a look that began later went through.
+    /// Whether a comparison that began later has succeeded.
     looked: bool,
     waiting: Vec<oneshot::Sender<bool>>,
 }
 
-/// Where it is written that a runtime must be looked at.
+/// Where the journal records that a runtime must be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recorded {
     Nowhere,
-    /// It is being written.
+    /// The write is under way.
     Under,
-    /// Under a key of its own.
+    /// In a key of its own.
     Own,
-    /// Under the key for everything.
+    /// In the key for all runtimes.
     All,
 }
 
-/// What to write.
+/// The next write.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) add: BTreeSet<Key>,
@@ -47,10 +47,10 @@ pub(super) struct Batch {
     pub(super) remove: BTreeSet<String>,
 }
 
-/// Runtimes with a key of their own; beyond them one key stands for everything. Twenty times less than what fits into a
-/// ConfigMap.
+/// Runtimes with a key of their own; for more runtimes, one key represents all. A ConfigMap has room for twenty times
+/// as many.
 pub(super) const OWN_MAX: usize = 1000;
-/// The key for everything. No runtime is called so: theirs have an underscore.
+/// The key for all runtimes. It cannot be a runtime's key, because those have an underscore.
 pub(super) const ALL: &str = "all";
 /// Longest key of a ConfigMap.
 const KEY_LEN_MAX: usize = 253;
@@ -72,7 +72,8 @@ impl State {
         self.open
     }
 
-    /// Takes over what the former process left. `all` are the runtimes that exist, for the key that means them.
+    /// Takes over the journal of the former process. `all` are the existing runtimes, which the key for all runtimes
+    /// represents.
     pub(super) fn open(&mut self, keys: &[String], all: &[Key], now: Instant) -> Vec<Key> {
         self.open = true;
         self.all_stored = keys.iter().any(|key| key == ALL);
@@ -96,8 +97,8 @@ impl State {
         left.into_iter().collect()
     }
 
-    /// A runtime must be looked at by a pass that begins at `told` or later. Returns what to wait for, if that is not
-    /// written yet.
+    /// Records that a pass that begins at `told` or later must compare the runtime. Returns a receiver to wait for, if
+    /// this is not written yet.
     pub(super) fn tell(&mut self, runtime: &Key, told: Instant) -> Option<oneshot::Receiver<bool>> {
         let entry = self.entries.entry(runtime.clone()).or_insert_with(|| Entry {
             place: Recorded::Nowhere,
@@ -117,8 +118,8 @@ impl State {
         }
     }
 
-    /// A pass over a runtime went through. `looks` says whether it looked at all objects, `ends` whether nothing was left
-    /// to do. Returns whether there is something to write now.
+    /// Records a successful pass over a runtime. `looks` says whether it compared all objects, `ends` whether nothing
+    /// was left to do. Returns whether there is something to write now.
     pub(super) fn passed(&mut self, runtime: &Key, began: Instant, looks: bool, ends: bool) -> bool {
         let Some(entry) = self.entries.get_mut(runtime) else { return false };
         entry.looked = entry.looked || (looks && entry.told <= began);
@@ -140,12 +141,12 @@ impl State {
                 }
                 last
             }
-            // Whoever waits for it to be written gets his answer first.
+            // First the senders that wait for the write get their answer.
             Recorded::Nowhere | Recorded::Under => false,
         }
     }
 
-    /// What is to be written now, if anything. The outcome goes to [`State::written`] before the next is asked for.
+    /// The next write, if there is one. Pass its outcome to [`State::written`] before the next call.
     pub(super) fn batch(&mut self) -> Option<Batch> {
         let own = self.entries.values().filter(|entry| matches!(entry.place, Recorded::Own | Recorded::Under)).count();
         let mut batch = Batch { remove: std::mem::take(&mut self.leaving), ..Batch::default() };
@@ -156,7 +157,7 @@ impl State {
             entry.place = Recorded::Under;
             let key = key_of(runtime);
             if own + batch.add.len() < OWN_MAX && key.len() <= KEY_LEN_MAX {
-                // A key that was to leave stays.
+                // A key that was to be removed stays.
                 batch.remove.remove(&key);
                 batch.add.insert(runtime.clone());
             } else if self.all_stored {
@@ -172,12 +173,12 @@ impl State {
         (!is_empty).then_some(batch)
     }
 
-    /// A batch was written, or was not.
+    /// Records the outcome of a write.
     pub(super) fn written(&mut self, batch: Batch, done: bool) {
         if done {
             self.all_stored |= batch.add_all;
         } else {
-            // It may have been written all the same: what should not be there leaves later.
+            // The write may have succeeded nevertheless, so a later write removes the keys.
             self.leaving.extend(batch.remove);
             self.leaving.extend(batch.add.iter().map(key_of));
             if batch.add_all {
@@ -221,7 +222,7 @@ impl Entry {
 
     fn answer(&mut self, done: bool) {
         for waiting in self.waiting.drain(..) {
-            // Whoever gave up does not care.
+            // Sending fails only if the receiver gave up.
             let _ = waiting.send(done);
         }
     }
