@@ -37,7 +37,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// On a busy machine, an engine gets a third of the daemon's CPU share, so that the daemon stays responsive.
 const NICENESS: i32 = 5;
 
-/// Answers requests until standard input ends.
+/// Answers requests until standard input ends. Fails if the process cannot limit itself, or if a request is invalid.
 pub(crate) fn serve() -> io::Result<()> {
     let (running, watched) = mpsc::channel();
     thread::Builder::new().stack_size(64 << 10).spawn(move || watch(&watched))?;

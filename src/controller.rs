@@ -31,14 +31,14 @@ use crate::{
     metrics::Metrics,
     queue::{self, Finish, Triggers},
     renderer::Renderer,
-    runtime::{self, contacts::Contacts, manifest::Modules},
+    runtime::{self, RuntimeContext, contacts::Contacts, manifest::Modules},
     source::{SourceContext, registry::SourceRegistry},
     stores::{self, Stores},
     watcher::{self, WatcherContext, inbox::Inbox},
 };
 
-/// Everything that the daemon wires together, made once. Passes over GitSources, Watchers and the gateway's Secret get
-/// only the parts that they use: [`Context::source`], [`Context::watcher`], [`Context::gateway`].
+/// Everything that the daemon wires together, made once. Each controller gets only what it uses of it:
+/// [`Context::source`], [`Context::runtime`], [`Context::watcher`], [`Context::gateway`].
 pub struct Context {
     /// The control plane. It refuses writes while this process does not lead.
     pub kcp: Arc<Cluster>,
@@ -62,7 +62,7 @@ pub struct Context {
     pub resync: Duration,
     /// Renders overrides of templates.
     pub renderer: Renderer,
-    /// The templates: those of the daemon, and the overrides of sources. See [`Context::library`].
+    /// The templates: those of the daemon, and the overrides of sources.
     pub library: RwLock<Arc<Library>>,
     /// Repositories: definitions and objects of modules.
     pub sources: SourceRegistry,
@@ -123,20 +123,6 @@ pub struct Failure {
 // === impl Context ===
 
 impl Context {
-    /// The current templates.
-    pub fn library(&self) -> Arc<Library> {
-        library(&self.library)
-    }
-
-    /// Fails if this process has not yet read the templates of an object with these metadata.
-    ///
-    /// # Errors
-    ///
-    /// The class is waiting, for a source with template overrides.
-    pub fn templates_read(&self, metadata: &ObjectMeta) -> Result<(), Failure> {
-        templates_read(&self.stores, &self.sources, metadata)
-    }
-
     /// The parts that passes over GitSources use.
     pub fn source(&self) -> SourceContext<'_> {
         SourceContext {
@@ -150,6 +136,30 @@ impl Context {
             library: &self.library,
             namespaces: &self.namespaces,
             allow_local_sources: self.allow_local_sources,
+        }
+    }
+
+    /// The parts that passes over runtimes use.
+    pub fn runtime(&self) -> RuntimeContext<'_> {
+        RuntimeContext {
+            kcp: &self.kcp,
+            pool: &self.pool,
+            stores: &self.stores,
+            queue: &self.queue,
+            settings: &self.settings,
+            events: &self.events,
+            namespaces: &self.namespaces,
+            resync: self.resync,
+            renderer: &self.renderer,
+            library: &self.library,
+            sources: &self.sources,
+            runtimes: &self.runtimes,
+            contacts: &self.contacts,
+            agent: self.agent.as_ref(),
+            bases: &self.bases,
+            reports: &self.reports,
+            modules: &self.modules,
+            certificates: &self.certificates,
         }
     }
 
@@ -210,14 +220,12 @@ pub fn cause(triggers: Triggers) -> Cause {
     Cause::trigger(&triggers.to_string())
 }
 
-impl Context {
-    /// The same cause, with the revision, file and line of the definition behind an object, if a source declares it.
-    pub fn origin(&self, cause: &Cause, kind: definition::Kind, metadata: &ObjectMeta) -> Cause {
-        let source = SourceName::from_metadata(metadata).and_then(|name| self.sources.loaded(name.key()));
-        let Some(loaded) = source else { return cause.clone() };
-        let declared = loaded.definitions.good.get(&(kind, landscape::key(metadata)));
-        cause.revision(loaded.revision.to_string()).place(declared.map(|definition| definition.place.clone()))
-    }
+/// The same cause, with the revision, file and line of the definition behind an object, if a source declares it.
+pub(crate) fn origin(sources: &SourceRegistry, cause: &Cause, kind: definition::Kind, metadata: &ObjectMeta) -> Cause {
+    let source = SourceName::from_metadata(metadata).and_then(|name| sources.loaded(name.key()));
+    let Some(loaded) = source else { return cause.clone() };
+    let declared = loaded.definitions.good.get(&(kind, landscape::key(metadata)));
+    cause.revision(loaded.revision.to_string()).place(declared.map(|definition| definition.place.clone()))
 }
 
 // === impl Subject ===

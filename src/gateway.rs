@@ -159,7 +159,7 @@ impl GatewayPass<'_> {
         let (kcp, cause) = (self.context.kcp, self.cause);
         match act {
             Act::ReadAuthority(key) => {
-                observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?
+                observed.authority = enact::read(kcp, &key, AuthoritySecret::from_secret).await?;
             }
             Act::MakeAuthority { key, replaces, validity } => {
                 enact::make_authority(kcp, cause, &key, replaces.as_deref(), validity).await?;

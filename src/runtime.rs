@@ -1,75 +1,163 @@
-//! One pass over a runtime: its Kyma, what every runtime has, its Manifests, and the objects of each.
+//! One pass over a runtime: its Kyma, the objects that every runtime has, its Manifests, and the objects of each.
 //!
-//! What a pass does, in order: look at the Kyma in the runtime if there is reason to; plan; bring namespace, CRDs,
-//! catalog and webhook configuration to what they should be; write the Kyma in the runtime and the Manifests in KCP where
-//! they differ; pass over each Manifest; write the status of the Kyma once, and its copy in the runtime, where they differ.
+//! A pass takes these steps:
 //!
-//! A pass over a runtime without news makes no request. The first pass of a process reads the runtime's Kyma, once, and
-//! writes nothing that is as recorded. What users did in a runtime is looked for on a resync, on request, or when an event
-//! says so: objects are listed by their metadata and only what changed is looked at closer. An event about the Kyma in the
-//! runtime costs one read of it.
+//! 1. It reads the Kyma in the runtime, if there is a reason to.
+//! 2. It plans.
+//! 3. It applies the namespace, the CRDs, the catalog, the Kyma in the runtime, and the Manifests in KCP.
+//! 4. It passes over each Manifest, which applies the objects of the module.
+//! 5. It applies what reports changes in the runtime.
+//! 6. It writes the status of the Kyma once, and its copy in the runtime.
 //!
-//! What it refuses: to render before the template overrides of the sources behind it have been read, to prune while anything is unknown, to create objects that exist without our mark, and to work on a
-//! runtime whose access Secret is absent, ambiguous or asks for more than inline credentials.
+//! Each step writes only differences. A pass over an unchanged runtime sends no request. The first pass of a process
+//! reads the Kyma in the runtime once, and writes nothing that is as recorded. A pass detects changes by users only on
+//! a resync, on request, or after an event. Then it lists the metadata of all objects, and reads only those that have
+//! changed. An event about the Kyma in the runtime costs one read.
 //!
-//! `state` is what is known between passes, `decide` what is done about it; each subject below has its own of both.
+//! A pass refuses to render before the template overrides behind the runtime have been read, and to prune while
+//! anything is unknown. It does not take over objects without our ownership label. Without exactly one valid access
+//! Secret, it sends nothing to the runtime.
+//!
+//! `state` is what is known between passes, and `decide` what a pass does. Each module below has its own of both.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::controller::{
-    Context, Failure, Pass,
-    events::{Severity, reason},
-};
-use tidegate_cluster::{Cause, Cluster, Error, Metadata};
+use tidegate_cluster::{Cause, Cluster, Error, Pool};
 use tidegate_core::{
     api::{
         Kyma, Manifest,
         names::{MANAGED_BY_SKR, label},
+        shared::ObjectMeta,
     },
     definition, landscape,
     name::Key,
-    object::ObjectId,
-    plan,
+    plan::{self, Settings, reporting::Agent},
     status::Facts,
+    template::Library,
 };
 use tidegate_process::{
     ambient,
+    lock::RwLock,
     retry::{self, Class},
 };
 
-use crate::queue::{Finish, Triggers};
+use crate::{
+    controller::{
+        self, Failure, Pass, Queue,
+        events::{Recorder, Severity, reason},
+    },
+    gateway::certificates::{Certificates, CertificatesContext},
+    queue::{Finish, Triggers},
+    renderer::Renderer,
+    source::registry::SourceRegistry,
+    stores::Stores,
+};
 
 mod base;
-pub mod contacts;
+pub(crate) mod contacts;
 mod counterpart;
 mod decide;
-pub mod manifest;
+pub(crate) mod manifest;
 mod manifests;
-pub mod objects;
+pub(crate) mod objects;
 mod outcome;
 mod remove;
 mod reporting;
 mod shelf;
 mod state;
 
-pub use base::Bases;
-pub use reporting::Reports;
-pub use state::KnownRuntimes;
+pub(crate) use base::Bases;
+pub(crate) use reporting::Reports;
+pub(crate) use state::KnownRuntimes;
 
-use decide::{Look, Start};
+use contacts::Contacts;
+use decide::{Scope, Start};
+use manifest::Modules;
+use objects::LiveObjects;
 use state::{KnownRuntime, ShownManifests};
 
-/// Longest time for one pass. Nothing in it waits for anything slow, so a pass that takes longer is stuck.
+/// Longest time for one pass. No step waits for anything slow, so a longer pass is stuck.
 const PASS_MAX: Duration = Duration::from_secs(300);
-/// Manifests of one runtime that are worked on at once; their requests share the runtime's bound.
+/// How many Manifests of one runtime are reconciled at once. Their requests share the limit of the runtime.
 const MANIFESTS_AT_ONCE: usize = 4;
 
-/// Brings a runtime a step nearer to what its Kyma says.
-pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass {
+/// What passes over runtimes use of the daemon.
+#[derive(Clone, Copy)]
+pub struct RuntimeContext<'a> {
+    /// The control plane. It refuses writes while this process does not lead.
+    pub kcp: &'a Cluster,
+    /// The clients of runtimes. They refuse writes in the same way.
+    pub pool: &'a Pool,
+    /// The objects in the control plane, as watches show them.
+    pub stores: &'a Stores,
+    /// Wakes the gateway when a runtime trusts a new CA bundle.
+    pub queue: &'a Queue,
+    /// What plans depend on beside definitions.
+    pub settings: &'a Settings,
+    /// Publishes Events.
+    pub events: &'a Recorder,
+    /// The namespaces of Kymas.
+    pub namespaces: &'a BTreeSet<String>,
+    /// How often a runtime is checked if nothing reports its changes.
+    pub resync: Duration,
+    /// Renders overrides of templates.
+    pub renderer: &'a Renderer,
+    /// The templates.
+    pub library: &'a RwLock<Arc<Library>>,
+    /// The objects of modules, and which sources have been read.
+    pub sources: &'a SourceRegistry,
+    /// What this process knows of each runtime.
+    pub runtimes: &'a KnownRuntimes,
+    /// When each agent has connected.
+    pub contacts: &'a Contacts,
+    /// The agent; none if none is configured.
+    pub agent: Option<&'a Agent>,
+    /// The objects that every runtime has, rendered once a class.
+    pub bases: &'a Bases,
+    /// The shared objects of reporting, rendered once for all runtimes with the same kinds of objects.
+    pub reports: &'a Reports,
+    /// The objects of modules, labelled and serialised once.
+    pub modules: &'a Modules,
+    /// The certificates and their issuer.
+    pub certificates: &'a Certificates,
+}
+
+// === impl RuntimeContext ===
+
+impl<'a> RuntimeContext<'a> {
+    /// What the certificate of a runtime uses.
+    pub fn for_certificates(&self) -> CertificatesContext<'a> {
+        CertificatesContext {
+            kcp: self.kcp,
+            stores: self.stores,
+            namespaces: self.namespaces,
+            library: self.library,
+            renderer: self.renderer,
+            certificates: self.certificates,
+        }
+    }
+
+    /// The templates as they are now.
+    fn library(&self) -> Arc<Library> {
+        controller::library(self.library)
+    }
+
+    /// The same cause, with the revision, file and line of the definition behind an object, if a source declares it.
+    fn origin(&self, cause: &Cause, kind: definition::Kind, metadata: &ObjectMeta) -> Cause {
+        controller::origin(self.sources, cause, kind, metadata)
+    }
+}
+
+/// Reconciles a runtime with its Kyma.
+///
+/// # Errors
+///
+/// The error of the control plane, that the pass took too long, or why the runtime cannot be reconciled.
+pub(crate) async fn reconcile(context: RuntimeContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let mut known = context.runtimes.take(key);
     let passed = tokio::time::timeout(PASS_MAX, pass(context, key, triggers, &mut known)).await;
     match passed {
@@ -78,18 +166,16 @@ pub async fn reconcile(context: &Context, key: &Key, triggers: Triggers) -> Pass
             context.runtimes.put(key, known);
             result
         }
-        // What was remembered may be half true: it is not put back.
+        // The dropped pass may have left incomplete knowledge, so it is not kept.
         Err(_) => Err(Failure::new(Class::Transient, "PassTimeout", "the pass took too long")),
     }
 }
 
-/// Writes into the status of a Kyma why the last pass over its runtime failed; a pass that ends by itself writes its own.
+/// Writes into the status of a Kyma why the last pass over its runtime panicked. Other passes write their own status.
 ///
-/// # Errors
-///
-/// Errors of the control plane.
+/// Fails if the control plane rejects the status.
 pub(crate) async fn report_failure(
-    context: &Context,
+    context: RuntimeContext<'_>,
     key: &Key,
     triggers: Triggers,
     failure: &Failure,
@@ -108,18 +194,18 @@ pub(crate) async fn report_failure(
         kind: outcome::FailedKind::Wrong,
     };
     let Some(facts) = decide::failed_facts(&kyma, &manifests, &failed) else { return Ok(()) };
-    let cause = crate::controller::cause(triggers);
-    let (now, look) = (ambient::now(), Look::Nothing);
-    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, look, resync: false };
+    let cause = controller::cause(triggers);
+    let (now, scope) = (ambient::now(), Scope::Nothing);
+    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync: false };
     let mut known = context.runtimes.take(key);
     let written = pass.write_status(&facts, &mut known).await;
     context.runtimes.put(key, known);
     written.map(drop).map_err(|error| Failure::new(error.class(), error.reason(), error))
 }
 
-async fn pass(context: &Context, key: &Key, triggers: Triggers, known: &mut KnownRuntime) -> Pass {
+async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known: &mut KnownRuntime) -> Pass {
     let now = ambient::now();
-    let cause = crate::controller::cause(triggers);
+    let cause = controller::cause(triggers);
     let manifests = latest_manifests(context, key, known)
         .await
         .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
@@ -127,30 +213,31 @@ async fn pass(context: &Context, key: &Key, triggers: Triggers, known: &mut Know
         return remove::orphans(context, key, &cause, &manifests, known).await;
     };
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
-    let look = decide::look(triggers, known.watch.is_due(context, key), &kyma, &manifests);
-    let resync = decide::is_resync(triggers);
-    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, look, resync };
+    let is_due = known.reporting.is_due(context.contacts, context.resync, key, Instant::now());
+    let scope = decide::scope(triggers, is_due, &kyma, &manifests);
+    let is_resync = decide::is_resync(triggers);
+    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync };
     match decide::start(&kyma) {
         Start::Remove => remove::reconcile(&pass, manifests, known).await,
         Start::Leave => Ok(Finish::Deferred),
-        Start::Install => pass.install_or_tell(&manifests, known).await,
+        Start::Install => pass.install(&manifests, known).await,
     }
 }
 
 /// One pass over a runtime.
 struct RuntimePass<'a> {
-    context: &'a Context,
+    context: RuntimeContext<'a>,
     key: &'a Key,
     kyma: &'a Arc<Kyma>,
     cause: &'a Cause,
     now: Timestamp,
-    /// How closely the runtime itself is looked at, as far as that is known before it is asked anything.
-    look: Look,
-    /// Whether it is time to look at what nobody reports.
-    resync: bool,
+    /// What the pass checks in the runtime, as far as the triggers tell.
+    scope: Scope,
+    /// Whether the pass may check the webhook configurations.
+    is_resync: bool,
 }
 
-/// What a pass that went through found.
+/// The findings of a pass that took all steps.
 struct InstallReport {
     cluster: Arc<Cluster>,
     facts: Facts,
@@ -160,10 +247,10 @@ struct InstallReport {
 // === impl RuntimePass ===
 
 impl RuntimePass<'_> {
-    /// Installs what the Kyma says, and says in its status how that went.
-    async fn install_or_tell(&self, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
-        self.context.templates_read(&self.kyma.metadata)?;
-        match self.install(manifests, known).await {
+    /// Installs what the Kyma wants, and writes the result to its status.
+    async fn install(&self, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
+        controller::templates_read(self.context.stores, self.context.sources, &self.kyma.metadata)?;
+        match self.apply(manifests, known).await {
             Ok(InstallReport { cluster, facts, finish }) => {
                 self.conclude(&facts, &cluster, known).await?;
                 Ok(finish)
@@ -172,8 +259,8 @@ impl RuntimePass<'_> {
         }
     }
 
-    /// Brings everything in the runtime, and the Manifests in KCP, to what they should be.
-    async fn install(
+    /// Applies everything in the runtime, and the Manifests in KCP.
+    async fn apply(
         &self,
         manifests: &[Arc<Manifest>],
         known: &mut KnownRuntime,
@@ -181,59 +268,60 @@ impl RuntimePass<'_> {
         let cluster = outcome::access(self.context, self.key).await?;
         self.take_charge().await?;
         let landscape = self.context.stores.landscape();
-        let look = self.look_at_webhooks(&cluster, known).await?;
-        counterpart::look(&cluster, &mut known.counterpart, Look::Kyma <= look).await?;
+        let scope = self.check_webhooks(&cluster, known).await?;
+        counterpart::refresh(&cluster, &mut known.counterpart, Scope::Kyma <= scope).await?;
         let spec = plan::effective(self.kyma, known.counterpart.live.as_ref().map(|kyma| &kyma.spec));
-        let plan = plan::runtime(&landscape, self.kyma, &spec, &self.context.settings);
-        let live = self.survey(&cluster, manifests, look).await?;
-        let base = base::bring(self, &cluster, &landscape, &plan, live.as_ref(), &mut known.base).await?;
-        let counterpart = counterpart::bring(self, &cluster, &mut known.counterpart).await?;
+        let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings);
+        let live = self.survey(&cluster, manifests, scope).await?;
+        let base = base::reconcile(self, &cluster, &landscape, &plan, live.as_ref(), &mut known.base).await?;
+        let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
         if let Some(note) = decide::reverted_note(&counterpart.reverted) {
-            self.tell(Severity::Normal, reason::METADATA_SYNCHRONIZATION, "Revert", note);
+            self.publish(Severity::Normal, reason::METADATA_SYNCHRONIZATION, "Revert", note);
         }
-        let modules = manifests::bring(self, &plan, manifests).await?;
+        let modules = manifests::reconcile(self, &plan, manifests).await?;
         let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
-        let watch = reporting::bring(self, &cluster, &landscape, &passed, live.as_ref(), &mut known.watch).await?;
+        let reporting =
+            reporting::reconcile(self, &cluster, &landscape, &passed, live.as_ref(), &mut known.reporting).await?;
         let mode = plan::modules_from(self.kyma);
         let facts = Facts {
             modules: modules.facts(&passed),
             crds: base.crds,
             catalog: base.catalog,
-            webhook: watch.webhook,
-            pull_secret: watch.pull_secret,
+            webhook: reporting.webhook,
+            pull_secret: reporting.pull_secret,
             applied: base.applied,
-            watch: Some(watch.watch),
-            watch_applied: watch.applied,
+            watch: Some(reporting.watch),
+            watch_applied: reporting.applied,
             channel: spec.channel.clone(),
             requested: decide::requested(self.kyma),
             modules_from: Some(decide::modules_from(self.kyma, mode, &counterpart.reverted)),
             failure: modules.failure(),
             deleting: None,
         };
-        let finish = decide::finish([again, base.again, watch.again, counterpart.again]);
+        let finish = decide::finish([again, base.again, reporting.again, counterpart.again]);
         Ok(InstallReport { cluster, facts, finish })
     }
 
-    /// How closely the runtime is looked at, once it was asked for what nobody reports.
-    async fn look_at_webhooks(&self, cluster: &Cluster, known: &mut KnownRuntime) -> Result<Look, Error> {
-        if self.look == Look::Everything || !self.resync {
-            return Ok(self.look);
+    /// What the pass checks in the runtime, once it knows whether the webhook configurations have changed.
+    async fn check_webhooks(&self, cluster: &Cluster, known: &mut KnownRuntime) -> Result<Scope, Error> {
+        if !decide::checks_webhooks(self.scope, self.is_resync) {
+            return Ok(self.scope);
         }
-        let have_moved = known.watch.webhooks_moved(cluster).await?;
-        Ok(if have_moved { Look::Everything } else { self.look })
+        let have_changed = reporting::webhooks_changed(cluster, &mut known.reporting).await?;
+        Ok(decide::scope_after_webhooks(self.scope, have_changed))
     }
 
-    /// Passes over each Manifest that is there, a few at once. Returns them as the passes left them, and when the first
-    /// of them asks to go again.
+    /// Reconciles each Manifest, a few at once. Returns them as the passes left them, and when the first of them asks
+    /// for the next pass.
     async fn pass_over(
         &self,
         cluster: &Cluster,
         manifests: &[Arc<Manifest>],
-        live: Option<&BTreeMap<ObjectId, Metadata>>,
+        live: Option<&LiveObjects>,
         known: &mut KnownRuntime,
     ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
         let target = manifest::ApplyTarget { context: self.context, cluster, cause: self.cause, live, manifests };
-        // What is known of those that are not there any more is forgotten.
+        // Knowledge of Manifests that no longer exist is dropped.
         let mut former = std::mem::take(&mut known.manifests);
         let mut taken: Vec<(Arc<Manifest>, manifest::KnownManifest)> = manifests
             .iter()
@@ -242,13 +330,13 @@ impl RuntimePass<'_> {
                 (Arc::clone(manifest), known.shown(manifest))
             })
             .collect();
-        // Boxed, since the compiler cannot see that a stream of closures over borrowed values is `Send`.
+        // Boxed, because the compiler cannot see that a stream of closures over borrowed values is `Send`.
         let passes: Vec<BoxFuture<'_, Result<manifest::ManifestReport, Error>>> =
             taken.iter_mut().map(|(manifest, known)| manifest::reconcile(&target, manifest, known).boxed()).collect();
         let results: Vec<Result<manifest::ManifestReport, Error>> =
             stream::iter(passes).buffered(MANIFESTS_AT_ONCE).collect().await;
         let (mut passed, mut again, mut failure) = (Vec::new(), Vec::new(), None);
-        // What one pass has written counts, whatever became of the others.
+        // The writes of one pass are known even if another pass failed.
         for ((manifest, of_manifest), result) in taken.into_iter().zip(results) {
             let key = landscape::key(&manifest.metadata);
             match result {
@@ -272,24 +360,24 @@ impl RuntimePass<'_> {
         }
     }
 
-    /// Tells whoever looks at the Kyma.
-    fn tell(&self, severity: Severity, reason: &'static str, action: &'static str, note: impl Into<String>) {
+    /// Publishes an Event about the Kyma.
+    fn publish(&self, severity: Severity, reason: &'static str, action: &'static str, note: impl Into<String>) {
         self.context.events.publish(&**self.kyma, severity, reason, action, note);
     }
 
-    /// The metadata of everything in the runtime that bears our mark, of the kinds that we put there: a list a kind.
-    /// None if the runtime is not looked at that closely.
+    /// Lists the metadata of all objects in the runtime that carry our ownership label, one list a kind. None if the
+    /// pass does not check all objects.
     async fn survey(
         &self,
         cluster: &Cluster,
         manifests: &[Arc<Manifest>],
-        look: Look,
-    ) -> Result<Option<BTreeMap<ObjectId, Metadata>>, Error> {
-        if look < Look::Everything {
+        scope: Scope,
+    ) -> Result<Option<LiveObjects>, Error> {
+        if scope < Scope::Everything {
             return Ok(None);
         }
         let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
-        let mut found = BTreeMap::new();
+        let mut found = LiveObjects::new();
         for gvk in decide::kinds(manifests, self.context.agent.is_some()) {
             let Some(kind) = cluster.kind(&gvk).await? else { continue };
             let listed = cluster.list_metadata(&kind, None, Some(&selector)).await?;
@@ -299,15 +387,19 @@ impl RuntimePass<'_> {
     }
 }
 
-/// The Manifests of a Kyma: what the watch says, or what we wrote since.
-async fn latest_manifests(context: &Context, key: &Key, known: &mut KnownRuntime) -> Result<Vec<Arc<Manifest>>, Error> {
+/// The Manifests of a Kyma, as the watch shows them or as this process has written them since.
+async fn latest_manifests(
+    context: RuntimeContext<'_>,
+    key: &Key,
+    known: &mut KnownRuntime,
+) -> Result<Vec<Arc<Manifest>>, Error> {
     let shown = context.stores.manifests_of(key);
     let shown: ShownManifests =
         shown.into_iter().map(|manifest| (landscape::key(&manifest.metadata), manifest)).collect();
     let is_elsewhere = |key: &Key| context.stores.manifest(key).is_some();
     for key in known.writes.must_ask(&shown, is_elsewhere, Instant::now()) {
-        // If this fails, all that is remembered stays remembered.
-        match manifests::read(&context.kcp, &key).await? {
+        // If this read fails, the knowledge stays as it is.
+        match manifests::read(context.kcp, &key).await? {
             Some(manifest) => known.writes.written(&manifest, Instant::now()),
             None => known.writes.forget(&key),
         }
@@ -315,10 +407,10 @@ async fn latest_manifests(context: &Context, key: &Key, known: &mut KnownRuntime
     Ok(known.writes.latest(shown))
 }
 
-/// How often a runtime that cannot be worked on is tried all the same.
+/// How often a pass over a stalled runtime is retried. A user may have fixed the problem in the runtime.
 const RETRY_STALLED: Duration = Duration::from_secs(300);
 
-/// Delay after failures in a row.
+/// The delay after `attempt` failures in a row.
 fn delay(class: Class, attempt: u32) -> Duration {
     retry::delay(class, attempt, RETRY_STALLED)
 }

@@ -1,12 +1,16 @@
-//! The controller of GitSources: what git declares, KCP holds.
+//! The controller of GitSources: applies to KCP what git declares.
 //!
-//! A pass fetches if it is time to, reads the revision, asks [`tidegate_core::intake`] what is to be done, does it, and writes
-//! the status if it differs. What stands in KCP comes from the watches; a pass over an unchanged world makes no request.
+//! A pass fetches if that is due, reads the revision, and asks [`tidegate_core::intake`] what to apply and prune. Then
+//! it sends the requests, and writes the status if it differs. The objects in KCP come from the watches, so a pass over
+//! an unchanged world makes no request.
 //!
-//! Guarantees: what cannot be read leaves the last good revision in force, also across restarts; a pass that is dropped
-//! anywhere may be run again. Never deletes what does not bear the source's mark, and never on an incomplete view.
-//! Credentials are read from the Secret when a fetch needs them, and sent over TLS only. Nothing that a remote said is
-//! written anywhere.
+//! Guarantees:
+//!
+//! * While a source cannot be read, its last good revision stays active, also across restarts.
+//! * A pass may be dropped at any `await` and run again.
+//! * It deletes no object without the ownership label of the source, and none on an incomplete view.
+//! * It reads credentials from the Secret when a fetch needs them, and sends them over TLS only.
+//! * It writes no text from a remote anywhere.
 
 mod decide;
 mod enact;
@@ -25,7 +29,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use self::enact::Enacted;
+use self::{
+    enact::Enacted,
+    state::{Fetching, KeptTrees},
+};
 use crate::{
     controller::{Failure, Pass, Queue, Subject, events::Recorder},
     metrics::Metrics,
@@ -42,33 +49,32 @@ use tidegate_core::{
     },
     landscape::{self, SourceName},
     name::Key,
-    revision::Oid,
     template::{Library, Templates},
 };
 use tidegate_process::{ambient, lock::RwLock};
 
 use crate::queue::{Finish, Trigger, Triggers};
 
-pub(crate) use state::Progress;
+pub(crate) use state::KnownSource;
 
-/// What passes over GitSources use of the daemon.
+/// The parts of the daemon that a pass over a GitSource uses.
 #[derive(Clone, Copy)]
 pub struct SourceContext<'a> {
-    /// The control plane. Writes through it are refused while we do not lead.
+    /// The control plane. It refuses writes while this process is not the leader.
     pub kcp: &'a Cluster,
-    /// What stands in the control plane.
+    /// The objects in the control plane.
     pub stores: &'a Stores,
-    /// Where other subjects are woken.
+    /// The queue that wakes other subjects.
     pub queue: &'a Queue,
-    /// What is counted.
+    /// The metrics.
     pub metrics: &'a Metrics,
-    /// What users are told.
+    /// The recorder of Events.
     pub events: &'a Recorder,
-    /// What has been read from git.
+    /// The active revisions of all sources.
     pub registry: &'a SourceRegistry,
     /// The templates: those of the daemon, and the overrides of sources.
     pub library: &'a RwLock<Arc<Library>>,
-    /// What reads and renders overrides of templates.
+    /// The renderer of template overrides.
     pub renderer: &'a Renderer,
     /// Namespaces in which definitions are valid.
     pub namespaces: &'a BTreeSet<String>,
@@ -76,10 +82,12 @@ pub struct SourceContext<'a> {
     pub allow_local_sources: bool,
 }
 
-/// Brings KCP to what the source declares.
+/// Applies to KCP what the source declares, and prunes what it no longer declares.
+///
+/// Fails with the first request to KCP that must succeed before the pass can continue.
 pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let Some(Source { object, origin }) = ctx.stores.source(key) else {
-        // Whoever declares what it leaves behind may have it now.
+        // Another source may take over the objects that it leaves.
         ctx.set_templates(SourceName::new(key.clone()), None);
         for other in ctx.registry.forget(key) {
             ctx.queue.push(Subject::Source(other), Trigger::Changed);
@@ -88,16 +96,16 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
         return Ok(Finish::Gone);
     };
     let slot = ctx.registry.slot(key);
-    let mut progress = slot.progress.lock().await;
-    let source = report::current(&object, &progress);
+    let mut known = slot.known.lock().await;
+    let source = known.writes.status.shown(&object).into_owned();
     let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, triggers, now: Instant::now() };
     if source.metadata.deletion_timestamp.is_some() {
-        return leave::run(&pass, &mut progress).await;
+        return leave::run(&pass, &mut known).await;
     }
     let result = match Terms::from_source(&source) {
-        Ok(terms) if terms.suspend => pass.suspended(&mut progress, &terms).await,
-        Ok(terms) => pass.run(&mut progress, &terms).await,
-        Err(error) => pass.invalid(&mut progress, &error).await,
+        Ok(terms) if terms.suspend => pass.suspended(&mut known, &terms).await,
+        Ok(terms) => pass.run(&mut known, &terms).await,
+        Err(error) => pass.invalid(&mut known, &error).await,
     };
     if ctx.registry.visited(&slot) {
         pass.wake_runtimes();
@@ -105,11 +113,8 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
     result
 }
 
-/// Writes into the status of a GitSource why its last pass failed; a pass that ends by itself writes its own.
-///
-/// # Errors
-///
-/// Errors of the control plane.
+/// Writes into the status of a GitSource why its last pass panicked. Other passes write their own status. Fails if the
+/// control plane rejects the status.
 pub(crate) async fn report_failure(
     ctx: SourceContext<'_>,
     key: &Key,
@@ -118,18 +123,18 @@ pub(crate) async fn report_failure(
 ) -> Result<(), Failure> {
     let Some(Source { object, origin }) = ctx.stores.source(key) else { return Ok(()) };
     let slot = ctx.registry.slot(key);
-    let mut progress = slot.progress.lock().await;
-    let source = report::current(&object, &progress);
+    let mut known = slot.known.lock().await;
+    let source = known.writes.status.shown(&object).into_owned();
     let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, triggers, now: Instant::now() };
     let status = status::not_ready(&source, failure.reason, &failure.error.to_string(), ambient::now());
-    pass.write(&mut progress, status).await
+    pass.write(&mut known, status).await
 }
 
 // === impl SourceContext ===
 
 impl SourceContext<'_> {
-    /// Sets or drops the overrides of a source. Where that changes anything, everything is rendered anew: a template may
-    /// change without any custom resource changing.
+    /// Sets or drops the template overrides of a source. If that changes a template, every runtime and Watcher is
+    /// reconciled: their custom resources do not change with it.
     fn set_templates(&self, source: SourceName, templates: Option<Templates>) {
         {
             let mut library = self.library.write();
@@ -164,27 +169,27 @@ struct SourcePass<'a> {
 // === impl SourcePass ===
 
 impl SourcePass<'_> {
-    async fn run(&self, progress: &mut Progress, terms: &Terms) -> Pass {
+    async fn run(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
         leave::guard(self).await?;
-        self.load(progress, terms).await;
+        self.load(known, terms).await;
         let Some(loaded) = self.ctx.registry.loaded(self.key) else {
-            self.report(progress, None, &Enacted::default(), terms).await?;
-            return Ok(self.finish(progress, terms, &Enacted::default(), false));
+            self.report(known, None, &Enacted::default(), terms).await?;
+            return Ok(self.finish(known, terms, &Enacted::default(), false));
         };
-        let (decision, enacted) = self.settle(progress, &loaded, terms).await?;
+        let (decision, enacted) = self.settle(known, &loaded, terms).await?;
         let again = !decision.look_up.is_empty() || enacted.again;
         for other in &decision.awaken {
             self.ctx.queue.push(Subject::Source(other.clone()), Trigger::Changed);
         }
-        self.keep_trees(progress, &loaded).await;
-        self.report(progress, Some((&loaded, &decision)), &enacted, terms).await?;
-        Ok(self.finish(progress, terms, &enacted, again))
+        self.keep_trees(known, &loaded).await;
+        self.report(known, Some((&loaded, &decision)), &enacted, terms).await?;
+        Ok(self.finish(known, terms, &enacted, again))
     }
 
-    /// Decides and does it.
+    /// Decides what to apply and prune, and sends the requests.
     async fn settle(
         &self,
-        progress: &mut Progress,
+        known: &mut KnownSource,
         loaded: &Loaded,
         terms: &Terms,
     ) -> Result<(intake::Decision, Enacted), Failure> {
@@ -204,28 +209,31 @@ impl SourcePass<'_> {
             others: &others,
             installed: &installed,
             policy: &terms.policy,
-            errors: loaded.diagnostics.has_errors() || progress.refused.is_some(),
-            moved: decide::has_moved(self.source, progress.rewritten, terms),
+            errors: loaded.diagnostics.has_errors() || known.revision.refused().is_some(),
+            moved: decide::has_moved(self.source, known.history, terms),
         };
-        let (live, mut behind) = survey::live(self, &name, loaded, &mut progress.memory);
+        let objects = &mut known.writes.objects;
+        let (live, mut behind) = survey::live(self, &name, loaded, objects);
         let mut decision = intake::decide(&Situation { live: &live, ..situation });
         if !decision.look_up.is_empty() {
-            survey::look_up(self.ctx, &decision.look_up, &mut progress.memory).await.map_err(failure)?;
-            let (live, still_behind) = survey::live(self, &name, loaded, &mut progress.memory);
+            survey::look_up(self.ctx, &decision.look_up, objects).await.map_err(failure)?;
+            let (live, still_behind) = survey::live(self, &name, loaded, objects);
             behind |= still_behind;
             decision = intake::decide(&Situation { live: &live, ..situation });
         }
-        let cause = self.cause(progress, loaded);
-        let mut enacted = enact::run(self, &cause, &name, loaded, &decision, &mut progress.memory).await?;
-        // What the watch does not show yet may have been deleted since; nobody would wake us a second time.
+        let rollout = known.revision.rollout();
+        let cause = Cause::trigger(&decide::cause(rollout, self.triggers)).revision(loaded.revision.to_string());
+        let mut enacted = enact::run(self, &cause, &name, loaded, &decision, objects).await?;
+        // An object that the watch does not show yet may have been deleted since. No later event would wake the source.
         enacted.again |= behind;
-        if enacted.failures.is_empty() && std::mem::take(&mut progress.is_new) {
+        if decide::is_rolled_out(rollout, &enacted.failures) {
+            known.revision = std::mem::take(&mut known.revision).rolled_out();
             report::arrived(self.ctx, &loaded.revision);
         }
         Ok((decision, enacted))
     }
 
-    /// The other sources, and what they declare as far as they have been read.
+    /// The other sources, with the declarations of those that have been read.
     fn others(&self) -> BTreeMap<String, Other> {
         let other = |source: Source| {
             let key = source.key();
@@ -240,7 +248,7 @@ impl SourcePass<'_> {
         self.ctx.stores.sources().into_iter().map(other).filter(|(_, other)| other.key != *self.key).collect()
     }
 
-    /// What runtimes have, as their Manifests say.
+    /// The installed modules of runtimes, according to their Manifests.
     fn installed(&self) -> Vec<Installed> {
         let installed = |manifest: Arc<tidegate_core::api::Manifest>| {
             let module = landscape::label(&manifest.metadata, tidegate_core::api::names::label::MODULE_NAME)?;
@@ -253,7 +261,7 @@ impl SourcePass<'_> {
         self.ctx.stores.manifests().into_iter().filter_map(installed).collect()
     }
 
-    /// Wakes the runtimes with modules from this source, which may have waited for its objects.
+    /// Wakes the runtimes with modules from this source: they may wait for its objects.
     fn wake_runtimes(&self) {
         let name = self.key.to_string();
         let manifests = self.ctx.stores.manifests();
@@ -264,60 +272,48 @@ impl SourcePass<'_> {
         }
     }
 
-    /// Why this pass writes, for the audit.
-    fn cause(&self, progress: &Progress, loaded: &Loaded) -> Cause {
-        let trigger = if progress.is_new { Trigger::Git.name().to_owned() } else { self.triggers.to_string() };
-        Cause::trigger(&trigger).revision(loaded.revision.to_string())
-    }
-
-    /// Tells the mirror which trees must survive whatever becomes of the branch: those that live Manifests name.
-    async fn keep_trees(&self, progress: &mut Progress, loaded: &Loaded) {
-        let mut trees: BTreeSet<Oid> = loaded.definitions.modules.keys().copied().collect();
-        let name = self.key.to_string();
-        for manifest in self.ctx.stores.manifests() {
-            let source = &manifest.spec.install.source;
-            if source["type"] == "git" && source["source"] == name.as_str() {
-                trees.extend(source["tree"].as_str().and_then(|tree| tree.parse::<Oid>().ok()));
-            }
-        }
-        if trees == progress.kept {
+    /// Makes the mirror keep the trees that live Manifests name, whatever happens to the branch.
+    async fn keep_trees(&self, known: &mut KnownSource, loaded: &Loaded) {
+        let trees = decide::trees(self.key, loaded.definitions.modules.keys(), &self.ctx.stores.manifests());
+        let Some(mirror) = self.ctx.registry.opened(self.slot) else { return };
+        if known.writes.trees.are(mirror.url(), &trees) {
             return;
         }
-        let Some(mirror) = self.ctx.registry.opened(self.slot) else { return };
         match mirror.keep(trees.clone()).await {
-            Ok(()) => progress.kept = trees,
-            // The trees are in the mirror for now; the next pass tries again.
+            Ok(()) => known.writes.trees = KeptTrees::Kept { url: mirror.url().clone(), trees },
+            // The mirror still has the trees, and the next pass tries again.
             Err(error) => {
-                tracing::warn!(source = %self.key, %error, "trees of live Manifests may be lost from the mirror");
+                tracing::warn!(source = %self.key, %error, "cannot protect trees of live Manifests in the mirror");
             }
         }
     }
 
-    /// Nothing moves, and what is in force stays, also across a restart: modules' objects and template overrides.
-    async fn suspended(&self, progress: &mut Progress, terms: &Terms) -> Pass {
-        self.hold(progress, terms).await;
-        // What was committed meanwhile is looked for at once when the source is resumed, not at the next poll.
-        progress.fetch = None;
+    /// Applies and prunes nothing. The last good revision stays active, also across a restart: runtimes use its modules
+    /// and template overrides.
+    async fn suspended(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
+        self.hold(known, terms).await;
+        // A resumed source is fetched at once, not at the end of the interval.
+        known.fetch = Fetching::Pending;
         let status = status::suspended(self.source, ambient::now());
-        self.write(progress, status).await?;
+        self.write(known, status).await?;
         Ok(Finish::Done)
     }
 
-    /// The GitSource makes no sense: what is in force stays.
-    async fn invalid(&self, progress: &mut Progress, error: &TermsError) -> Pass {
+    /// Reports that the GitSource is invalid. The active revision stays.
+    async fn invalid(&self, known: &mut KnownSource, error: &TermsError) -> Pass {
         let fetched = Fetched::Failed { reason: "InvalidSpec", message: error.to_string(), stalled: true };
-        let status = self.status(progress, &fetched, None, &Enacted::default(), None);
-        self.write(progress, status).await?;
+        let status = self.status(known, &fetched, None, &Enacted::default(), None);
+        self.write(known, status).await?;
         Ok(Finish::Done)
     }
 
-    /// When to look again.
-    fn finish(&self, progress: &Progress, terms: &Terms, enacted: &Enacted, again: bool) -> Finish {
-        decide::finish(terms, progress.fetch, &progress.reading, enacted.class, again, Instant::now())
+    /// When the next pass is due.
+    fn finish(&self, known: &KnownSource, terms: &Terms, enacted: &Enacted, again: bool) -> Finish {
+        decide::finish(terms, &known.fetch, enacted.class, again, Instant::now())
     }
 }
 
-/// A request to KCP that failed and must end the pass.
+/// Ends the pass with a request to KCP that failed.
 fn failure(error: tidegate_cluster::Error) -> Failure {
     Failure::new(error.class(), error.reason(), error)
 }

@@ -220,7 +220,7 @@ impl Found {
         })
     }
 
-    /// Merges JSON into it, as the caller.
+    /// Merges JSON into the object, with the caller's credentials. Fails if the API server refuses the patch.
     pub(super) async fn patch(&self, client: &Client, patch: &Value) -> anyhow::Result<()> {
         match self.kind {
             Kind::GitSource => self.merge::<GitSource>(client, patch).await,

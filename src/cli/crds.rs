@@ -24,7 +24,7 @@ enum Output {
     Json,
 }
 
-/// Runs the command.
+/// Runs the command. Fails if standard output cannot be written.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let crds = crds()?;
     let text = match arguments.output {

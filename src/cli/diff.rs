@@ -128,7 +128,7 @@ struct Half {
     diagnostics: Diagnostics,
 }
 
-/// Runs the command.
+/// Runs the command. Fails if an argument is invalid, or if a side cannot be read.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     arguments.outputs.check()?;
     let rules = arguments.rules.load()?;

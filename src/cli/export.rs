@@ -48,7 +48,7 @@ pub(super) struct Arguments {
 /// Labels of a Kyma that are always written, independent of selectors.
 const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILIATION, label::SOURCE];
 
-/// Runs the command.
+/// Runs the command. Fails if the kubeconfig cannot be used, or if the file cannot be written.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut kymas, mut releases, mut sources) = (Vec::new(), Vec::new(), Vec::new());

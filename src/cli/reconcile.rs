@@ -35,7 +35,7 @@ pub(super) struct Arguments {
 /// Pause between two reads of the status: short enough to seem immediate, and no load.
 const POLL: Duration = Duration::from_millis(300);
 
-/// Runs the command.
+/// Runs the command. Fails if the object does not exist, or if a request fails.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let found = arguments.target.find(&client, &arguments.namespace).await?;

@@ -61,7 +61,7 @@ struct Json {
     unknown: Vec<Unknown>,
 }
 
-/// Runs the command.
+/// Runs the command. Fails if the repository cannot be read, or if the output cannot be written.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let assumptions = arguments.assume.as_deref().map(read_assumptions).transpose()?.unwrap_or_default();
     let mut loaded = arguments.repository.load()?;
@@ -166,6 +166,7 @@ pub(super) fn find_target(definitions: &[&Definitions], others: &[Key], text: &s
     }
 }
 
+/// Reads the values of a file for `--assume`. Fails if the file is unreadable or names an unknown placeholder.
 pub(super) fn read_assumptions(path: &Path) -> anyhow::Result<Assumptions> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;

@@ -181,8 +181,8 @@ impl Loaded {
     }
 
     /// The templates: embedded, then those of `folder`, then those of the repository. Their problems are among the
-    /// diagnostics. A folder inside the repository is then not read for definitions. Overrides are rendered by processes
-    /// that end with the library. Fails if `folder` cannot be read.
+    /// diagnostics. If `folder` is inside the repository, it contains no definitions. Overrides are rendered by
+    /// processes that end with the library. Fails if `folder` cannot be read.
     pub(super) fn library(&mut self, diagnostics: &mut Diagnostics, folder: Option<&Path>) -> anyhow::Result<Library> {
         let mut base = Templates::embedded();
         if folder.is_none() && self.options.templates.is_none() {

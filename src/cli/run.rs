@@ -37,7 +37,7 @@ pub(super) struct Arguments {
     flags: Flags,
 }
 
-/// Runs the command.
+/// Runs the command. Fails if an option is invalid, or if the daemon fails.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let file = match &arguments.config {
         Some(path) => Options::load(path)?,

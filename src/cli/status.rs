@@ -43,7 +43,7 @@ const DIAGNOSTICS_MAX: usize = 5;
 /// Most lines shown per section.
 const LINES_MAX: usize = 20;
 
-/// Runs the command.
+/// Runs the command. Fails if the kubeconfig cannot be used, or if the output cannot be written.
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut sources, mut kymas, mut watchers) = (Vec::new(), Vec::new(), Vec::new());

@@ -31,7 +31,7 @@ pub(super) enum Step {
     Resume,
 }
 
-/// Runs the command.
+/// Runs the command. Fails if the object does not exist or cannot be suspended, or if a request fails.
 pub(super) async fn run(arguments: Arguments, step: Step) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let found = arguments.target.find(&client, &arguments.namespace).await?;

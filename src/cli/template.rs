@@ -35,7 +35,7 @@ enum Command {
     },
 }
 
-/// Runs the command.
+/// Runs the command. Fails if the template is unknown, or if the output cannot be written.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let text = match &arguments.command {
         Command::List => list(),

@@ -56,7 +56,7 @@ enum Output {
     Junit,
 }
 
-/// Runs the command.
+/// Runs the command. Fails if the repository cannot be read, or if an output cannot be written.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     output::check(&arguments.outputs)?;
     let mut loaded = arguments.repository.load()?;

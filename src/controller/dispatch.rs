@@ -116,7 +116,7 @@ async fn reconcile(context: &Context, work: &Work<Subject>) -> super::Pass {
     }
     match work.subject() {
         Subject::Source(key) => source::reconcile(context.source(), key, triggers).await,
-        Subject::Runtime(key) => runtime::reconcile(context, key, triggers).await,
+        Subject::Runtime(key) => runtime::reconcile(context.runtime(), key, triggers).await,
         Subject::Watcher(key) => watcher::reconcile(context.watcher(), key, triggers).await,
         Subject::Gateway(key) => gateway::reconcile(context.gateway(), key, triggers).await,
     }
@@ -135,7 +135,7 @@ async fn report_panic(context: &Context, subject: &Subject, triggers: Triggers) 
     let report = async {
         match subject {
             Subject::Source(key) => source::report_failure(context.source(), key, triggers, &failure()).await,
-            Subject::Runtime(key) => runtime::report_failure(context, key, triggers, &failure()).await,
+            Subject::Runtime(key) => runtime::report_failure(context.runtime(), key, triggers, &failure()).await,
             Subject::Watcher(key) => watcher::report_failure(context.watcher(), key, triggers, &failure()).await,
             // Its problem is in `Certificates`: see `tell`.
             Subject::Gateway(_) => Ok(()),

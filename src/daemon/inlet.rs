@@ -35,7 +35,7 @@ pub(super) struct Inlet {
 }
 
 impl Inlet {
-    /// Binds the configured addresses.
+    /// Binds the configured addresses. Fails if an address cannot be bound.
     pub(super) fn bind(events: &Events) -> anyhow::Result<Inlet> {
         let bind = |address: Option<SocketAddr>, purpose: &'static str| -> anyhow::Result<Option<TcpListener>> {
             let Some(address) = address else { return Ok(None) };

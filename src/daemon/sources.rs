@@ -17,7 +17,8 @@ use tidegate_git as git;
 
 use crate::config::Config;
 
-/// Reads and checks all of them. A source without a namespace gets the daemon's first one.
+/// Reads and checks all of them. A source without a namespace gets the daemon's first one. Fails if a source is
+/// invalid, or if two sources have the same name.
 pub(super) fn load(config: &Config) -> anyhow::Result<Vec<GitSource>> {
     let namespace = config.namespaces.first().map_or(api::names::KCP_NAMESPACE, String::as_str);
     let mut sources = Vec::new();

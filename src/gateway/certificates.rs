@@ -24,8 +24,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    controller::{Context, Queue, Subject},
-    stores::secret::key,
+    controller::{self, Queue, Subject},
+    renderer::Renderer,
+    stores::{Stores, secret::key},
 };
 use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, OnConflict, Propagation};
 use tidegate_core::{
@@ -38,15 +39,32 @@ use tidegate_core::{
         reporting::ListenerSettings,
     },
     render,
-    template::Templates,
+    template::{Library, Templates},
 };
-use tidegate_process::lock::Mutex;
+use tidegate_process::lock::{Mutex, RwLock};
 
 use crate::{gateway::pki, queue::Trigger};
 
 mod builtin;
 
 pub(crate) use builtin::validity;
+
+/// What the certificates of runtimes use of the daemon.
+#[derive(Clone, Copy)]
+pub struct CertificatesContext<'a> {
+    /// The control plane. It refuses writes while this process does not lead.
+    pub kcp: &'a Cluster,
+    /// The objects in the control plane, as watches show them.
+    pub stores: &'a Stores,
+    /// The namespaces of Kymas.
+    pub namespaces: &'a BTreeSet<String>,
+    /// The templates.
+    pub library: &'a RwLock<Arc<Library>>,
+    /// Renders overrides of templates.
+    pub renderer: &'a Renderer,
+    /// The certificates and their issuer.
+    pub certificates: &'a Certificates,
+}
 
 /// The certificates of this process: configuration, CA, and what the watches do not show.
 pub struct Certificates {
@@ -104,8 +122,13 @@ const BACKEND_RETRY: Duration = Duration::from_secs(2);
 ///
 /// After [`Standing::Pending`], Tidegate wakes the runtime when this may have changed. Fails if a request to the
 /// control plane fails.
-pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestamp) -> Result<Standing, Error> {
-    let certificates = &context.certificates;
+pub async fn ensure(
+    context: CertificatesContext<'_>,
+    cause: &Cause,
+    kyma: &Kyma,
+    now: Timestamp,
+) -> Result<Standing, Error> {
+    let certificates = context.certificates;
     let certificate = match wanted(context, kyma) {
         Ok(certificate) => certificate,
         Err(refused) => return Ok(Standing::Refused(refused.to_string())),
@@ -115,7 +138,7 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
     };
     match backend {
         Backend::CertManager | Backend::Gardener => {
-            let library = context.library();
+            let library = controller::library(context.library);
             let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
             let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
             match context.renderer.with(library.for_object(&kyma.metadata), render).await {
@@ -130,7 +153,7 @@ pub async fn ensure(context: &Context, cause: &Cause, kyma: &Kyma, now: Timestam
 
 /// Reads an issued certificate; `None` if it was deleted meanwhile or is incomplete. Fails if the control plane does
 /// not return it.
-pub async fn load(context: &Context, issued: &Issued) -> Result<Option<Leaf>, Error> {
+pub async fn load(context: CertificatesContext<'_>, issued: &Issued) -> Result<Option<Leaf>, Error> {
     let secret: Option<Secret> = context.kcp.get_as(&Kind::namespaced::<Secret>(), &issued.secret).await?;
     Ok(secret.and_then(|secret| {
         let mut data = secret.data?;
@@ -143,8 +166,8 @@ pub async fn load(context: &Context, issued: &Issued) -> Result<Option<Leaf>, Er
 /// request to the control plane fails.
 ///
 /// Both may be removed while the Kyma still exists. Do not call [`ensure`] for it afterwards.
-pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool, Error> {
-    let certificates = &context.certificates;
+pub async fn remove(context: CertificatesContext<'_>, cause: &Cause, kyma: &Key) -> Result<bool, Error> {
+    let certificates = context.certificates;
     certificates.forget(kyma);
     // Such a certificate belongs to another namespace's owner, or to another Kyma of that name.
     if !certificates.is_wanted || !context.namespaces.contains(kyma.namespace()) {
@@ -180,7 +203,7 @@ pub async fn remove(context: &Context, cause: &Cause, kyma: &Key) -> Result<bool
 }
 
 /// The desired certificate of a runtime.
-fn wanted(context: &Context, kyma: &Kyma) -> Result<Certificate, Refused> {
+fn wanted(context: CertificatesContext<'_>, kyma: &Kyma) -> Result<Certificate, Refused> {
     let certificate = certificate::certificate(kyma, &context.certificates.rules)?;
     let own = &certificate.kyma;
     let before = context.namespaces.iter().take_while(|namespace| namespace.as_str() < own.namespace());
@@ -193,7 +216,7 @@ fn wanted(context: &Context, kyma: &Kyma) -> Result<Certificate, Refused> {
 
 /// Requests a certificate from another issuer, through an object.
 async fn asked(
-    context: &Context,
+    context: CertificatesContext<'_>,
     cause: &Cause,
     backend: Backend,
     certificate: &Certificate,
@@ -203,12 +226,12 @@ async fn asked(
     let (gvk, plural) = pki::object::kind(backend).unwrap_or_else(|| (Gvk::new("", "", ""), ""));
     let kind = Kind::new(gvk, plural, true);
     let live = context.stores.certificate(certificate.key.name());
-    let stands = live.as_ref().is_some_and(|live| {
+    let is_current = live.as_ref().is_some_and(|live| {
         let spec: Value = serde_json::from_str(&live.spec).unwrap_or_default();
         let is_marked = live.kyma.as_deref() == Some(certificate.kyma.to_string().as_str());
         is_marked && desired.field("spec").is_some_and(|desired| covers(desired, &spec))
     });
-    if !stands {
+    if !is_current {
         let body = Bytes::from(desired.value().to_string());
         match context.kcp.apply(cause, &kind, &desired.id(), body, OnConflict::Force).await {
             Ok(_) => {}
@@ -251,7 +274,7 @@ fn may_ask(live: &pki::object::Live, now: Timestamp) -> bool {
 
 /// Requests a new certificate for the current object.
 async fn renew(
-    context: &Context,
+    context: CertificatesContext<'_>,
     cause: &Cause,
     backend: Backend,
     kind: &Kind,
@@ -275,7 +298,7 @@ async fn renew(
 }
 
 /// When the newest CA was added to the bundle.
-fn bundled_at(context: &Context) -> Option<Timestamp> {
+fn bundled_at(context: CertificatesContext<'_>) -> Option<Timestamp> {
     certificate::parse_bundled_at(context.stores.gateway_secret()?.bundled_at.as_deref())
 }
 

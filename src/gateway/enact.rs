@@ -24,13 +24,13 @@ pub(super) enum Stop {
     Request(Error),
 }
 
-/// Reads a Secret.
+/// Reads a Secret. Fails if the control plane does not return it.
 pub(super) async fn read<T>(kcp: &Cluster, key: &Key, of: impl FnOnce(Secret) -> T) -> Result<Lookup<T>, Stop> {
     let secret = kcp.get_as(&Kind::namespaced::<Secret>(), key).await.map_err(Stop::Request)?;
     Ok(secret.map_or(Lookup::Absent, |secret| Lookup::Found(of(secret))))
 }
 
-/// Creates a CA, or replaces the CA at a resource version.
+/// Creates a CA, or replaces the CA at a resource version. Fails if it cannot be signed or written.
 pub(super) async fn make_authority(
     kcp: &Cluster,
     cause: &Cause,
@@ -52,7 +52,7 @@ pub(super) async fn make_authority(
     Ok(())
 }
 
-/// Writes the gateway's Secret.
+/// Writes the gateway's Secret. Fails if a certificate cannot be signed, or if the write fails.
 pub(super) async fn write(kcp: &Cluster, cause: &Cause, key: &Key, content: &GatewayContent) -> Result<(), Stop> {
     let bundle = pki::write_bundle(&content.bundle);
     let mut data = data([(key::BUNDLE, bundle.as_bytes())]);

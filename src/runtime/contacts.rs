@@ -1,68 +1,66 @@
-//! When agents were last heard of, in this process.
+//! When agents last connected to this process.
 //!
-//! An agent of ours probes its way to us every two minutes if nothing changes, so silence says that a
-//! runtime's changes do not reach us. Another agent is heard only when it has something to say.
+//! Our agent probes its connection every two minutes if nothing changes. Its silence means that the changes of its
+//! runtime do not reach the control plane. Other agents connect only when an object changes.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use tidegate_core::name::Key;
+use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
-/// When each runtime was last heard of.
+/// When the agent of each runtime last connected.
 #[derive(Debug, Default)]
 pub struct Contacts(Mutex<HashMap<Key, Contact>>);
 
-/// When a runtime was last heard of.
+/// When one agent last connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Contact {
-    /// Anything at all.
+    /// For an event or a probe.
     any: Instant,
-    /// A probe of its way, if there ever was one.
+    /// For a probe, if it has ever sent one.
     probe: Option<Instant>,
 }
 
-/// Five probes of our agent, which come every two minutes: that an agent misses all of them is worth telling.
-pub const SILENT_AFTER: Duration = Duration::from_secs(600);
+/// An agent that connects no more for this long is silent. Our agent probes every two minutes, so it has missed five
+/// probes.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(600);
 
 // === impl Contacts ===
 
 impl Contacts {
-    /// An event came from a runtime.
+    /// Notes an event of a runtime.
     pub fn event(&self, kyma: &Key, now: Instant) {
-        let mut contacts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contacts = self.0.lock();
         let probe = contacts.get(kyma).and_then(|contact| contact.probe);
         contacts.insert(kyma.clone(), Contact { any: now, probe });
     }
 
-    /// An agent of ours was heard of, by a probe or an event. Returns whether that is news, after silence.
+    /// Notes a probe or an event of our agent. Returns whether it was silent before.
     pub fn probe(&self, kyma: &Key, now: Instant) -> bool {
         let is_news = !self.is_alive(kyma, now, SILENT_AFTER);
-        let mut contacts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contacts = self.0.lock();
         contacts.insert(kyma.clone(), Contact { any: now, probe: Some(now) });
         is_news
     }
 
-    /// Whether a runtime's changes reach us: its agent is one that probes its way, and it was heard not longer ago than
-    /// `within`.
+    /// Whether the changes of a runtime reach the control plane: its agent sends probes, and has connected `within`
+    /// this time.
     pub fn is_alive(&self, kyma: &Key, now: Instant, within: Duration) -> bool {
-        let contacts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let contacts = self.0.lock();
         contacts
             .get(kyma)
             .is_some_and(|contact| contact.probe.is_some() && now.saturating_duration_since(contact.any) < within)
     }
 
-    /// Whether a runtime was ever heard of.
+    /// Whether the agent of a runtime has ever connected.
     pub fn is_known(&self, kyma: &Key) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(kyma)
+        self.0.lock().contains_key(kyma)
     }
 
     /// Forgets a runtime that is gone.
     pub fn forget(&self, kyma: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(kyma);
+        self.0.lock().remove(kyma);
     }
 }
 
@@ -71,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_agent_that_probes_its_way_is_known_to_be_alive() {
+    fn only_an_agent_that_sends_probes_is_known_to_be_alive() {
         let contacts = Contacts::default();
         let (one, start) = (Key::new("kcp-system", "one"), Instant::now());
         let is_alive = |contacts: &Contacts, now| contacts.is_alive(&one, now, SILENT_AFTER);

@@ -1,4 +1,6 @@
-//! The Kyma in the runtime: read, written where it differs, and given a copy of the status.
+//! The Kyma in the runtime: Tidegate reads it, writes differences, and copies the status of the Kyma in KCP to it.
+//!
+//! `state` is what is known of it, and `decide` what to do. This file sends the requests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +37,7 @@ fn key() -> Key {
     Key::new(SKR_NAMESPACE, SKR_KYMA)
 }
 
-/// The Kyma in the runtime; none if there is none yet.
+/// Reads the Kyma in the runtime; none if it does not exist yet.
 async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> {
     let kyma: Option<Kyma> = cluster.get_as(&Kind::namespaced::<Kyma>(), &key()).await?;
     Ok(kyma.map(|mut kyma| {
@@ -44,25 +46,33 @@ async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> {
     }))
 }
 
-/// Reads it if it is not known, or if somebody says that it changed.
-pub(super) async fn look(cluster: &Cluster, known: &mut KnownCounterpart, has_changed: bool) -> Result<(), Error> {
+/// Reads the Kyma in the runtime, if it is not known or may have changed.
+///
+/// # Errors
+///
+/// The error of the request.
+pub(super) async fn refresh(cluster: &Cluster, known: &mut KnownCounterpart, has_changed: bool) -> Result<(), Error> {
     if decide::must_read(known, has_changed) {
         known.live = read(cluster).await?;
     }
     Ok(())
 }
 
-/// What came of bringing the Kyma in the runtime to what it should be.
+/// The Kyma in the runtime after a pass.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CounterpartReport {
-    /// What users had changed and what was taken back.
+    /// The edits of users that were reverted.
     pub(super) reverted: Vec<String>,
-    /// When to look again.
+    /// When to try again.
     pub(super) again: Option<Duration>,
 }
 
-/// Creates it, or writes what differs.
-pub(super) async fn bring(
+/// Creates the Kyma in the runtime, or writes what differs.
+///
+/// # Errors
+///
+/// The error of a request, or of a template.
+pub(super) async fn reconcile(
     pass: &RuntimePass<'_>,
     cluster: &Cluster,
     known: &mut KnownCounterpart,
@@ -98,7 +108,7 @@ async fn write(
                 Err(error) => return Err(error.into()),
             }
             known.live = read(cluster).await?;
-            pass.tell(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "the runtime has got its Kyma");
+            pass.publish(Severity::Normal, reason::REMOTE_INSTALLATION, "Install", "created the Kyma in the runtime");
             Ok(CounterpartReport::default())
         }
         Write::Merge { patch, reverted } => {
@@ -110,7 +120,11 @@ async fn write(
     }
 }
 
-/// Gives the Kyma in the runtime a copy of the status, if it has another.
+/// Copies the status to the Kyma in the runtime, if it differs.
+///
+/// # Errors
+///
+/// The error of the request.
 pub(super) async fn show(
     pass: &RuntimePass<'_>,
     cluster: &Cluster,
@@ -121,8 +135,7 @@ pub(super) async fn show(
     let kind = Kind::namespaced::<Kyma>();
     match cluster.apply_status(pass.cause, &kind, &kind.id(&key()), status_body("Kyma", &key(), &shown)).await {
         Ok(_) => known.shows(shown),
-        // It went while we looked elsewhere, or its definition did, by our own hand at the end of a runtime: nobody is
-        // left to be shown anything.
+        // It has been deleted in the meantime, or its CRD has, which Tidegate deletes when it removes a runtime.
         Err(Error::NotFound { .. } | Error::NotServed { .. }) => known.live = None,
         Err(error) => return Err(error),
     }

@@ -1,4 +1,4 @@
-//! What a pass over a runtime does, and what it tells. Pure: nothing is read and nothing is sent from here.
+//! What a pass over a runtime does, and what it reports. Pure: it reads and sends nothing.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -33,31 +33,31 @@ use crate::{
 /// What a pass over a runtime is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Its Kyma is being deleted: what that brought goes.
+    /// Its Kyma is being deleted: the pass removes what it installed.
     Remove,
-    /// Its user has stopped it.
+    /// A user has paused it: the pass does nothing.
     Leave,
-    /// It is brought to what its Kyma says.
+    /// The pass reconciles the runtime with its Kyma.
     Install,
 }
 
-/// How closely a pass looks at the runtime itself, beyond what this process and the statuses remember.
+/// What a pass checks in the runtime itself. Otherwise it relies on its knowledge and on the statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Look {
-    /// Not at all.
+pub(super) enum Scope {
+    /// Nothing.
     Nothing,
-    /// Its Kyma is read again.
+    /// The Kyma.
     Kyma,
-    /// Everything of ours is looked at.
+    /// All objects with our ownership label.
     Everything,
 }
 
-/// What has come to be wrong, and is told once.
+/// A new problem, which is reported once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News<'a> {
-    /// The runtime cannot be worked on.
+    /// Tidegate cannot reconcile the runtime.
     Runtime(&'a status::Failure),
-    /// A module is not as it should be; why, in one sentence.
+    /// A module is unhealthy. The message is one sentence.
     Module { name: &'a str, message: &'a str },
 }
 
@@ -76,37 +76,47 @@ fn is_skipped(kyma: &Kyma) -> bool {
     landscape::label(&kyma.metadata, label::SKIP_RECONCILIATION).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// How closely the runtime must be looked at: somebody may have changed it, or asks. `is_due` is whether a resync is a
-/// reason to look at everything.
-pub(super) fn look(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> Look {
+/// What a pass checks in the runtime: a user may have changed it, or asks for a check. `is_due` is whether a resync
+/// checks everything.
+pub(super) fn scope(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> Scope {
     let handled = kyma
         .status
         .as_ref()
         .and_then(|status| conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED));
     let is_asked_for = requested(kyma).is_some_and(|requested| Some(requested.as_str()) != handled)
         || manifests.iter().any(|manifest| manifest::is_asked_for(manifest));
-    let asked = if is_asked_for { Look::Everything } else { Look::Nothing };
+    let asked = if is_asked_for { Scope::Everything } else { Scope::Nothing };
     let triggered = triggers.iter().map(|trigger| match trigger {
-        Trigger::Drift => Look::Everything,
-        Trigger::Resync if is_due => Look::Everything,
-        // The runtime says that something changed there.
-        Trigger::Reported => Look::Kyma,
-        Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Retry => Look::Nothing,
+        Trigger::Drift => Scope::Everything,
+        Trigger::Resync if is_due => Scope::Everything,
+        // The agent has reported a change of the Kyma.
+        Trigger::Reported => Scope::Kyma,
+        Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Retry => Scope::Nothing,
     });
-    triggered.fold(asked, Look::max)
+    triggered.fold(asked, Scope::max)
 }
 
-/// Whether it is time to look at what nobody reports.
+/// Whether the pass checks the webhook configurations, whose changes are not reported.
+pub(super) fn checks_webhooks(scope: Scope, is_resync: bool) -> bool {
+    is_resync && scope != Scope::Everything
+}
+
+/// What a pass checks in the runtime, once it knows whether the webhook configurations have changed.
+pub(super) fn scope_after_webhooks(scope: Scope, have_changed: bool) -> Scope {
+    if have_changed { Scope::Everything } else { scope }
+}
+
+/// Whether the pass may check what is not reported.
 pub(super) fn is_resync(triggers: Triggers) -> bool {
     triggers.contains(Trigger::Resync)
 }
 
-/// The request for a look, whether or not it was granted.
+/// The requested pass, whether or not it has already taken place.
 pub(super) fn requested(kyma: &Kyma) -> Option<String> {
     landscape::annotation(&kyma.metadata, annotation::RECONCILE_REQUESTED_AT).map(str::to_owned)
 }
 
-/// The patch with which the Kyma in KCP gets our finalizer and label; nothing if it has them.
+/// The patch that adds our finalizer and label to the Kyma in KCP; none if it has both.
 pub(super) fn charge_patch(kyma: &Kyma) -> Option<Value> {
     let metadata = &kyma.metadata;
     let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
@@ -125,7 +135,7 @@ pub(super) fn charge_patch(kyma: &Kyma) -> Option<Value> {
     }}))
 }
 
-/// The kinds of all objects that we put into the runtime, each once, whatever its version.
+/// The kinds of all objects that Tidegate applies in the runtime, each in one version.
 pub(super) fn kinds(manifests: &[Arc<Manifest>], has_agent: bool) -> Vec<Gvk> {
     let mut kinds: Vec<Gvk> = base::kinds();
     kinds.extend(reporting::kinds(has_agent));
@@ -136,7 +146,7 @@ pub(super) fn kinds(manifests: &[Arc<Manifest>], has_agent: bool) -> Vec<Gvk> {
     kinds
 }
 
-/// Who decides the module list, and what was reverted last.
+/// Who selects the modules, and which edits were reverted last.
 pub(super) fn modules_from(kyma: &Kyma, mode: plan::ModulesFrom, reverted: &[String]) -> ModulesFromFact {
     let (reason, message) = match mode {
         plan::ModulesFrom::Runtime => ("Runtime", "the Kyma in the runtime decides the modules"),
@@ -150,19 +160,19 @@ pub(super) fn modules_from(kyma: &Kyma, mode: plan::ModulesFrom, reverted: &[Str
     if !reverted.is_empty() {
         return ModulesFromFact { reason, message: format!("{message}; last reverted: {}", reverted.join(", ")) };
     }
-    // What was reverted is said until something else is: whoever edited finds it there.
+    // The status names reverted edits until the next ones, so that their author finds them.
     let before =
         kyma.status.as_ref().and_then(|status| conditions::message(&status.conditions, conditions::MODULES_FROM));
     let message = before.filter(|before| before.starts_with(message)).unwrap_or(message);
     ModulesFromFact { reason, message: message.to_owned() }
 }
 
-/// What users are told of edits that were taken back; nothing if there were none.
+/// The note about reverted edits; none if there were none.
 pub(super) fn reverted_note(reverted: &[String]) -> Option<String> {
-    (!reverted.is_empty()).then(|| format!("edits in the runtime were taken back: {}", reverted.join(", ")))
+    (!reverted.is_empty()).then(|| format!("reverted edits in the runtime: {}", reverted.join(", ")))
 }
 
-/// What becomes of the runtime after a pass that went through.
+/// What becomes of the runtime after a pass that took all steps.
 pub(super) fn finish(again: impl IntoIterator<Item = Option<Duration>>) -> Finish {
     match again.into_iter().flatten().min() {
         Some(delay) => Finish::After(delay, Trigger::Retry),
@@ -170,8 +180,8 @@ pub(super) fn finish(again: impl IntoIterator<Item = Option<Duration>>) -> Finis
     }
 }
 
-/// The status after a pass that was kept from its work; nothing if that says nothing of the runtime: somebody was
-/// faster, or the watch is behind, and the next pass sees it.
+/// The status after a pass that failed. None if the failure says nothing about the runtime: an object had changed in
+/// the meantime, and the next pass reads it.
 pub(super) fn failed_facts(kyma: &Kyma, manifests: &[Arc<Manifest>], failed: &Failed) -> Option<Facts> {
     match failed.kind {
         FailedKind::Stale => None,
@@ -187,7 +197,7 @@ pub(super) fn failed_facts(kyma: &Kyma, manifests: &[Arc<Manifest>], failed: &Fa
     }
 }
 
-/// The modules as they are, for a status that says why nothing can be done.
+/// The modules as they are, each with the failure that blocks the runtime.
 fn modules_as_they_are(kyma: &Kyma, manifests: &[Arc<Manifest>], message: &str) -> Vec<ModuleFact> {
     let before = kyma.status.iter().flat_map(|status| &status.modules).map(|module| module.name.clone());
     let wanted = kyma.spec.modules.iter().map(|module| module.name.clone());
@@ -205,10 +215,10 @@ fn modules_as_they_are(kyma: &Kyma, manifests: &[Arc<Manifest>], message: &str) 
         .collect()
 }
 
-/// What becomes of the runtime after a pass that was kept from its work.
+/// What becomes of the runtime after a pass that failed.
 pub(super) fn failed_finish(failed: Failed) -> Pass {
     let class = match failed.kind {
-        // There is nothing to try until something changes that wakes us.
+        // A retry cannot help. A change of the access Secrets wakes the runtime.
         FailedKind::NoAccess | FailedKind::BadAccess => return Ok(Finish::Deferred),
         FailedKind::Stale => Class::Transient,
         FailedKind::Wrong | FailedKind::Unreachable => failed.class,
@@ -216,7 +226,7 @@ pub(super) fn failed_finish(failed: Failed) -> Pass {
     Err(Failure::new(class, failed.reason, failed.message))
 }
 
-/// What has come to be wrong between two statuses.
+/// The problems in `next` that `before` does not have.
 pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts: &'a Facts) -> Vec<News<'a>> {
     let said = before.and_then(|status| status.last_operation.as_ref()).map(|last| last.operation.as_str());
     if let Some(failure) = facts.failure.as_ref().filter(|failure| said != Some(failure.message.as_str())) {
@@ -229,7 +239,7 @@ pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts:
     };
     let module = |module: &'a ModuleStatus| News::Module {
         name: &module.name,
-        message: module.message.as_deref().unwrap_or("it does not say why"),
+        message: module.message.as_deref().unwrap_or("no message"),
     };
     next.modules.iter().filter(is_wrong).filter(|module| !is_known(module)).map(module).collect()
 }
@@ -237,7 +247,7 @@ pub(super) fn news<'a>(before: Option<&KymaStatus>, next: &'a KymaStatus, facts:
 // === impl News ===
 
 impl News<'_> {
-    /// What users are told with an Event.
+    /// Severity, reason and note of its Event.
     pub(super) fn event(&self) -> (Severity, &'static str, String) {
         match self {
             News::Runtime(failure) => {

@@ -1,35 +1,35 @@
 //! One pass over a Manifest: the objects of one module in one runtime.
 //!
-//! What a pass does, in order: read the objects, record them in the inventory, apply what is missing, prune what is no
-//! longer wanted, create the default custom resource once, look at the workloads, write the status if it differs. It may
-//! be dropped at any `await` and run again: the inventory grows before the first write and shrinks after the last, so no
-//! live object of ours is ever unrecorded.
+//! A pass takes these steps: it reads the objects, records them in the inventory, applies missing ones, prunes unwanted
+//! ones, creates the default custom resource once, checks the workloads, and writes the status if it differs. It may be
+//! dropped at any `await` and run again. The inventory grows before the first write and shrinks after the last one, so
+//! each live object is recorded.
 //!
-//! It is part of a pass over its runtime (see [`crate::runtime`]) and no subject of its own in the queue. What it refuses:
-//! to send an object that exists without our mark, to prune anything while the objects cannot be read, and to touch a
-//! runtime for a Manifest that stands as recorded.
+//! The queue has no work for a Manifest: this pass is part of the pass over its runtime (see [`crate::runtime`]). It
+//! refuses to apply an object that exists without our ownership label. It prunes nothing while the objects cannot be
+//! read. It sends nothing to a runtime for a Manifest that is as recorded.
 //!
-//! `state` is what is known between passes, `recorded` what the Manifest in KCP says, `ownership` whose an object is,
-//! `decide` what is done about all that, and `enact` does it. This file only joins them.
+//! `state` is what is known between passes, `recorded` what the Manifest in KCP says, and `ownership` who owns an
+//! object. `decide` is what to do, and `enact` sends the requests. This file only joins them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tidegate_cluster::{Cause, Cluster, Error, Metadata};
+use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
     api::{Manifest, names::label},
     definition, landscape,
     name::Key,
-    object::{Digest, ObjectId},
+    object::Digest,
     render::CompleteModule,
     revision::Oid,
 };
+use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
-use crate::{controller::Context, runtime::objects};
+use crate::runtime::{
+    RuntimeContext,
+    objects::{self, LiveObjects},
+};
 
 mod decide;
 mod enact;
@@ -45,30 +45,33 @@ pub(crate) use state::KnownManifest;
 use decide::{Observed, Start, Unavailable, Work};
 use state::{InstalledObjects, Retry, StatusWrite};
 
-/// Where a pass takes place.
+/// The runtime of a pass.
 pub(crate) struct ApplyTarget<'a> {
-    pub(crate) context: &'a Context,
+    /// What passes over runtimes use of the daemon.
+    pub(crate) context: RuntimeContext<'a>,
+    /// The client of the runtime.
     pub(crate) cluster: &'a Cluster,
+    /// Why the pass writes, for the audit.
     pub(crate) cause: &'a Cause,
-    /// What the runtime holds of ours, if this pass looks for drift.
-    pub(crate) live: Option<&'a BTreeMap<ObjectId, Metadata>>,
-    /// All Manifests of the runtime, in the order of the modules: of two that bring one object, the first has it.
+    /// The live objects, if this pass checks all of them.
+    pub(crate) live: Option<&'a LiveObjects>,
+    /// All Manifests of the runtime, in the order of modules. If two of them have one object, the first one owns it.
     pub(crate) manifests: &'a [Arc<Manifest>],
 }
 
-/// How a pass ended.
+/// A Manifest after a pass.
 pub(crate) struct ManifestReport {
     /// The Manifest, with the status that was written.
     pub(crate) manifest: Arc<Manifest>,
-    /// When to go again, if unasked.
+    /// When to start the next pass, if nothing else does.
     pub(crate) again: Option<Duration>,
 }
 
 // === impl ApplyTarget ===
 
 impl ApplyTarget<'_> {
-    /// Whether this pass looks for drift.
-    fn looks(&self) -> bool {
+    /// Whether this pass checks all objects of the runtime.
+    fn checks(&self) -> bool {
         self.live.is_some()
     }
 }
@@ -76,18 +79,17 @@ impl ApplyTarget<'_> {
 // === impl ManifestReport ===
 
 impl ManifestReport {
-    /// Of a pass that left the Manifest as it was.
+    /// The report of a pass that left the Manifest as it was.
     fn unchanged(manifest: &Arc<Manifest>, again: Option<Duration>) -> ManifestReport {
         ManifestReport { manifest: Arc::clone(manifest), again }
     }
 }
 
-/// Brings the objects of a Manifest to what it says.
+/// Applies and prunes the objects of a Manifest.
 ///
 /// # Errors
 ///
-/// Only what concerns the runtime or KCP as a whole: that it cannot be reached or does not let us in. What is wrong with
-/// one object is in the status.
+/// An error that concerns the runtime or KCP as a whole. The status reports failures of single objects.
 pub(crate) async fn reconcile(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
@@ -106,16 +108,16 @@ pub(crate) async fn reconcile(
     }
 }
 
-/// The objects cannot be read: nothing is touched.
+/// The objects cannot be read, so the pass changes nothing in the runtime.
 async fn report_unavailable(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
     message: &str,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
-    match decide::unavailable(manifest, target.looks(), enact::is_expected(target, manifest)) {
+    match decide::unavailable(manifest, target.checks(), enact::is_expected(target, manifest)) {
         Unavailable::Leave => Ok(ManifestReport::unchanged(manifest, None)),
-        Unavailable::LookAgain(delay) => Ok(ManifestReport::unchanged(manifest, Some(delay))),
+        Unavailable::TryAgain(delay) => Ok(ManifestReport::unchanged(manifest, Some(delay))),
         Unavailable::Report => {
             let facts = decide::unavailable_facts(manifest, message);
             let manifest = enact::write_status(target, manifest, &facts).await?;
@@ -126,7 +128,7 @@ async fn report_unavailable(
     }
 }
 
-/// The objects are read: what is missing is applied, and what is too much goes.
+/// Applies the objects, unless a failed apply rests.
 async fn apply(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
@@ -134,18 +136,18 @@ async fn apply(
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
     let desired = decide::desired_digest(module.objects(), manifest);
-    if let Some(again) = known.retry.rest(&desired, Instant::now()).filter(|_| !target.looks()) {
+    if let Some(again) = known.retry.rest(&desired, Instant::now()).filter(|_| !target.checks()) {
         return Ok(ManifestReport::unchanged(manifest, Some(again)));
     }
     let recorded = recorded::digest(manifest);
     let mut installed = InstalledObjects::before(module, known.installed.take(), recorded, &desired);
     let result = apply_known(target, manifest, desired, &mut installed, known).await;
-    // Whatever became of the pass: what is missing is still known to be.
+    // Missing objects stay known as missing even if the pass failed.
     known.installed = Some(installed);
     result
 }
 
-/// Looks for drift if that is asked for, and does what is to be done.
+/// Checks the live objects if this pass does so, then applies and prunes what differs.
 async fn apply_known(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
@@ -153,12 +155,9 @@ async fn apply_known(
     installed: &mut InstalledObjects,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
-    if let Some(live) = target.live {
-        let suspects = installed.applied.look(live);
-        let owner = landscape::key(&manifest.metadata);
-        objects::compare(target.cluster, &owner, live, &mut installed.applied, suspects).await?;
-    }
-    match decide::work(manifest, installed, &desired, target.looks()) {
+    let owner = landscape::key(&manifest.metadata);
+    objects::check(target.cluster, &owner, target.live, &mut installed.applied).await?;
+    match decide::work(manifest, installed, &desired, target.checks()) {
         None => {
             known.retry = Retry::Settled;
             Ok(ManifestReport::unchanged(manifest, None))
@@ -178,7 +177,7 @@ fn origin(target: &ApplyTarget<'_>, manifest: &Manifest) -> Cause {
     }
 }
 
-/// A pass that has something to do.
+/// A pass that has work to do.
 struct ManifestPass<'a> {
     target: &'a ApplyTarget<'a>,
     manifest: &'a Arc<Manifest>,
@@ -189,12 +188,12 @@ struct ManifestPass<'a> {
 // === impl ManifestPass ===
 
 impl ManifestPass<'_> {
-    /// Does the work, in the order that leaves nothing unrecorded.
+    /// Does the work in an order in which each live object is recorded.
     async fn run(self, installed: &mut InstalledObjects, known: &mut KnownManifest) -> Result<ManifestReport, Error> {
         let Self { target, manifest, desired, work } = self;
-        let strangers = enact::find_strangers(target, manifest, &installed.applied, &work).await?;
-        let sent = decide::to_send(&installed.applied, &work, &strangers);
-        let recorded = match decide::coming(&installed.applied, &work, &sent) {
+        let conflicts = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
+        let sent = decide::to_send(&installed.applied, &work, &conflicts);
+        let recorded = match decide::facts_before(&installed.applied, &work, &sent) {
             Some(facts) => {
                 known.status = StatusWrite::Begun;
                 enact::write_status(target, manifest, &facts).await?
@@ -202,20 +201,20 @@ impl ManifestPass<'_> {
             None => Arc::clone(manifest),
         };
         let owner = landscape::key(&manifest.metadata);
-        let failed = objects::send(target.cluster, target.cause, &owner, &mut installed.applied, &sent).await?;
-        let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &strangers, &failed)).await?;
+        let failed = objects::apply(target.cluster, target.cause, &owner, &mut installed.applied, &sent).await?;
+        let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
         enact::publish(target, manifest, decide::kept_note(&pruned));
         let resource = enact::create_module_resource(target, decide::module_resource(&recorded)).await?;
-        let observed = Observed { strangers: &strangers, failed: &failed, pruned: &pruned, resource };
+        let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource };
         let judgement = match decide::judge(&observed) {
             Some(judgement) => judgement,
             None => {
                 let workloads = decide::workloads(manifest, &installed.applied.objects);
-                decide::judge_workloads(enact::look_at_workloads(target, workloads).await?, &pruned)
+                decide::judge_workloads(enact::check_workloads(target, workloads).await?, &pruned)
             }
         };
-        enact::publish(target, manifest, decide::conflict_note(&strangers));
+        enact::publish(target, manifest, decide::conflict_note(&conflicts));
         let applied = installed.applied.is_complete().then_some(desired);
         let facts = decide::ending_facts(&recorded, &observed, judgement.outcome, applied);
         known.status = StatusWrite::Begun;
@@ -226,24 +225,24 @@ impl ManifestPass<'_> {
     }
 }
 
-/// Objects of modules, marked and serialised once for all runtimes that have them.
+/// Objects of modules, labelled and serialised once for all runtimes that have them.
 #[derive(Debug, Default)]
 pub struct Modules(Mutex<BTreeMap<Oid, CompleteModule>>);
 
-/// Trees that are kept serialised: a landscape has some hundred versions in use.
+/// How many trees are kept. A landscape uses some hundred versions of modules.
 const MODULES_MAX: usize = 2_000;
 
 // === impl Modules ===
 
 impl Modules {
     fn get(&self, tree: Oid) -> Option<CompleteModule> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&tree).cloned()
+        self.0.lock().get(&tree).cloned()
     }
 
     fn put(&self, tree: Oid, module: CompleteModule) -> CompleteModule {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= MODULES_MAX {
-            // Those that no runtime holds go first.
+            // Drop those that no runtime uses.
             known.retain(|_, module| Arc::strong_count(module.objects()) > 1);
         }
         known.entry(tree).or_insert(module).clone()

@@ -1,11 +1,11 @@
-//! How a pass over a runtime ends: access to it, what kept it from being worked on, and the status that says so.
+//! Access to a runtime, why a pass over it failed, and the status of its Kyma.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{
-    RuntimePass, counterpart,
+    RuntimeContext, RuntimePass, counterpart,
     decide::{self, News},
     state::{KnownRuntime, WrittenStatus},
 };
@@ -19,42 +19,42 @@ use tidegate_core::{
 use tidegate_process::{ambient, retry::Class};
 
 use crate::{
-    controller::{Context, Failure, Pass, status_body},
+    controller::{Failure, Pass, status_body},
     stores::Access,
 };
 
-/// What kept a runtime from being worked on.
+/// Why a pass over a runtime failed.
 #[derive(Debug)]
 pub(super) struct Failed {
     /// One word in PascalCase.
     pub(super) reason: &'static str,
     /// One sentence.
     pub(super) message: String,
-    /// What can help.
+    /// What resolves it.
     pub(super) class: Class,
-    /// What it says of the runtime.
+    /// What it says about the runtime.
     pub(super) kind: FailedKind,
 }
 
-/// What a failure says of the runtime.
+/// What a failure says about the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailedKind {
-    /// Something in it, or about it, is not as it should be.
+    /// An object in it, or in KCP, cannot be applied.
     Wrong,
-    /// It cannot be reached or entered.
+    /// It is unreachable, or denies access.
     Unreachable,
-    /// Nothing names a way to it: there is nothing to try until something changes that wakes us.
+    /// It has no access Secret. A retry cannot help; a new Secret wakes the runtime.
     NoAccess,
-    /// The access Secrets make no sense: likewise.
+    /// Its access Secrets are ambiguous. A retry cannot help; a change of the Secrets wakes the runtime.
     BadAccess,
-    /// Nothing: what we wrote was based on an older state than the API server's.
+    /// Nothing. The write was based on an outdated version of an object.
     Stale,
 }
 
 // === impl FailedKind ===
 
 impl FailedKind {
-    /// Whether the runtime cannot be reached or entered.
+    /// Whether the runtime is unreachable or denies access.
     pub(super) fn is_access(self) -> bool {
         match self {
             FailedKind::Unreachable | FailedKind::NoAccess | FailedKind::BadAccess => true,
@@ -66,12 +66,12 @@ impl FailedKind {
 // === impl Failed ===
 
 impl Failed {
-    /// A value of ours that does not read as what it is.
+    /// A template did not produce a valid Manifest.
     #[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` takes")]
     pub(super) fn unreadable(error: serde_json::Error) -> Failed {
         Failed {
             reason: "RenderFailed",
-            message: format!("a rendered Manifest is not one: {error}; mend the template"),
+            message: format!("template kcp/manifest.yaml did not produce a valid Manifest: {error}"),
             class: Class::Stalled,
             kind: FailedKind::Wrong,
         }
@@ -96,15 +96,15 @@ impl From<template::Error> for Failed {
     }
 }
 
-/// The client for a runtime, or why there is none.
-pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>, Failed> {
+/// The client of a runtime. Fails without exactly one valid access Secret, or if a request for it fails.
+pub(super) async fn access(context: RuntimeContext<'_>, key: &Key) -> Result<Arc<Cluster>, Failed> {
     let refused = |reason, kind, message: String| Failed { reason, message, class: Class::Stalled, kind };
     match context.stores.access(key) {
         Access::Missing => Err(refused(
             "NoAccessSecret",
             FailedKind::NoAccess,
             format!(
-                "no access Secret: there is none in namespace {} with label {}={}",
+                "no access Secret: create one in namespace {} with label {}={}",
                 key.namespace(),
                 label::KYMA_NAME,
                 key.name()
@@ -114,7 +114,7 @@ pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>,
             "AmbiguousAccessSecret",
             FailedKind::BadAccess,
             format!(
-                "more than one access Secret bears label {}={}: {}; remove all but one",
+                "several access Secrets have the label {}={}: {}; remove all but one",
                 label::KYMA_NAME,
                 key.name(),
                 secrets.join(", ")
@@ -127,7 +127,11 @@ pub(super) async fn access(context: &Context, key: &Key) -> Result<Arc<Cluster>,
 // === impl RuntimePass ===
 
 impl RuntimePass<'_> {
-    /// Sees to it that the Kyma in KCP bears our finalizer and label before anything exists that it must outlive.
+    /// Adds our finalizer and label to the Kyma in KCP. It must have the finalizer before Tidegate installs anything.
+    ///
+    /// # Errors
+    ///
+    /// The error of the request.
     pub(super) async fn take_charge(&self) -> Result<(), Error> {
         let Some(patch) = decide::charge_patch(self.kyma) else { return Ok(()) };
         let kind = Kind::namespaced::<Kyma>();
@@ -138,16 +142,16 @@ impl RuntimePass<'_> {
             .map(drop)
     }
 
-    /// Says in the status why nothing could be done.
+    /// Writes to the status why the pass failed. Fails with that failure, or with the error of the request.
     pub(super) async fn failed(&self, failed: Failed, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
         if let Some(facts) = decide::failed_facts(self.kyma, manifests, &failed) {
-            // What we could not do we may at least say, unless KCP itself is the trouble.
+            // If KCP is the problem, this write fails as well.
             self.write_status(&facts, known).await.map_err(kcp_failure)?;
         }
         decide::failed_finish(failed)
     }
 
-    /// Writes the status of the Kyma, and its copy in the runtime, where they differ.
+    /// Writes the status of the Kyma and its copy in the runtime, if they differ. Fails with the error of a request.
     pub(super) async fn conclude(
         &self,
         facts: &Facts,
@@ -158,15 +162,16 @@ impl RuntimePass<'_> {
         counterpart::show(self, cluster, &status, &mut known.counterpart).await.map_err(kcp_failure)
     }
 
+    /// Writes the status of the Kyma if it differs, and reports new problems. Fails with the error of the request.
     pub(super) async fn write_status(&self, facts: &Facts, known: &mut KnownRuntime) -> Result<KymaStatus, Error> {
         let kyma = WrittenStatus::latest(known.status.as_ref(), self.kyma);
-        // What is said is true from now on: a pass may have begun before what it tells of existed.
+        // The time is that of this moment: the pass may have begun before its findings came to be.
         let next = status::kyma(&kyma, facts, ambient::now());
         if kyma.status.as_ref() == Some(&next) {
             return Ok(next);
         }
         for news in decide::news(kyma.status.as_ref(), &next, facts) {
-            self.tell_news(&news);
+            self.report(&news);
         }
         let kind = Kind::namespaced::<Kyma>();
         let body = status_body("Kyma", self.key, &next);
@@ -175,18 +180,19 @@ impl RuntimePass<'_> {
         Ok(next)
     }
 
-    /// Tells whoever looks at the Kyma, and the log, what has come to be wrong.
-    fn tell_news(&self, news: &News<'_>) {
+    /// Reports a new problem in the log and by an Event about the Kyma.
+    fn report(&self, news: &News<'_>) {
         match news {
             News::Runtime(failure) => {
-                tracing::warn!(kyma = %self.key, reason = failure.reason, error = failure.message, "a runtime cannot be worked on");
+                let (reason, error) = (failure.reason, &failure.message);
+                tracing::warn!(kyma = %self.key, reason, error, "runtime cannot be reconciled");
             }
             News::Module { name, message } => {
-                tracing::warn!(kyma = %self.key, module = name, error = message, "a module is not well");
+                tracing::warn!(kyma = %self.key, module = name, error = message, "module is unhealthy");
             }
         }
         let (severity, reason, note) = news.event();
-        self.tell(severity, reason, "Reconcile", note);
+        self.publish(severity, reason, "Reconcile", note);
     }
 }
 

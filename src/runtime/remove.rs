@@ -1,13 +1,14 @@
-//! The end of a runtime: what the Kyma brought goes in Lifecycle Manager's order, then its finalizer.
+//! The removal of a runtime: Tidegate deletes what the Kyma installed, then drops the finalizer of the Kyma.
 //!
-//! Manifests are asked to go, then what reports changes and its certificate, catalog and the Kyma in the runtime with their CRDs; the Kyma in
-//! KCP waits for its Manifests. A runtime that cannot be reached keeps its Kyma `Deleting` until its access Secret is
-//! gone; then nobody can reach it any more, and the finalizers are dropped.
+//! The order is Lifecycle Manager's: the Manifests, what reports changes, the certificate, and the catalog and the Kyma
+//! in the runtime with their CRDs. The Kyma in KCP waits for its Manifests. While the runtime is unreachable, its Kyma
+//! stays `Deleting`. Once its access Secret is gone, the runtime is unreachable for good, and the finalizers are
+//! dropped.
 
 use std::sync::Arc;
 
 use super::{
-    RuntimePass, counterpart, manifests,
+    RuntimeContext, RuntimePass, counterpart, manifests,
     outcome::{self, FailedKind},
     reporting,
     state::KnownRuntime,
@@ -15,11 +16,12 @@ use super::{
 use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, Propagation};
 use tidegate_core::{
     api::{Kyma, Manifest, names::finalizer},
+    landscape,
     name::Key,
 };
 
 use crate::{
-    controller::{Context, Failure, Pass, events::Severity, finalizers},
+    controller::{Failure, Pass, events::Severity, finalizers},
     gateway::certificates,
     queue::{Finish, Trigger},
     runtime::manifest,
@@ -32,7 +34,11 @@ pub(super) use state::RemovalWait;
 
 use decide::{BaseObject, Fate, NoAccess, Progress, Start};
 
-/// Takes a Kyma that is being deleted a step nearer to its end.
+/// Removes a runtime whose Kyma is being deleted.
+///
+/// # Errors
+///
+/// The error of a request, or why the runtime is unreachable.
 pub(super) async fn reconcile(pass: &RuntimePass<'_>, manifests: Vec<Arc<Manifest>>, known: &mut KnownRuntime) -> Pass {
     match decide::start(pass.kyma, &manifests) {
         Start::Gone => Ok(Finish::Gone),
@@ -40,10 +46,10 @@ pub(super) async fn reconcile(pass: &RuntimePass<'_>, manifests: Vec<Arc<Manifes
     }
 }
 
-/// Removes what the Kyma brought, as far as the runtime lets us.
+/// Removes what the Kyma installed, if the runtime is reachable.
 async fn remove(pass: &RuntimePass<'_>, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
     match outcome::access(pass.context, pass.key).await {
-        Ok(cluster) => match through(pass, &cluster, manifests, known).await {
+        Ok(cluster) => match remove_all(pass, &cluster, manifests, known).await {
             Ok(finish) => Ok(finish),
             Err(failed) => unreachable(pass, &failed, manifests, known).await,
         },
@@ -54,8 +60,8 @@ async fn remove(pass: &RuntimePass<'_>, manifests: &[Arc<Manifest>], known: &mut
     }
 }
 
-/// With access: everything goes in order.
-async fn through(
+/// Removes everything in order.
+async fn remove_all(
     pass: &RuntimePass<'_>,
     cluster: &Arc<Cluster>,
     manifests: &[Arc<Manifest>],
@@ -63,26 +69,26 @@ async fn through(
 ) -> Result<Finish, outcome::Failed> {
     let mut deleting = Vec::with_capacity(manifests.len());
     for manifest in manifests {
-        deleting.push(manifests::delete(pass, manifest).await?);
+        deleting.extend(manifests::delete(pass, manifest).await?);
     }
-    if decide::asks_modules_to_go(manifests) {
-        tell(pass, "DeleteManifests", "the modules are asked to go");
+    if decide::deletes_modules(manifests) {
+        publish(pass, "DeleteManifests", "deleting the modules");
     }
-    counterpart::look(cluster, &mut known.counterpart, false).await?;
+    counterpart::refresh(cluster, &mut known.counterpart, false).await?;
     if let Some(facts) = decide::first_facts(pass.kyma, &deleting) {
-        pass.conclude(&facts, cluster, known).await.map_err(said)?;
+        pass.conclude(&facts, cluster, known).await.map_err(failed)?;
     }
     let (passed, _) = pass.pass_over(cluster, &deleting, None, known).await?;
     let left = decide::left(passed);
     match decide::progress(remove_base(pass, cluster).await?, &left) {
         Progress::Wait(step) => {
-            let again = look_again(known, &step);
-            pass.conclude(&decide::facts(&left, step), cluster, known).await.map_err(said)?;
+            let again = wait(known, &step);
+            pass.conclude(&decide::facts(&left, step), cluster, known).await.map_err(failed)?;
             Ok(again)
         }
         Progress::Gone => {
             drop_finalizer(pass).await?;
-            tell(pass, "DropKymaFinalizer", "everything that the Kyma brought is gone");
+            publish(pass, "DropKymaFinalizer", "everything that the Kyma installed is deleted");
             pass.context.pool.forget(pass.key);
             pass.context.contacts.forget(pass.key);
             Ok(Finish::Gone)
@@ -90,20 +96,20 @@ async fn through(
     }
 }
 
-/// Tells of one step of the end, under the reason that Lifecycle Manager has for it.
-fn tell(pass: &RuntimePass<'_>, reason: &'static str, note: &str) {
-    pass.tell(Severity::Normal, reason, "Delete", note);
+/// Publishes an Event about one step, with Lifecycle Manager's reason.
+fn publish(pass: &RuntimePass<'_>, reason: &'static str, note: &str) {
+    pass.publish(Severity::Normal, reason, "Delete", note);
 }
 
-/// Notes that `step` has not come to its end.
-fn look_again(known: &mut KnownRuntime, step: &str) -> Finish {
+/// Notes that the removal waits for `step`.
+fn wait(known: &mut KnownRuntime, step: &str) -> Finish {
     let (removal, delay) = std::mem::take(&mut known.removal).after(step);
     known.removal = removal;
     Finish::After(delay, Trigger::Retry)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` takes")]
-fn said(failure: Failure) -> outcome::Failed {
+fn failed(failure: Failure) -> outcome::Failed {
     outcome::Failed {
         reason: failure.reason,
         message: failure.error.to_string(),
@@ -116,13 +122,13 @@ fn failure(error: Error) -> Failure {
     Failure::new(error.class(), error.reason(), error)
 }
 
-/// Deletes what every runtime has. Returns what is waited for, or nothing once all of it is gone.
+/// Deletes what every runtime has. Returns what the removal waits for; none once all of it is gone.
 async fn remove_base(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<Option<String>, Error> {
     if reporting::remove(pass, cluster).await? != 0 {
-        tell(pass, "DeleteSkrWebhookResources", "what reported changes is deleted in the runtime");
+        publish(pass, "DeleteSkrWebhookResources", "deleted the webhook configuration and the agent in the runtime");
     }
-    // Nothing in the runtime needs it any more.
-    if !certificates::remove(pass.context, pass.cause, pass.key).await? {
+    // Nothing in the runtime needs the certificate now.
+    if !certificates::remove(pass.context.for_certificates(), pass.cause, pass.key).await? {
         return Ok(Some(decide::WAITING_FOR_CERTIFICATE.to_owned()));
     }
     for object in decide::base_objects() {
@@ -133,7 +139,7 @@ async fn remove_base(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<Option
     Ok(None)
 }
 
-/// Deletes an object that bears our mark. Returns whether it is gone, or is not ours.
+/// Deletes an object with our ownership label. Returns whether it is gone or has another owner.
 async fn remove_object(pass: &RuntimePass<'_>, cluster: &Cluster, object: &BaseObject) -> Result<bool, Error> {
     let Some(kind) = cluster.kind(&object.gvk).await? else { return Ok(true) };
     let live = cluster.get_metadata(&kind, &object.key).await?;
@@ -142,13 +148,13 @@ async fn remove_object(pass: &RuntimePass<'_>, cluster: &Cluster, object: &BaseO
         Fate::Wait => Ok(false),
         Fate::Delete(metadata) => {
             let deleted = cluster.delete(pass.cause, &kind, metadata, Propagation::Background).await?;
-            tell(pass, object.reason, &format!("{} is deleted in the runtime", metadata.id));
+            publish(pass, object.reason, &format!("deleted {} in the runtime", metadata.id));
             Ok(deleted == Deleted::Gone)
         }
     }
 }
 
-/// The runtime cannot be reached: the Kyma stays, and says why and what would help.
+/// The runtime is unreachable: the Kyma stays, and its status says why and what helps.
 async fn unreachable(
     pass: &RuntimePass<'_>,
     failed: &outcome::Failed,
@@ -159,7 +165,7 @@ async fn unreachable(
     Err(Failure::new(decide::failed_class(failed), failed.reason, failed.message.clone()))
 }
 
-/// Without access Secret: nobody can reach the runtime any more.
+/// Without an access Secret, the runtime is unreachable for good: only the finalizers in KCP are dropped.
 async fn abandon(
     pass: &RuntimePass<'_>,
     manifests: &[Arc<Manifest>],
@@ -167,15 +173,15 @@ async fn abandon(
 ) -> Result<Finish, Error> {
     for manifest in manifests {
         let kind = Kind::namespaced::<Manifest>();
-        let id = kind.id(&tidegate_core::landscape::key(&manifest.metadata));
+        let id = kind.id(&landscape::key(&manifest.metadata));
         let uid = manifest.metadata.uid.clone().unwrap_or_default();
         pass.context.kcp.delete_if(pass.cause, &kind, &id, &uid, None, Propagation::Background).await?;
         let mut latest = Manifest::clone(manifest);
         latest.metadata.resource_version = None;
-        manifest::abandon(&pass.context.kcp, pass.cause, &latest).await?;
+        manifest::abandon(pass.context.kcp, pass.cause, &latest).await?;
     }
-    if !certificates::remove(pass.context, pass.cause, pass.key).await? {
-        return Ok(look_again(known, "certificate"));
+    if !certificates::remove(pass.context.for_certificates(), pass.cause, pass.key).await? {
+        return Ok(wait(known, "certificate"));
     }
     drop_finalizer(pass).await?;
     pass.context.contacts.forget(pass.key);
@@ -185,20 +191,24 @@ async fn abandon(
 async fn drop_finalizer(pass: &RuntimePass<'_>) -> Result<(), Error> {
     let ours = [finalizer::KYMA, finalizer::KYMA_PURGE];
     let kind = Kind::namespaced::<Kyma>();
-    finalizers::release(&pass.context.kcp, pass.cause, &kind, &pass.kyma.metadata, &ours).await.map(drop)
+    finalizers::release(pass.context.kcp, pass.cause, &kind, &pass.kyma.metadata, &ours).await.map(drop)
 }
 
-/// Manifests whose Kyma is gone: those that are being deleted are brought to their end.
+/// Removes Manifests that are being deleted and whose Kyma is gone.
+///
+/// # Errors
+///
+/// The error of a request, or why the runtime is unreachable.
 pub(super) async fn orphans(
-    context: &Context,
+    context: RuntimeContext<'_>,
     key: &Key,
     cause: &Cause,
     manifests: &[Arc<Manifest>],
     known: &mut KnownRuntime,
 ) -> Pass {
     let deleting = decide::deleting(manifests);
-    if !certificates::remove(context, cause, key).await.map_err(failure)? {
-        return Ok(look_again(known, "certificate"));
+    if !certificates::remove(context.for_certificates(), cause, key).await.map_err(failure)? {
+        return Ok(wait(known, "certificate"));
     }
     if deleting.is_empty() {
         context.pool.forget(key);
@@ -208,12 +218,12 @@ pub(super) async fn orphans(
     match outcome::access(context, key).await {
         Ok(cluster) => {
             remove_orphans(context, &cluster, cause, &deleting, known).await.map_err(failure)?;
-            Ok(look_again(known, "orphans"))
+            Ok(wait(known, "orphans"))
         }
         Err(failed) => match decide::without_access(&failed) {
             NoAccess::Abandon => {
                 for manifest in &deleting {
-                    manifest::abandon(&context.kcp, cause, manifest).await.map_err(failure)?;
+                    manifest::abandon(context.kcp, cause, manifest).await.map_err(failure)?;
                 }
                 Ok(Finish::Gone)
             }
@@ -222,9 +232,9 @@ pub(super) async fn orphans(
     }
 }
 
-/// Passes over each of them, one after the other.
+/// Reconciles each of them, one after the other.
 async fn remove_orphans(
-    context: &Context,
+    context: RuntimeContext<'_>,
     cluster: &Cluster,
     cause: &Cause,
     deleting: &[Arc<Manifest>],
@@ -232,7 +242,7 @@ async fn remove_orphans(
 ) -> Result<(), Error> {
     let target = manifest::ApplyTarget { context, cluster, cause, live: None, manifests: deleting };
     for manifest in deleting {
-        let key = tidegate_core::landscape::key(&manifest.metadata);
+        let key = landscape::key(&manifest.metadata);
         let mut of_manifest = known.manifests.remove(&key).unwrap_or_default().shown(manifest);
         let passed = manifest::reconcile(&target, manifest, &mut of_manifest).await;
         known.manifests.insert(key, of_manifest);

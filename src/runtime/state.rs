@@ -1,8 +1,8 @@
-//! What a process knows of runtimes between passes. Pure, but for the lock around all of them: times are passed in.
+//! What a process knows of runtimes between passes. Pure, except for the lock around all of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,9 +11,10 @@ use tidegate_core::{
     landscape,
     name::Key,
 };
+use tidegate_process::lock::Mutex;
 use tokio::time::Instant;
 
-use super::{base::KnownBase, counterpart::KnownCounterpart, manifest, remove::RemovalWait, reporting::KnownWatch};
+use super::{base::KnownBase, counterpart::KnownCounterpart, manifest, remove::RemovalWait, reporting::KnownReporting};
 
 /// What a process knows of all runtimes between passes.
 #[derive(Debug, Default)]
@@ -22,70 +23,71 @@ pub struct KnownRuntimes(Mutex<HashMap<Key, KnownRuntime>>);
 /// What a process knows of one runtime between passes.
 #[derive(Debug, Default)]
 pub(super) struct KnownRuntime {
-    /// What every runtime has.
+    /// The objects that every runtime has.
     pub(super) base: KnownBase,
-    /// What reports changes in it.
-    pub(super) watch: KnownWatch,
-    /// The Kyma in it.
+    /// What reports changes in the runtime.
+    pub(super) reporting: KnownReporting,
+    /// The Kyma in the runtime.
     pub(super) counterpart: KnownCounterpart,
-    /// The status of its Kyma in KCP, if we have written one.
+    /// The status of its Kyma in KCP, if this process has written one.
     pub(super) status: Option<WrittenStatus>,
-    /// What we wrote of its Manifests in KCP.
+    /// The writes to its Manifests in KCP.
     pub(super) writes: ManifestWrites,
     /// The objects of each Manifest.
     pub(super) manifests: BTreeMap<Key, manifest::KnownManifest>,
-    /// What its end waits for, if it comes to its end.
+    /// What its removal waits for.
     pub(super) removal: RemovalWait,
 }
 
-/// The status of a Kyma in KCP as we last wrote it.
+/// The status of a Kyma in KCP, as this process last wrote it.
 #[derive(Clone, Debug)]
 pub(super) struct WrittenStatus {
-    /// The resource version that the Kyma then had.
+    /// The resource version of the Kyma after the write.
     pub(super) resource_version: String,
+    /// The status.
     pub(super) status: KymaStatus,
 }
 
-/// What we wrote of the Manifests of one runtime: the watch lags behind it.
+/// The writes to the Manifests of one runtime. The watch lags behind them.
 #[derive(Debug, Default)]
 pub(super) struct ManifestWrites(BTreeMap<Key, ManifestWrite>);
 
-/// What we wrote of one Manifest.
+/// The last write to one Manifest.
 #[derive(Debug)]
 enum ManifestWrite {
-    /// This is how it stood after our last write.
+    /// The Manifest after the write.
     Written { manifest: Arc<Manifest>, at: Instant },
-    /// A pass may have written its status before it failed: what it says now is asked for.
+    /// A failed pass may have written its status, so the Manifest must be read.
     Doubtful,
 }
 
 /// The Manifests of a runtime as the watch shows them.
 pub(super) type ShownManifests = BTreeMap<Key, Arc<Manifest>>;
 
-/// A watch that does not show what we wrote this long ago is not asked any more: the API server is.
+/// If the watch does not show a write for this long, the Manifest is read from the API server.
 const LAG_MAX: Duration = Duration::from_secs(2);
 
 // === impl KnownRuntimes ===
 
 impl KnownRuntimes {
     pub(super) fn take(&self, key: &Key) -> KnownRuntime {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
+        self.0.lock().remove(key).unwrap_or_default()
     }
 
     pub(super) fn put(&self, key: &Key, known: KnownRuntime) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), known);
+        self.0.lock().insert(key.clone(), known);
     }
 
-    /// Forgets a runtime: the next pass looks at everything, as that of a new process.
+    /// Forgets a runtime. The next pass starts like the first one of a process.
     pub fn forget(&self, key: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
     }
 }
 
 // === impl WrittenStatus ===
 
 impl WrittenStatus {
-    /// The Kyma with the status that was written last, where the watch still shows an older one.
+    /// The Kyma with the status that was written last, if the watch still shows an older one.
     pub(super) fn latest(written: Option<&WrittenStatus>, shown: &Kyma) -> Kyma {
         let mut kyma = shown.clone();
         if let Some(WrittenStatus { resource_version, status }) = written
@@ -100,26 +102,27 @@ impl WrittenStatus {
 // === impl ManifestWrites ===
 
 impl ManifestWrites {
-    /// This is how a Manifest stands after a write, or as the API server said.
+    /// Notes a Manifest after a write or a read.
     pub(super) fn written(&mut self, manifest: &Arc<Manifest>, now: Instant) {
         let write = ManifestWrite::Written { manifest: Arc::clone(manifest), at: now };
         self.0.insert(landscape::key(&manifest.metadata), write);
     }
 
-    /// The status of a Manifest may have been written.
+    /// Notes that the status of a Manifest may have been written.
     pub(super) fn doubt(&mut self, key: Key) {
         self.0.insert(key, ManifestWrite::Doubtful);
     }
 
-    /// The API server does not have a Manifest.
+    /// Notes that a Manifest does not exist.
     pub(super) fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
-    /// Which Manifests the API server must be asked for before [`ManifestWrites::latest`] says anything. `is_elsewhere`
-    /// is whether the watch shows one, which is not one of this runtime then.
+    /// The Manifests to read before [`ManifestWrites::latest`]. `is_elsewhere` tells whether the watch shows a Manifest
+    /// for another runtime.
     ///
-    /// What the watch does not show is gone, or the watch is behind. To take it for absent would lose its inventory.
+    /// A Manifest that the watch does not show is gone, or the watch lags. If Tidegate took it for gone, it would lose
+    /// its inventory.
     pub(super) fn must_ask(
         &mut self,
         shown: &ShownManifests,
@@ -141,7 +144,7 @@ impl ManifestWrites {
         self.0.iter().filter(is_asked).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The Manifests of the runtime: what the watch shows, or what we wrote since, by name.
+    /// The Manifests of the runtime by name, as the watch shows them or as this process has written them since.
     pub(super) fn latest(&mut self, shown: ShownManifests) -> Vec<Arc<Manifest>> {
         let mut latest = shown;
         self.0.retain(|key, write| match write {
@@ -162,8 +165,8 @@ impl ManifestWrites {
     }
 }
 
-/// Whether a resource version is later than another. They are numbers since Kubernetes promised so (1.35); where they
-/// are not, the watch is believed.
+/// Whether a resource version is newer than another. Kubernetes guarantees since 1.35 that they are numbers. If they
+/// are not, the version of the watch counts as newer.
 fn is_newer(one: Option<&str>, other: Option<&str>) -> bool {
     let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
     match (number(one), number(other)) {

@@ -1,8 +1,7 @@
-//! What this process knows of the objects that it applied, so that an unchanged world costs no request.
+//! What this process knows of the objects that it applied, so that a pass over an unchanged world makes no request.
 //!
-//! A watch tells of our own writes a moment after they were answered. Until it does, the answer counts: an object whose
-//! apply was answered is as it was answered, not as the watch last told. What was compared with git once, is not
-//! compared again before somebody changes it.
+//! A watch shows our own write a moment after the API server answered it. Until then the answer is valid, not the
+//! object that the watch shows. A pass compares an object with git once, and again only after a change.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +15,10 @@ use tidegate_cluster::Metadata;
 use tidegate_core::intake::Id;
 use tokio::time::Instant;
 
-/// A watch that is further behind than this is not behind: what it tells is true.
+/// A watch is never further behind than this: after that time, the object that it shows is valid.
 const LAG_MAX: Duration = Duration::from_secs(5);
 
-/// What is known of objects in KCP, by source and object.
+/// What this process knows of objects in KCP.
 #[derive(Debug, Default)]
 pub(super) struct KnownObjects {
     known: BTreeMap<Id, Known>,
@@ -34,35 +33,35 @@ struct Known {
     answered: Option<Instant>,
 }
 
-/// One state of an object, as far as git cares: another one must be compared with git again.
+/// The parts of an object that git can set: after a change of any, it must be compared with git again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Version {
     uid: Arc<str>,
     generation: i64,
-    marks: u64,
+    metadata_hash: u64,
 }
 
-/// What known says of an object.
+/// What this process knows of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// The watch does not tell yet of the apply that was answered with success: it stands as applied.
+    /// The watch does not show our successful apply yet: the object is as applied.
     Ahead,
-    /// It was compared with git, and nobody changed it since.
+    /// It was compared with git, and has not changed since.
     Verified,
-    /// Nothing: it must be compared.
+    /// It must be compared with git.
     Unknown,
 }
 
 // === impl KnownObjects ===
 
 impl KnownObjects {
-    /// Takes note of an apply that was answered.
+    /// Records the answer to an apply.
     pub(super) fn applied(&mut self, id: &Id, digest: &Arc<str>, metadata: &Metadata, now: Instant) {
         let known = Known {
             version: Version {
                 uid: metadata.uid.as_str().into(),
                 generation: metadata.generation,
-                marks: marks(&metadata.labels, &metadata.annotations, &metadata.finalizers),
+                metadata_hash: metadata_hash(&metadata.labels, &metadata.annotations, &metadata.finalizers),
             },
             resource_version: metadata.resource_version.parse().ok(),
             digest: Arc::clone(digest),
@@ -72,14 +71,14 @@ impl KnownObjects {
         self.managers.remove(id);
     }
 
-    /// Takes note that an object was compared with git and stands as git has it.
+    /// Records that an object was compared with git and is the same.
     pub(super) fn verified(&mut self, id: &Id, digest: &Arc<str>, metadata: &ObjectMeta) {
         let version = Version::from_metadata(metadata);
         self.known
             .insert(id.clone(), Known { version, resource_version: None, digest: Arc::clone(digest), answered: None });
     }
 
-    /// What is known of an object that the watch shows as `metadata`, and whose definition has `digest`.
+    /// What is known of an object. The watch shows it with `metadata`, and its definition has `digest`.
     pub(super) fn seen(&self, id: &Id, digest: &Arc<str>, metadata: Option<&ObjectMeta>, now: Instant) -> Seen {
         let Some(known) = self.known.get(id).filter(|known| known.digest == *digest) else { return Seen::Unknown };
         let fresh = known.answered.is_some_and(|answered| now.duration_since(answered) < LAG_MAX);
@@ -87,7 +86,7 @@ impl KnownObjects {
         if known.version == Version::from_metadata(metadata) {
             return Seen::Verified;
         }
-        // Resource versions of one kind grow; a watch that shows a lower one has not come to our write yet.
+        // Resource versions of one kind grow: with a lower one, the watch does not show our write yet.
         let shown = metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
         let behind = matches!((shown, known.resource_version), (Some(shown), Some(known)) if shown < known);
         if fresh && behind { Seen::Ahead } else { Seen::Unknown }
@@ -99,17 +98,17 @@ impl KnownObjects {
         self.managers.remove(id);
     }
 
-    /// Keeps the names of an object's field managers, which the watch does not tell.
+    /// Records the names of an object's field managers, which the watch does not show.
     pub(super) fn set_managers(&mut self, id: &Id, metadata: &Metadata) {
         let version = Version {
             uid: metadata.uid.as_str().into(),
             generation: metadata.generation,
-            marks: marks(&metadata.labels, &metadata.annotations, &metadata.finalizers),
+            metadata_hash: metadata_hash(&metadata.labels, &metadata.annotations, &metadata.finalizers),
         };
         self.managers.insert(id.clone(), (version, metadata.managers.clone().into()));
     }
 
-    /// The names of an object's field managers, if they were asked for since it changed.
+    /// The names of an object's field managers, if they were read since its last change.
     pub(super) fn managers(&self, id: &Id, metadata: &ObjectMeta) -> Option<Arc<[String]>> {
         let (version, managers) = self.managers.get(id)?;
         (*version == Version::from_metadata(metadata)).then(|| Arc::clone(managers))
@@ -124,7 +123,7 @@ impl Version {
         Version {
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
             generation: metadata.generation.unwrap_or_default(),
-            marks: marks(
+            metadata_hash: metadata_hash(
                 metadata.labels.as_ref().unwrap_or(&empty),
                 metadata.annotations.as_ref().unwrap_or(&empty),
                 metadata.finalizers.as_deref().unwrap_or_default(),
@@ -133,9 +132,13 @@ impl Version {
     }
 }
 
-/// Labels, annotations and finalizers do not count as generations, and yet git sets some of them.
-fn marks(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>, finalizers: &[String]) -> u64 {
-    // The stores drop this annotation of kubectl's, the API server's answers have it.
+/// A hash of labels, annotations and finalizers. They do not change the generation, but git sets some of them.
+fn metadata_hash(
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    finalizers: &[String],
+) -> u64 {
+    // The stores drop this annotation of kubectl. The answers of the API server have it.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let mut hasher = DefaultHasher::new();
     labels.hash(&mut hasher);
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_is_behind_our_own_write_is_not_believed_for_a_moment() {
+    fn a_watch_that_is_behind_our_own_write_is_ignored_for_a_moment() {
         let (mut known, digest, now) = (KnownObjects::default(), Arc::from("a"), Instant::now());
         known.applied(&id(), &digest, &answer(2, "10"), now);
         assert_eq!(known.seen(&id(), &digest, None, now), Seen::Ahead);
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_or_compared_is_verified_until_somebody_changes_it() {
+    fn an_applied_or_compared_object_is_verified_until_it_changes() {
         let (mut known, digest, now) = (KnownObjects::default(), Arc::from("a"), Instant::now());
         known.applied(&id(), &digest, &answer(2, "10"), now);
         assert_eq!(known.seen(&id(), &digest, Some(&shown(2, "12")), now), Seen::Verified);
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_taken_away_is_a_change() {
+    fn a_removed_label_is_a_change() {
         let (mut known, digest, now) = (KnownObjects::default(), Arc::from("a"), Instant::now());
         let mut metadata = shown(1, "1");
         metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());

@@ -1,9 +1,9 @@
-//! What the daemon has read from git: for each GitSource its mirror and the last revision that counts.
+//! What the daemon has read from git: the mirror and the active revision of each GitSource.
 //!
-//! The registry remembers and hands out; it fetches nothing by itself. [`crate::source`] fills it, the other controllers
-//! read from it: the objects of modules that live in git, and the template overrides of a source.
+//! The registry never fetches. [`crate::source`] fills it. The other controllers read from it the objects of modules in
+//! git, and the template overrides of a source.
 //!
-//! Parsed module objects are shared: many Manifests name one tree, and it is parsed once. How many are kept is bounded.
+//! Parsed module objects are shared: many Manifests name one tree, and it is parsed once. Their number has a limit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     controller::{Queue, Subject},
-    source::Progress,
+    source::KnownSource,
 };
 use tidegate_core::{
     definition::{self, Definitions, Elsewhere, ModuleObjects},
@@ -36,39 +36,39 @@ use tidegate_process::{ambient, lock::Mutex};
 
 use crate::queue::Trigger;
 
-/// A revision that was read, checked, and is in force.
+/// The active revision of a source, read and checked.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Which revision.
+    /// The revision.
     pub revision: Revision,
     /// Digest of the settings with which it was read.
     pub reading: Digest,
-    /// What it refers to and does not declare, as far as that stood in KCP when it was read.
+    /// The objects to which it refers and that it does not declare, of those in KCP when it was read.
     pub elsewhere: Elsewhere,
-    /// Its files: the next revision is read as a difference to them.
+    /// Its files: of the next revision, only files that differ are read.
     pub snapshot: Arc<Snapshot>,
-    /// What it declares.
+    /// Its definitions.
     pub definitions: Definitions,
-    /// The same, as far as deciding needs it.
+    /// The facts about its valid definitions.
     pub declared: BTreeMap<Id, Declared>,
-    /// What of it is broken, or refers to something broken.
+    /// Definitions that are invalid, or refer to an invalid one.
     pub withheld: Vec<Withheld>,
-    /// Everything that it declares, good or not.
+    /// The ids of all definitions, valid or not.
     pub declares: Arc<BTreeSet<Id>>,
-    /// What is wrong with it.
+    /// Its problems.
     pub diagnostics: Diagnostics,
     /// Its template overrides on top of those of the daemon, if it has any.
     pub templates: Option<Templates>,
 }
 
-/// Why the objects of a module cannot be had.
+/// Why the objects of a module are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// No such GitSource, or none that was opened yet.
-    #[error("GitSource {0} is not there or has not been read yet")]
+    /// The GitSource does not exist, or this process has not opened its mirror yet.
+    #[error("GitSource {0} does not exist or has not been read yet")]
     Source(Key),
     /// The mirror does not have them.
-    #[error("{path} at {tree} cannot be read from GitSource {source_key}")]
+    #[error("cannot read {path} at {tree} from GitSource {source_key}")]
     Mirror {
         /// The GitSource.
         source_key: Key,
@@ -76,12 +76,12 @@ pub enum Unavailable {
         path: String,
         /// The tree or blob.
         tree: Oid,
-        /// Why.
+        /// The cause.
         #[source]
         error: Box<git::Error>,
     },
-    /// They are there and broken. What was read from a good revision cannot be.
-    #[error("{path} at {tree} of GitSource {source_key} is broken: {message}")]
+    /// They are invalid. Those of a good revision never are.
+    #[error("{path} at {tree} of GitSource {source_key} is invalid: {message}")]
     Broken {
         /// The GitSource.
         source_key: Key,
@@ -103,10 +103,10 @@ pub struct SourceRegistry {
     local_changed: Notify,
 }
 
-/// One source.
+/// What is known of one source.
 pub(crate) struct Slot {
-    /// Held by the pass over the source, and by nobody else.
-    pub(crate) progress: tokio::sync::Mutex<Progress>,
+    /// Only the pass over the source locks it.
+    pub(crate) known: tokio::sync::Mutex<KnownSource>,
     published: Mutex<Published>,
 }
 
@@ -130,16 +130,16 @@ struct Entry {
     objects: Arc<OnceCell<Arc<ModuleObjects>>>,
 }
 
-/// How often it is tried again to watch a local repository that cannot be watched; it is said once.
+/// How often the daemon retries to watch a local repository. Only the first failure is logged.
 const LOCAL_RETRY: Duration = Duration::from_secs(60);
-/// Modules whose parsed objects are kept, beside those of the revisions in force. A landscape has some ten modules in
-/// two or three versions; one of 25 objects takes some 200 KiB.
+/// Maximum number of modules with parsed objects, beside those of active revisions. A landscape has about ten modules
+/// in two or three versions; one of 25 objects takes about 200 KiB.
 const MODULES_MAX: usize = 128;
 
 // === impl SourceRegistry ===
 
 impl SourceRegistry {
-    /// Nothing read yet. Mirrors live below `state`.
+    /// An empty registry with its mirrors below `state`.
     pub fn new(state: git::State) -> SourceRegistry {
         SourceRegistry {
             state,
@@ -150,7 +150,7 @@ impl SourceRegistry {
         }
     }
 
-    /// The revision of a source that is in force.
+    /// The active revision of a source.
     pub fn loaded(&self, source: &Key) -> Option<Arc<Loaded>> {
         let slot = self.slots.lock().get(source).cloned()?;
         slot.published.lock().loaded.clone()
@@ -162,7 +162,11 @@ impl SourceRegistry {
         slot.is_some_and(|slot| slot.published.lock().visited)
     }
 
-    /// The objects of a module that lives in git, by the id of its tree or file. Asks no server.
+    /// The objects of a module in git, by the id of its tree or file. Makes no request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the mirror of the source is not open, does not have the tree, or has invalid objects there.
     pub async fn module_objects(&self, source: &Key, tree: Oid, path: &str) -> Result<Arc<ModuleObjects>, Unavailable> {
         let published = match self.slots.lock().get(source) {
             Some(slot) => Arc::clone(slot),
@@ -203,8 +207,8 @@ impl SourceRegistry {
         })
     }
 
-    /// Wakes a source when its repository on this machine changes. Runs until it is dropped. In a simulation nobody is
-    /// woken: the machine tells of changes at moments of its own.
+    /// Wakes a source when its repository on this machine changes. Runs until it is dropped. In a simulation it wakes
+    /// no source: the machine reports changes at times that the seed does not determine.
     pub async fn watch_local(&self, queue: &Queue) {
         if ambient::is_simulated() {
             std::future::pending::<()>().await;
@@ -230,7 +234,7 @@ impl SourceRegistry {
                         watched.insert(key.clone(), path.clone());
                         changes.push(next(key.clone(), path.clone(), watch));
                     }
-                    // The source is still looked at once per interval.
+                    // The source is still fetched once per interval.
                     Err(error) => {
                         if failed.is_none() {
                             tracing::warn!(source = %key, %error, "cannot watch a local repository");
@@ -243,7 +247,7 @@ impl SourceRegistry {
                 () = self.local_changed.notified() => {}
                 () = tokio::time::sleep(LOCAL_RETRY), if !unwatched.is_empty() => {}
                 Some((key, path, watch)) = changes.next() => {
-                    // A watch of a path that the source has left ends here.
+                    // A watch of a path that the source no longer names ends here.
                     if watched.get(&key) == Some(&path) && self.local.lock().get(&key) == Some(&path) {
                         queue.push(Subject::Source(key.clone()), Trigger::Git);
                         changes.push(next(key, path, watch));
@@ -257,7 +261,7 @@ impl SourceRegistry {
 
     // --- for the pass over a source ---
 
-    /// The mirror of a source's repository, opened at first use.
+    /// The mirror of a source's repository, opened at first use. Fails if it cannot be opened.
     pub(crate) fn mirror(&self, source: &Key, slot: &Slot, url: &git::Url) -> Result<git::Mirror, git::Error> {
         if let Some(mirror) = slot.published.lock().mirror.as_ref().filter(|mirror| mirror.url() == url) {
             return Ok(mirror.clone());
@@ -275,14 +279,14 @@ impl SourceRegistry {
         Ok(mirror)
     }
 
-    /// The place of a source, made at first use.
+    /// The slot of a source, created at first use.
     pub(crate) fn slot(&self, source: &Key) -> Arc<Slot> {
         let mut slots = self.slots.lock();
-        let new = || Arc::new(Slot { progress: tokio::sync::Mutex::default(), published: Mutex::default() });
+        let new = || Arc::new(Slot { known: tokio::sync::Mutex::default(), published: Mutex::default() });
         Arc::clone(slots.entry(source.clone()).or_insert_with(new))
     }
 
-    /// Takes note that a pass over a source has ended. Returns whether it was the first.
+    /// Records that a pass over a source has ended. Returns whether it was the first.
     pub(crate) fn visited(&self, slot: &Slot) -> bool {
         !std::mem::replace(&mut slot.published.lock().visited, true)
     }
@@ -292,10 +296,10 @@ impl SourceRegistry {
         slot.published.lock().mirror.clone()
     }
 
-    /// Puts a revision in force. If it is the first one of its source, returns the other sources: nothing is pruned and
-    /// nothing moves before all of them have been read, so they may have waited for this.
+    /// Makes a revision active. If it is the first one of its source, returns the other sources: they prune nothing and
+    /// take nothing over before all sources have been read, so they may have waited for this one.
     pub(crate) fn publish(&self, source: &Key, slot: &Slot, loaded: Arc<Loaded>) -> Vec<Key> {
-        tracing::info!(%source, revision = %loaded.revision, "a revision is in force");
+        tracing::info!(%source, revision = %loaded.revision, "a revision is active");
         let before = slot.published.lock().loaded.replace(loaded);
         match before {
             Some(_) => Vec::new(),
@@ -303,9 +307,9 @@ impl SourceRegistry {
         }
     }
 
-    /// Removes the mirrors of sources that are no more: those that went while no process looked.
+    /// Removes the mirrors of sources that were deleted while no process ran.
     ///
-    /// Nobody reads them: what a Manifest names in a source that is gone is unavailable, with or without a mirror.
+    /// They have no reader: a module of a deleted source is unavailable, with or without its mirror.
     pub async fn sweep(&self, sources: &BTreeSet<Key>) {
         match self.state.sources().await {
             Ok(found) => {
@@ -313,19 +317,19 @@ impl SourceRegistry {
                     self.remove(source).await;
                 }
             }
-            Err(error) => tracing::warn!(%error, "mirrors of former sources are not looked for"),
+            Err(error) => tracing::warn!(%error, "cannot list the mirrors of deleted sources"),
         }
     }
 
-    /// Removes the mirrors of a source that is no more.
+    /// Removes the mirrors of a deleted source.
     pub(crate) async fn remove(&self, source: &Key) {
         match self.state.remove(source).await {
-            Ok(()) => tracing::info!(%source, "the mirrors of a source that is gone are removed"),
-            Err(error) => tracing::warn!(%source, %error, "the mirrors of a source that is gone are not removed"),
+            Ok(()) => tracing::info!(%source, "removed the mirrors of a deleted source"),
+            Err(error) => tracing::warn!(%source, %error, "cannot remove the mirrors of a deleted source"),
         }
     }
 
-    /// Forgets a source. Returns the others, which may inherit what it leaves.
+    /// Forgets a source. Returns the others, which may take over its objects.
     pub(crate) fn forget(&self, source: &Key) -> Vec<Key> {
         let others = {
             let mut slots = self.slots.lock();

@@ -1,11 +1,12 @@
-//! Telling: the status of a GitSource, Events, and the metric from commit to applied.
-
-use std::{borrow::Cow, sync::Arc};
+//! The status of a GitSource, its Events, and the metric of the time from commit to apply.
 
 use serde_json::json;
 
-use super::{Enacted, Progress, SourceContext, SourcePass, decide};
-use tidegate_cluster::{self as cluster, Cause};
+use super::{
+    Enacted, KnownSource, SourceContext, SourcePass, decide,
+    state::{BranchHistory, KnownStatus},
+};
+use tidegate_cluster::{self as cluster, Cause, Metadata};
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus, shared::Condition},
     diagnostic::Diagnostics,
@@ -27,43 +28,37 @@ use crate::{
     stores::Origin,
 };
 
-/// A status that we wrote, and the watch may not show yet.
-pub(super) struct Written {
-    resource_version: Option<u64>,
-    status: GitSourceStatus,
-}
-
-/// Objects that one Event each is worth; a mass is told of by its number.
+/// Maximum number of Events about single objects in one pass. The status has the number of all objects.
 const EVENTS_MAX: usize = 5;
 
-/// The GitSource with the status that we wrote last, if the watch is behind.
-pub(super) fn current(object: &Arc<GitSource>, progress: &Progress) -> GitSource {
-    as_written(object, progress).into_owned()
+/// An Event for users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Note {
+    severity: Severity,
+    reason: &'static str,
+    action: &'static str,
+    text: String,
 }
 
-/// The same, where an earlier step of a pass may have written the status.
-fn as_written<'a>(source: &'a GitSource, progress: &Progress) -> Cow<'a, GitSource> {
-    let shown = source.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
-    let is_ahead = |written: &&Written| match (shown, written.resource_version) {
-        (Some(shown), Some(written)) => shown < written,
-        // One of the command line: nobody else writes its status.
-        (None, None) => true,
-        (None, Some(_)) | (Some(_), None) => false,
-    };
-    match progress.written.as_ref().filter(is_ahead) {
-        Some(written) => Cow::Owned(GitSource { status: Some(written.status.clone()), ..source.clone() }),
-        None => Cow::Borrowed(source),
-    }
+/// Where a status is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatusWrite {
+    /// Nowhere: it is up to date.
+    Skip,
+    /// To the stores of this process: the GitSource comes from the command line.
+    Local,
+    /// To KCP.
+    Kcp,
 }
 
-/// Takes note that a commit was seen.
+/// Records in the metrics that Tidegate has read a commit.
 pub(super) fn seen(ctx: SourceContext<'_>, revision: &Revision) {
     if let Some(commit) = revision.commit() {
         ctx.metrics.seen(&commit.to_string(), std::time::Instant::now());
     }
 }
 
-/// Takes note that all of a commit is in KCP.
+/// Records in the metrics that KCP has all objects of a commit.
 pub(super) fn arrived(ctx: SourceContext<'_>, revision: &Revision) {
     if let Some(commit) = revision.commit() {
         ctx.metrics.arrived(&commit.to_string(), std::time::Instant::now());
@@ -73,45 +68,46 @@ pub(super) fn arrived(ctx: SourceContext<'_>, revision: &Revision) {
 // === impl SourcePass ===
 
 impl SourcePass<'_> {
-    /// Computes the status, says what changed, and writes it if it differs.
+    /// Computes the status, publishes Events about what changed, and writes the status if it differs. Fails if KCP does
+    /// not accept the status.
     pub(super) async fn report(
         &self,
-        progress: &mut Progress,
+        known: &mut KnownSource,
         decided: Option<(&Loaded, &Decision)>,
         enacted: &Enacted,
         terms: &Terms,
     ) -> Result<(), Failure> {
-        let status = self.status(progress, &progress.reading.fetched(), decided, enacted, Some(terms));
-        self.tell(&status, decided.map(|(_, decision)| decision));
-        let settled = status::is_settled(&status);
-        self.write(progress, status).await?;
-        // Written down as settled, a rewrite is over: what is gone from now on is gone for itself.
-        progress.rewritten &= !settled;
+        let status = self.status(known, &known.fetch.fetched(), decided, enacted, Some(terms));
+        self.publish(&status, decided.map(|(_, decision)| decision));
+        let is_settled = status::is_settled(&status);
+        self.write(known, status).await?;
+        known.history = known.history.after_status(is_settled);
         Ok(())
     }
 
-    /// Takes note that the branch was rewritten, before that has any effect.
-    pub(super) async fn rewritten(&self, progress: &mut Progress, terms: &Terms) -> Result<(), Failure> {
-        progress.rewritten = true;
-        let status = status::unsettled(&as_written(self.source, progress), &terms.scope(), ambient::now());
-        self.write(progress, status).await
+    /// Records in the status that the branch was rewritten, before the new revision has any effect. Fails if KCP does
+    /// not accept the status.
+    pub(super) async fn record_rewrite(&self, known: &mut KnownSource, terms: &Terms) -> Result<(), Failure> {
+        known.history = BranchHistory::Rewritten;
+        let status = status::unsettled(&known.writes.status.shown(self.source), &terms.scope(), ambient::now());
+        self.write(known, status).await
     }
 
-    /// The status after this pass. Without `terms` the GitSource itself makes no sense.
+    /// The status after this pass. `terms` is `None` if the GitSource is invalid.
     pub(super) fn status(
         &self,
-        progress: &Progress,
+        known: &KnownSource,
         fetched: &Fetched,
         decided: Option<(&Loaded, &Decision)>,
         enacted: &Enacted,
         terms: Option<&Terms>,
     ) -> GitSourceStatus {
         let none = Diagnostics::default();
-        let refused = progress.refused.as_ref();
+        let refused = known.revision.refused();
         let scope = terms.map(Terms::scope).unwrap_or_default();
         let pass = status::Pass {
             fetched,
-            attempted: progress.attempted.as_ref(),
+            attempted: known.revision.attempted(),
             in_force: decided.map(|(loaded, _)| &loaded.revision),
             refused: refused.is_some(),
             decision: decided.map(|(_, decision)| decision),
@@ -123,82 +119,103 @@ impl SourcePass<'_> {
             },
             failures: &enacted.failures,
             scope: &scope,
-            moved: terms.is_some_and(|terms| decide::has_moved(self.source, progress.rewritten, terms)),
+            moved: terms.is_some_and(|terms| decide::has_moved(self.source, known.history, terms)),
         };
-        status::after_pass(&as_written(self.source, progress), &pass, ambient::now())
+        status::after_pass(&known.writes.status.shown(self.source), &pass, ambient::now())
     }
 
-    /// Writes the status if it differs from what stands there.
-    pub(super) async fn write(&self, progress: &mut Progress, status: GitSourceStatus) -> Result<(), Failure> {
-        if as_written(self.source, progress).status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        if self.origin == Origin::CommandLine {
-            self.ctx.stores.set_local_status(self.key, status.clone());
-            progress.written = Some(Written { resource_version: None, status });
-            return Ok(());
-        }
+    /// Writes the status if it differs from the last one. Fails if KCP does not accept it.
+    pub(super) async fn write(&self, known: &mut KnownSource, status: GitSourceStatus) -> Result<(), Failure> {
+        let shown = known.writes.status.shown(self.source);
+        let resource_version = match status_write(self.origin, shown.status.as_ref(), &status) {
+            StatusWrite::Skip => return Ok(()),
+            StatusWrite::Local => {
+                self.ctx.stores.set_local_status(self.key, status.clone());
+                None
+            }
+            StatusWrite::Kcp => match self.apply_status(&status).await {
+                Ok(metadata) => metadata.resource_version.parse().ok(),
+                // The GitSource was deleted a moment ago: its watch reports that.
+                Err(cluster::Error::NotFound { .. }) => return Ok(()),
+                Err(error) => return Err(super::failure(error)),
+            },
+        };
+        known.writes.status = KnownStatus::Written { resource_version, status };
+        Ok(())
+    }
+
+    async fn apply_status(&self, status: &GitSourceStatus) -> Result<Metadata, cluster::Error> {
         let kind = cluster::Kind::namespaced::<GitSource>();
-        let id = kind.id(self.key);
         let body = json!({
             "apiVersion": kind.gvk.api_version(),
             "kind": &*kind.gvk.kind,
             "metadata": { "name": self.key.name(), "namespace": self.key.namespace() },
-            "status": &status,
+            "status": status,
         });
         let cause = Cause::trigger(&self.triggers.to_string());
-        let written = self.ctx.kcp.apply_status(&cause, &kind, &id, body.to_string().into()).await;
-        match written {
-            Ok(metadata) => {
-                progress.written = Some(Written { resource_version: metadata.resource_version.parse().ok(), status });
-                Ok(())
-            }
-            // Deleted a moment ago: the watch will say so.
-            Err(cluster::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(super::failure(error)),
-        }
+        self.ctx.kcp.apply_status(&cause, &kind, &kind.id(self.key), body.to_string().into()).await
     }
 
-    /// One Event for each thing that was not so before this pass.
-    fn tell(&self, status: &GitSourceStatus, decision: Option<&Decision>) {
+    /// Publishes Events about what this pass changed. A GitSource from the command line has none.
+    fn publish(&self, status: &GitSourceStatus, decision: Option<&Decision>) {
         if self.origin == Origin::CommandLine {
             return;
         }
-        let publish = |severity, reason, action, note: &str| {
-            self.ctx.events.publish(self.source, severity, reason, action, note);
-        };
-        let empty = GitSourceStatus::default();
-        let before = self.source.status.as_ref().unwrap_or(&empty);
-        let changed = |type_: &str| {
-            let after = condition(status, type_)?;
-            let same = condition(before, type_).is_some_and(|before| {
-                (&before.status, &before.reason, &before.message) == (&after.status, &after.reason, &after.message)
-            });
-            (!same && after.status == "False").then_some(after)
-        };
-        if let Some(fetched) = changed(status::FETCHED) {
-            publish(Severity::Warning, reason::FETCH_FAILED, "Fetch", &fetched.message);
-        }
-        if let Some(applied) = changed(status::APPLIED) {
-            let word = match applied.reason.as_str() {
-                "PruneUnconfirmed" | "PruneLimit" | "PruneWaits" => reason::PRUNE_WAITS,
-                _ => reason::WITHHELD,
-            };
-            publish(Severity::Warning, word, "Apply", &applied.message);
-        }
-        if status.applied_revision != before.applied_revision
-            && let Some(revision) = &status.applied_revision
-        {
-            publish(Severity::Normal, reason::APPLIED, "Apply", &format!("applied {revision}"));
-        }
-        let drifted = decision.into_iter().flat_map(|decision| &decision.apply).filter(|(_, why)| *why == Why::Drifted);
-        for (id, _) in drifted.take(EVENTS_MAX) {
-            let note = format!("{} was changed by others and is as git has it again", text(id));
-            publish(Severity::Normal, reason::DRIFT_REPAIRED, "Apply", &note);
+        for Note { severity, reason, action, text } in notes(self.source.status.as_ref(), status, decision) {
+            self.ctx.events.publish(self.source, severity, reason, action, &text);
         }
     }
+}
+
+/// Where a status is written, if it differs from `shown`.
+fn status_write(origin: Origin, shown: Option<&GitSourceStatus>, status: &GitSourceStatus) -> StatusWrite {
+    match origin {
+        _ if shown == Some(status) => StatusWrite::Skip,
+        Origin::CommandLine => StatusWrite::Local,
+        Origin::ControlPlane => StatusWrite::Kcp,
+    }
+}
+
+/// One Event for each fact that the status did not have before.
+fn notes(before: Option<&GitSourceStatus>, after: &GitSourceStatus, decision: Option<&Decision>) -> Vec<Note> {
+    let empty = GitSourceStatus::default();
+    let before = before.unwrap_or(&empty);
+    let warning =
+        |reason, action, text: &str| Note { severity: Severity::Warning, reason, action, text: text.to_owned() };
+    let normal = |reason, text: String| Note { severity: Severity::Normal, reason, action: "Apply", text };
+    let mut notes = Vec::new();
+    if let Some(fetched) = newly_false(before, after, status::FETCHED) {
+        notes.push(warning(reason::FETCH_FAILED, "Fetch", &fetched.message));
+    }
+    if let Some(applied) = newly_false(before, after, status::APPLIED) {
+        let word = match applied.reason.as_str() {
+            "PruneUnconfirmed" | "PruneLimit" | "PruneWaits" => reason::PRUNE_WAITS,
+            _ => reason::WITHHELD,
+        };
+        notes.push(warning(word, "Apply", &applied.message));
+    }
+    let applied = after.applied_revision.as_ref().filter(|_| after.applied_revision != before.applied_revision);
+    notes.extend(applied.map(|revision| normal(reason::APPLIED, format!("applied {revision}"))));
+    let drifted = decision.into_iter().flat_map(|decision| &decision.apply).filter(|(_, why)| *why == Why::Drifted);
+    notes.extend(drifted.take(EVENTS_MAX).map(|(id, _)| {
+        let note = format!("another client changed {}; Tidegate applied it again as in git", text(id));
+        normal(reason::DRIFT_REPAIRED, note)
+    }));
+    notes
+}
+
+/// A condition that is false and was not so before, or for another reason.
+fn newly_false<'a>(before: &GitSourceStatus, after: &'a GitSourceStatus, type_: &str) -> Option<&'a Condition> {
+    let after = condition(after, type_).filter(|condition| condition.status == "False")?;
+    let same = condition(before, type_).is_some_and(|before| {
+        (&before.status, &before.reason, &before.message) == (&after.status, &after.reason, &after.message)
+    });
+    (!same).then_some(after)
 }
 
 fn condition<'a>(status: &'a GitSourceStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,122 +1,331 @@
-//! What passes over one source leave for the next.
+//! What a process knows of one GitSource between passes. Pure: times and results are passed in.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use tidegate_core::{
+    api::{GitSource, git_source::GitSourceStatus},
     definition,
     diagnostic::Diagnostics,
     intake::status::Fetched,
     object::Digest,
     revision::{Oid, Revision},
 };
+use tidegate_git::Url;
 use tokio::time::Instant;
 
-use super::{known_objects::KnownObjects, load::SourceAccess, report::Written};
+use super::{known_objects::KnownObjects, load::access::SourceAccess};
 
-/// What passes over one source leave for the next.
+/// What a process knows of one GitSource between passes.
 #[derive(Default)]
-pub(crate) struct Progress {
-    /// The last fetch, unless the next pass is to fetch whatever it was.
-    pub(super) fetch: Option<LastFetch>,
-    /// How reading the source ended last.
-    pub(super) reading: Reading,
-    /// The revision last looked at, whether it is in force or not.
-    pub(super) attempted: Option<Revision>,
-    /// The revision that `onError: RefuseRevision` keeps out.
-    pub(super) refused: Option<RefusedRevision>,
-    /// The branch was rewritten, and what is gone since has not been settled. The status says so as well, in the
-    /// condition with the scope, so that the next process knows it.
-    pub(super) rewritten: bool,
-    /// The revision in force has not been applied yet.
-    pub(super) is_new: bool,
-    /// The Secret's content, until a server refuses it.
+pub(crate) struct KnownSource {
+    /// The last fetch.
+    pub(super) fetch: Fetching,
+    /// The content of the Secret, as of the last successful fetch. A fetch that fails drops it.
     pub(super) access: Option<SourceAccess>,
-    /// Resource version of the Secret when it was read last; nothing if it was not there.
-    pub(super) seen_secret: Option<String>,
+    /// The revision that was read last.
+    pub(super) revision: KnownRevision,
+    /// Whether the branch was rewritten.
+    pub(super) history: BranchHistory,
     /// Parsed files.
     pub(super) cache: definition::Cache,
-    /// What is known of the objects in KCP.
-    pub(super) memory: KnownObjects,
-    /// Trees and blobs that the mirror was told to keep.
-    pub(super) kept: BTreeSet<Oid>,
-    /// Our last status, until the watch shows it.
-    pub(super) written: Option<Written>,
+    /// What this process has written.
+    pub(super) writes: KnownWrites,
 }
 
-/// A fetch, whether it succeeded or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LastFetch {
-    /// What was fetched, see [`tidegate_core::intake::Terms::fetching`].
-    pub(super) fetching: Digest,
-    /// When to fetch again.
-    pub(super) next: Instant,
-}
-
-/// How reading a source ended.
+/// The last fetch of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Reading {
-    /// It was not read yet.
+pub(super) enum Fetching {
+    /// The next pass fetches: this process has not fetched yet, or not since the source was suspended.
     #[default]
-    Never,
-    /// The revision that was found is read.
-    Done,
-    /// It cannot be read. The last good revision stays in force.
-    Failed {
-        /// One word in PascalCase.
-        reason: &'static str,
-        /// One sentence, without anything that a remote said.
-        message: String,
-        /// What can help.
-        remedy: Remedy,
-    },
+    Pending,
+    /// The last fetch ended.
+    Ended(LastFetch),
 }
 
-/// What can help a source that cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A fetch that ended, successful or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LastFetch {
+    /// Digest of the settings, see [`tidegate_core::intake::Terms::fetching`].
+    pub(super) settings: Digest,
+    /// When the next fetch is due.
+    pub(super) next: Instant,
+    /// The outcome of the fetch, and of reading its revision.
+    pub(super) outcome: ReadOutcome,
+}
+
+/// The outcome of fetching and reading a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReadOutcome {
+    /// The fetched revision has been read.
+    Done,
+    /// The source could not be read. The last good revision stays active.
+    Failed(ReadFailure),
+}
+
+/// Why a source could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReadFailure {
+    /// One word in PascalCase.
+    pub(super) reason: &'static str,
+    /// One sentence, without any text from a remote.
+    pub(super) message: String,
+    /// What can help.
+    pub(super) remedy: Remedy,
+}
+
+/// What can help a source that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// Trying again.
+    /// A retry.
     Retry,
-    /// Another Secret.
-    Secret,
-    /// An edit of the GitSource, or of its repository.
+    /// A change of this Secret.
+    Secret(SeenSecret),
+    /// An edit of the GitSource or of its repository.
     Edit,
 }
 
-/// A revision that is kept out since it is broken.
+/// The resource version of a Secret when it was read; `None` if it did not exist.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SeenSecret(pub(super) Option<String>);
+
+/// The revision that was read last, and the rollout of the active one.
+#[derive(Debug, Default)]
+pub(super) enum KnownRevision {
+    /// This process has not read a revision.
+    #[default]
+    Unread,
+    /// The revision that was read last is active.
+    Active {
+        /// The revision.
+        revision: Revision,
+        /// Its rollout.
+        rollout: Rollout,
+    },
+    /// The revision that was read last is refused. An earlier one may be active.
+    Refused {
+        /// The refused revision.
+        refused: RefusedRevision,
+        /// The rollout of the active revision; done if there is none.
+        rollout: Rollout,
+    },
+}
+
+/// Whether a new active revision has reached KCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rollout {
+    /// All of it was applied once, by this process or an earlier one.
+    #[default]
+    Done,
+    /// No pass has applied all of it yet.
+    Pending,
+}
+
+/// A revision that `onError: RefuseRevision` keeps from becoming active.
 #[derive(Clone, Debug)]
 pub(super) struct RefusedRevision {
-    /// Which one.
+    /// The revision.
     pub(super) revision: Revision,
     /// Digest of the settings with which it was read.
     pub(super) reading: Digest,
-    /// Why.
+    /// The reasons.
     pub(super) diagnostics: Diagnostics,
 }
 
-// === impl Reading ===
+/// Whether the branch was rewritten. The status has the same fact in its scope condition, for the next process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum BranchHistory {
+    /// Not since the status was last settled.
+    #[default]
+    Linear,
+    /// It was, and the prunes that result from it are not settled.
+    Rewritten,
+}
 
-impl Reading {
-    /// As the status says it.
-    pub(super) fn fetched(&self) -> Fetched {
+/// What this process has written, so that it writes nothing twice.
+#[derive(Default)]
+pub(super) struct KnownWrites {
+    /// Objects in KCP.
+    pub(super) objects: KnownObjects,
+    /// The trees and blobs that the mirror keeps.
+    pub(super) trees: KeptTrees,
+    /// The status.
+    pub(super) status: KnownStatus,
+}
+
+/// The trees and blobs that a mirror keeps for live Manifests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum KeptTrees {
+    /// This process has asked no mirror to keep any.
+    #[default]
+    None,
+    /// The mirror of this URL keeps these. The mirror of another URL knows nothing of them.
+    Kept {
+        /// The URL of the mirror.
+        url: Url,
+        /// The trees and blobs.
+        trees: BTreeSet<Oid>,
+    },
+}
+
+/// The status that this process wrote last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum KnownStatus {
+    /// This process has not written a status.
+    #[default]
+    Unwritten,
+    /// The watch may not show it yet.
+    Written {
+        /// The resource version in the answer of the API server. A GitSource from the command line has none.
+        resource_version: Option<u64>,
+        /// The status.
+        status: GitSourceStatus,
+    },
+}
+
+// === impl Fetching ===
+
+impl Fetching {
+    /// After a revision could not be read outside of a fetch. The next fetch stays due when it was.
+    pub(super) fn with_failure(self, failure: ReadFailure) -> Fetching {
         match self {
-            Reading::Never | Reading::Done => Fetched::Done,
-            Reading::Failed { reason, message, remedy } => {
-                let stalled = match remedy {
-                    Remedy::Retry => false,
-                    Remedy::Secret | Remedy::Edit => true,
-                };
-                Fetched::Failed { reason, message: message.clone(), stalled }
-            }
+            Fetching::Pending => Fetching::Pending,
+            Fetching::Ended(last) => Fetching::Ended(LastFetch { outcome: ReadOutcome::Failed(failure), ..last }),
         }
     }
 
-    /// Whether it failed.
-    pub(super) fn has_failed(&self) -> bool {
-        matches!(self, Reading::Failed { .. })
+    /// Why the source could not be read, if so.
+    pub(super) fn failure(&self) -> Option<&ReadFailure> {
+        match self {
+            Fetching::Ended(LastFetch { outcome: ReadOutcome::Failed(failure), .. }) => Some(failure),
+            Fetching::Ended(LastFetch { outcome: ReadOutcome::Done, .. }) | Fetching::Pending => None,
+        }
     }
 
-    /// Whether another Secret is what can help.
-    pub(super) fn awaits_secret(&self) -> bool {
-        matches!(self, Reading::Failed { remedy: Remedy::Secret, .. })
+    /// The outcome, as the status reports it.
+    pub(super) fn fetched(&self) -> Fetched {
+        self.failure().map_or(Fetched::Done, |failure| Fetched::Failed {
+            reason: failure.reason,
+            message: failure.message.clone(),
+            stalled: match failure.remedy {
+                Remedy::Retry => false,
+                Remedy::Secret(_) | Remedy::Edit => true,
+            },
+        })
     }
 }
+
+// === impl SeenSecret ===
+
+impl SeenSecret {
+    /// Whether a Secret with this resource version differs from the one that was read.
+    pub(super) fn differs(&self, found: Option<&str>) -> bool {
+        self.0.as_deref() != found
+    }
+}
+
+// === impl KnownRevision ===
+
+impl KnownRevision {
+    /// The revision that was read last.
+    pub(super) fn attempted(&self) -> Option<&Revision> {
+        match self {
+            KnownRevision::Unread => None,
+            KnownRevision::Active { revision, .. } => Some(revision),
+            KnownRevision::Refused { refused, .. } => Some(&refused.revision),
+        }
+    }
+
+    /// The refused revision, unless a later one was accepted.
+    pub(super) fn refused(&self) -> Option<&RefusedRevision> {
+        match self {
+            KnownRevision::Unread | KnownRevision::Active { .. } => None,
+            KnownRevision::Refused { refused, .. } => Some(refused),
+        }
+    }
+
+    /// The rollout of the active revision.
+    pub(super) fn rollout(&self) -> Rollout {
+        match self {
+            KnownRevision::Unread => Rollout::Done,
+            KnownRevision::Active { rollout, .. } | KnownRevision::Refused { rollout, .. } => *rollout,
+        }
+    }
+
+    /// After the active revision was found or read again.
+    pub(super) fn found_again(self, revision: Revision) -> KnownRevision {
+        KnownRevision::Active { revision, rollout: self.rollout() }
+    }
+
+    /// After a revision became active that was not active before.
+    pub(super) fn advanced(self, revision: Revision) -> KnownRevision {
+        KnownRevision::Active { revision, rollout: Rollout::Pending }
+    }
+
+    /// After a revision was refused. The active one stays.
+    pub(super) fn after_refusal(self, refused: RefusedRevision) -> KnownRevision {
+        KnownRevision::Refused { refused, rollout: self.rollout() }
+    }
+
+    /// After the last good revision of an earlier process became active. A later revision stays refused.
+    pub(super) fn recalled(self, revision: Revision) -> KnownRevision {
+        match self {
+            KnownRevision::Unread => KnownRevision::Active { revision, rollout: Rollout::Done },
+            KnownRevision::Active { .. } | KnownRevision::Refused { .. } => self,
+        }
+    }
+
+    /// After a pass that applied all of the active revision.
+    pub(super) fn rolled_out(self) -> KnownRevision {
+        let rollout = Rollout::Done;
+        match self {
+            KnownRevision::Unread => KnownRevision::Unread,
+            KnownRevision::Active { revision, .. } => KnownRevision::Active { revision, rollout },
+            KnownRevision::Refused { refused, .. } => KnownRevision::Refused { refused, rollout },
+        }
+    }
+}
+
+// === impl BranchHistory ===
+
+impl BranchHistory {
+    /// After a status was written. Once it is settled, later prunes have nothing to do with the rewrite.
+    pub(super) fn after_status(self, is_settled: bool) -> BranchHistory {
+        if is_settled { BranchHistory::Linear } else { self }
+    }
+}
+
+// === impl KeptTrees ===
+
+impl KeptTrees {
+    /// Whether the mirror of `url` keeps exactly these trees.
+    pub(super) fn are(&self, url: &Url, wanted: &BTreeSet<Oid>) -> bool {
+        match self {
+            KeptTrees::None => wanted.is_empty(),
+            KeptTrees::Kept { url: kept, trees } => kept == url && trees == wanted,
+        }
+    }
+}
+
+// === impl KnownStatus ===
+
+impl KnownStatus {
+    /// The GitSource with the status that this process wrote last, if the watch is behind.
+    pub(super) fn shown<'a>(&self, source: &'a GitSource) -> Cow<'a, GitSource> {
+        let KnownStatus::Written { resource_version, status } = self else { return Cow::Borrowed(source) };
+        let shown = source.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
+        let is_behind = match (shown, resource_version) {
+            (Some(shown), Some(written)) => shown < *written,
+            // A GitSource from the command line: no other process writes its status.
+            (None, None) => true,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if is_behind {
+            Cow::Owned(GitSource { status: Some(status.clone()), ..source.clone() })
+        } else {
+            Cow::Borrowed(source)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
-//! What stands in KCP of what a source declares or owns, as the watches tell; and the one question that they leave
-//! open: who manages an object that is not ours.
+//! The objects in KCP that a source declares or owns, as the watches show them; and the field managers of objects
+//! without its ownership label, which the watches do not show.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,11 +27,11 @@ use tidegate_core::{
 
 use crate::source::registry::Loaded;
 
-/// More objects than this are looked up by one list of their kind.
+/// Maximum number of single reads. More objects are read by one list of their kind and namespace.
 const LOOK_UPS_MAX: usize = 8;
 
-/// What stands in KCP: every object that the source declares or that bears its mark; and whether some of it is known
-/// from our own writes only, since the watch is behind.
+/// Every object in KCP that the source declares, or that has its ownership label. The flag says whether the watch is
+/// behind: then some objects are as the API server answered our own writes.
 pub(super) fn live(
     pass: &SourcePass<'_>,
     name: &SourceName,
@@ -45,11 +45,11 @@ pub(super) fn live(
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
     landscape.watchers.values().for_each(|object| survey.take(Kind::Watcher, &object.metadata, &**object));
     pass.ctx.stores.kymas().iter().for_each(|object| survey.take(Kind::Kyma, &object.metadata, &**object));
-    survey.take_what_the_watch_does_not_show();
+    survey.add_unseen();
     (survey.live, survey.behind)
 }
 
-/// The kind of a definition, as the API server serves it.
+/// The kind of a definition at the API server.
 pub(super) fn served(kind: Kind) -> cluster::Kind {
     match kind {
         Kind::ModuleTemplate => cluster::Kind::namespaced::<ModuleTemplate>(),
@@ -59,7 +59,7 @@ pub(super) fn served(kind: Kind) -> cluster::Kind {
     }
 }
 
-/// Asks for the field managers of objects that are not ours.
+/// Reads the field managers of objects without our ownership label. Fails if a request fails.
 pub(super) async fn look_up(
     ctx: SourceContext<'_>,
     ids: &BTreeSet<Id>,
@@ -70,7 +70,7 @@ pub(super) async fn look_up(
         let found = if wanted.len() <= LOOK_UPS_MAX {
             one_by_one(ctx.kcp, kind, &wanted).await?
         } else {
-            // The daemon's rights end at the namespaces that count.
+            // The daemon has permissions only in the namespaces of definitions.
             let namespaces: BTreeSet<&str> = wanted.iter().map(|id| id.1.namespace()).collect();
             let mut found = Vec::new();
             for namespace in namespaces {
@@ -128,7 +128,7 @@ impl Survey<'_> {
                 Seen::Unknown => {
                     let equal = ours && live.digest.as_ref() == Some(&declared.digest);
                     if let Some(definition) = self.loaded.definitions.good.get(&id).filter(|_| equal) {
-                        live.drifted = !stands::<K>(definition, self.name, object);
+                        live.drifted = !is_as_declared::<K>(definition, self.name, object);
                         if !live.drifted {
                             self.known.verified(&id, &declared.digest, metadata);
                         }
@@ -139,8 +139,8 @@ impl Survey<'_> {
         self.live.insert(id, live);
     }
 
-    /// What we created a moment ago, and the watch has not told of.
-    fn take_what_the_watch_does_not_show(&mut self) {
+    /// Adds the objects that we created a moment ago and that the watch does not show yet.
+    fn add_unseen(&mut self) {
         let loaded = self.loaded;
         for (id, declared) in &loaded.declared {
             if !self.live.contains_key(id) && self.known.seen(id, &declared.digest, None, self.pass.now) == Seen::Ahead
@@ -158,14 +158,14 @@ impl Survey<'_> {
     }
 }
 
-/// Whether every field that git sets stands in the live object as git has it.
-fn stands<K: Serialize + DeserializeOwned>(definition: &Definition, name: &SourceName, live: &K) -> bool {
+/// Whether every field that git sets has the same value in the live object.
+fn is_as_declared<K: Serialize + DeserializeOwned>(definition: &Definition, name: &SourceName, live: &K) -> bool {
     let desired = landscape::stamp(definition, name).into_value();
-    // Both sides go through the type, so that a default that is written out and one that is not compare as equal.
+    // Both sides go through the type: then an explicit default equals a missing field.
     let normal = |value: Value| serde_json::from_value::<K>(value).and_then(|object| serde_json::to_value(&object));
     match (normal(desired), serde_json::to_value(live)) {
         (Ok(desired), Ok(live)) => changes::covers(&desired, &live),
-        // What does not fit the type cannot be compared; the digest has to do.
+        // An object that does not match the type cannot be compared: the digest alone decides.
         (Err(_), _) | (_, Err(_)) => true,
     }
 }

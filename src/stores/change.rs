@@ -67,7 +67,7 @@ pub enum Change {
 
 /// A subject to wake, and the trigger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wake {
+pub(crate) enum Wake {
     /// One subject.
     Subject(Subject, Trigger),
     /// Every runtime, a limited number at a time.
@@ -79,7 +79,7 @@ pub enum Wake {
 }
 
 /// The subjects that a change wakes, sorted and unique. `tables` contain the state after the change.
-pub fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
+pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
     let mut wakes = Vec::new();
     match change {
         Change::GitSource(edit) => {

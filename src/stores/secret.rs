@@ -42,13 +42,13 @@ pub struct LeafSecret {
 }
 
 /// Data keys of a Secret of type `kubernetes.io/tls`, and the additional one for the CAs.
-pub mod key {
+pub(crate) mod key {
     /// The certificate.
-    pub const CERTIFICATE: &str = "tls.crt";
+    pub(crate) const CERTIFICATE: &str = "tls.crt";
     /// Its key.
-    pub const KEY: &str = "tls.key";
+    pub(crate) const KEY: &str = "tls.key";
     /// The CA bundle.
-    pub const BUNDLE: &str = "ca.crt";
+    pub(crate) const BUNDLE: &str = "ca.crt";
 }
 
 // === impl GatewaySecret ===

@@ -123,7 +123,7 @@ pub(super) fn looks(triggers: Triggers, watcher: &Watcher) -> bool {
         || triggers.iter().any(|trigger| matches!(trigger, Trigger::Drift | Trigger::Resync | Trigger::Requested))
 }
 
-/// The desired VirtualService, or why there can be none.
+/// The desired VirtualService. Fails with one sentence if there can be none.
 pub(super) fn desired(
     watcher: &Watcher,
     gateways: Vec<reporting::Gateway>,

@@ -12,7 +12,7 @@ use tidegate_core::{
 use super::state::{Charge, Route};
 use crate::controller::{finalizers, status_body};
 
-/// Adds Tidegate's finalizer, unless the Watcher has changed since.
+/// Adds Tidegate's finalizer. Fails if the Watcher has changed since, or if the request fails.
 pub(super) async fn take_charge(kcp: &Cluster, cause: &Cause, key: &Key, watcher: &Watcher) -> Result<Charge, Error> {
     let kind = Kind::namespaced::<Watcher>();
     let mut finalizers = watcher.metadata.finalizers.clone().unwrap_or_default();
@@ -25,19 +25,19 @@ pub(super) async fn take_charge(kcp: &Cluster, cause: &Cause, key: &Key, watcher
     }
 }
 
-/// Removes Tidegate's finalizer.
+/// Removes Tidegate's finalizer. Fails if a request fails, or if other clients keep changing the Watcher.
 pub(super) async fn release(kcp: &Cluster, cause: &Cause, watcher: &Watcher) -> Result<Charge, Error> {
     let kind = Kind::namespaced::<Watcher>();
     finalizers::release(kcp, cause, &kind, &watcher.metadata, &[finalizer::WATCHER]).await?;
     Ok(Charge::Released)
 }
 
-/// Reads the VirtualService.
+/// Reads the VirtualService. Fails if the request fails.
 pub(super) async fn read(kcp: &Cluster, kind: &Kind, key: &Key) -> Result<Route, Error> {
     Ok(kcp.get(kind, key).await?.map_or(Route::Absent, Route::Found))
 }
 
-/// Applies the VirtualService.
+/// Applies the VirtualService. Fails if the request fails; a rejected object is an answer.
 pub(super) async fn apply(kcp: &Cluster, cause: &Cause, kind: &Kind, object: &Object) -> Result<Route, Error> {
     let body = Bytes::from(object.value().to_string());
     match kcp.apply(cause, kind, &object.id(), body, OnConflict::Force).await {
@@ -49,7 +49,7 @@ pub(super) async fn apply(kcp: &Cluster, cause: &Cause, kind: &Kind, object: &Ob
     }
 }
 
-/// Deletes a VirtualService, unless it has changed since it was read.
+/// Deletes a VirtualService. Fails if it has changed since it was read, or if the request fails.
 pub(super) async fn delete(kcp: &Cluster, cause: &Cause, kind: &Kind, live: &Object) -> Result<Route, Error> {
     let text = |field: &str| live.value()["metadata"].get(field).and_then(Value::as_str).unwrap_or_default();
     let (id, uid, version) = (live.id(), text("uid"), text("resourceVersion"));
@@ -60,7 +60,7 @@ pub(super) async fn delete(kcp: &Cluster, cause: &Cause, kind: &Kind, live: &Obj
     }
 }
 
-/// Writes the status.
+/// Writes the status. Fails if the request fails.
 pub(super) async fn report(kcp: &Cluster, cause: &Cause, key: &Key, status: &WatcherStatus) -> Result<(), Error> {
     let kind = Kind::namespaced::<Watcher>();
     kcp.apply_status(cause, &kind, &kind.id(key), status_body("Watcher", key, status)).await.map(drop)

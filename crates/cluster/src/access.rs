@@ -1,8 +1,7 @@
 //! How to connect to a runtime: the kubeconfig of an access Secret. Only inline data is accepted.
 //!
-//! A kubeconfig can name programs to run, files to read and proxies. Tidegate has many permissions, and other people
-//! write these Secrets. So every such field is refused before anything is used. Messages name the field, never its
-//! content.
+//! A kubeconfig can name programs to run, files to read and proxies. Tidegate has many permissions, and others write
+//! these Secrets. So every such field is refused before anything is used. Messages name the field, never its content.
 
 use std::fmt;
 

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{ClusterName, Error, Verb};
 use tidegate_core::{diagnostic::Place, object::ObjectId};
 
-/// Why something is written. The audit record contains it besides cluster, verb and object. Cheap to clone.
+/// The reason for a write. The audit record contains it together with cluster, verb and object. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     /// The git revision that caused the write.

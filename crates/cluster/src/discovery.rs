@@ -1,6 +1,6 @@
 //! Which kinds an API server serves.
 //!
-//! The sources, in this order: the table of built-in kinds, CustomResourceDefinitions that we applied, earlier
+//! The sources, in this order: the table of built-in kinds, CustomResourceDefinitions that this client applied, earlier
 //! discovery, and then the API server, with one aggregated request at most once every [`PAUSE`]. Equal answers of many
 //! clusters are stored once.
 
@@ -29,10 +29,10 @@ pub(super) struct Known(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// From CustomResourceDefinitions that we applied.
+    /// From CustomResourceDefinitions that this client applied.
     applied: Kinds,
-    /// The CustomResourceDefinitions that we applied and whose kinds are served, by UID and generation. If one is
-    /// recreated or gets another version, its kinds are waited for again.
+    /// The CustomResourceDefinitions that this client applied and whose kinds are served, by UID and generation. If one
+    /// is recreated or changes its version, the client waits for its kinds again.
     served: BTreeSet<String>,
     /// From discovery, with its time.
     discovered: Option<(Instant, Arc<Kinds>)>,
@@ -130,7 +130,8 @@ impl Cluster {
     }
 
     /// Whether the API server itself reports a kind. Asks again unless a recent discovery lacked it. Built-in kinds are
-    /// always served. Kinds of definitions that we applied stay known, because they may be served any moment.
+    /// always served. Kinds of definitions that this client applied stay known, because the server may serve them at
+    /// any moment.
     pub(super) async fn serves(&self, gvk: &Gvk) -> Result<bool, Error> {
         if Kind::built_in(gvk).is_some() {
             return Ok(true);
@@ -172,7 +173,7 @@ impl Cluster {
     }
 }
 
-/// The part of `APIGroupDiscoveryList` that we read.
+/// The part of `APIGroupDiscoveryList` that the client reads.
 #[derive(Deserialize)]
 struct Groups {
     #[serde(default)]

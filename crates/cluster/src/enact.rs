@@ -30,7 +30,7 @@ pub struct Task {
     pub id: ObjectId,
     /// Its JSON.
     pub body: Bytes,
-    /// What to do about fields of other managers.
+    /// How to treat fields of other managers.
     pub on_conflict: OnConflict,
     /// Its current resource version, if known. It shows whether the apply changed anything.
     pub known: Option<String>,
@@ -69,7 +69,7 @@ pub enum Effect {
 // === impl Task ===
 
 impl Task {
-    /// Applies an object that carries our ownership label, and takes over fields of other managers.
+    /// Applies an object that has Tidegate's ownership label, and takes over fields of other managers.
     pub fn forced(gvk: Gvk, id: ObjectId, body: Bytes) -> Task {
         Task { gvk, id, body, on_conflict: OnConflict::Force, known: None, place: None }
     }
@@ -263,7 +263,7 @@ impl Cluster {
             .map(async |((gvk, namespace), ids)| {
                 let Some(kind) = self.kind(&gvk).await? else { return Ok(Vec::new()) };
                 let all = match ids.first() {
-                    // A read of one object instead of a list spares the objects beside it.
+                    // A read of one object instead of a list does not load the other objects.
                     Some(id) if ids.len() == 1 => {
                         self.get_metadata(&kind, &Key::new(&id.namespace, &id.name)).await?.into_iter().collect()
                     }

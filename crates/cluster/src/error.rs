@@ -26,7 +26,7 @@ pub enum Unreachable {
     Dns,
     /// The connection was refused, reset or could not be opened.
     Connect,
-    /// The server's certificate or ours is not accepted.
+    /// One side does not accept the other's certificate.
     Tls,
     /// No answer in time.
     Timeout,
@@ -39,7 +39,7 @@ pub enum Unreachable {
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// Another field manager owns fields that we want to set.
+    /// Another field manager owns fields that the request sets.
     #[error("{target} has fields of other managers: {}", list(.causes))]
     Conflict {
         /// The object.
@@ -101,7 +101,7 @@ pub enum Error {
         /// The object.
         target: Target,
     },
-    /// We lack a permission.
+    /// The client lacks a permission.
     #[error("{target} is forbidden: {message}")]
     Forbidden {
         /// The object or kind.
@@ -109,13 +109,13 @@ pub enum Error {
         /// The API server's message; for a Secret only the reason and the fields.
         message: String,
     },
-    /// The cluster does not accept our credentials.
-    #[error("cluster {cluster} rejected our credentials")]
+    /// The cluster does not accept the client's credentials.
+    #[error("cluster {cluster} rejected the client's credentials")]
     Unauthorized {
         /// The cluster.
         cluster: Arc<str>,
     },
-    /// The API server asks us to slow down.
+    /// The API server asks the client to slow down.
     #[error("cluster {cluster} is overloaded")]
     TooManyRequests {
         /// The cluster.
@@ -165,11 +165,11 @@ pub enum Error {
     NotEstablished {
         /// Its name.
         name: String,
-        /// What its conditions say.
+        /// The messages of its conditions.
         message: String,
     },
-    /// We are not the leader, or the Lease was not renewed in time, so writes are refused. A write that was in flight
-    /// at that moment may or may not have happened.
+    /// This process is not the leader, or did not renew the Lease in time, so writes are refused. A write that was in
+    /// flight at that moment may or may not have happened.
     #[error("this process does not lead, so it writes nothing")]
     NotLeading,
     /// The Secret has no acceptable kubeconfig.
@@ -283,7 +283,7 @@ impl fmt::Display for Unreachable {
         f.write_str(match self {
             Unreachable::Dns => "the host name does not resolve",
             Unreachable::Connect => "the connection failed",
-            Unreachable::Tls => "the TLS handshake failed because its certificate or ours is not accepted",
+            Unreachable::Tls => "the TLS handshake failed because one side rejected the other's certificate",
             Unreachable::Timeout => "it does not answer in time",
             Unreachable::Broken => "the connection was lost",
             Unreachable::CircuitOpen => "several consecutive failures; waiting for the next probe",
@@ -326,7 +326,7 @@ fn list(causes: &[FieldConflict]) -> String {
 
 // === reading an answer ===
 
-/// The part of `Status` that we read.
+/// The part of `Status` that the client reads.
 #[derive(Debug, Default, Deserialize)]
 struct Status {
     #[serde(default)]

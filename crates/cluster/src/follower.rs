@@ -23,7 +23,7 @@ use super::{Cluster, Error, Kind, Target, Verb, kind::push_encoded, transport::A
 use tidegate_core::name::Key;
 use tidegate_process::{ambient, retry};
 
-/// What to follow.
+/// The objects to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The kind.

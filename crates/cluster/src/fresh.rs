@@ -1,8 +1,8 @@
-//! Namespaces and definitions that we created a moment ago.
+//! Namespaces and definitions that Tidegate created a moment ago.
 //!
 //! A fresh namespace cannot contain foreign objects, so no lookup is needed. A first installation looks up each object
-//! before it applies it. In a namespace that we have just created, the lookup finds only our own objects and the few
-//! that every namespace gets; these are still looked up.
+//! before it applies it. In a namespace that Tidegate has just created, the lookup would find only Tidegate's objects
+//! and the few that every namespace gets; the latter are still looked up.
 //!
 //! For two seconds after a kind is established, an API server delays every POST of it, so that its peers learn the kind
 //! first. It does not delay an apply.
@@ -30,7 +30,7 @@ const FRESH_DEFINITION: Duration = Duration::from_secs(5);
 const EVERYWHERE: [(&str, &str); 3] =
     [("ConfigMap", "kube-root-ca.crt"), ("ConfigMap", "openshift-service-ca.crt"), ("ServiceAccount", "default")];
 
-/// What is fresh in one cluster.
+/// The fresh namespaces and definitions of one cluster.
 #[derive(Default)]
 pub(super) struct Fresh(Mutex<Known>);
 
@@ -43,7 +43,7 @@ struct Known {
 
 struct Namespace {
     since: Instant,
-    /// What we have applied to it.
+    /// The objects that Tidegate has applied to it.
     applied: BTreeSet<ObjectId>,
 }
 
@@ -71,7 +71,7 @@ impl Fresh {
         }
     }
 
-    /// Whether an object cannot exist: its namespace is fresh, and neither we nor a controller has created it.
+    /// Whether an object cannot exist: its namespace is fresh, and neither Tidegate nor a controller has created it.
     pub(super) fn lacks(&self, id: &ObjectId, now: Instant) -> bool {
         let known = self.lock();
         let fresh = known.namespaces.get(&id.namespace).filter(|namespace| now.duration_since(namespace.since) < FRESH);

@@ -1,8 +1,9 @@
 //! Leader election with a Lease: which process may write.
 //!
 //! A process takes the Lease by replacing it under the condition that no other process did. Clocks of different
-//! machines are never compared: a holder is considered alive until we have seen its Lease unchanged for the whole lease
-//! duration on our own clock. We stop writing at the renew deadline, before any other process may take over.
+//! machines are never compared: a holder is considered alive until this process has seen its Lease unchanged for the
+//! whole lease duration on its own clock. The leader stops writing at the renew deadline, before any other process may
+//! take over.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -22,24 +23,24 @@ use tidegate_process::{ambient, lock::RwLock};
 pub struct Timing {
     /// Others may take over after they have seen the Lease unchanged for this long.
     pub duration: Duration,
-    /// We stop writing after the Lease could not be renewed for this long. Shorter than `duration`.
+    /// The leader stops writing after it could not renew the Lease for this long. Shorter than `duration`.
     pub renew_deadline: Duration,
     /// Interval between two reads of the Lease.
     pub retry_period: Duration,
 }
 
-/// Which Lease, and our identity.
+/// The Lease, and the identity of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Namespace and name of the Lease.
     pub lease: Key,
-    /// Our identity in it.
+    /// The identity of this process in the Lease.
     pub identity: String,
     /// Its timing.
     pub timing: Timing,
 }
 
-/// Whether we lead. Cheap to clone; all clones share the state.
+/// Whether this process leads. Cheap to clone; all clones share the state.
 #[derive(Clone)]
 pub struct Leadership {
     state: Arc<RwLock<State>>,
@@ -63,7 +64,7 @@ struct State {
     other: Option<String>,
 }
 
-/// The last state of the Lease, and when we first saw it.
+/// The last state of the Lease, and when this process first saw it.
 struct Observed {
     resource_version: String,
     since: Instant,
@@ -89,14 +90,14 @@ struct Spec {
     lease_transitions: Option<i64>,
 }
 
-/// What to do after reading the Lease.
+/// The next step after reading the Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
     /// The Lease does not exist.
     Create,
-    /// The Lease is ours or free, or its holder has not renewed it in time.
+    /// This process holds the Lease, or it is free, or its holder has not renewed it in time.
     Take,
-    /// The Lease is ours.
+    /// This process holds the Lease.
     Renew,
     /// Another process holds the Lease.
     Wait,
@@ -105,7 +106,7 @@ enum Move {
 // === impl Timing ===
 
 impl Default for Timing {
-    /// The timing of Lifecycle Manager, with which we share the Lease.
+    /// The timing of Lifecycle Manager, which shares the Lease.
     fn default() -> Timing {
         Timing {
             duration: Duration::from_secs(180),
@@ -137,7 +138,7 @@ impl Leadership {
         self.state.read().other.clone()
     }
 
-    /// Waits until we lead. Never returns if the elector ends before.
+    /// Waits until this process leads. Never returns if the elector ends before.
     pub async fn acquired(&self) {
         let mut changes = self.changes.clone();
         if changes.wait_for(|leading| *leading).await.is_err() {
@@ -145,7 +146,7 @@ impl Leadership {
         }
     }
 
-    /// Waits until we no longer lead. Never returns if that cannot happen.
+    /// Waits until this process no longer leads. Never returns if that cannot happen.
     pub async fn lost(&self) {
         let mut changes = self.changes.clone();
         if changes.wait_for(|leading| !*leading).await.is_err() {
@@ -163,7 +164,7 @@ impl fmt::Debug for Leadership {
 // === impl Elector ===
 
 impl Elector {
-    /// Creates an elector that has not started, and the handle that tells whether we lead.
+    /// Creates an elector that has not started, and the handle that tells whether this process leads.
     ///
     /// `cluster` must not depend on the resulting leadership, and should serve nothing else: a renewal that queues
     /// behind a thousand writes is late.
@@ -174,7 +175,7 @@ impl Elector {
         (Elector { cluster, options, state, changes, observed: None }, leadership)
     }
 
-    /// Takes part in the election until `stop` completes, then releases the Lease if we hold it.
+    /// Takes part in the election until `stop` completes, then releases the Lease if this process holds it.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
@@ -227,7 +228,7 @@ impl Elector {
         let resource_version = self.put(found.is_some(), body).await?;
         self.observed = Some(Observed { resource_version, since: Instant::now() });
         let mut state = self.state.write();
-        // Counted from before the request: nobody else can have seen our renewal any earlier.
+        // Counted from before the request: no other process can have seen this renewal earlier.
         state.until = Some(began + self.options.timing.renew_deadline);
         state.other = None;
         Ok(())
@@ -239,7 +240,7 @@ impl Elector {
             None | Some("") => Move::Take,
             Some(holder) if holder == self.options.identity => Move::Renew,
             Some(_) => {
-                // Use the holder's own duration, because it may differ from ours.
+                // Use the holder's own duration, because it may differ from the configured one.
                 let duration =
                     lease.spec.lease_duration_seconds.map_or(self.options.timing.duration, Duration::from_secs);
                 let since = self.observed.as_ref().map_or(now, |observed| observed.since);
@@ -304,7 +305,7 @@ impl Elector {
             let Some(lease) = found.as_ref().filter(ours) else { return Ok(()) };
             let mut body = self.body(Some(lease), &Move::Renew);
             body["spec"]["holderIdentity"] = "".into();
-            // As client-go does: a process that does not know empty holders waits a second.
+            // The same as in client-go: a process that does not know empty holders waits a second.
             body["spec"]["leaseDurationSeconds"] = 1.into();
             self.put(true, body).await.map(drop)
         };
@@ -324,7 +325,7 @@ impl Elector {
         }
     }
 
-    /// How long until the next read: the retry period, but not past the end of our leadership.
+    /// How long until the next read: the retry period, but not past the end of the leadership.
     fn pause(&self) -> Duration {
         let rest = self.state.read().until.map(|until| until.saturating_duration_since(Instant::now()));
         let period = self.options.timing.retry_period;

@@ -1,8 +1,8 @@
 //! A client for one API server: reads, applies and deletes objects.
 //!
 //! Requests are built from serialised bytes, answers are parsed into as little as possible, and nothing is retried: a
-//! request either succeeds or is an [`Error`] that says what resolves it. Every write emits one audit record and is
-//! refused while we do not lead. This crate does not decide what to write.
+//! request either succeeds or is an [`Error`] that says what resolves it. Every write emits one audit record, and fails
+//! while this process does not lead. This crate does not decide what to write.
 //!
 //! It needs a tokio runtime. Dropping a future cancels its request. A cancelled write may or may not have happened;
 //! every write may be repeated.
@@ -64,12 +64,12 @@ pub enum ClusterName {
     Runtime(Key),
 }
 
-/// What to do about fields that another field manager owns.
+/// How to treat fields that another field manager owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Takes them over; for objects that carry our ownership label.
+    /// Takes them over; for objects that have Tidegate's ownership label.
     Force,
-    /// Writes nothing and reports them; for objects that we see for the first time.
+    /// Writes nothing and reports them; for objects that Tidegate sees for the first time.
     Report,
 }
 
@@ -101,7 +101,7 @@ pub struct Cluster {
     transport: Transport,
     kinds: discovery::Known,
     fresh: fresh::Fresh,
-    /// Our user name, once it is known.
+    /// The client's user name, once it is known.
     user: OnceCell<Option<Arc<str>>>,
     /// How to connect to this cluster, and to the clusters that its Secrets describe.
     network: Network,
@@ -160,7 +160,7 @@ impl Cluster {
         self.transport.requests()
     }
 
-    /// Whether the cluster rejected our credentials lately. Then create a new client.
+    /// Whether the cluster rejected the client's credentials lately. Then create a new client.
     pub fn is_worn(&self) -> bool {
         self.transport.is_worn()
     }
@@ -291,8 +291,8 @@ impl Cluster {
 
     /// The metadata of those of `objects` that exist: one metadata list for each kind and namespace among them.
     ///
-    /// Kinds that are not served have no objects. Objects in a namespace that we have just created are not looked up,
-    /// because they cannot exist.
+    /// Kinds that are not served have no objects. Objects in a namespace that this client has just created are not
+    /// looked up, because they cannot exist.
     ///
     /// # Errors
     ///
@@ -308,13 +308,13 @@ impl Cluster {
 
     /// Applies an object: `body` is its JSON.
     ///
-    /// If nothing changes, the resource version stays the same. If Lifecycle Manager applied the object, we take over
-    /// its claims once, with two more writes, so that fields which only it declared disappear.
+    /// If nothing changes, the resource version stays the same. If Lifecycle Manager applied the object, this function
+    /// takes over its claims once, with two more writes. Fields that only Lifecycle Manager declared then disappear.
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses the object, if fields conflict with [`OnConflict::Report`], or if we do not
-    /// lead.
+    /// Fails if the API server refuses the object, if fields conflict with [`OnConflict::Report`], or if this process
+    /// does not lead.
     pub async fn apply(
         &self,
         cause: &Cause,
@@ -356,7 +356,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses the status, or if we do not lead.
+    /// Fails if the API server refuses the status, or if this process does not lead.
     pub async fn apply_status(
         &self,
         cause: &Cause,
@@ -371,7 +371,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the object does not exist, if the API server refuses the patch, or if we do not lead.
+    /// Fails if the object does not exist, if the API server refuses the patch, or if this process does not lead.
     pub async fn merge_patch(
         &self,
         cause: &Cause,
@@ -385,12 +385,12 @@ impl Cluster {
 
     /// Creates an object, which must not exist.
     ///
-    /// If we have just defined its kind, the object is looked up and then applied without force, because the API server
-    /// would delay its creation for two seconds.
+    /// If this client has just defined its kind, the object is looked up and then applied without force, because the
+    /// API server would delay its creation for two seconds.
     ///
     /// # Errors
     ///
-    /// Fails if the object exists, if the API server refuses it, or if we do not lead.
+    /// Fails if the object exists, if the API server refuses it, or if this process does not lead.
     pub async fn create(&self, cause: &Cause, kind: &Kind, id: &ObjectId, body: Bytes) -> Result<Metadata, Error> {
         if self.fresh.defines(kind, Instant::now()) {
             return self.create_first(cause, kind, id, body).await;
@@ -423,7 +423,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses the request, or if we do not lead.
+    /// Fails if the API server refuses the request, or if this process does not lead.
     pub async fn delete(
         &self,
         cause: &Cause,
@@ -439,7 +439,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the API server refuses the request, or if we do not lead.
+    /// Fails if the API server refuses the request, or if this process does not lead.
     pub async fn delete_if(
         &self,
         cause: &Cause,
@@ -509,7 +509,7 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Sends a write: refused while we do not lead, and recorded once it is answered.
+    /// Sends a write, and records it once it is answered. Fails while this process does not lead.
     async fn write(&self, cause: &Cause, id: &ObjectId, ask: Ask) -> Result<Answer, Error> {
         let verb = ask.verb;
         let result = self.transport.ask(ask).await;
@@ -526,12 +526,12 @@ impl Cluster {
     ) -> Result<Vec<T>, Error> {
         let mut items = Vec::new();
         let mut from: Option<String> = None;
-        let mut is_anew = false;
+        let mut is_second = false;
         loop {
             let page = match self.page(kind, namespace, selector, None, from.as_deref(), metadata_only).await {
                 // Pages are kept for five minutes. A slower reader starts again once, and fails if that expires too.
-                Err(Error::Expired { .. }) if from.is_some() && !is_anew => {
-                    is_anew = true;
+                Err(Error::Expired { .. }) if from.is_some() && !is_second => {
+                    is_second = true;
                     items.clear();
                     self.page(kind, namespace, selector, None, None, metadata_only).await?
                 }

@@ -33,7 +33,7 @@ impl Pruned {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Prunes objects, stage by stage in reverse order. `marked` says whether an object carries our ownership label.
+    /// Prunes objects, stage by stage in reverse order. `marked` says whether an object has Tidegate's ownership label.
     ///
     /// While a custom resource exists, later stages wait, because it may need its operator for its finalizers. Returns
     /// one result for each object, in their order.
@@ -90,7 +90,7 @@ impl Cluster {
         match prune.verdict(Some(&live)) {
             Verdict::Delete => match self.delete(cause, &kind, &metadata, Propagation::Background).await? {
                 Deleted::Gone => Ok(Verdict::Gone),
-                // The object changed after we read it: the next pass reads it again.
+                // The object changed after the read: the next pass reads it again.
                 Deleted::Terminating | Deleted::Changed => Ok(Verdict::Wait),
             },
             verdict => Ok(verdict),

@@ -2,8 +2,9 @@
 //! runtimes, and certificates in the control plane.
 //!
 //! Server-side apply removes a field only if no other manager claims it. Lifecycle Manager's old claims would keep
-//! every field that a later version of its module drops. So its claims become ours, once for each object, and the next
-//! apply removes what is no longer declared. Claims of other managers, and those on a status, stay.
+//! every field that a later version of its module drops. So Tidegate takes over its claims, once for each object, and
+//! the next apply removes the fields that are no longer declared. Claims of other managers, and those on a status,
+//! stay.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -27,8 +28,8 @@ pub(super) fn is_due(cluster: &ClusterName, metadata: &Metadata) -> bool {
     metadata.managers.iter().any(is_former)
 }
 
-/// `managedFields` with Lifecycle Manager's claims merged into ours, and whether it claimed more than we do; `None` if
-/// it claims nothing.
+/// `managedFields` with Lifecycle Manager's claims merged into Tidegate's, and whether it claimed more than Tidegate;
+/// `None` if it claims nothing.
 fn merged(entries: &[Value]) -> Option<(Vec<Value>, bool)> {
     let applied = |entry: &Value| entry["operation"] == "Apply" && entry.get("subresource").is_none_or(|s| s == "");
     let is_former = |name: &str| FORMER.contains(&name) || name == FORMER_OF_CERTIFICATES;

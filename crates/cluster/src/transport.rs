@@ -1,12 +1,12 @@
 //! HTTP to one API server: with limits, counters and time-outs, without retries.
 //!
-//! A write that waited for its permit checks leadership again, and is cancelled if we lose it during the request: a
-//! late write could undo what the next leader did.
+//! A write that waited for its permit checks leadership again. The write is cancelled if this process loses leadership
+//! during the request, because a late write could undo changes of the next leader.
 //!
 //! HTTP/1.1 over keep-alive connections, one for each concurrent request. Measured with 2,000 small applies, 16 at a
-//! time, on loopback against kube-apiserver 1.36: HTTP/2 takes as long, uses a fifth more of our processor time, and
-//! lets one stalled connection stall every request to that cluster. The default stack of `kube` also takes a fifth more
-//! (its trace layer and timers). Answers with only metadata take a tenth less than whole objects.
+//! time, on loopback against kube-apiserver 1.36: HTTP/2 takes as long, uses a fifth more of the client's processor
+//! time, and lets one stalled connection stall every request to that cluster. The default stack of `kube` also takes a
+//! fifth more (its trace layer and timers). Answers with only metadata take a tenth less than whole objects.
 
 use std::{
     fmt,
@@ -38,7 +38,7 @@ use super::{
 /// Limits of the requests to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Concurrent requests, without watches. The default is that of the bare client in our budgets.
+    /// Concurrent requests, without watches. The default is that of the bare client in the performance budgets.
     pub concurrency: usize,
     /// Limit of one request, from sending it to the end of the answer.
     pub request_timeout: Duration,
@@ -129,7 +129,7 @@ impl Default for Limits {
 // === impl Network ===
 
 impl Network {
-    /// Over TCP and TLS, as configurations say.
+    /// A network over TCP and TLS, with the settings of each configuration.
     pub fn real() -> Network {
         Network::default()
     }
@@ -399,7 +399,7 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// A client over a connection pool that suits our requests.
+/// A client over a connection pool that suits Tidegate's requests.
 fn client(config: &kube::Config, limits: &Limits) -> Result<kube::Client, kube::Error> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

@@ -1,6 +1,6 @@
-//! Our user name in a cluster, as its API server sees it.
+//! The client's user name in a cluster, as its API server sees it.
 //!
-//! Only the API server knows the name, because it may add a prefix or map it. So we ask it, once per client.
+//! Only the API server knows the name, because it may add a prefix or map it. So the client asks it once.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 // === impl Cluster ===
 
 impl Cluster {
-    /// Our user name, as the API server's admission sees it; `None` if the server does not say.
+    /// The client's user name, as the API server's admission sees it; `None` if the server does not report it.
     ///
     /// Asks at most once successfully: after a failure, the next call asks again.
     ///

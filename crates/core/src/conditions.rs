@@ -1,5 +1,4 @@
-//! Conditions of our custom resources: how to set them, and the texts of Lifecycle Manager's
-//! conditions.
+//! Conditions of the custom resources: how to set them, and the texts of Lifecycle Manager's conditions.
 //!
 //! External tools match on types, reasons and texts, so upstream's are kept to the letter. Reads no
 //! clock: the caller passes `now`.

@@ -8,9 +8,8 @@
 //! * The ownership label of an object names its source. The first owner keeps it. If the owner no
 //!   longer declares it and another loaded source does, that source takes it over without a delete
 //!   (`ownership`).
-//! * An existing object without our ownership label is never overwritten, unless its definition
-//!   allows it by annotation. An object that Flux or Argo CD manages is never overwritten
-//!   (`ownership`).
+//! * An existing object without Tidegate's ownership label is never overwritten, unless its definition allows it by
+//!   annotation. An object that Flux or Argo CD manages is never overwritten (`ownership`).
 //! * Nothing is pruned while there is an error, while a source has not been read, or while a user
 //!   must confirm it (`prune`).
 //! * The status of a GitSource is computed once per pass (`status`).
@@ -52,7 +51,7 @@ pub struct Declared {
     pub digest: Arc<str>,
     /// Its place.
     pub place: Place,
-    /// Whether Tidegate may take over an existing object without our ownership label.
+    /// Whether Tidegate may take over an existing object without Tidegate's ownership label.
     pub adopt: bool,
     /// Definitions of the same source that it depends on.
     pub needs: Vec<Id>,
@@ -168,7 +167,7 @@ pub enum Why {
     Changed,
     /// Another client changed a field that git sets.
     Drifted,
-    /// It existed without our ownership label, and its definition allows Tidegate to take it over.
+    /// It existed without Tidegate's ownership label, and its definition allows Tidegate to take it over.
     Adopted,
     /// Its former owner no longer declares it.
     Moved,
@@ -186,8 +185,7 @@ pub struct Decision {
     pub namespaces: BTreeSet<Arc<str>>,
     /// Valid definitions that are not applied, and why.
     pub held: BTreeMap<Id, Held>,
-    /// Objects without our ownership label whose field managers must be read before the decision is
-    /// final.
+    /// Objects without Tidegate's ownership label whose field managers must be read before the decision is final.
     pub look_up: BTreeSet<Id>,
     /// The objects to prune, in this order: the reverse order of apply.
     pub prune: Vec<(Id, Arc<str>)>,

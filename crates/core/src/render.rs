@@ -120,8 +120,8 @@ pub fn runtime_namespace(templates: &Templates) -> Result<Object, Error> {
     templates.render(Template::Namespace, &context, &stamp, "the namespace of runtimes")
 }
 
-/// The CRDs of every runtime. They are generated from our types and not from a template: a changed
-/// schema would break users.
+/// The CRDs of every runtime. They are generated from Tidegate's types and not from a template: a changed schema would
+/// break users.
 ///
 /// Generated once per process.
 pub fn runtime_crds() -> &'static [Object] {

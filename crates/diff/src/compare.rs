@@ -178,7 +178,8 @@ impl Prepared {
         let Request { from, to, source, .. } = *request;
         let known: HashMap<Key, KnownKyma> =
             request.known.iter().flat_map(|file| &file.kymas).map(|kyma| (kyma.key(), kyma.clone())).collect();
-        // Definitions that pass the schema but not our types are among the diagnostics of the new outline's landscape.
+        // Definitions that pass the schema but do not parse as Tidegate's types are among the diagnostics of the new
+        // outline's landscape.
         let mut unread = Diagnostics::default();
         let mut old = Landscape::from_definitions(&mut unread, from.definitions, source);
         let installed = || installed(&old, request.settings);
@@ -411,7 +412,7 @@ impl<'a> Comparison<'a> {
 
     /// The place where the text of a definition differs; `None` if it does not, regardless of its
     /// references.
-    fn written_anew(&self, id: &Id) -> Option<Place> {
+    fn changed_text(&self, id: &Id) -> Option<Place> {
         let (from, to) = (&self.request.from.definitions.good, &self.prepared.settled.definitions.good);
         let (old, new) = (from.get(id)?, to.get(id)?);
         (old.digest != new.digest).then(|| places::of_definition(old, new))

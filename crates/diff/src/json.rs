@@ -175,7 +175,7 @@ struct Object<'a> {
 #[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Action {
-    /// It exists and is not ours, or a write would affect fields of other managers.
+    /// It exists and Tidegate does not own it, or a write would affect fields of other managers.
     Conflict,
     /// It is deleted.
     Delete,

@@ -2,9 +2,9 @@
 //! owners of fields.
 //!
 //! An apply does not change an object that already contains everything desired (see
-//! [`tidegate_core::changes::covers`]), if our manager owns nothing else in it ([`drops`]). Then no
-//! dry run is necessary. Secrets never get a dry run; the result of an apply is computed here
-//! ([`secret_after`]), from the same fields.
+//! [`tidegate_core::changes::covers`]), if Tidegate's field manager owns nothing else in it ([`drops`]). Then no dry
+//! run is necessary. Secrets never get a dry run; the result of an apply is computed here ([`secret_after`]), from the
+//! same fields.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};

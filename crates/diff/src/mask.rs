@@ -204,8 +204,7 @@ impl Masker {
         self.forms.scrub(text, scrub::MESSAGE_BYTES_MIN).unwrap_or_else(|| text.to_owned())
     }
 
-    /// The same for a text of our own, in which short values occur by chance; `None` if it contains
-    /// none.
+    /// Scrubs a text of Tidegate, in which short values occur by chance; `None` if it contains none.
     pub fn scrub_long(&self, text: &str) -> Option<String> {
         self.forms.scrub(text, scrub::TEXT_BYTES_MIN)
     }

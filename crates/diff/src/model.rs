@@ -137,8 +137,8 @@ pub enum Side {
 /// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It exists and is not ours, or a write would affect fields of other managers. Nothing is
-    /// sent, or the managers are reported.
+    /// It exists and Tidegate does not own it, or a write would affect fields of other managers. Nothing is sent, or
+    /// the managers are reported.
     Conflict,
     /// It is deleted.
     Delete,
@@ -451,8 +451,7 @@ impl Held {
             module: String::new(),
             runtimes: Arc::default(),
             message: format!(
-                "the GitSource {source} is suspended: nothing of this revision is applied; what is edited in runtimes is \
-                 undone all the same"
+                "the GitSource {source} is suspended: Tidegate applies nothing of this revision, but still reverts edits in runtimes"
             ),
             hint: Some("run `tidegate resume` to resume it".to_owned()),
             place: None,

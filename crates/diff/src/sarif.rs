@@ -125,7 +125,7 @@ fn rules<'a>(remarks: impl Iterator<Item = &'a Remark>) -> BTreeMap<&'a str, Val
     rules
 }
 
-/// The description of a code that is not a diagnostic's, and what to do.
+/// The description of a code other than a diagnostic's, and the next step for the user.
 fn explain(code: &str) -> (&'static str, &'static str) {
     match code {
         "diff/conflict" => {
@@ -138,13 +138,15 @@ fn explain(code: &str) -> (&'static str, &'static str) {
         "held/downgrade" => ("a version lower than the installed one", "see the message"),
         "held/decided-by-runtime" => ("a setting that the runtime controls", ""),
         "held/refused" => ("a module that is not installed", "see the message"),
-        "held/withheld" => ("a definition that is not applied", "correct what it refers to"),
+        "held/withheld" => ("a definition that is not applied", "correct the invalid definition that it refers to"),
         "held/conflict" => ("a module with an object that belongs to another owner", "see the message"),
         "held/suspended" => ("a suspended runtime or source", "run `tidegate resume` to resume it"),
         "held/kept" => ("an object that is no longer declared but not deleted", "see the message"),
-        "not-known" => ("a value that only a live cluster knows", "compare with `--live`, or assume a value"),
+        "not-known" => {
+            ("a value that only a live cluster knows", "compare with `--live`, or set a value with `--assume`")
+        }
         "not-reached" => ("a cluster that could not be read", "see the message"),
-        _ => ("a rule of this repository", ""),
+        _ => ("a policy rule of this repository", ""),
     }
 }
 

@@ -61,7 +61,7 @@ pub enum Error {
     Connect {
         /// The URL.
         url: Box<Url>,
-        /// The cause, in our words.
+        /// The cause, in words of this crate.
         why: &'static str,
     },
     /// The server's certificate is not trusted.
@@ -135,7 +135,7 @@ pub enum Error {
     Redirect {
         /// The URL.
         url: Box<Url>,
-        /// The cause, in our words.
+        /// The cause, in words of this crate.
         why: &'static str,
     },
     /// An HTTP status without a more specific error.

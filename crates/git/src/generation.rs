@@ -280,7 +280,7 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
 // === impl Build ===
 
 impl Build {
-    /// Creates an empty repository beside the generation in use.
+    /// Creates an empty repository next to the generation in use.
     pub(super) fn begin(folder: &Path, number: u32) -> Result<Build, Error> {
         let path = folder.join(format!("{number}.git.new"));
         if path.exists() {

@@ -1,4 +1,4 @@
-//! Git's smart protocol over HTTP and HTTPS: our own transport under libgit2, with ureq and rustls.
+//! Git's smart protocol over HTTP and HTTPS: a transport for libgit2, with ureq and rustls.
 //!
 //! libgit2 does not tell a transport which fetch it belongs to, so a fetch puts its [`Session`] into a thread-local.
 //! The session also returns the error, because libgit2's own message may contain text from the remote and is dropped.
@@ -91,7 +91,7 @@ pub(super) fn register() {
     for scheme in ["https", "http"] {
         let factory = |remote: &git2::Remote<'_>| {
             let session = SESSION.with_borrow(Clone::clone);
-            // Only our fetches use the transport; one without a session would have no limits.
+            // Only fetches of this crate use the transport; one without a session would have no limits.
             let session = session.ok_or_else(|| git2::Error::from_str("no session"))?;
             Transport::smart(remote, true, Connections(session))
         };
@@ -268,7 +268,7 @@ impl Session {
         limit: u64,
         what: &'static str,
     ) -> Limited<impl Read + use<>> {
-        // The body's own limit is one more than ours, so that ours is reported.
+        // The body's own limit is larger by one, so that this crate's limit is reported.
         let body = response.into_body().into_with_config().limit(limit.saturating_add(1)).reader();
         Limited { session: Arc::clone(self), body, remaining: limit, limit, what }
     }
@@ -379,7 +379,7 @@ fn agent(ca: Option<&[u8]>) -> Result<Agent, Error> {
 fn authorities(pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {
     let mut certificates = Vec::new();
     for item in parse_pem(pem) {
-        // Ignore a key beside the certificate.
+        // Ignore a key in the same file.
         if let PemItem::Certificate(certificate) = item.map_err(|_| Error::Authorities)? {
             certificates.push(certificate);
         }

@@ -67,7 +67,7 @@ fn prepare() {
         }
         #[expect(unsafe_code, reason = "as above")]
         // SAFETY: as above. Git checks who owns a repository because it runs hooks and programs from its configuration.
-        // We run none, and another user often owns the checkout in a pipeline.
+        // Tidegate runs none, and another user often owns the checkout in a pipeline.
         let set = unsafe { git2::opts::set_verify_owner_validation(false) };
         debug_assert!(set.is_ok(), "the setting exists in this libgit2");
         http::register();

@@ -1,4 +1,4 @@
-//! Limits on what a remote can make us do. For limits on files, see [`tidegate_core::snapshot::Limits`].
+//! Limits on the work that a remote can cause. For limits on files, see [`tidegate_core::snapshot::Limits`].
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ pub const PACK_BYTES_MAX: u64 = 1 << 30;
 pub const PACK_OBJECTS_MAX: usize = 10_000_000;
 /// Limit of consecutive redirects.
 pub const REDIRECTS_MAX: usize = 5;
-/// Limit of the depth of folders. Git has none, but our walk is recursive.
+/// Limit of the depth of folders. Git has none, but the walk is recursive.
 pub const DEPTH_MAX: usize = 64;
 /// Limit of entries in all folders together, relevant or not.
 pub const ENTRIES_MAX: usize = 2_000_000;
-/// How long we wait after the deadline until a fetch stops. Then it is abandoned, because name resolution and file
+/// How long to wait after the deadline until a fetch stops. Then it is abandoned, because name resolution and file
 /// systems cannot be interrupted.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 /// Number of packs that triggers repacking. Every fetch adds one, and every read searches all of them.

@@ -10,7 +10,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::me
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Context, LAG_MAX, Written, bundled_at, version};
+use super::{CertificatesContext, LAG_MAX, Written, bundled_at, version};
 use tidegate_cluster::{Cause, Error, Kind, OnConflict};
 use tidegate_core::{
     api::names::{self, annotation, label},
@@ -26,9 +26,9 @@ use crate::{
 /// Clocks of runtimes may be this much behind. Tidegate checks only when certificates expire, so this has no drawback.
 const BACKDATED: Duration = Duration::from_secs(300);
 
-/// As [`super::ensure`].
+/// The same as [`super::ensure`], if Tidegate is the issuer. Fails if a request to the control plane fails.
 pub(super) async fn ensure(
-    context: &Context,
+    context: CertificatesContext<'_>,
     cause: &Cause,
     certificate: &Certificate,
     now: Timestamp,
@@ -36,8 +36,8 @@ pub(super) async fn ensure(
     let Some(root) = signer(context, certificate) else {
         let because = context.certificates.problem().unwrap_or_else(|| "its Secret has not been read yet".to_owned());
         // An existing certificate remains usable: only its renewal has to wait.
-        let stands = context.stores.certificate_secret(certificate.key.name());
-        return Ok(match stands.filter(|secret| !secret.is_deleting && secret.issued_at.is_some()) {
+        let existing = context.stores.certificate_secret(certificate.key.name());
+        return Ok(match existing.filter(|secret| !secret.is_deleting && secret.issued_at.is_some()) {
             Some(secret) => Standing::Issued(issued(certificate, &secret)),
             None => Standing::Pending(format!("there is no CA: {because}")),
         });
@@ -55,7 +55,7 @@ pub(super) async fn ensure(
 }
 
 /// The CA, if the bundle already contains it. Without a CA, the runtime waits for it.
-fn signer(context: &Context, certificate: &Certificate) -> Option<std::sync::Arc<pki::Root>> {
+fn signer(context: CertificatesContext<'_>, certificate: &Certificate) -> Option<std::sync::Arc<pki::Root>> {
     let mut state = context.certificates.state();
     if state.root.is_none() {
         state.waiting.insert(certificate.kyma.clone());
@@ -64,7 +64,7 @@ fn signer(context: &Context, certificate: &Certificate) -> Option<std::sync::Arc
 }
 
 /// A certificate that Tidegate has just issued and the watch does not show yet.
-fn written(context: &Context, certificate: &Certificate, inputs: Digest) -> Option<Issued> {
+fn written(context: CertificatesContext<'_>, certificate: &Certificate, inputs: Digest) -> Option<Issued> {
     let shown = context.stores.certificate_secret(certificate.key.name());
     let shown = shown.map(|secret| version(&secret.uid, &secret.resource_version));
     let mut state = context.certificates.state();
@@ -77,7 +77,7 @@ fn written(context: &Context, certificate: &Certificate, inputs: Digest) -> Opti
 }
 
 /// Whether to issue a certificate, because it is missing, differs or expires soon.
-fn is_due(context: &Context, secret: &LeafSecret, inputs: Digest, now: Timestamp) -> bool {
+fn is_due(context: CertificatesContext<'_>, secret: &LeafSecret, inputs: Digest, now: Timestamp) -> bool {
     let Some(validity) = validity(secret) else { return true };
     secret.is_deleting
         || secret.issued_for.as_deref() != Some(inputs.short().as_str())
@@ -107,7 +107,7 @@ fn inputs(certificate: &Certificate, authority: &Authority) -> Digest {
 }
 
 async fn issue(
-    context: &Context,
+    context: CertificatesContext<'_>,
     cause: &Cause,
     certificate: &Certificate,
     root: &pki::Root,

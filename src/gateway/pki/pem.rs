@@ -26,13 +26,13 @@ pub(super) fn blocks(text: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     }
 }
 
-/// The content of the first block. The rest of the text is ignored.
+/// The content of the first block. The rest of the text is ignored. Fails if there is no valid block.
 pub(super) fn first(text: &[u8]) -> Result<Vec<u8>, Error> {
     let text = std::str::from_utf8(text).map_err(|_| Error::Pem { position: 1 })?;
     next(text, 1)?.map(|block| block.content).ok_or(Error::Empty)
 }
 
-/// The label and content of the first block.
+/// The label and content of the first block. Fails if there is no valid block.
 pub(super) fn labelled(text: &[u8]) -> Result<(String, Vec<u8>), Error> {
     let text = std::str::from_utf8(text).map_err(|_| Error::Pem { position: 1 })?;
     next(text, 1)?.map(|block| (block.label.to_owned(), block.content)).ok_or(Error::Empty)

@@ -1,4 +1,4 @@
-//! What is done about the Kyma in a runtime. Pure. What is written to it is decided in [`tidegate_core::counterpart`].
+//! What a pass does about the Kyma in a runtime. Pure. [`tidegate_core::counterpart`] decides what it writes.
 
 use tidegate_core::{
     api::{kyma::KymaStatus, names::SKR_NAMESPACE},
@@ -10,9 +10,9 @@ use super::state::KnownCounterpart;
 /// What a pass does about the Kyma in the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// It is being deleted, and created again once it is gone, which nothing tells us.
+    /// It waits: the Kyma is being deleted, and is created again once it is gone. Nothing reports that.
     AwaitEnd,
-    /// It is created, or what differs is written.
+    /// It creates the Kyma, or writes what differs.
     Write,
 }
 
@@ -24,26 +24,26 @@ pub(super) fn start(known: &KnownCounterpart) -> Start {
     }
 }
 
-/// Whether the Kyma in the runtime must be read before anything is planned.
+/// Whether the Kyma in the runtime must be read before the plan.
 pub(super) fn must_read(known: &KnownCounterpart, has_changed: bool) -> bool {
     has_changed || known.live.is_none()
 }
 
-/// Which of the `differences` between the Kyma in the runtime and what it should be users made. Where what an earlier
-/// pass left still stands, what differs is news from KCP.
+/// The `differences` that users made. If the Kyma is still as an earlier pass left it, the Kyma in KCP has changed
+/// instead.
 pub(super) fn reverted(known: &KnownCounterpart, differences: Vec<String>) -> Vec<String> {
     let is_untouched = known.live.as_ref().is_some_and(|kyma| Some(&kyma.spec) == known.left.as_ref());
     if is_untouched { Vec::new() } else { differences }
 }
 
-/// The copy of the status that the Kyma in the runtime is given; nothing if it has it, or is not there.
+/// The status to copy to the Kyma in the runtime; none if it is the same, or the Kyma does not exist.
 pub(super) fn to_show(known: &KnownCounterpart, status: &KymaStatus) -> Option<KymaStatus> {
     let kyma = known.live.as_ref()?;
     let copy = copy(status);
     (kyma.status.as_ref() != Some(&copy)).then_some(copy)
 }
 
-/// The status as users of the runtime see it: references lead to objects that they can see.
+/// The status for users of the runtime: it refers only to objects that they can see.
 fn copy(status: &KymaStatus) -> KymaStatus {
     let mut shown = status.clone();
     shown.conditions.retain(|condition| {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_users_changed_is_told_as_reverted() {
+    fn only_edits_of_users_are_reported_as_reverted() {
         let (edited, left) = (kyma("fast"), kyma("regular").spec);
         let differences = || vec!["channel".to_owned()];
         for (live, left, expected) in [
@@ -136,6 +136,6 @@ mod tests {
         known.shows(shown);
         assert_eq!(to_show(&known, &status), None, "it has it");
         known.live = None;
-        assert_eq!(to_show(&known, &status), None, "nobody is there to be shown it");
+        assert_eq!(to_show(&known, &status), None, "it does not exist");
     }
 }

@@ -20,45 +20,59 @@ fn failed(kind: FailedKind) -> Failed {
 }
 
 #[track_caller]
-fn check(trigger: Trigger, is_due: bool, kyma: &Kyma, expected: Look) {
-    assert_eq!(look(Triggers::from(trigger), is_due, kyma, &[]), expected, "{}, due: {is_due}", trigger.name());
+fn check(trigger: Trigger, is_due: bool, kyma: &Kyma, expected: Scope) {
+    assert_eq!(scope(Triggers::from(trigger), is_due, kyma, &[]), expected, "{}, due: {is_due}", trigger.name());
 }
 
 #[test]
-fn a_runtime_is_looked_at_only_for_a_reason() {
+fn a_runtime_is_checked_only_for_a_reason() {
     for (trigger, expected) in [
-        (Trigger::Changed, Look::Nothing),
-        (Trigger::Requested, Look::Nothing),
-        (Trigger::Git, Look::Nothing),
-        (Trigger::Retry, Look::Nothing),
-        (Trigger::Drift, Look::Everything),
-        (Trigger::Resync, Look::Everything),
+        (Trigger::Changed, Scope::Nothing),
+        (Trigger::Requested, Scope::Nothing),
+        (Trigger::Git, Scope::Nothing),
+        (Trigger::Retry, Scope::Nothing),
+        (Trigger::Drift, Scope::Everything),
+        (Trigger::Resync, Scope::Everything),
     ] {
         check(trigger, true, &kyma(None, None), expected);
     }
 }
 
 #[test]
-fn a_resync_looks_only_where_nobody_reports() {
-    check(Trigger::Resync, false, &kyma(None, None), Look::Nothing);
-    check(Trigger::Drift, false, &kyma(None, None), Look::Everything);
-    check(Trigger::Resync, false, &kyma(Some("1"), None), Look::Everything);
+fn a_resync_checks_only_a_runtime_whose_changes_are_not_reported() {
+    check(Trigger::Resync, false, &kyma(None, None), Scope::Nothing);
+    check(Trigger::Drift, false, &kyma(None, None), Scope::Everything);
+    check(Trigger::Resync, false, &kyma(Some("1"), None), Scope::Everything);
     for trigger in Trigger::ALL {
         assert_eq!(is_resync(trigger.into()), trigger == Trigger::Resync, "{trigger}");
     }
 }
 
 #[test]
+fn a_changed_webhook_configuration_makes_a_resync_check_everything() {
+    for (scope, is_resync, asks) in [
+        (Scope::Nothing, true, true),
+        (Scope::Kyma, true, true),
+        (Scope::Everything, true, false),
+        (Scope::Nothing, false, false),
+    ] {
+        assert_eq!(checks_webhooks(scope, is_resync), asks, "{scope:?}");
+        assert_eq!(scope_after_webhooks(scope, false), scope);
+        assert_eq!(scope_after_webhooks(scope, true), Scope::Everything);
+    }
+}
+
+#[test]
 fn an_event_of_the_runtime_reads_its_kyma_and_nothing_else() {
-    check(Trigger::Reported, true, &kyma(None, None), Look::Kyma);
-    check(Trigger::Reported, true, &kyma(Some("1"), None), Look::Everything);
+    check(Trigger::Reported, true, &kyma(None, None), Scope::Kyma);
+    check(Trigger::Reported, true, &kyma(Some("1"), None), Scope::Everything);
 }
 
 #[test]
 fn a_request_is_handled_once() {
-    check(Trigger::Changed, true, &kyma(Some("1"), None), Look::Everything);
-    check(Trigger::Changed, true, &kyma(Some("2"), Some("1")), Look::Everything);
-    check(Trigger::Changed, true, &kyma(Some("1"), Some("1")), Look::Nothing);
+    check(Trigger::Changed, true, &kyma(Some("1"), None), Scope::Everything);
+    check(Trigger::Changed, true, &kyma(Some("2"), Some("1")), Scope::Everything);
+    check(Trigger::Changed, true, &kyma(Some("1"), Some("1")), Scope::Nothing);
 }
 
 #[test]
@@ -70,8 +84,8 @@ fn a_request_on_a_manifest_is_one_for_its_runtime() {
         [Arc::new(manifest)]
     };
     let triggers = Triggers::from(Trigger::Requested);
-    assert_eq!(look(triggers, true, &kyma(None, None), &manifest(Some("now"))), Look::Everything);
-    assert_eq!(look(triggers, true, &kyma(None, None), &manifest(None)), Look::Nothing);
+    assert_eq!(scope(triggers, true, &kyma(None, None), &manifest(Some("now"))), Scope::Everything);
+    assert_eq!(scope(triggers, true, &kyma(None, None), &manifest(None)), Scope::Nothing);
 }
 
 #[test]
@@ -146,7 +160,7 @@ fn what_was_reverted_is_said_until_something_else_is() {
     assert_eq!(say(plan::ModulesFrom::Git, &[]), told);
     assert_eq!(say(plan::ModulesFrom::Runtime, &[]), "the Kyma in the runtime decides the modules");
     assert_eq!(reverted_note(&[]), None);
-    let note = "edits in the runtime were taken back: channel, module cache";
+    let note = "reverted edits in the runtime: channel, module cache";
     assert_eq!(reverted_note(&edits(&["channel", "module cache"])).as_deref(), Some(note));
 }
 
@@ -220,10 +234,8 @@ fn what_has_come_to_be_wrong_is_told_once() {
     let texts = |facts: &Facts| -> Vec<(&str, String)> {
         news(Some(&before), &next, facts).iter().map(|news| (news.event().1, news.event().2)).collect()
     };
-    let of_modules = [
-        ("ModuleFailed", "module mute: it does not say why".to_owned()),
-        ("ModuleFailed", "module worse: hm".to_owned()),
-    ];
+    let of_modules =
+        [("ModuleFailed", "module mute: no message".to_owned()), ("ModuleFailed", "module worse: hm".to_owned())];
     assert_eq!(texts(&Facts::default()), of_modules);
     let failing = |message: &str, access| {
         let failure = status::Failure { reason: "Unreachable", message: message.to_owned(), access };

@@ -1,7 +1,7 @@
-//! What a pass over a Manifest does, and what it comes to. Pure: nothing is read and nothing is sent from here.
+//! What a pass over a Manifest does, and its result. Pure: it reads and sends nothing.
 //!
-//! The decisions, in the order in which a pass asks for them: [`start`], [`unavailable`] if the objects cannot be read,
-//! [`work`], [`unrecorded`] and [`to_send`], [`coming`], [`to_prune`], [`module_resource`], [`judge`] and
+//! A pass makes these decisions in order: [`start`], [`unavailable`] if the objects cannot be read,
+//! [`work`], [`unrecorded`] and [`to_send`], [`facts_before`], [`to_prune`], [`module_resource`], [`judge`] and
 //! [`judge_workloads`], [`ending_facts`], [`status_change`].
 
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ use tidegate_core::{
 };
 use tidegate_process::retry::Class;
 
-use super::{ownership::Strangers, recorded, state::InstalledObjects};
+use super::{ownership::Conflicts, recorded, state::InstalledObjects};
 use crate::{
     controller::events::{Severity, reason},
     runtime::objects::{Applied, Failed},
@@ -29,92 +29,92 @@ use crate::{
 /// What a pass over a Manifest is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// It is being deleted: what it installed goes.
+    /// The Manifest is being deleted: the pass removes its objects.
     Remove,
-    /// Its user has stopped it.
+    /// A user has paused it: the pass does nothing.
     Leave,
-    /// Its objects are brought to what it says.
+    /// The pass applies and prunes its objects.
     Apply,
 }
 
-/// What is done while the objects of a Manifest cannot be read.
+/// What a pass does if the objects of a Manifest cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unavailable {
-    /// Nothing: what is recorded of just this specification stands, whether or not its objects can be read at the moment.
+    /// Nothing: the Manifest is as recorded.
     Leave,
-    /// A new process has not come to the source yet; whoever reads it wakes the runtime.
-    LookAgain(Duration),
-    /// The status says so.
+    /// It tries again: a new process has not read the source yet, and wakes the runtime when it has.
+    TryAgain(Duration),
+    /// It reports the problem in the status.
     Report,
 }
 
-/// What is to be done about the objects of a Manifest.
+/// What a pass does about the objects of a Manifest.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// Indices of the objects that must be there and are not, in the order of apply.
+    /// Indices of the missing objects, in the order of apply.
     pub(super) missing: Vec<usize>,
-    /// What the Manifest has in its runtime before.
+    /// The inventory before the pass.
     pub(super) owned: Inventory,
-    /// What must go.
+    /// The objects to prune.
     pub(super) prune: Vec<Prune>,
 }
 
-/// What pruning came to.
+/// The result of a prune.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PruneReport {
-    /// Objects that are not there any more, or are not ours: they leave the inventory.
+    /// Objects that are gone or have another owner. They leave the inventory.
     pub(super) gone: Vec<ObjectId>,
-    /// Objects that are being deleted, or that could not be.
+    /// Objects that are being deleted, or whose deletion failed.
     pub(super) waiting: Vec<ObjectId>,
-    /// Objects that stay although they are no longer wanted, until someone decides.
+    /// Unwanted objects that stay until a user decides.
     pub(super) kept: Vec<ObjectId>,
 }
 
-/// The default custom resource of a module, before anyone tries to create it.
+/// The default custom resource of a module before its creation.
 #[derive(Debug)]
 pub(super) enum ModuleResource {
-    /// It is not ours to make.
+    /// Tidegate does not create it.
     NotOurs,
-    /// It was created once; users may have changed or deleted it since.
+    /// Tidegate has created it. Users may have changed or deleted it since.
     Created,
-    /// It must be created.
+    /// Tidegate must create it.
     Absent(Object),
 }
 
-/// What a pass over the objects found.
+/// The findings of a pass over the objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed<'a> {
-    /// Objects that are in the way.
-    pub(super) strangers: &'a Strangers,
-    /// Objects that could not be applied.
+    /// Objects that have another owner.
+    pub(super) conflicts: &'a Conflicts,
+    /// Objects that were not applied.
     pub(super) failed: &'a [Failed],
-    /// What became of those that must go.
+    /// The result of the prune.
     pub(super) pruned: &'a PruneReport,
-    /// Whether the default custom resource was created; none if that is not ours.
+    /// Whether the default custom resource exists; none if Tidegate does not create it.
     pub(super) resource: Option<bool>,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judgement {
-    /// What the status says.
+    /// The outcome for the status.
     pub(super) outcome: ManifestOutcome,
-    /// What can help if the pass did not end well.
+    /// What resolves a failure; none if the pass succeeded.
     pub(super) class: Option<Class>,
 }
 
-/// What the API server says of a workload.
+/// The answer of the API server about a workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Workload<'a> {
-    /// It does not know its kind.
+    /// It does not serve the kind.
     NotServed,
-    /// It does not have it.
+    /// The workload does not exist.
     Absent,
-    /// It has it.
+    /// The workload exists.
     Live(&'a Object),
 }
 
-/// What users are told with an Event.
+/// The content of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) severity: Severity,
@@ -123,8 +123,8 @@ pub(super) struct Note {
     pub(super) text: String,
 }
 
-/// When to look again for a source that this process has not read yet.
-const SOURCE_LOOK: Duration = Duration::from_secs(1);
+/// The delay before a source that this process has not read yet is checked again.
+const SOURCE_RETRY: Duration = Duration::from_secs(1);
 
 /// What a pass over a Manifest is for.
 pub(super) fn start(manifest: &Manifest) -> Start {
@@ -137,20 +137,20 @@ pub(super) fn start(manifest: &Manifest) -> Start {
     }
 }
 
-/// What is done while its objects cannot be read. `looks` is whether the pass looks for drift, `is_expected` whether
+/// What a pass does if the objects cannot be read. `checks` is whether it checks all objects, `is_expected` whether
 /// this process will read their source.
-pub(super) fn unavailable(manifest: &Manifest, looks: bool, is_expected: bool) -> Unavailable {
+pub(super) fn unavailable(manifest: &Manifest, checks: bool, is_expected: bool) -> Unavailable {
     let stands = || recorded::digest(manifest).is_some_and(|digest| recorded::stands(manifest, digest));
-    if !looks && stands() {
+    if !checks && stands() {
         Unavailable::Leave
     } else if is_expected {
-        Unavailable::LookAgain(SOURCE_LOOK)
+        Unavailable::TryAgain(SOURCE_RETRY)
     } else {
         Unavailable::Report
     }
 }
 
-/// What the status says while the objects cannot be read: nothing was touched.
+/// The status while the objects cannot be read. The pass has changed nothing in the runtime.
 pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestFacts {
     ManifestFacts {
         outcome: ManifestOutcome::SourceUnavailable(message.to_owned()),
@@ -163,24 +163,24 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
 
 /// Digest of everything that a Manifest wants in its runtime.
 pub(super) fn desired_digest(objects: &SharedObjects, manifest: &Manifest) -> Digest {
-    // The manager only says what is looked at, but a change of it must be looked at.
+    // The manager is only checked, but a new manager must be checked.
     let manager = serde_json::to_value(&manifest.spec.manager).unwrap_or_default();
     Digest::all([&objects.digest, &Digest::from_value(&manager)])
 }
 
-/// What is to be done; nothing if the Manifest stands as recorded. `looks` is whether the pass looks for drift: then the
-/// workloads are looked at in any case.
-pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, looks: bool) -> Option<Work> {
+/// What a pass does; none if the Manifest is as recorded. `checks` is whether it checks all objects. Such a pass always
+/// checks the workloads.
+pub(super) fn work(manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks: bool) -> Option<Work> {
     let owned = recorded::inventory(manifest);
     let prune = Prune::between(Desired::Module(&installed.module), &owned);
-    let is_settled = !looks
+    let is_settled = !checks
         && installed.applied.is_complete()
         && prune.iter().all(|prune| installed.kept.contains(&prune.id))
         && recorded::stands(manifest, &desired.to_string());
     (!is_settled).then(|| Work { missing: installed.applied.missing(), owned, prune })
 }
 
-/// Missing objects that we never recorded: if they exist, they may not be ours.
+/// Missing objects that the inventory does not have. If they exist, they may have another owner.
 pub(super) fn unrecorded<'a>(applied: &'a Applied, work: &Work) -> Vec<&'a SharedObject> {
     work.missing
         .iter()
@@ -189,14 +189,15 @@ pub(super) fn unrecorded<'a>(applied: &'a Applied, work: &Work) -> Vec<&'a Share
         .collect()
 }
 
-/// Indices of the objects that are sent: those that are missing, but for what is not ours.
-pub(super) fn to_send(applied: &Applied, work: &Work, strangers: &Strangers) -> Vec<usize> {
-    let is_stranger = |index: usize| strangers.contains_key(&applied.objects.objects[index].id);
-    work.missing.iter().copied().filter(|&index| !is_stranger(index)).collect()
+/// Indices of the objects to apply: the missing ones that have no other owner.
+pub(super) fn to_send(applied: &Applied, work: &Work, conflicts: &Conflicts) -> Vec<usize> {
+    let is_conflict = |index: usize| conflicts.contains_key(&applied.objects.objects[index].id);
+    work.missing.iter().copied().filter(|&index| !is_conflict(index)).collect()
 }
 
-/// What the status must record before anything is sent: everything that is about to exist. Nothing if it does already.
-pub(super) fn coming(applied: &Applied, work: &Work, sent: &[usize]) -> Option<ManifestFacts> {
+/// The status that must be written before the apply: its inventory has every object that may come to exist. None if the
+/// inventory already has them.
+pub(super) fn facts_before(applied: &Applied, work: &Work, sent: &[usize]) -> Option<ManifestFacts> {
     let coming: Inventory = sent
         .iter()
         .map(|&index| &applied.objects.objects[index])
@@ -212,12 +213,12 @@ pub(super) fn coming(applied: &Applied, work: &Work, sent: &[usize]) -> Option<M
     })
 }
 
-/// What is pruned now: what takes the place of something goes before it.
-pub(super) fn to_prune<'a>(work: &'a Work, strangers: &Strangers, failed: &[Failed]) -> &'a [Prune] {
-    if failed.is_empty() && strangers.is_empty() { &work.prune } else { &[] }
+/// The objects to prune. A replacement comes first, so nothing is pruned while an object is not applied.
+pub(super) fn to_prune<'a>(work: &'a Work, conflicts: &Conflicts, failed: &[Failed]) -> &'a [Prune] {
+    if failed.is_empty() && conflicts.is_empty() { &work.prune } else { &[] }
 }
 
-/// Whether the default custom resource must be created.
+/// What to do about the default custom resource.
 pub(super) fn module_resource(manifest: &Manifest) -> ModuleResource {
     match recorded::module_resource(manifest) {
         None => ModuleResource::NotOurs,
@@ -226,12 +227,13 @@ pub(super) fn module_resource(manifest: &Manifest) -> ModuleResource {
     }
 }
 
-/// What the pass came to; none if that depends on the workloads.
+/// The result of the pass; none if it depends on the workloads.
 pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
-    if let Some((id, whose)) = observed.strangers.iter().next() {
-        let more = more(observed.strangers.len());
+    if let Some((id, whose)) = observed.conflicts.iter().next() {
+        let more = more(observed.conflicts.len());
         let message = format!(
-            "{id} exists and is not ours: {whose}{more}; remove it, or annotate it in the module with {}: \"true\" to take it over",
+            "{id} exists and is not ours: {whose}{more}; remove it, or annotate it in the module with {}: \"true\" to \
+             take it over",
             annotation::ADOPT
         );
         return Some(Judgement { outcome: ManifestOutcome::Failed(message), class: Some(Class::Stalled) });
@@ -249,7 +251,7 @@ pub(super) fn judge(observed: &Observed<'_>) -> Option<Judgement> {
     None
 }
 
-/// What the pass came to, everything being applied.
+/// The result of a pass that has applied everything.
 pub(super) fn judge_workloads(health: Health, pruned: &PruneReport) -> Judgement {
     match health.state {
         State::Ready | State::Warning => {
@@ -263,7 +265,7 @@ pub(super) fn judge_workloads(health: Health, pruned: &PruneReport) -> Judgement
     }
 }
 
-/// The workloads that tell how a module fares: its manager if it names one, else all of them.
+/// The workloads that determine the health of a module: its manager if it names one, otherwise all workloads.
 pub(super) fn workloads(manifest: &Manifest, objects: &SharedObjects) -> Vec<(Gvk, Key)> {
     match &manifest.spec.manager {
         Some(manager) => vec![(
@@ -279,18 +281,18 @@ pub(super) fn workloads(manifest: &Manifest, objects: &SharedObjects) -> Vec<(Gv
     }
 }
 
-/// How a workload fares, with the name that it has in messages.
+/// The name of a workload in messages, and its health.
 pub(super) fn workload_health(gvk: &Gvk, key: &Key, workload: Workload<'_>) -> (String, Health) {
     let name = format!("{} {key}", gvk.kind);
     let health = match workload {
         Workload::NotServed => Health::processing(format!("{gvk} is not served yet")),
-        Workload::Absent => Health::processing(format!("{name} is not there yet")),
+        Workload::Absent => Health::processing(format!("{name} does not exist yet")),
         Workload::Live(object) => health::of_object(object.value()),
     };
     (name, health)
 }
 
-/// What the status says after a pass. `recorded` is the Manifest with the inventory as it was written before.
+/// The status after a pass. `recorded` is the Manifest with the inventory that was written before the apply.
 pub(super) fn ending_facts(
     recorded: &Manifest,
     observed: &Observed<'_>,
@@ -306,26 +308,26 @@ pub(super) fn ending_facts(
     }
 }
 
-/// The status to be written, if it differs.
+/// The status to write; none if it is the same.
 pub(super) fn status_change(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> Option<ManifestStatus> {
     let next = status::manifest(manifest, facts, now);
     (manifest.status.as_ref() != Some(&next)).then_some(next)
 }
 
-/// What users are told of objects that have left the module and stay.
+/// The note about objects that are no longer part of the module but stay.
 pub(super) fn kept_note(pruned: &PruneReport) -> Option<Note> {
     let id = pruned.kept.first()?;
     let text = format!(
-        "{id} has left the module and stays{}; to let it go, annotate it with {}=enabled",
+        "{id} is no longer part of the module but stays{}; to delete it, annotate it with {}=enabled",
         more(pruned.kept.len()),
         annotation::PRUNE
     );
     Some(Note { severity: Severity::Normal, reason: reason::KEPT, action: "Prune", text })
 }
 
-/// What users are told of objects that are in the way.
-pub(super) fn conflict_note(strangers: &Strangers) -> Option<Note> {
-    let (id, whose) = strangers.iter().next()?;
+/// The note about objects that have another owner.
+pub(super) fn conflict_note(conflicts: &Conflicts) -> Option<Note> {
+    let (id, whose) = conflicts.iter().next()?;
     let text = format!("{id} exists and is not ours: {whose}");
     Some(Note { severity: Severity::Warning, reason: reason::CONFLICT, action: "Apply", text })
 }
@@ -342,13 +344,13 @@ fn is_workload(id: &ObjectId) -> bool {
 // === impl PruneReport ===
 
 impl PruneReport {
-    /// What became of objects that must go.
+    /// The result of a prune.
     pub(super) fn new(results: Vec<Pruned>) -> PruneReport {
         let mut report = PruneReport::default();
         for pruned in results {
             let place = match pruned.result {
                 Ok(Verdict::Gone | Verdict::Foreign) => &mut report.gone,
-                // They stay, with their entry in the inventory, until someone decides.
+                // They stay in the runtime and in the inventory until a user decides.
                 Ok(Verdict::Disabled | Verdict::Guarded) => &mut report.kept,
                 Ok(Verdict::Delete | Verdict::Wait) | Err(_) => &mut report.waiting,
             };
@@ -357,7 +359,7 @@ impl PruneReport {
         report
     }
 
-    /// Whether nothing is waited for.
+    /// Whether no deletion is in progress.
     pub(super) fn is_finished(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -1,5 +1,4 @@
-//! What a pass over a Manifest asks and sends. What is asked and sent, and what follows from the answers, is decided
-//! elsewhere.
+//! The requests of a pass over a Manifest. `decide` says which requests, and what follows from the answers.
 
 use std::sync::Arc;
 
@@ -21,14 +20,14 @@ use tidegate_process::ambient;
 use super::{
     ApplyTarget, decide,
     decide::{ModuleResource, Note, PruneReport, Work, Workload},
-    ownership::{Ownership, Strangers},
+    ownership::{Conflicts, Ownership},
 };
 use crate::{
     controller::status_body,
     runtime::objects::{Applied, concerns_all},
 };
 
-/// The objects that a Manifest names, shared by all runtimes that have them.
+/// Reads the objects of a Manifest, which runtimes share. Fails if its source is invalid or cannot be read.
 pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<CompleteModule, String> {
     let InstallSource::Git { source, path, tree } =
         InstallSource::try_from(&manifest.spec.install.source).map_err(|error| error.to_string())?;
@@ -40,7 +39,7 @@ pub(super) async fn read_objects(target: &ApplyTarget<'_>, manifest: &Manifest) 
     Ok(context.modules.put(tree, CompleteModule::new(&read)))
 }
 
-/// Whether this process will read the source of a Manifest, and has not yet.
+/// Whether this process will read the source of a Manifest but has not yet.
 pub(super) fn is_expected(target: &ApplyTarget<'_>, manifest: &Manifest) -> bool {
     let source = InstallSource::try_from(&manifest.spec.install.source).ok();
     source.is_some_and(|InstallSource::Git { source, .. }| {
@@ -48,24 +47,24 @@ pub(super) fn is_expected(target: &ApplyTarget<'_>, manifest: &Manifest) -> bool
     })
 }
 
-/// Asks which of the objects that are about to be applied exist and are not ours.
-pub(super) async fn find_strangers(
+/// Finds the objects to apply that exist and have another owner.
+pub(super) async fn find_conflicts(
     target: &ApplyTarget<'_>,
     manifest: &Manifest,
     applied: &Applied,
     work: &Work,
-) -> Result<Strangers, Error> {
+) -> Result<Conflicts, Error> {
     let exists = |key: &Key| target.context.stores.manifest(key).is_some();
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
     let unrecorded = decide::unrecorded(applied, work);
-    let mut strangers = ownership.held_by_siblings(&unrecorded, |sibling| known_objects(target, sibling));
-    let asked = unrecorded.iter().filter(|object| !strangers.contains_key(&object.id));
+    let mut conflicts = ownership.held_by_siblings(&unrecorded, |sibling| known_objects(target, sibling));
+    let asked = unrecorded.iter().filter(|object| !conflicts.contains_key(&object.id));
     let found = target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
-    strangers.extend(ownership.held_by_others(found));
-    Ok(strangers)
+    conflicts.extend(ownership.held_by_others(found));
+    Ok(conflicts)
 }
 
-/// Deletes objects that bear our mark, on condition that they are still the same.
+/// Deletes objects with our ownership label, unless they have changed since they were read.
 pub(super) async fn prune(
     target: &ApplyTarget<'_>,
     manifest: &Manifest,
@@ -87,7 +86,7 @@ pub(super) async fn prune(
     Ok(PruneReport::new(results))
 }
 
-/// Creates the default custom resource once. Returns whether it was created; none if that is not ours.
+/// Creates the default custom resource once. Returns whether it exists; none if Tidegate does not create it.
 pub(super) async fn create_module_resource(
     target: &ApplyTarget<'_>,
     resource: ModuleResource,
@@ -101,7 +100,7 @@ pub(super) async fn create_module_resource(
     let body = Bytes::from(object.value().to_string());
     let id = kind.id(&Key::new(object.namespace(), object.name()));
     match target.cluster.create(target.cause, &kind, &id, body).await {
-        // A user's own counts: it was there, and it is never updated by us.
+        // A user's own custom resource is as good: Tidegate never updates it.
         Ok(_) | Err(Error::Exists { .. }) => Ok(Some(true)),
         Err(error) if concerns_all(&error) => Err(error),
         Err(error) => {
@@ -111,8 +110,8 @@ pub(super) async fn create_module_resource(
     }
 }
 
-/// Asks how workloads fare: the worst of them.
-pub(super) async fn look_at_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gvk, Key)>) -> Result<Health, Error> {
+/// Checks workloads. Returns the health of the worst.
+pub(super) async fn check_workloads(target: &ApplyTarget<'_>, workloads: Vec<(Gvk, Key)>) -> Result<Health, Error> {
     let mut all: Vec<(String, Health)> = Vec::with_capacity(workloads.len());
     for (gvk, key) in workloads {
         let kind = target.cluster.kind(&gvk).await?;
@@ -149,7 +148,7 @@ pub(super) async fn write_status(
     Ok(Arc::new(written))
 }
 
-/// Tells whoever looks at the Manifest.
+/// Publishes an Event about the Manifest, if there is a note.
 pub(super) fn publish(target: &ApplyTarget<'_>, manifest: &Manifest, note: Option<Note>) {
     let Some(Note { severity, reason, action, text }) = note else { return };
     target.context.events.publish(manifest, severity, reason, action, text);

@@ -1,7 +1,8 @@
-//! Whose an object in a runtime is. Pure: what the control plane has is asked through functions over its stores.
+//! Who owns an object in a runtime. Pure.
 //!
-//! What bears no mark of ours is somebody else's, unless our own hand took the mark off. What bears it belongs to the
-//! Manifest that it names, as long as that exists; what a Manifest of this runtime left behind, its successor may have.
+//! An object without our ownership label belongs to others, unless Tidegate itself removed the label. An object with
+//! the label belongs to the Manifest that it names, as long as that exists. If that was a Manifest of this runtime and
+//! is gone, its successor owns the object.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,14 +20,14 @@ use tidegate_core::{
 
 use super::recorded;
 
-/// Objects that exist and are not ours, each with whose it is.
-pub(super) type Strangers = BTreeMap<ObjectId, String>;
+/// Objects that exist and have another owner, each with its owner.
+pub(super) type Conflicts = BTreeMap<ObjectId, String>;
 
-/// All that says whose an object is.
+/// What the owner of an object depends on.
 pub(super) struct Ownership<'a> {
-    /// The Manifest that wants it.
+    /// The Manifest that wants the object.
     pub(super) manifest: &'a Manifest,
-    /// All Manifests of the runtime, in the order of the modules: of two that bring one object, the first has it.
+    /// All Manifests of the runtime, in the order of modules. If two of them have one object, the first one owns it.
     pub(super) siblings: &'a [Arc<Manifest>],
     /// Whether the control plane has a Manifest.
     pub(super) exists: &'a (dyn Fn(&Key) -> bool + Sync),
@@ -35,13 +36,13 @@ pub(super) struct Ownership<'a> {
 // === impl Ownership ===
 
 impl Ownership<'_> {
-    /// Of objects that we want and never recorded: those that another Manifest of the runtime has. `objects_of` gives
-    /// the objects that a Manifest brings, if they were read.
+    /// The unrecorded objects that another Manifest of the runtime owns. `objects_of` returns the objects of a
+    /// Manifest, if they have been read.
     pub(super) fn held_by_siblings(
         &self,
         unrecorded: &[&SharedObject],
         objects_of: impl Fn(&Manifest) -> Option<Arc<SharedObjects>>,
-    ) -> Strangers {
+    ) -> Conflicts {
         unrecorded
             .iter()
             .filter_map(|object| Some((object.id.clone(), self.sibling_with(&object.id, &objects_of)?)))
@@ -49,8 +50,8 @@ impl Ownership<'_> {
             .collect()
     }
 
-    /// Of objects that we want and never recorded, and that exist in the runtime: those that are not ours.
-    pub(super) fn held_by_others(&self, found: BTreeMap<ObjectId, Metadata>) -> Strangers {
+    /// The unrecorded objects that exist in the runtime and have another owner.
+    pub(super) fn held_by_others(&self, found: BTreeMap<ObjectId, Metadata>) -> Conflicts {
         found
             .into_iter()
             .filter(|(_, metadata)| !self.was_unmanaged(metadata))
@@ -58,8 +59,8 @@ impl Ownership<'_> {
             .collect()
     }
 
-    /// Whose an object is; none if it is ours: it bears the mark, and names this Manifest or one of this runtime that is
-    /// gone.
+    /// The owner of an object; none if it is this Manifest. It is if the object has our ownership label and names this
+    /// Manifest, or one of this runtime that is gone.
     pub(super) fn owner(&self, metadata: &Metadata) -> Option<String> {
         let managers = || match metadata.managers.as_slice() {
             [] => "it has no field manager".to_owned(),
@@ -74,14 +75,14 @@ impl Ownership<'_> {
         if present() || (self.exists)(&key) {
             return Some(format!("it belongs to Manifest {}", key.name()));
         }
-        // What every runtime has names its Kyma; Manifests bear the names of their Kyma and module.
+        // Objects that every runtime has name its Kyma. The name of a Manifest begins with the name of its Kyma.
         let kyma = landscape::label(&self.manifest.metadata, label::KYMA_NAME).unwrap_or_default();
         let of_this_runtime = Some(key.namespace()) == self.manifest.metadata.namespace.as_deref()
             && key.name().strip_prefix(kyma).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         (!of_this_runtime).then(|| format!("it belongs to {key}, which this control plane does not have"))
     }
 
-    /// The Manifest of the same runtime that has an object, or brings it as well and comes first.
+    /// The Manifest of the same runtime that has an object in its inventory, or also has it and comes first.
     fn sibling_with(
         &self,
         id: &ObjectId,
@@ -107,7 +108,7 @@ impl Ownership<'_> {
         None
     }
 
-    /// Whether an object lost its mark by our own hand, when its module was handed to the user, who now hands it back.
+    /// Whether Tidegate removed the ownership label when the module became unmanaged. Now the module is managed again.
     fn was_unmanaged(&self, metadata: &Metadata) -> bool {
         metadata.label(label::MANAGED_BY).is_none() && self.names_us(metadata) && metadata.has_manager(FIELD_MANAGER)
     }

@@ -1,4 +1,4 @@
-//! What a Manifest in KCP says: what its metadata and specification ask for, and what its status records. Pure.
+//! What a Manifest in KCP says: the requests in its metadata and specification, and the records in its status. Pure.
 
 use tidegate_core::{
     api::{
@@ -12,8 +12,8 @@ use tidegate_core::{
     object::Object,
 };
 
-/// Digest of what was applied for just this specification. While another one is applied, what is recorded of an earlier
-/// one says nothing: the runtime may hold some of both, and the earlier may come back before all of the other is there.
+/// Digest of what was applied for this very generation. The record of another generation says nothing: the runtime may
+/// have objects of both.
 pub(super) fn digest(manifest: &Manifest) -> Option<&str> {
     let status = manifest.status.as_ref()?;
     let condition = conditions::find(&status.conditions, conditions::APPLIED)?;
@@ -21,7 +21,7 @@ pub(super) fn digest(manifest: &Manifest) -> Option<&str> {
     conditions::message(&status.conditions, conditions::APPLIED).filter(|_| is_of_this)
 }
 
-/// Whether the status says that everything is as `desired`.
+/// Whether the status says that all objects are as `desired`.
 pub(super) fn stands(manifest: &Manifest, desired: &str) -> bool {
     let Some(status) = &manifest.status else { return false };
     status.state == State::Ready
@@ -30,12 +30,12 @@ pub(super) fn stands(manifest: &Manifest, desired: &str) -> bool {
         && !is_asked_for(manifest)
 }
 
-/// The objects that it has in its runtime.
+/// The objects that the Manifest has in its runtime.
 pub(super) fn inventory(manifest: &Manifest) -> Inventory {
     Inventory::from_status(manifest.status.as_ref().map(|status| status.synced.as_slice()).unwrap_or_default())
 }
 
-/// Whether somebody asked for a look, and has not got it yet.
+/// Whether a user has requested a pass that has not taken place.
 pub(crate) fn is_asked_for(manifest: &Manifest) -> bool {
     let conditions = manifest.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let handled = conditions::message(conditions, conditions::RECONCILE_REQUESTED);
@@ -43,27 +43,27 @@ pub(crate) fn is_asked_for(manifest: &Manifest) -> bool {
     is_at_work && requested(manifest).is_some_and(|requested| Some(requested.as_str()) != handled)
 }
 
-/// The request for a look, whether or not it was granted.
+/// The requested pass, whether or not it has already taken place.
 pub(super) fn requested(manifest: &Manifest) -> Option<String> {
     landscape::annotation(&manifest.metadata, annotation::RECONCILE_REQUESTED_AT).map(str::to_owned)
 }
 
-/// Whether its user has stopped it.
+/// Whether a user has paused the Manifest.
 pub(super) fn is_skipped(manifest: &Manifest) -> bool {
     landscape::label(&manifest.metadata, label::SKIP_RECONCILIATION) == Some("true")
 }
 
-/// Whether its objects are the user's from now on.
+/// Whether its objects become the user's.
 pub(crate) fn is_unmanaged(manifest: &Manifest) -> bool {
     landscape::annotation(&manifest.metadata, annotation::IS_UNMANAGED) == Some("true")
 }
 
-/// Whether nothing of ours holds a Manifest any more that is being deleted.
+/// Whether a Manifest is being deleted and no finalizer holds it.
 pub(crate) fn is_released(manifest: &Manifest) -> bool {
     manifest.metadata.deletion_timestamp.is_some() && manifest.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// The default custom resource, if it is ours to make.
+/// The default custom resource, if Tidegate creates it.
 pub(super) fn module_resource(manifest: &Manifest) -> Option<Object> {
     match manifest.spec.custom_resource_policy {
         CustomResourcePolicy::Ignore => None,
@@ -71,7 +71,7 @@ pub(super) fn module_resource(manifest: &Manifest) -> Option<Object> {
     }
 }
 
-/// Whether the default custom resource was created once.
+/// Whether the default custom resource has been created.
 pub(super) fn is_resource_created(manifest: &Manifest) -> bool {
     manifest.status.as_ref().is_some_and(|status| conditions::message(&status.conditions, "ModuleCR").is_some())
 }

@@ -1,6 +1,6 @@
-//! The end of a Manifest: users' custom resources first, then the default one, then all objects, then the finalizers.
+//! The removal of a Manifest: first custom resources of users, then the default one, all objects, and the finalizers.
 //!
-//! A Manifest that is unmanaged leaves its objects where they are and only takes the mark off them.
+//! The objects of an unmanaged Manifest stay. Tidegate removes only its ownership label from them.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) async fn reconcile(
     manifest: &Arc<Manifest>,
     known: &mut KnownManifest,
 ) -> Result<ManifestReport, Error> {
-    // What goes now is not there for the next Manifest of this name.
+    // A later Manifest of this name must not rely on these objects.
     known.installed = None;
     match decide::start(manifest) {
         Removal::Release => {
@@ -41,7 +41,7 @@ pub(super) async fn reconcile(
     }
 }
 
-/// Drops our finalizers without a look at the runtime: nobody can reach it any more.
+/// Drops our finalizers without requests to the runtime, which is unreachable for good.
 pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
     release_finalizers(kcp, cause, manifest).await.map(drop)
 }
@@ -62,7 +62,7 @@ async fn remove(
     }
 }
 
-/// Waits for custom resources of users, then deletes the default one and waits for that. Returns what is waited for.
+/// Waits for custom resources of users, then deletes the default one. Returns what it waits for.
 async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<Option<String>, Error> {
     let Some(resource) = decide::resource(manifest) else { return Ok(None) };
     let Some(kind) = target.cluster.kind(&resource.gvk()).await? else { return Ok(None) };
@@ -79,23 +79,23 @@ async fn remove_module_resources(target: &ApplyTarget<'_>, manifest: &Manifest) 
     }
 }
 
-/// Takes the mark off every object: from now on they are the user's.
+/// Removes the ownership label from every object, which becomes the user's.
 async fn release(target: &ApplyTarget<'_>, manifest: &Manifest) -> Result<(), Error> {
     let owned = recorded::inventory(manifest);
     let patch = Bytes::from(json!({"metadata": {"labels": {label::MANAGED_BY: null}}}).to_string());
     for (id, gvk) in owned.ids().filter_map(|id| Some((id, owned.gvk(id)?))) {
         let Some(kind) = target.cluster.kind(&gvk).await? else { continue };
         match target.cluster.merge_patch(target.cause, &kind, id, None, patch.clone()).await {
-            // What is not there needs no release.
+            // An object that does not exist needs no release.
             Ok(_) | Err(Error::NotFound { .. }) => {}
             Err(error) if concerns_all(&error) => return Err(error),
-            Err(error) => tracing::warn!(object = %id, error = %error, "the mark cannot be taken off"),
+            Err(error) => tracing::warn!(object = %id, error = %error, "cannot remove the ownership label"),
         }
     }
     Ok(())
 }
 
-/// Says what is waited for, and when to look for it again.
+/// Reports what the removal waits for, and when to check again.
 async fn wait(
     target: &ApplyTarget<'_>,
     manifest: &Arc<Manifest>,
@@ -108,22 +108,21 @@ async fn wait(
     Ok(ManifestReport { manifest, again: Some(again) })
 }
 
-/// Drops our finalizers; says which others are left.
+/// Drops our finalizers, and reports those of others.
 async fn drop_finalizers(target: &ApplyTarget<'_>, manifest: &Arc<Manifest>) -> Result<ManifestReport, Error> {
-    let foreign = release_finalizers(&target.context.kcp, target.cause, manifest).await?;
+    let foreign = release_finalizers(target.context.kcp, target.cause, manifest).await?;
     match decide::finalizer_facts(&foreign) {
         None => Ok(ManifestReport { manifest: Arc::new(decide::released(manifest)), again: None }),
         Some(facts) => {
             let manifest = enact::write_status(target, manifest, &facts).await?;
-            Ok(ManifestReport { manifest, again: Some(decide::finalizer_look()) })
+            Ok(ManifestReport { manifest, again: Some(decide::finalizer_check()) })
         }
     }
 }
 
-/// Returns the finalizers of others.
+/// Drops our finalizers. Returns those of others.
 async fn release_finalizers(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
-    // Without a resource version if we have just asked for its deletion, which has made a state of it that we have not
-    // seen.
+    // If this pass has deleted the Manifest, it has no resource version: the deletion made one that is not known.
     let ours = [finalizer::MANIFEST, finalizer::LABEL_REMOVAL, finalizer::MANIFEST_RESOURCE];
     finalizers::release(kcp, cause, &Kind::namespaced::<Manifest>(), &manifest.metadata, &ours).await
 }

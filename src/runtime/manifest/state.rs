@@ -1,4 +1,4 @@
-//! What a process knows of a Manifest between passes. Pure: times are passed in.
+//! What a process knows of a Manifest between passes. Pure.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,78 +15,78 @@ use crate::runtime::objects::Applied;
 /// What a process knows of one Manifest between passes.
 #[derive(Debug, Default)]
 pub(crate) struct KnownManifest {
-    /// Which Manifest: one that is made anew has the name of the former, and nothing else of it.
+    /// UID of the Manifest. A new Manifest can have the name of a former one.
     uid: Option<String>,
-    /// What is applied in its runtime; none if only its status says so.
+    /// The objects as last applied; none if only its status tells.
     pub(super) installed: Option<InstalledObjects>,
-    /// Whether the last passes ended well, and when the next one tries again.
+    /// Whether the last passes failed, and when to try again.
     pub(super) retry: Retry,
-    /// What the last pass has done to the status.
+    /// Whether the last pass has written the status.
     pub(super) status: StatusWrite,
 }
 
 /// The objects of one Manifest in its runtime, as the last pass left them.
 #[derive(Debug)]
 pub(super) struct InstalledObjects {
-    /// All that the Manifest wants; what is not among them is pruned.
+    /// All that the Manifest wants. Anything else is pruned.
     pub(super) module: CompleteModule,
-    /// What is known of each of them.
+    /// What is known of each of its objects.
     pub(super) applied: Applied,
-    /// Those that have left the module and stay: nobody asks for them again before a look for drift does.
+    /// Objects that are no longer part of the module but stay. Only a check of all objects reads them again.
     pub(super) kept: BTreeSet<ObjectId>,
 }
 
-/// Whether the last passes ended well, and when the next one tries again.
+/// Whether the last passes failed, and when to try again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// The last pass ended well, or there was none.
+    /// The last pass succeeded, or there was none.
     #[default]
     Settled,
-    /// The last passes did not.
+    /// The last passes failed.
     Failing {
-        /// How many in a row, from 1.
+        /// Failures in a row, from 1.
         attempt: u32,
-        /// What need not be tried again for a while; none if nothing was tried.
+        /// What rests; none if nothing was applied.
         rest: Option<Rest>,
     },
 }
 
-/// What need not be tried again for a while.
+/// A failed apply that is not retried for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
-    /// Digest of what was tried.
+    /// Digest of the objects.
     desired: Digest,
-    /// By a clock that nobody sets: a wait must not become one of hours.
+    /// By a monotonic clock, so that a clock change cannot extend the rest.
     until: Instant,
 }
 
-/// What a pass has done to the status of its Manifest.
+/// Whether a pass has written the status of its Manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StatusWrite {
-    /// It has not tried to write it.
+    /// It has not sent a write.
     #[default]
     NotBegun,
-    /// It has. If the pass failed, what the status says now is not known.
+    /// It has sent a write. If the pass failed, the status is unknown.
     Begun,
 }
 
-/// First look at a workload that is not ready yet.
+/// The first delay before a workload that is not ready is checked again.
 const READINESS_LOOK_MIN: Duration = Duration::from_millis(250);
-/// First look for the end of an object that is being deleted.
+/// The first delay before an object that is being deleted is checked again.
 const REMOVAL_LOOK_MIN: Duration = Duration::from_millis(250);
-/// How often what only a change can help is tried all the same: somebody may have mended it in the runtime.
+/// How often a stalled pass is retried. A user may have fixed the problem in the runtime.
 const RETRY_STALLED: Duration = Duration::from_secs(300);
 
 // === impl KnownManifest ===
 
 impl KnownManifest {
-    /// What is known of this very Manifest.
+    /// The knowledge, if it is about this very Manifest.
     pub(crate) fn shown(self, manifest: &Manifest) -> KnownManifest {
         let uid = manifest.metadata.uid.clone();
         if self.uid == uid { self } else { KnownManifest { uid, ..KnownManifest::default() } }
     }
 
-    /// Whether the pass that failed may have written the status.
+    /// Whether a failed pass may have written the status.
     pub(crate) fn leaves_doubt(&self) -> bool {
         match self.status {
             StatusWrite::NotBegun => false,
@@ -117,33 +117,33 @@ impl InstalledObjects {
 // === impl Retry ===
 
 impl Retry {
-    /// How long to wait before trying again what failed; none if that is over, or if `desired` is something else.
+    /// How long the failed apply still rests; none if it does not, or if `desired` is another one.
     pub(super) fn rest(&self, desired: &Digest, now: Instant) -> Option<Duration> {
         let Retry::Failing { rest: Some(rest), .. } = self else { return None };
         let left = rest.until.saturating_duration_since(now);
         (rest.desired == *desired && !left.is_zero()).then_some(left)
     }
 
-    /// After a pass that tried `desired`: `class` is what can help, or nothing if the pass ended well.
-    /// Returns when to try again.
+    /// After a pass that applied `desired`. `class` is what resolves its failure; none if it succeeded. Returns when to
+    /// try again.
     pub(super) fn after(self, class: Option<Class>, desired: Digest, now: Instant) -> (Retry, Option<Duration>) {
         let Some(class) = class else { return (Retry::Settled, None) };
         let attempt = self.next_attempt();
         let delay = match class {
-            // Workloads are mostly ready within a second; the looks slow down while they are not.
+            // Most workloads are ready within a second. The checks slow down while they are not.
             Class::Waiting => retry::backoff(READINESS_LOOK_MIN, retry::DEPENDENCY_POLL_MAX, attempt),
             Class::Stalled | Class::Transient => retry::delay(class, attempt, RETRY_STALLED),
         };
         (Retry::Failing { attempt, rest: Some(Rest { desired, until: now + delay }) }, Some(delay))
     }
 
-    /// After a pass that could not read the objects, and so tried nothing.
+    /// After a pass that could not read the objects. Returns when to try again.
     pub(super) fn after_unavailable(self) -> (Retry, Duration) {
         let attempt = self.next_attempt();
         (self.counted(attempt), retry::delay(Class::Transient, attempt, RETRY_STALLED))
     }
 
-    /// After a pass that found something left that shall be gone.
+    /// After a pass that waits for deletions. Returns when to check again.
     pub(super) fn after_removal(self) -> (Retry, Duration) {
         let attempt = self.next_attempt();
         (self.counted(attempt), retry::backoff(REMOVAL_LOOK_MIN, retry::DEPENDENCY_POLL_MAX, attempt))
@@ -156,7 +156,7 @@ impl Retry {
         }
     }
 
-    /// What was tried before still rests.
+    /// The same rest with another number of failures.
     fn counted(self, attempt: u32) -> Retry {
         match self {
             Retry::Settled => Retry::Failing { attempt, rest: None },

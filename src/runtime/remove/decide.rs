@@ -1,6 +1,6 @@
-//! What goes next of a runtime whose Kyma is being deleted, and what is waited for. Pure.
+//! What a removal of a runtime deletes next, and what it waits for. Pure.
 //!
-//! Reasons of Events are Lifecycle Manager's.
+//! The reasons of Events are Lifecycle Manager's.
 
 use std::sync::Arc;
 
@@ -22,70 +22,70 @@ use crate::runtime::{
     outcome::{Failed, FailedKind},
 };
 
-/// What a pass over a Kyma that is being deleted begins with.
+/// What a pass over a Kyma that is being deleted is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// It is not ours, or has its end behind it.
+    /// Nothing: Tidegate never reconciled it, or has removed the runtime.
     Gone,
-    /// What it brought must go.
+    /// It removes the runtime.
     Remove,
 }
 
-/// What is done while nobody lets us into the runtime.
+/// What to do without access to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoAccess {
-    /// Nobody can reach it any more: the finalizers are dropped.
+    /// Drop the finalizers: the runtime is unreachable for good.
     Abandon,
-    /// The Kyma stays, and says why.
+    /// Wait: the status of the Kyma says why.
     Wait,
 }
 
-/// An object that every runtime has and a removed one loses.
+/// An object that every runtime has and that a removal deletes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BaseObject {
     /// Its kind.
     pub(super) gvk: Gvk,
-    /// Its name.
+    /// Its namespace and name.
     pub(super) key: Key,
-    /// Reason of the Event that tells of its deletion.
+    /// Reason of the Event about its deletion.
     pub(super) reason: &'static str,
-    /// What is said until it is gone.
+    /// The message until it is gone.
     pub(super) waiting: String,
 }
 
-/// What becomes of one such object.
+/// What to do about one such object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate<'a> {
-    /// It is gone, or is not ours.
+    /// Nothing: it is gone or has another owner.
     Gone,
-    /// It is being deleted.
+    /// Wait: it is being deleted.
     Wait,
-    /// It is deleted.
+    /// Delete it.
     Delete(&'a Metadata),
 }
 
-/// How far the end has come.
+/// The progress of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Something is still there: what is said of it.
+    /// An object still exists. Contains the message.
     Wait(String),
-    /// Everything that the Kyma brought is gone.
+    /// Everything is gone.
     Gone,
 }
 
-/// What is said while Manifests are there that say nothing themselves.
+/// The message while Manifests exist that have none.
 const WAITING_FOR_MODULES: &str = "waiting for modules to be deleted";
 
-/// What is said while the certificate of the agent is there.
+/// The message while the certificate exists.
 pub(super) const WAITING_FOR_CERTIFICATE: &str = "waiting for the certificate of the runtime to be deleted";
 
-/// What a pass begins with.
+/// What a pass over a Kyma that is being deleted is for.
 pub(super) fn start(kyma: &Kyma, manifests: &[Arc<Manifest>]) -> Start {
     let is_ours = kyma.metadata.finalizers.iter().flatten().any(|name| name == finalizer::KYMA);
     if !is_ours && manifests.is_empty() { Start::Gone } else { Start::Remove }
 }
 
-/// What is done while nobody lets us into the runtime.
+/// What to do without access to the runtime.
 pub(super) fn without_access(failed: &Failed) -> NoAccess {
     match failed.kind {
         FailedKind::NoAccess => NoAccess::Abandon,
@@ -93,28 +93,28 @@ pub(super) fn without_access(failed: &Failed) -> NoAccess {
     }
 }
 
-/// Whether any Manifest is asked to go only now.
-pub(super) fn asks_modules_to_go(manifests: &[Arc<Manifest>]) -> bool {
+/// Whether this pass is the first to delete a Manifest.
+pub(super) fn deletes_modules(manifests: &[Arc<Manifest>]) -> bool {
     manifests.iter().any(|manifest| manifest.metadata.deletion_timestamp.is_none())
 }
 
-/// What the status says before anything else happens; nothing if it says so already.
+/// The first status of a removal; none if the status already says so.
 pub(super) fn first_facts(kyma: &Kyma, deleting: &[Arc<Manifest>]) -> Option<Facts> {
     let is_said = kyma.status.as_ref().is_some_and(|status| status.state == State::Deleting);
     (!is_said).then(|| facts(deleting, WAITING_FOR_MODULES.to_owned()))
 }
 
-/// Those that the passes over them did not bring to their end.
+/// The Manifests that still exist after the passes over them.
 pub(super) fn left(passed: Vec<Arc<Manifest>>) -> Vec<Arc<Manifest>> {
     passed.into_iter().filter(|manifest| !manifest::is_released(manifest)).collect()
 }
 
-/// Those that are being deleted, of a Kyma that is gone.
+/// The Manifests that are being deleted.
 pub(super) fn deleting(manifests: &[Arc<Manifest>]) -> Vec<Arc<Manifest>> {
     manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some()).cloned().collect()
 }
 
-/// What every runtime has and a removed one loses, in order: the Kyma itself goes between the catalog's CRDs and its own.
+/// The objects that a removal deletes, in order. The Kyma goes between the CRDs of the catalog and its own CRD.
 pub(super) fn base_objects() -> [BaseObject; 4] {
     let crd = |plural: &str, reason| BaseObject {
         gvk: Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
@@ -135,7 +135,7 @@ pub(super) fn base_objects() -> [BaseObject; 4] {
     ]
 }
 
-/// What becomes of an object that every runtime has, seen how it stands there.
+/// What to do about an object, given its metadata.
 pub(super) fn fate(live: Option<&Metadata>) -> Fate<'_> {
     match live {
         None => Fate::Gone,
@@ -145,7 +145,7 @@ pub(super) fn fate(live: Option<&Metadata>) -> Fate<'_> {
     }
 }
 
-/// How far the end has come. `base` is what of the base is waited for, `left` are the Manifests that are left.
+/// The progress of a removal. `base` is what the deletion of the base waits for, `left` are the Manifests that exist.
 pub(super) fn progress(base: Option<String>, left: &[Arc<Manifest>]) -> Progress {
     if let Some(waiting) = base {
         return Progress::Wait(waiting);
@@ -172,16 +172,19 @@ pub(super) fn facts(manifests: &[Arc<Manifest>], step: String) -> Facts {
     Facts { modules: manifests.iter().filter_map(module).collect(), deleting: Some(step), ..Facts::default() }
 }
 
-/// The status while the runtime cannot be worked on: why, and what would help.
+/// The status without access to the runtime: why, and what helps.
 pub(super) fn failed_facts(failed: &Failed, manifests: &[Arc<Manifest>]) -> Facts {
     let is_access = failed.kind.is_access();
-    let hint =
-        if is_access { "; it goes on once the runtime is reachable, or once its access Secret is gone" } else { "" };
+    let hint = if is_access {
+        "; the removal continues when the runtime is reachable, or when its access Secret is deleted"
+    } else {
+        ""
+    };
     let failure = status::Failure { reason: failed.reason, message: failed.message.clone(), access: is_access };
     Facts { failure: Some(failure), ..facts(manifests, format!("{}{hint}", failed.message)) }
 }
 
-/// What can help then: to wait is the least, since the access Secret may go.
+/// What resolves a failed removal. The deletion of the access Secret always does, so it at least waits.
 pub(super) fn failed_class(failed: &Failed) -> Class {
     failed.class.max(Class::Waiting)
 }

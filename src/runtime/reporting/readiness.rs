@@ -1,79 +1,95 @@
-//! Whether the agent runs: asked when it was written, until it does, and on every look at the runtime.
+//! Whether the agent runs. Pure.
+//!
+//! Tidegate asks after it has applied the agent, then until the agent runs, and with each check of all objects.
 
 use std::time::Duration;
 
 use serde_json::Value;
-
-use super::{delay, deployment_key, deployment_kind};
-use tidegate_cluster::{Cluster, Error, Kind};
-use tidegate_core::{
-    api::names::{SKR_NAMESPACE, SKR_WEBHOOK},
-    object::Gvk,
-};
+use tidegate_core::{api::names::SKR_NAMESPACE, object::Object};
 use tidegate_process::retry::Class;
 
-/// What is known of it.
+use crate::runtime::delay;
+
+/// What is known of the agent.
 #[derive(Debug, Default)]
 pub(super) struct Readiness {
+    /// Whether it runs; none before the first pass of a process.
     is_ready: Option<bool>,
-    /// Looks in a row at one that does not.
-    looks: u32,
+    /// Checks in a row that found it not ready.
+    checks: u32,
 }
 
-/// What a look found.
+/// The answers of the runtime in one pass.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    /// The Deployment, if it exists, once it is read.
+    pub(super) deployment: Option<Option<Object>>,
+    /// The pods of the agent, once they are listed.
+    pub(super) pods: Option<Vec<Object>>,
+}
+
+/// What a pass does next to find out whether the agent runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadinessStep {
+    /// It reads the Deployment.
+    ReadDeployment,
+    /// It lists the pods.
+    ListPods,
+}
+
+/// The state of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// It runs.
     Ready,
-    /// Not yet.
+    /// It does not run yet. Contains the message.
     Starting(String),
-    /// It will not before somebody changes something.
+    /// It cannot run until a user acts. Contains the message.
     Broken(String),
 }
 
-/// Reasons for which a container waits that do not go away by waiting.
+/// Reasons of waiting containers that do not resolve themselves.
 const BROKEN: [&str; 3] = ["CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull"];
 
 // === impl Readiness ===
 
 impl Readiness {
-    /// It was written: what was known of it is no longer so.
+    /// The agent is applied again, so it must be checked.
     pub(super) fn doubt(&mut self) {
-        *self = Readiness { is_ready: Some(false), looks: 0 };
+        *self = Readiness { is_ready: Some(false), checks: 0 };
     }
 
-    /// Looks if there is reason to. `said` is what the status says of it; a new process takes its word.
-    pub(super) async fn look(&mut self, cluster: &Cluster, wanted: bool, said: bool) -> Result<Found, Error> {
-        if self.is_ready.unwrap_or(said) && !wanted {
-            self.is_ready = Some(true);
+    /// The state of the agent, or what to ask for it. `checks` is whether this pass checks all objects of the runtime,
+    /// `is_recorded` whether the status says that the agent runs: a new process relies on it.
+    pub(super) fn find(&self, observed: &Observed, checks: bool, is_recorded: bool) -> Result<Found, ReadinessStep> {
+        if self.is_ready.unwrap_or(is_recorded) && !checks {
             return Ok(Found::Ready);
         }
-        let deployment = cluster.get(&deployment_kind(), &deployment_key()).await?;
+        let deployment = observed.deployment.as_ref().ok_or(ReadinessStep::ReadDeployment)?;
         let ready = deployment.as_ref().and_then(|object| object.value().pointer("/status/readyReplicas")?.as_i64());
-        let found = if ready.is_some_and(|ready| 0 < ready) {
-            Found::Ready
-        } else {
-            let kind = Kind::new(Gvk::new("", "v1", "Pod"), "pods", true);
-            let selector = format!("app={SKR_WEBHOOK}");
-            let pods = cluster.list(&kind, Some(SKR_NAMESPACE), Some(&selector)).await?;
-            pods.iter().find_map(|pod| broken(pod.name(), pod.value())).map_or_else(
-                || Found::Starting("the agent is installed and does not run yet".to_owned()),
-                Found::Broken,
-            )
-        };
-        self.is_ready = Some(found == Found::Ready);
-        self.looks = if found == Found::Ready { 0 } else { self.looks.saturating_add(1) };
-        Ok(found)
+        if ready.is_some_and(|ready| 0 < ready) {
+            return Ok(Found::Ready);
+        }
+        let pods = observed.pods.as_ref().ok_or(ReadinessStep::ListPods)?;
+        let broken = pods.iter().find_map(|pod| broken(pod.name(), pod.value()));
+        let starting = || Found::Starting("the agent is installed and does not run yet".to_owned());
+        Ok(broken.map_or_else(starting, Found::Broken))
     }
 
-    /// When to look again.
-    pub(super) fn again(&self) -> Duration {
-        delay(Class::Waiting, self.looks)
+    /// What is known after a pass, and when to check again.
+    pub(super) fn after(&self, found: &Found) -> (Readiness, Option<Duration>) {
+        match found {
+            Found::Ready => (Readiness { is_ready: Some(true), checks: 0 }, None),
+            Found::Starting(_) | Found::Broken(_) => {
+                let checks = self.checks.saturating_add(1);
+                (Readiness { is_ready: Some(false), checks }, Some(delay(Class::Waiting, checks)))
+            }
+        }
     }
 }
 
-/// Why a pod of the agent does not start, if that is for a reason that stays. The message of the kubelet is not repeated:
-/// it may quote what it was given.
+/// Why a pod of the agent cannot start, if the reason does not resolve itself. The message of the kubelet is not
+/// repeated, because it may quote a secret.
 fn broken(name: &str, pod: &Value) -> Option<String> {
     let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array)?;
     let reasons = statuses.iter().filter_map(|status| status.pointer("/state/waiting/reason")?.as_str());
@@ -86,6 +102,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn deployment(ready: i64) -> Option<Object> {
+        let metadata = json!({"name": "skr-webhook", "namespace": "kyma-system"});
+        let status = json!({"readyReplicas": ready});
+        Object::new(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "status": status})).ok()
+    }
+
+    fn pod(reason: &str) -> Object {
+        let metadata = json!({"name": "skr-webhook-1", "namespace": "kyma-system"});
+        let status = json!({"containerStatuses": [{"state": {"waiting": {"reason": reason}}}]});
+        Object::new(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status})).unwrap()
+    }
 
     #[test]
     fn a_pod_that_cannot_start_is_named_with_its_reason() {
@@ -100,5 +128,46 @@ mod tests {
             None
         );
         assert_eq!(broken("skr-webhook-1", &json!({})), None);
+    }
+
+    #[test]
+    fn an_agent_that_is_known_to_run_is_asked_for_only_by_a_check() {
+        let nothing = Observed::default();
+        for (is_ready, is_recorded, checks, is_asked) in [
+            (None, true, false, false),
+            (None, false, false, true),
+            (None, true, true, true),
+            (Some(true), false, false, false),
+            (Some(true), true, true, true),
+            (Some(false), true, false, true),
+        ] {
+            let readiness = Readiness { is_ready, checks: 0 };
+            let expected = if is_asked { Err(ReadinessStep::ReadDeployment) } else { Ok(Found::Ready) };
+            assert_eq!(readiness.find(&nothing, checks, is_recorded), expected, "{is_ready:?}");
+        }
+    }
+
+    #[test]
+    fn the_pods_are_listed_only_if_the_deployment_is_not_ready() {
+        let readiness = Readiness { is_ready: Some(false), checks: 0 };
+        let find = |deployment: Option<Object>, pods: Option<Vec<Object>>| {
+            readiness.find(&Observed { deployment: Some(deployment), pods }, false, false)
+        };
+        assert_eq!(find(deployment(1), None), Ok(Found::Ready));
+        assert_eq!(find(deployment(0), None), Err(ReadinessStep::ListPods));
+        assert_eq!(find(None, None), Err(ReadinessStep::ListPods));
+        let starting = Found::Starting("the agent is installed and does not run yet".to_owned());
+        assert_eq!(find(deployment(0), Some(vec![pod("ContainerCreating")])), Ok(starting));
+        assert!(matches!(find(None, Some(vec![pod("ErrImagePull")])), Ok(Found::Broken(_))));
+    }
+
+    #[test]
+    fn checks_slow_down_until_the_agent_runs() {
+        let starting = Found::Starting(String::new());
+        let (first, soon) = Readiness::default().after(&starting);
+        let (second, later) = first.after(&starting);
+        assert_eq!((soon, later), (Some(delay(Class::Waiting, 1)), Some(delay(Class::Waiting, 2))));
+        let (ready, again) = second.after(&Found::Ready);
+        assert_eq!((ready.is_ready, ready.checks, again), (Some(true), 0, None));
     }
 }

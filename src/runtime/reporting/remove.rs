@@ -1,9 +1,8 @@
-//! What reports changes goes with its Kyma: first the webhook configuration, then what it asks, then the certificate.
+//! The end of reporting: Tidegate deletes the webhook configuration first, then what it calls, then the certificate.
 //!
-//! Only what bears our mark is deleted, which is Lifecycle Manager's as well.
+//! It deletes only objects with our ownership label. Lifecycle Manager uses the same label.
 
-use super::{super::RuntimePass, kinds};
-use tidegate_cluster::{Cluster, Error, Propagation};
+use tidegate_cluster::{Cluster, Error, Metadata};
 use tidegate_core::{
     api::names::{
         MANAGED_BY_SKR, SKR_NAMESPACE, SKR_WEBHOOK, SKR_WEBHOOK_METRICS, SKR_WEBHOOK_POLICIES, SKR_WEBHOOK_SECRET,
@@ -14,24 +13,32 @@ use tidegate_core::{
     plan::reporting::{Agent, PRIORITY_CLASS},
 };
 
-/// Deletes it in the runtime. Returns how many objects that took.
-pub(in super::super) async fn remove(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<usize, Error> {
-    let names = names(pass.context.agent.as_ref());
+use super::{decide::kinds, enact};
+use crate::runtime::{RuntimePass, objects::LiveObjects};
+
+/// Deletes the objects of reporting in the runtime. Returns how many it deleted.
+///
+/// # Errors
+///
+/// The error of a request.
+pub(in crate::runtime) async fn remove(pass: &RuntimePass<'_>, cluster: &Cluster) -> Result<usize, Error> {
+    let names = names(pass.context.agent);
     let found = cluster.survey(names.iter().map(|(gvk, id)| (gvk, id))).await?;
     let mut deleted = 0;
-    for (gvk, id) in &names {
-        let Some(metadata) = found.get(id) else { continue };
-        if metadata.deleting || metadata.label(label::MANAGED_BY) != Some(MANAGED_BY_SKR) {
-            continue;
-        }
-        let Some(kind) = cluster.kind(gvk).await? else { continue };
-        cluster.delete(pass.cause, &kind, metadata, Propagation::Background).await?;
-        deleted += 1;
+    for (gvk, metadata) in to_delete(&names, &found) {
+        deleted += enact::delete(cluster, pass.cause, gvk, metadata).await?;
     }
     Ok(deleted)
 }
 
-/// Everything that there may be, in the order in which it goes.
+/// The objects to delete, in this order.
+fn to_delete<'a>(names: &'a [(Gvk, ObjectId)], found: &'a LiveObjects) -> Vec<(&'a Gvk, &'a Metadata)> {
+    let present = names.iter().filter_map(|(gvk, id)| Some((gvk, found.get(id)?)));
+    let is_ours = |metadata: &Metadata| metadata.label(label::MANAGED_BY) == Some(MANAGED_BY_SKR);
+    present.filter(|(_, metadata)| !metadata.deleting && is_ours(metadata)).collect()
+}
+
+/// All objects that may exist, in the order of deletion.
 fn names(agent: Option<&Agent>) -> Vec<(Gvk, ObjectId)> {
     let gvk = |kind: &str| kinds(true).into_iter().find(|gvk| &*gvk.kind == kind).expect("it is one of ours");
     let mut keys = vec![
@@ -52,4 +59,22 @@ fn names(agent: Option<&Agent>) -> Vec<(Gvk, ObjectId)> {
             (gvk, id)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::objects::fixtures::{live, metadata};
+
+    #[test]
+    fn only_present_objects_with_our_label_are_deleted_the_webhook_configuration_first() {
+        let names = names(None);
+        let one = |index: usize| metadata(&names[index].1, "1");
+        let foreign = Metadata { labels: [].into(), ..one(2) };
+        let going = Metadata { deleting: true, ..one(3) };
+        let found = live([one(5), foreign, going, one(0)]);
+        let deleted: Vec<&ObjectId> = to_delete(&names, &found).iter().map(|(_, metadata)| &metadata.id).collect();
+        assert_eq!(deleted, [&names[0].1, &names[5].1]);
+        assert_eq!(&*names[0].1.kind, "ValidatingWebhookConfiguration");
+    }
 }

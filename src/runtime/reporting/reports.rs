@@ -1,12 +1,12 @@
-//! What reports changes in runtimes, rendered once for all runtimes that share it.
+//! The shared objects of reporting, rendered once for all runtimes that get the same objects.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::super::{RuntimePass, shelf::Shelf};
 use tidegate_core::{
+    api::shared::ObjectMeta,
     landscape::{Landscape, SourceName},
     object::Digest,
     plan::reporting::{Address, Agent, Drift},
@@ -14,61 +14,62 @@ use tidegate_core::{
     template::{self, Library, Templates},
 };
 
-use crate::controller::Context;
+use crate::runtime::{RuntimeContext, RuntimePass, shelf::Shelf};
 
-/// What runtimes share, by what it is made from besides the landscape.
+/// The shared objects of all runtimes, valid for one landscape.
 #[derive(Default)]
 pub struct Reports {
-    /// All of it.
+    /// All objects, by our user in the runtimes.
     reports: Shelf<(Kin, Option<Arc<str>>), Inputs, Report>,
-    /// What has no part in who we are in a runtime.
+    /// The objects that do not depend on our user.
     parts: Shelf<Kin, Inputs, Parts>,
 }
 
-/// Where the events of a runtime go, and what of.
+/// What the webhook configuration of a runtime with an agent depends on.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'a> {
-    /// Where they go.
+pub(super) struct WebhookInputs<'a> {
+    /// Where the agent sends events.
     pub(super) address: &'a Address,
-    /// The kinds that it has of us.
+    /// The kinds of the objects that Tidegate applies in the runtime.
     pub(super) drift: &'a Drift,
-    /// As whom we write there, where that is known. As a rule it is the same in all runtimes.
+    /// Our user in the runtime, if known. Usually it is the same in all runtimes.
     pub(super) user: Option<&'a Arc<str>>,
 }
 
 /// Runtimes that get the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Kin {
-    /// Where their events go, and the kinds that they have; none without an agent.
+    /// Where their agents send events, and the kinds of their objects; none without an agent.
     agent: Option<(Address, Drift)>,
-    /// The source of their Kymas, if that overrides templates.
+    /// The source of the Kymas, if it overrides templates.
     overriding: Option<SourceName>,
 }
 
-/// What a report is made from and may change.
+/// What the objects are rendered from, beside the kin.
 #[derive(Clone)]
 struct Inputs {
     landscape: Arc<Landscape>,
     library: Arc<Library>,
-    /// What runtimes trust, and its digest.
+    /// The CA bundle that runtimes trust, and its digest.
     trusted: Option<(Arc<[u8]>, Digest)>,
 }
 
-/// What runtimes of a kin share.
+/// The shared objects of a kin.
 pub(super) struct Report {
+    /// The objects.
     pub(super) objects: Arc<SharedObjects>,
-    /// Of the objects, and of the states of the Watchers that they were made of: an earlier text that comes back is another
-    /// state.
+    /// Digest of the objects and of the generations of the Watchers behind them. A Watcher that gets its former text
+    /// again has a new digest: some runtimes may have the text in between.
     pub(super) digest: Digest,
-    /// Of what a runtime's own objects are made from, but for its certificate.
+    /// Digest of the inputs of a runtime's own objects, without its certificate.
     pub(super) own: Digest,
-    /// What could not be rendered.
+    /// Why some objects were not rendered.
     pub(super) problems: Vec<String>,
     library: Arc<Library>,
     overriding: Option<SourceName>,
 }
 
-/// Objects of an agent that runtimes of a kin share.
+/// The shared objects of a kin that do not depend on our user.
 struct Parts {
     objects: SharedObjects,
     own: Digest,
@@ -78,7 +79,7 @@ struct Parts {
 // === impl Report ===
 
 impl Report {
-    /// The templates of a runtime's own objects.
+    /// The templates for a runtime's own objects.
     pub(super) fn templates(&self) -> &Templates {
         self.library.of_source(self.overriding.as_ref())
     }
@@ -87,12 +88,12 @@ impl Report {
 // === impl Reports ===
 
 impl Reports {
-    /// What a runtime shares with others.
-    pub(super) async fn reported_by(
+    /// The shared objects of a runtime. `webhook` is none if no agent is configured.
+    pub(super) async fn of_runtime(
         &self,
         pass: &RuntimePass<'_>,
         landscape: &Arc<Landscape>,
-        told: Option<Told<'_>>,
+        webhook: Option<WebhookInputs<'_>>,
     ) -> Arc<Report> {
         let context = pass.context;
         let bundle = context.stores.ca_bundle();
@@ -102,10 +103,10 @@ impl Reports {
             trusted: bundle.map(|bundle| (Arc::clone(&bundle), Digest::of_bytes(&bundle))),
         };
         let kin = Kin {
-            agent: told.map(|told| (told.address.clone(), told.drift.clone())),
+            agent: webhook.map(|webhook| (webhook.address.clone(), webhook.drift.clone())),
             overriding: inputs.library.overriding(&pass.kyma.metadata),
         };
-        let user = told.and_then(|told| told.user.cloned());
+        let user = webhook.and_then(|webhook| webhook.user.cloned());
         let make = async {
             let parts = self.parts.get(kin.clone(), inputs.clone(), make_parts(context, &inputs, &kin)).await;
             make_report(context, &inputs, &kin, user.clone(), parts).await
@@ -114,20 +115,20 @@ impl Reports {
     }
 }
 
-async fn make_parts(context: &Context, inputs: &Inputs, kin: &Kin) -> Parts {
-    let (agent, of_kin) = (context.agent.clone(), kin.clone());
+async fn make_parts(context: RuntimeContext<'_>, inputs: &Inputs, kin: &Kin) -> Parts {
+    let (agent, of_kin) = (context.agent.cloned(), kin.clone());
     let render = move |library: &Library| parts(agent.as_ref(), library, &of_kin);
     context.renderer.with_library(&inputs.library, render).await
 }
 
 async fn make_report(
-    context: &Context,
+    context: RuntimeContext<'_>,
     inputs: &Inputs,
     kin: &Kin,
     user: Option<Arc<str>>,
     parts: Arc<Parts>,
 ) -> Report {
-    let (agent, made_of, of_kin) = (context.agent.clone(), inputs.clone(), kin.clone());
+    let (agent, made_of, of_kin) = (context.agent.cloned(), inputs.clone(), kin.clone());
     let render = move |_: &Library| report(agent.as_ref(), &made_of, &of_kin, user.as_deref(), &parts);
     context.renderer.with_library(&inputs.library, render).await
 }
@@ -143,12 +144,12 @@ impl PartialEq for Inputs {
     }
 }
 
-/// The webhook configuration, and with it all that runtimes share.
+/// Renders the webhook configuration, and adds the other shared objects.
 fn report(agent: Option<&Agent>, inputs: &Inputs, kin: &Kin, user: Option<&str>, parts: &Parts) -> Report {
     let Inputs { landscape, library, trusted } = inputs;
     let (watches, unusable) = render::watches(landscape.watchers.values().map(|watcher| &**watcher));
     for error in unusable {
-        tracing::warn!(error = %error, "watcher is left out of the webhook configurations");
+        tracing::warn!(error = %error, "webhook configurations omit an invalid Watcher");
     }
     let bundle = trusted.as_ref().map(|(bundle, _)| STANDARD.encode(bundle));
     let mut reporting = Reporting::of_watchers(&watches, bundle.as_deref());
@@ -157,7 +158,7 @@ fn report(agent: Option<&Agent>, inputs: &Inputs, kin: &Kin, user: Option<&str>,
         reporting.drift = Some(drift);
         reporting.user = user;
     }
-    // What all runtimes share takes the overrides of a source only if everything behind it is from that source.
+    // Objects of all runtimes use the overrides of a source only if every Watcher is from that source.
     let of_watchers = library.of_all(landscape.watchers.values().map(|watcher| &watcher.metadata));
     let (mut problems, mut webhook) = (Vec::new(), None);
     match render::webhook(of_watchers, &reporting) {
@@ -167,17 +168,14 @@ fn report(agent: Option<&Agent>, inputs: &Inputs, kin: &Kin, user: Option<&str>,
     problems.extend(parts.problems.iter().cloned());
     let webhook = SharedObjects::new(&webhook, Mark::Runtime, &|_| None);
     let objects = Arc::new(SharedObjects::joined([&webhook, &parts.objects]));
-    let state = |watcher: &tidegate_core::api::Watcher| {
-        let metadata = &watcher.metadata;
-        json!([metadata.uid, metadata.name, metadata.generation])
-    };
-    let states: Vec<Value> = landscape.watchers.values().map(|watcher| state(watcher)).collect();
-    let digest = Digest::all([&objects.digest, &Digest::from_value(&Value::from(states))]);
+    let generation = |metadata: &ObjectMeta| json!([metadata.uid, metadata.name, metadata.generation]);
+    let generations: Vec<Value> = landscape.watchers.values().map(|watcher| generation(&watcher.metadata)).collect();
+    let digest = Digest::all([&objects.digest, &Digest::from_value(&Value::from(generations))]);
     let (library, overriding) = (Arc::clone(library), kin.overriding.clone());
     Report { objects, digest, own: parts.own, problems, library, overriding }
 }
 
-/// What has no part in who we are.
+/// Renders the shared objects that do not depend on our user.
 fn parts(agent: Option<&Agent>, library: &Library, kin: &Kin) -> Parts {
     let of_kymas = library.of_source(kin.overriding.as_ref());
     let (mut own, mut objects, mut problems) = (Value::Null, Vec::new(), Vec::new());
@@ -196,7 +194,7 @@ fn parts(agent: Option<&Agent>, library: &Library, kin: &Kin) -> Parts {
     Parts { objects: SharedObjects::new(&objects, Mark::Runtime, &|_| None), own: Digest::from_value(&own), problems }
 }
 
-/// What the certificate has no part in.
+/// Digests of a runtime's own objects without the certificate.
 fn own_digests(templates: &Templates, agent: &Agent, address: &Address) -> Result<Value, template::Error> {
     let secret = render::agent_secret(templates, [])?.digest().to_string();
     let deployment = if agent.program.restarts_for_certificates() {

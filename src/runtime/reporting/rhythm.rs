@@ -1,134 +1,137 @@
-//! How often a runtime is looked at for what others changed, and what its agent is said to do.
+//! How often the objects of a runtime are checked, and what the status says of its agent. Pure.
 //!
-//! An agent that was heard of lately reports every change, so looking is a safety net: every six hours. Of webhook
-//! configurations alone nobody reports anything, since an API server asks no webhook about them: a list of their metadata
-//! every ten minutes tells whether all must be looked at. Where no agent is heard of, everything is looked at on each resync.
+//! An agent that has connected lately reports every change. Then a check of all objects every six hours is a safety
+//! net. Nothing reports changes of webhook configurations, because an API server calls no webhook for them. So Tidegate
+//! lists their metadata every ten minutes, and checks all objects if they have changed. Without a connected agent, each
+//! resync checks all objects.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use tidegate_cluster::{Cluster, Error, Kind, Metadata};
+use tidegate_cluster::{Kind, Metadata};
 use tidegate_core::{
-    api::{
-        names::{MANAGED_BY_SKR, label},
-        shared::Condition,
-    },
+    api::shared::Condition,
     conditions::{self, Status, watch as reason},
-    name::Key,
-    object::{Digest, Gvk, ObjectId},
+    object::{Digest, Gvk},
     plan::reporting::Program,
     status::WatchFact,
 };
 use tokio::time::Instant;
 
-use crate::runtime::contacts::{Contacts, SILENT_AFTER};
+use super::readiness::Found;
+use crate::runtime::{contacts::SILENT_AFTER, objects::LiveObjects};
 
-/// How often a runtime whose agent reports is looked at all the same.
-const LOOK: Duration = Duration::from_secs(6 * 3600);
-/// How often the webhook configurations in it are.
-const LOOK_AT_WEBHOOKS: Duration = Duration::from_secs(600);
+/// How often all objects are checked if the agent reports changes.
+const CHECK: Duration = Duration::from_secs(6 * 3600);
+/// How often the webhook configurations are checked.
+const CHECK_WEBHOOKS: Duration = Duration::from_secs(600);
 
-/// Where the configurations of webhooks are.
+/// API group of the webhook configurations.
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// When one runtime was looked at, in this process.
+/// When this process checked one runtime.
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
-    /// Since when its agent is known to be ready.
+    /// Since when the agent is known to run.
     ready: Option<Instant>,
-    looked: Option<Instant>,
-    looked_at_webhooks: Option<Instant>,
-    /// Names and resource versions of its webhook configurations.
+    /// When all objects were checked.
+    checked: Option<Instant>,
+    /// When the webhook configurations were checked.
+    checked_webhooks: Option<Instant>,
+    /// Digest of the names and resource versions of the webhook configurations.
     webhooks: Option<Digest>,
+}
+
+/// The kinds of webhook configurations.
+pub(super) fn webhook_kinds() -> [Kind; 2] {
+    [
+        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+    ]
+    .map(|(name, plural)| Kind::new(Gvk::new(GROUP, "v1", name), plural, false))
 }
 
 // === impl Rhythm ===
 
 impl Rhythm {
-    /// Whether a resync must look at everything: nobody reports what changes, or too long ago was the last look. A new
-    /// process looks once, since it does not know what was not reported while there was none.
-    pub(super) fn is_due(&self, contacts: &Contacts, resync: Duration, kyma: &Key, now: Instant) -> bool {
-        let recently = self.looked.is_some_and(|looked| now.duration_since(looked) < LOOK);
-        // Who went silent since the last resync is found out by this one: the next would be one too late.
-        !(recently && self.ready.is_some() && contacts.is_alive(kyma, now, resync / 2))
+    /// Whether a resync checks all objects: changes are not reported, or the last check was too long ago. A new process
+    /// checks once, because it may have missed changes before its start. `is_heard` is whether the agent has connected
+    /// lately.
+    pub(super) fn is_due(&self, is_heard: bool, now: Instant) -> bool {
+        let recently = self.checked.is_some_and(|checked| now.duration_since(checked) < CHECK);
+        !(recently && self.ready.is_some() && is_heard)
     }
 
-    /// Takes note of a look at everything.
-    pub(super) fn looked(&mut self, live: &BTreeMap<ObjectId, Metadata>, now: Instant) {
-        self.looked = Some(now);
-        self.looked_at_webhooks = Some(now);
-        self.webhooks = Some(webhooks(live.values()));
+    /// Notes a check of all objects, if this pass has `live` objects.
+    pub(super) fn checked(&mut self, live: Option<&LiveObjects>, now: Instant) {
+        let Some(live) = live else { return };
+        self.checked = Some(now);
+        self.checked_webhooks = Some(now);
+        self.webhooks = Some(digest(live.values()));
     }
 
-    /// Whether somebody touched a webhook configuration, if it is time to ask.
-    pub(super) async fn webhooks_moved(&mut self, cluster: &Cluster, now: Instant) -> Result<bool, Error> {
-        if !self.asks_for_webhooks(now) {
-            return Ok(false);
-        }
-        let selector = format!("{}={MANAGED_BY_SKR}", label::MANAGED_BY);
-        let mut found = Vec::new();
-        for (name, plural) in [
-            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-            ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-        ] {
-            let kind = Kind::new(Gvk::new(GROUP, "v1", name), plural, false);
-            found.extend(cluster.list_metadata(&kind, None, Some(&selector)).await?);
-        }
-        self.looked_at_webhooks = Some(now);
-        Ok(self.webhooks != Some(webhooks(found.iter())))
+    /// Whether it is time to list the webhook configurations.
+    pub(super) fn must_list_webhooks(&self, now: Instant) -> bool {
+        self.checked_webhooks.is_none_or(|checked| CHECK_WEBHOOKS <= now.duration_since(checked))
     }
 
-    /// Whether it is time to look at the webhook configurations.
-    fn asks_for_webhooks(&self, now: Instant) -> bool {
-        self.looked_at_webhooks.is_none_or(|looked| LOOK_AT_WEBHOOKS <= now.duration_since(looked))
+    /// Notes a list of the webhook configurations. Returns whether they differ from those of the last check.
+    pub(super) fn listed_webhooks(&mut self, found: &[Metadata], now: Instant) -> bool {
+        self.checked_webhooks = Some(now);
+        self.webhooks != Some(digest(found))
     }
 
-    /// What is said of an agent that runs.
+    /// The status of the agent. `is_heard` is whether it has connected within [`SILENT_AFTER`], `said` are the
+    /// conditions of the last status.
     pub(super) fn watch(
         &mut self,
-        contacts: &Contacts,
-        kyma: &Key,
+        found: &Found,
+        is_heard: bool,
         program: Program,
         said: &[Condition],
         now: Instant,
     ) -> WatchFact {
-        let ready = *self.ready.get_or_insert(now);
-        let fact = |status, reason, message: &str| WatchFact { status, reason, message: message.to_owned() };
-        if program == Program::RuntimeWatcher {
-            let message = "the agent runs; it is of a kind that is heard only when something changes";
-            return fact(Status::True, reason::INSTALLED, message);
-        }
-        if contacts.is_alive(kyma, now, SILENT_AFTER) {
-            return fact(Status::True, reason::HEARD, "the agent runs, and what changes in the runtime is heard of");
-        }
-        let former = conditions::find(said, conditions::WATCH);
-        let silent = now.duration_since(ready) >= SILENT_AFTER;
-        match former {
-            _ if silent => fact(
-                Status::False,
-                reason::SILENT,
-                "the agent runs, and nothing was heard of it for ten minutes: see to its way to the control plane \
-                 (address, certificates, network policies); until then the runtime is looked at on every resync",
-            ),
-            // A process that has only just begun has not heard of anybody.
-            Some(former) if former.reason == reason::HEARD => {
-                fact(Status::True, reason::HEARD, "the agent runs, and what changes in the runtime is heard of")
+        match found {
+            Found::Starting(message) | Found::Broken(message) => {
+                self.ready = None;
+                fact(Status::False, reason::NOT_READY, message)
             }
-            Some(_) | None => fact(Status::Unknown, reason::AWAITED, "the agent runs, and was not heard of yet"),
+            Found::Ready => {
+                let ready = *self.ready.get_or_insert(now);
+                contact(program, is_heard, SILENT_AFTER <= now.duration_since(ready), said)
+            }
         }
-    }
-
-    /// Takes note that nothing can be said of an agent.
-    pub(super) fn not_ready(&mut self) {
-        self.ready = None;
     }
 }
 
-/// What tells whether anything is another than it was.
-fn webhooks<'a>(live: impl Iterator<Item = &'a Metadata>) -> Digest {
-    let mut found: Vec<String> = live
-        .filter(|metadata| &*metadata.id.group == GROUP && metadata.id.kind.ends_with("WebhookConfiguration"))
-        .map(|metadata| format!("{} {}", metadata.id, metadata.resource_version))
-        .collect();
+/// The status of an agent that runs. `is_silent` is whether it has had enough time to connect.
+fn contact(program: Program, is_heard: bool, is_silent: bool, said: &[Condition]) -> WatchFact {
+    if program == Program::RuntimeWatcher {
+        let message = "the agent runs; this kind of agent connects only when an object changes";
+        return fact(Status::True, reason::INSTALLED, message);
+    }
+    // A new process has no connections yet, so it relies on the last status.
+    let was_heard = || conditions::find(said, conditions::WATCH).is_some_and(|former| former.reason == reason::HEARD);
+    if is_heard || (!is_silent && was_heard()) {
+        return fact(Status::True, reason::HEARD, "the agent runs and reports changes in the runtime");
+    }
+    if is_silent {
+        let message = "the agent runs but has not connected for ten minutes: check its connection to the control plane \
+                       (address, certificates, network policies); until it connects, each resync checks the runtime";
+        return fact(Status::False, reason::SILENT, message);
+    }
+    fact(Status::Unknown, reason::AWAITED, "the agent runs but has not connected yet")
+}
+
+fn fact(status: Status, reason: &'static str, message: &str) -> WatchFact {
+    WatchFact { status, reason, message: message.to_owned() }
+}
+
+/// Digest of the webhook configurations among live objects. It changes whenever one of them changes.
+fn digest<'a>(live: impl IntoIterator<Item = &'a Metadata>) -> Digest {
+    let is_webhook =
+        |metadata: &&Metadata| &*metadata.id.group == GROUP && metadata.id.kind.ends_with("WebhookConfiguration");
+    let text = |metadata: &Metadata| format!("{} {}", metadata.id, metadata.resource_version);
+    let mut found: Vec<String> = live.into_iter().filter(is_webhook).map(text).collect();
     found.sort();
     Digest::of_bytes(found.join("\n").as_bytes())
 }

@@ -1,104 +1,93 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_core::{diagnostic::Diagnostics, object::ObjectId, revision::Oid};
+use tidegate_core::{definition::Kind, object::ObjectId};
 
 use super::*;
+use crate::source::state::{LastFetch, ReadFailure, ReadOutcome, SeenSecret};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const FLUX: [(&str, &str); 2] =
     [("kustomize.toolkit.fluxcd.io/name", "apps"), ("kustomize.toolkit.fluxcd.io/namespace", "flux-system")];
 
 #[test]
-fn a_source_is_fetched_when_its_interval_is_over_or_somebody_asks() {
-    let (source, now) = (source(&json!({})), Instant::now());
-    let terms = Terms::from_source(&source).unwrap();
-    let last = LastFetch { fetching: terms.fetching(), next: now + MINUTE };
-    let due = |last, reading: &Reading, triggers| is_due(&source, &terms, last, reading, triggers, now);
-    assert!(due(None, &Reading::Never, only(Trigger::Changed)));
-    assert!(!due(Some(last), &Reading::Done, only(Trigger::Changed)));
-    assert!(due(Some(LastFetch { next: now, ..last }), &Reading::Done, only(Trigger::Changed)));
-    assert!(due(
-        Some(LastFetch { fetching: Digest::of_bytes(b"another url"), ..last }),
-        &Reading::Done,
-        only(Trigger::Changed)
-    ));
-    for trigger in [Trigger::Git, Trigger::Requested] {
-        assert!(due(Some(last), &Reading::Done, only(trigger)), "{trigger:?}");
-    }
-    // A retry is for what failed; otherwise it is for KCP, not for the remote.
-    assert!(!due(Some(last), &Reading::Done, only(Trigger::Retry)));
-    assert!(due(Some(last), &failed(Remedy::Edit), only(Trigger::Retry)));
-}
-
-#[test]
-fn a_request_by_annotation_is_handled_once() {
-    let mut source = source(&json!({}));
-    source.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "noon".to_owned())].into());
-    let (terms, now) = (Terms::from_source(&source).unwrap(), Instant::now());
-    let last = Some(LastFetch { fetching: terms.fetching(), next: now + MINUTE });
-    assert!(is_due(&source, &terms, last, &Reading::Done, only(Trigger::Changed), now));
-    source.status = Some(serde_json::from_value(json!({ "lastHandledReconcileAt": "noon" })).unwrap());
-    assert!(!is_due(&source, &terms, last, &Reading::Done, only(Trigger::Changed), now));
-}
-
-#[test]
-fn a_revision_is_read_once_and_a_rewrite_needs_leave() {
-    let check = |spec: &Value, follows: bool, in_force: Option<&Revision>, refused: bool, expected: FetchedRevision| {
-        let terms = Terms::from_source(&source(spec)).unwrap();
-        let refusal =
-            RefusedRevision { revision: found(), reading: terms.reading(), diagnostics: Diagnostics::default() };
-        let in_force = in_force.map(|revision| (revision, terms.reading()));
-        assert_eq!(fetched(&terms, &found(), follows, in_force, refused.then_some(&refusal)), expected, "{spec}");
-    };
-    let main = json!({ "ref": { "branch": "main" } });
-    let allowed = json!({ "ref": { "branch": "main" }, "allowRewrite": true });
-    let refusing = json!({ "ref": { "branch": "main" }, "onError": "RefuseRevision" });
-    let tag = json!({ "ref": { "tag": "v1" } });
-    check(&main, true, None, false, FetchedRevision::Read);
-    check(&main, true, Some(&found()), false, FetchedRevision::InForce);
-    check(&main, true, Some(&other()), false, FetchedRevision::Read);
-    check(&main, false, Some(&found()), false, FetchedRevision::InForce);
-    check(&main, false, Some(&other()), false, FetchedRevision::Rewritten("main".to_owned()));
-    check(&allowed, false, Some(&other()), false, FetchedRevision::ReadRewritten);
-    check(&tag, false, Some(&other()), false, FetchedRevision::ReadRewritten);
-    check(&refusing, true, Some(&other()), true, FetchedRevision::StillRefused);
-    // With `Withhold` what was refused before is read.
-    check(&main, true, Some(&other()), true, FetchedRevision::Read);
-}
-
-#[test]
-fn what_was_read_with_other_settings_is_read_again() {
-    let terms = Terms::from_source(&source(&json!({}))).unwrap();
-    let in_force = Some((&found(), Digest::of_bytes(b"other paths")));
-    assert_eq!(fetched(&terms, &found(), true, in_force, None), FetchedRevision::Read);
-}
-
-#[test]
 fn a_pass_ends_with_what_comes_first() {
     let (terms, now) = (Terms::from_source(&source(&json!({ "interval": "5m" }))).unwrap(), Instant::now());
-    let last = Some(LastFetch { fetching: terms.fetching(), next: now + MINUTE });
-    let check = |reading: &Reading, failure, again, expected: Finish| {
-        assert_eq!(finish(&terms, last, reading, failure, again, now), expected, "{reading:?}");
+    let check = |outcome: ReadOutcome, failure, again, expected: Finish| {
+        let last = ended(&terms, outcome, now + MINUTE);
+        assert_eq!(finish(&terms, &last, failure, again, now), expected, "{last:?}");
     };
     let resync = |wait| Finish::After(wait, Trigger::Resync);
-    check(&Reading::Done, None, false, resync(MINUTE));
-    check(&Reading::Done, None, true, Finish::After(LOOK_AGAIN, Trigger::Retry));
-    check(&Reading::Done, Some(Class::Waiting), true, Finish::Failed(Class::Waiting));
-    check(&failed(Remedy::Retry), None, true, Finish::Failed(Class::Transient));
-    check(&failed(Remedy::Retry), Some(Class::Stalled), true, Finish::Failed(Class::Stalled));
-    check(&failed(Remedy::Secret), None, false, resync(SECRET_LOOK));
-    check(&failed(Remedy::Edit), None, false, resync(MINUTE));
-    assert_eq!(finish(&terms, None, &Reading::Never, None, false, now), resync(MINUTE * 5));
+    check(ReadOutcome::Done, None, false, resync(MINUTE));
+    check(ReadOutcome::Done, None, true, Finish::After(LOOK_AGAIN, Trigger::Retry));
+    check(ReadOutcome::Done, Some(Class::Waiting), true, Finish::Failed(Class::Waiting));
+    check(failed(Remedy::Retry), None, true, Finish::Failed(Class::Transient));
+    check(failed(Remedy::Retry), Some(Class::Stalled), true, Finish::Failed(Class::Stalled));
+    check(failed(Remedy::Secret(SeenSecret::default())), None, false, resync(SECRET_LOOK));
+    check(failed(Remedy::Edit), None, false, resync(MINUTE));
+    assert_eq!(finish(&terms, &Fetching::Pending, None, false, now), resync(MINUTE * 5));
 }
 
 #[test]
-fn only_access_that_is_stalled_waits_for_another_secret() {
-    assert_eq!(remedy(Class::Stalled, true), Remedy::Secret);
-    assert_eq!(remedy(Class::Stalled, false), Remedy::Edit);
-    for class in [Class::Transient, Class::Waiting] {
-        assert_eq!(remedy(class, true), Remedy::Retry);
-    }
+fn objects_may_be_missing_after_a_rewrite_or_a_change_of_the_scope() {
+    let mut source = source(&json!({}));
+    let terms = Terms::from_source(&source).unwrap();
+    let mut check = |condition: Option<(&str, &str)>, history, expected: bool| {
+        source.status = condition.map(|(scope, settled)| {
+            let condition = json!({
+                "type": status::SCOPE, "status": settled, "reason": "Test", "message": scope,
+                "lastTransitionTime": "2024-05-01T00:00:00Z",
+            });
+            serde_json::from_value(json!({ "conditions": [condition] })).unwrap()
+        });
+        assert_eq!(has_moved(&source, history, &terms), expected, "{condition:?} {history:?}");
+    };
+    let scope = terms.scope();
+    check(None, BranchHistory::Linear, false);
+    check(None, BranchHistory::Rewritten, true);
+    check(Some((&scope, "True")), BranchHistory::Linear, false);
+    check(Some((&scope, "True")), BranchHistory::Rewritten, true);
+    check(Some((&scope, "False")), BranchHistory::Linear, true);
+    check(Some(("another", "True")), BranchHistory::Linear, true);
+}
+
+#[test]
+fn a_new_revision_is_the_cause_of_its_writes() {
+    let triggers = Triggers::default().with(Trigger::Resync);
+    assert_eq!(cause(Rollout::Pending, triggers), Trigger::Git.name());
+    assert_eq!(cause(Rollout::Done, triggers), triggers.to_string());
+}
+
+#[test]
+fn a_rollout_ends_with_a_pass_without_failures() {
+    let failures = [((Kind::Kyma, Key::new("kcp-system", "a")), "rejected".to_owned())];
+    assert!(is_rolled_out(Rollout::Pending, &[]));
+    assert!(!is_rolled_out(Rollout::Pending, &failures));
+    assert!(!is_rolled_out(Rollout::Done, &[]));
+}
+
+#[test]
+fn the_mirror_keeps_the_trees_of_modules_and_of_manifests() {
+    let tree = |digit: char| digit.to_string().repeat(40);
+    let manifest = |source: Value| -> Arc<Manifest> {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+            "metadata": { "name": "a", "namespace": "kcp-system" },
+            "spec": { "install": { "name": "raw-manifest", "source": source } },
+        }))
+        .map(Arc::new)
+        .unwrap()
+    };
+    let git = |source: &str, tree: &str| manifest(json!({ "type": "git", "source": source, "tree": tree }));
+    let manifests = [
+        git("kcp-system/dev", &tree('b')),
+        git("kcp-system/other", &tree('c')),
+        git("kcp-system/dev", "not a tree"),
+        manifest(json!({ "type": "oci-ref", "source": "kcp-system/dev", "tree": tree('d') })),
+    ];
+    let module: Oid = tree('a').parse().unwrap();
+    let kept = trees(&Key::new("kcp-system", "dev"), [&module].into_iter(), &manifests);
+    assert_eq!(kept, [module, tree('b').parse().unwrap()].into());
 }
 
 #[test]
@@ -112,30 +101,18 @@ fn only_what_still_is_ours_and_not_kept_is_deleted() {
     assert!(!may_prune(&kept, "kcp-system.dev", "u1"), "kept by its user");
 
     assert_eq!(parting(&ours, true), Parting::Delete);
-    assert_eq!(parting(&ours, false), Parting::Unmark);
-    assert_eq!(parting(&kept, true), Parting::Unmark);
+    assert_eq!(parting(&ours, false), Parting::Release);
+    assert_eq!(parting(&kept, true), Parting::Release);
     let flux = live(&FLUX, &[]);
-    assert_eq!(parting(&flux, true), Parting::Unmark, "another tool's");
+    assert_eq!(parting(&flux, true), Parting::Release, "another tool's");
 }
 
-fn only(trigger: Trigger) -> Triggers {
-    Triggers::default().with(trigger)
+fn ended(terms: &Terms, outcome: ReadOutcome, next: Instant) -> Fetching {
+    Fetching::Ended(LastFetch { settings: terms.fetching(), next, outcome })
 }
 
-fn failed(remedy: Remedy) -> Reading {
-    Reading::Failed { reason: "Test", message: "it failed".to_owned(), remedy }
-}
-
-fn found() -> Revision {
-    Revision::Commit { name: "main".to_owned(), commit: commit('a') }
-}
-
-fn other() -> Revision {
-    Revision::Commit { name: "main".to_owned(), commit: commit('b') }
-}
-
-fn commit(digit: char) -> Oid {
-    digit.to_string().repeat(40).parse().unwrap()
+fn failed(remedy: Remedy) -> ReadOutcome {
+    ReadOutcome::Failed(ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy })
 }
 
 fn source(spec: &Value) -> GitSource {

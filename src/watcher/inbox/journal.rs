@@ -76,7 +76,8 @@ impl Journal {
         self.state().is_open()
     }
 
-    /// Returns once the journal records that a pass that begins at `told` or later must compare the runtime.
+    /// Returns once the journal records that a pass that begins at `told` or later must compare the runtime. Fails if
+    /// the journal cannot be written.
     pub(super) async fn tell(&self, runtime: &Key, told: Instant) -> Result<(), NotWritten> {
         let waiting = self.state().tell(runtime, told);
         let Some(waiting) = waiting else { return Ok(()) };

@@ -48,7 +48,7 @@ async fn ours_is_renewed_and_what_nobody_holds_is_taken() {
 
 #[tokio::test]
 async fn the_first_look_at_a_foreign_lease_takes_nothing_over() {
-    // Not even if its times are long past: clocks of other machines are not compared with ours.
+    // Not even if its times are long past: clocks of other machines are never compared with this one.
     assert_eq!(elector().decide(Some(&lease(Some("klm_b"))), Instant::now()), Move::Wait);
 }
 

@@ -3,7 +3,7 @@
 
 /// Another source owns the object.
 pub const OWNED_BY_SOURCE: &str = "owned-by-source";
-/// The object exists without our ownership label.
+/// The object exists without Tidegate's ownership label.
 pub const FOREIGN_OBJECT: &str = "foreign-object";
 /// Flux manages the object.
 pub const MANAGED_BY_FLUX: &str = "managed-by-flux";

@@ -36,7 +36,7 @@ pub(super) enum Claim {
 pub(super) enum Refusal {
     /// Another source owns the object.
     OwnedBy { owner: Key, read: bool },
-    /// The object exists without our ownership label.
+    /// The object exists without Tidegate's ownership label.
     Foreign { managers: Vec<String> },
     /// Another tool manages the object.
     Tool(OtherTool),

@@ -39,7 +39,7 @@ pub enum Backend {
 /// The configuration of certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The issuer. `None` detects what the control plane serves.
+    /// The issuer. `None` detects it from the kinds that the control plane serves.
     pub backend: Option<Backend>,
     /// Namespace of all certificates and their Secrets.
     pub namespace: String,

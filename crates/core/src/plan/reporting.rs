@@ -149,8 +149,8 @@ pub fn companions<'a>(watcher: &Watcher, all: impl IntoIterator<Item = &'a Watch
 /// by their Watcher, whatever the name of its client.
 const MAKERS: [&str; 2] = [names::FIELD_MANAGER, "lifecycle-manager"];
 
-/// The managers of an existing VirtualService that Tidegate must not overwrite, because nothing
-/// shows that it was created for a Watcher. `None` if it is ours.
+/// The managers of an existing VirtualService that Tidegate must not overwrite, because nothing shows that it was
+/// created for a Watcher. `None` if Tidegate owns it.
 pub fn strangers(watcher: &Watcher, live: &Value) -> Option<Vec<String>> {
     let list = |path: &str| live.pointer(path).and_then(Value::as_array).into_iter().flatten();
     let uid = watcher.metadata.uid.as_deref().unwrap_or_default();

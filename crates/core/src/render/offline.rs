@@ -86,10 +86,8 @@ pub const CODE_MODULE_OBJECTS: &str = "module-objects-absent";
 /// Renders what `definitions` produce for the targets that `wanted` selects: the control plane,
 /// then the runtimes by name.
 ///
-/// A failure is a diagnostic and affects no other object. Each target is passed to `take` before
-/// the next one is rendered, because thousands may not fit into memory. Fails with the first error
-/// of `take`.
-/// is made, since thousands of them may not fit into memory. Ends early with the first error of `take`.
+/// A failure is a diagnostic and affects no other object. Each target is passed to `take` before the next one is
+/// rendered, because thousands may not fit into memory. Fails with the first error of `take`.
 pub fn render_each<E>(
     diagnostics: &mut Diagnostics,
     definitions: &Definitions,

@@ -23,7 +23,7 @@ pub struct Reporting<'a> {
     pub ca_bundle: Option<&'a str>,
     /// How long the API server waits for an answer, in seconds.
     pub timeout_seconds: u8,
-    /// The kinds of objects whose drift is reported, if our agent is installed.
+    /// The kinds of objects whose drift is reported, if Tidegate's agent is installed.
     pub drift: Option<&'a Drift>,
     /// The user of Tidegate in the runtime, if known. Its own writes are not reported.
     pub user: Option<&'a str>,
@@ -116,9 +116,9 @@ fn drift(drift: &Drift, user: Option<&str>) -> Value {
     part(DRIFT, &[(NOT_OURS, &not_ours), NOT_NOTES], &drift.rules().map(rule).collect::<Vec<_>>())
 }
 
-/// The CEL condition that excludes Tidegate's own writes. Any client may use the name of our field
-/// manager, so the condition also checks the user if it is known. The user alone would exclude
-/// other clients that use our credentials.
+/// The CEL condition that excludes Tidegate's own writes. Any client may use the name of Tidegate's field manager, so
+/// the condition also checks the user if it is known. The user alone would exclude other clients that use Tidegate's
+/// credentials.
 fn not_by(user: Option<&str>) -> String {
     let manager = names::FIELD_MANAGER;
     let manager = format!("has(request.options.fieldManager) && request.options.fieldManager == '{manager}'");
@@ -212,7 +212,7 @@ pub fn agent_pull_secret<'a>(
     let template = Template::AgentPullSecret;
     let stamp =
         labels.iter().fold(Stamp::new(names::SKR_NAMESPACE, name), |stamp, (key, value)| stamp.label(key, value));
-    // Our labels come last, so they win.
+    // Tidegate's labels come last, so they win.
     let stamp = stamp.label(label::MANAGED_BY, names::MANAGED_BY_SKR);
     let secret = templates.render(template, &context, &stamp, SUBJECT)?;
     with_data(templates, template, secret, data)

@@ -47,8 +47,7 @@ pub struct SharedObject {
     pub gvk: Gvk,
     /// Its digest, independent of the owner.
     pub digest: Digest,
-    /// Whether its definition allows Tidegate to take over an existing object without our ownership
-    /// label.
+    /// Whether its definition allows Tidegate to take over an existing object without Tidegate's ownership label.
     pub adopt: bool,
     /// Its position in the input.
     pub index: usize,

@@ -495,7 +495,7 @@ impl Bucket {
         } else if versions.0 == versions.1 {
             let component = old.map(|has| &has.installation.component) != new.map(|has| &has.installation.component);
             places.extend(comparison.place_of(&release).filter(|_| component));
-            places.extend(comparison.written_anew(&template));
+            places.extend(comparison.changed_text(&template));
         }
         places
     }

@@ -291,15 +291,18 @@ impl One<'_, '_> {
         };
         match (before, after) {
             (Some(Install(old)), Some(Install(new))) => {
-                if *old != *new || self.is_rendered_anew() || self.shared.clashes.iter().any(|clash| clash.is_news) {
+                if *old != *new
+                    || self.is_manifest_rerendered()
+                    || self.shared.clashes.iter().any(|clash| clash.is_news)
+                {
                     record(seen, Some(&*old), Some(&*new));
                 }
             }
             // A rejected module that stays is installed in a version that neither side names.
             (Some(Refuse(refusal)), Some(Install(_)) | None) if refusal.keep && is_installed => {
-                self.unknown(seen, "what is installed of");
+                self.unknown(seen, "installed version of");
             }
-            (Some(Unmanage), Some(Install(_))) => self.unknown(seen, "what is installed of the unmanaged"),
+            (Some(Unmanage), Some(Install(_))) => self.unknown(seen, "installed version of the unmanaged"),
             (_, Some(Install(new))) => record(seen, None, Some(&*new)),
             (Some(Install(_)), Some(Refuse(refusal))) if refusal.keep => {}
             (Some(Install(old)), Some(Unmanage)) => {
@@ -307,7 +310,7 @@ impl One<'_, '_> {
                 modules::unmanage(self.comparison, seen, self.runtime, installed, self.wishes());
             }
             (Some(Install(old)), Some(Refuse(_)) | None) => record(seen, Some(&*old), None),
-            (Some(Unmanage), None) => self.unknown(seen, "what is installed of the unmanaged"),
+            (Some(Unmanage), None) => self.unknown(seen, "installed version of the unmanaged"),
             (Some(Refuse(_) | Unmanage) | None, Some(Refuse(_) | Unmanage) | None) => {}
         }
     }
@@ -331,7 +334,7 @@ impl One<'_, '_> {
     }
 
     /// Whether the template of Manifests changes.
-    fn is_rendered_anew(&self) -> bool {
+    fn is_manifest_rerendered(&self) -> bool {
         let changes = self.new.map(|half| &self.comparison.templates[usize::from(half.is_declared)]);
         changes.is_some_and(|changes| changes.manifest.is_some())
     }

@@ -78,7 +78,7 @@ fn all_runtimes_are_listed() {
     assert_eq!(value["differences"][0]["runtimes"].as_array().unwrap().len(), 812);
 }
 
-/// The part of JSON Schema that our schemas use.
+/// The part of JSON Schema that Tidegate's schemas use.
 fn check(root: &Value, schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
     let wrong = |what: &str| format!("{path}: {what}: {value}");
     if schema == &Value::Bool(true) {

@@ -125,7 +125,7 @@ impl<'a> Comparer<'a> {
         Comparer { shared, cluster, side, names, runtimes }
     }
 
-    /// The change of an existing object, if there is one.
+    /// The change of an existing object, if there is one. Fails if the API server does not answer a dry run.
     pub(super) async fn existing(&self, wish: &Wish, live: &Object) -> Result<Option<Arc<Differs>>, Error> {
         if is_secret(&wish.gvk) {
             return Ok(self.secret(wish, live).map(Arc::new));
@@ -168,7 +168,7 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    /// An existing object with another owner: nothing would be sent.
+    /// An existing object with another owner: nothing would be sent. Fails if the API server does not answer a dry run.
     pub(super) async fn stranger(&self, wish: &Wish, live: &Object, managers: &[String]) -> Result<Differs, Error> {
         let would = self.existing(wish, live).await?;
         let mut conflicts: Vec<Conflict> =

@@ -78,7 +78,7 @@ pub(super) fn elsewhere(world: &World, source: &SourceName) -> Elsewhere {
     elsewhere
 }
 
-/// Decides, sends dry runs of all applies, and records what would differ.
+/// Decides, sends dry runs of all applies, and records what would differ. Fails if the control plane as a whole fails.
 pub(super) async fn intend(
     inputs: &Inputs,
     world: &World,

@@ -101,7 +101,8 @@ struct Module {
     resource: Option<Object>,
 }
 
-/// Compares one runtime. `cluster` is `None` for a runtime that is only being created.
+/// Compares one runtime. `cluster` is `None` for a runtime that is only being created. Fails if a cluster does not
+/// answer.
 pub(super) async fn compare_runtime(
     baseline: &Baseline<'_>,
     key: &Key,

@@ -67,7 +67,7 @@ fn secrets() -> Kind {
 // === impl World ===
 
 impl World {
-    /// Reads the control plane: a list for each kind and namespace.
+    /// Reads the control plane: a list for each kind and namespace. Fails if a list fails.
     pub(super) async fn read(kcp: Arc<Cluster>, namespaces: &[String], istio: &str) -> Result<World, Error> {
         let lists = |kind: Kind| {
             let kcp = &kcp;
@@ -114,7 +114,7 @@ impl World {
         own.is_some_and(|own| own.spec.suspend)
     }
 
-    /// The Gateways that a Watcher selects.
+    /// The Gateways that a Watcher selects. Fails if there is no valid Gateway.
     pub(super) fn gateways(&self, watcher: &Watcher) -> Result<reporting::Gateways, reporting::Error> {
         let selector = selector::parse(&watcher.spec.gateway.selector);
         let is_selected = |labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));

@@ -68,7 +68,7 @@ fn both() -> [ObjectId; 2] {
     ids.try_into().unwrap()
 }
 
-fn stranger(id: &ObjectId) -> Strangers {
+fn conflict(id: &ObjectId) -> Conflicts {
     [(id.clone(), "managed by kubectl".to_owned())].into()
 }
 
@@ -76,7 +76,7 @@ fn failed(message: &str, error: Option<Error>) -> Failed {
     Failed { id: id("ConfigMap", "a"), error, message: message.to_owned() }
 }
 
-fn nothing() -> (Strangers, PruneReport) {
+fn nothing() -> (Conflicts, PruneReport) {
     (BTreeMap::new(), PruneReport::default())
 }
 
@@ -102,15 +102,15 @@ fn a_manifest_that_is_deleted_is_removed_even_if_its_user_has_stopped_it() {
 fn what_cannot_be_read_is_reported_unless_it_stands_or_will_be_read() {
     let [one, two] = both();
     let (stands, new) = (standing(&[&one, &two]), manifest(|_| {}));
-    for (manifest, looks, is_expected, expected) in [
+    for (manifest, checks, is_expected, expected) in [
         (&stands, false, false, Unavailable::Leave),
         (&stands, false, true, Unavailable::Leave),
-        (&stands, true, true, Unavailable::LookAgain(SOURCE_LOOK)),
+        (&stands, true, true, Unavailable::TryAgain(SOURCE_RETRY)),
         (&stands, true, false, Unavailable::Report),
-        (&new, false, true, Unavailable::LookAgain(SOURCE_LOOK)),
+        (&new, false, true, Unavailable::TryAgain(SOURCE_RETRY)),
         (&new, false, false, Unavailable::Report),
     ] {
-        assert_eq!(unavailable(manifest, looks, is_expected), expected, "looks: {looks}, expected: {is_expected}");
+        assert_eq!(unavailable(manifest, checks, is_expected), expected, "checks: {checks}, expected: {is_expected}");
     }
     let facts = unavailable_facts(&stands, "no such tree");
     assert_eq!(facts.outcome, ManifestOutcome::SourceUnavailable("no such tree".to_owned()));
@@ -123,8 +123,8 @@ fn nothing_is_done_for_a_manifest_that_stands_unless_the_pass_looks_for_drift() 
     let stands = standing(&[&one, &two]);
     let desired = desired_digest(&objects(), &stands);
     let known = |first| installed([first, Seen::Recorded]);
-    let is_work = |manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, looks| {
-        work(manifest, installed, desired, looks).is_some()
+    let is_work = |manifest: &Manifest, installed: &InstalledObjects, desired: &Digest, checks| {
+        work(manifest, installed, desired, checks).is_some()
     };
     assert!(!is_work(&stands, &known(Seen::Recorded), &desired, false));
     assert!(is_work(&stands, &known(Seen::Recorded), &desired, true));
@@ -149,11 +149,11 @@ fn what_has_left_the_module_is_pruned_once_and_then_kept_in_peace() {
     assert_eq!(found.missing, Vec::<usize>::new());
     known.kept = [left].into();
     assert!(work(&stands, &known, &desired, false).is_none());
-    assert!(work(&stands, &known, &desired, true).is_some(), "a look for drift asks again");
+    assert!(work(&stands, &known, &desired, true).is_some(), "a check of all objects asks again");
 }
 
 #[test]
-fn only_what_was_never_recorded_may_be_a_strangers_and_is_not_sent_then() {
+fn only_an_unrecorded_object_may_have_another_owner_and_is_not_applied_then() {
     let [one, two] = both();
     let known = installed([Seen::Missing; 2]);
     let desired = Digest::of_bytes(b"new");
@@ -165,7 +165,7 @@ fn only_what_was_never_recorded_may_be_a_strangers_and_is_not_sent_then() {
     assert_eq!(names(&new), [one.clone(), two.clone()]);
     assert_eq!(names(&find(&standing(&[&one]))), std::slice::from_ref(&two));
     assert_eq!(to_send(&known.applied, &new, &BTreeMap::new()), [0, 1]);
-    assert_eq!(to_send(&known.applied, &new, &stranger(&one)), [1]);
+    assert_eq!(to_send(&known.applied, &new, &conflict(&one)), [1]);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn an_object_is_in_the_inventory_before_it_is_sent() {
     let desired = Digest::of_bytes(b"new");
     let recorded = |manifest: &Manifest, sent: &[usize]| {
         let work = work(manifest, &known, &desired, false).unwrap();
-        coming(&known.applied, &work, sent).map(|facts| facts.synced.len())
+        facts_before(&known.applied, &work, sent).map(|facts| facts.synced.len())
     };
     assert_eq!(recorded(&manifest(|_| {}), &[0, 1]), Some(2));
     assert_eq!(recorded(&manifest(|_| {}), &[]), None);
@@ -189,7 +189,7 @@ fn nothing_is_pruned_before_what_takes_its_place_is_there() {
     let work = work(&standing(&[&left]), &installed([Seen::Missing; 2]), &Digest::of_bytes(b""), false).unwrap();
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[]).len(), 1);
     assert_eq!(to_prune(&work, &BTreeMap::new(), &[failed("no", None)]), []);
-    assert_eq!(to_prune(&work, &stranger(&left), &[]), []);
+    assert_eq!(to_prune(&work, &conflict(&left), &[]), []);
 }
 
 #[test]
@@ -221,17 +221,17 @@ fn check(observed: &Observed<'_>, expected: Option<(ManifestOutcome, Class)>) {
 }
 
 #[test]
-fn strangers_come_before_failures_and_failures_before_the_default_custom_resource() {
+fn conflicts_come_before_failures_and_failures_before_the_default_custom_resource() {
     let (none, pruned) = nothing();
-    let strangers = stranger(&id("ConfigMap", "a"));
+    let conflicts = conflict(&id("ConfigMap", "a"));
     let terminating = || Error::Terminating { target: Target::Object(id("ConfigMap", "a")) };
     let class = terminating().class();
     let failures = [failed("a is stuck", Some(terminating())), failed("b waits for a", None)];
     let skipped = [failed("b waits for a", None)];
-    let of = |strangers, failed, resource| Observed { strangers, failed, pruned: &pruned, resource };
-    let message = "ConfigMap kyma-system/a exists and is not ours: managed by kubectl; remove it, or annotate it in the \
-                   module with tidegate.dev/adopt: \"true\" to take it over";
-    check(&of(&strangers, &failures, Some(false)), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
+    let of = |conflicts, failed, resource| Observed { conflicts, failed, pruned: &pruned, resource };
+    let message = "ConfigMap kyma-system/a exists and is not ours: managed by kubectl; remove it, or annotate it in \
+                   the module with tidegate.dev/adopt: \"true\" to take it over";
+    check(&of(&conflicts, &failures, Some(false)), Some((ManifestOutcome::Failed(message.to_owned()), Class::Stalled)));
     check(
         &of(&none, &failures, Some(false)),
         Some((ManifestOutcome::Failed("a is stuck (and 1 more)".to_owned()), class)),
@@ -286,7 +286,7 @@ fn a_workload_that_is_not_there_is_under_way() {
     let live = Object::new(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}})).unwrap();
     for (workload, state, message) in [
         (Workload::NotServed, State::Processing, format!("{gvk} is not served yet")),
-        (Workload::Absent, State::Processing, "Deployment x/m is not there yet".to_owned()),
+        (Workload::Absent, State::Processing, "Deployment x/m does not exist yet".to_owned()),
         (Workload::Live(&live), State::Ready, String::new()),
     ] {
         let (name, health) = workload_health(&gvk, &key, workload);
@@ -298,9 +298,9 @@ fn a_workload_that_is_not_there_is_under_way() {
 fn the_inventory_shrinks_only_by_what_is_gone() {
     let ([one, two], left) = (both(), id("ConfigMap", "left"));
     let recorded = standing(&[&one, &two, &left]);
-    let (strangers, _) = nothing();
+    let (conflicts, _) = nothing();
     let facts = |pruned: &PruneReport| {
-        let observed = Observed { strangers: &strangers, failed: &[], pruned, resource: None };
+        let observed = Observed { conflicts: &conflicts, failed: &[], pruned, resource: None };
         ending_facts(&recorded, &observed, ManifestOutcome::Ready, None).synced.len()
     };
     assert_eq!(facts(&PruneReport { gone: vec![left.clone()], ..PruneReport::default() }), 2);
@@ -331,8 +331,8 @@ fn what_became_of_a_pruned_object_says_whether_it_is_gone_kept_or_waited_for() {
 fn a_status_is_written_only_if_it_differs() {
     let [one, two] = both();
     let stands = standing(&[&one, &two]);
-    let (strangers, pruned) = nothing();
-    let observed = Observed { strangers: &strangers, failed: &[], pruned: &pruned, resource: None };
+    let (conflicts, pruned) = nothing();
+    let observed = Observed { conflicts: &conflicts, failed: &[], pruned: &pruned, resource: None };
     let applied = Some(desired_digest(&objects(), &stands));
     let later = Timestamp::from_second(99).unwrap();
     let facts = ending_facts(&stands, &observed, ManifestOutcome::Ready, applied);
@@ -353,10 +353,10 @@ fn users_are_told_of_the_first_and_how_many_there_are() {
     assert_eq!((note.reason, note.action), ("Kept", "Prune"));
     assert_eq!(
         note.text,
-        "Namespace kyma-system/a has left the module and stays (and 1 more); to let it go, annotate it with \
-         tidegate.dev/prune=enabled"
+        "Namespace kyma-system/a is no longer part of the module but stays (and 1 more); to delete it, annotate it \
+         with tidegate.dev/prune=enabled"
     );
-    let note = conflict_note(&stranger(&id("ConfigMap", "a"))).unwrap();
+    let note = conflict_note(&conflict(&id("ConfigMap", "a"))).unwrap();
     assert_eq!((note.reason, note.action), ("Conflict", "Apply"));
     assert_eq!(note.text, "ConfigMap kyma-system/a exists and is not ours: managed by kubectl");
 }

@@ -80,12 +80,12 @@ fn what_a_manifest_of_this_runtime_left_behind_is_ours() {
 fn what_was_handed_to_the_user_by_our_own_hand_may_be_handed_back() {
     let own = manifest("eu-cache");
     let ownership = Ownership { manifest: &own, siblings: &[], exists: &|_| false };
-    let strangers = |metadata: Metadata| ownership.held_by_others([(id(), metadata)].into()).into_values().next();
+    let conflicts = |metadata: Metadata| ownership.held_by_others([(id(), metadata)].into()).into_values().next();
     let ours = json!({annotation::OWNED_BY: "kcp-system/eu-cache"});
-    assert_eq!(strangers(metadata(json!({}), ours.clone(), &[FIELD_MANAGER, "kubectl"])), None);
-    assert_eq!(strangers(metadata(json!({}), ours, &["kubectl"])), Some("managed by kubectl".to_owned()));
+    assert_eq!(conflicts(metadata(json!({}), ours.clone(), &[FIELD_MANAGER, "kubectl"])), None);
+    assert_eq!(conflicts(metadata(json!({}), ours, &["kubectl"])), Some("managed by kubectl".to_owned()));
     let theirs = json!({annotation::OWNED_BY: "kcp-system/eu-other"});
-    assert!(strangers(metadata(json!({}), theirs, &[FIELD_MANAGER])).is_some());
+    assert!(conflicts(metadata(json!({}), theirs, &[FIELD_MANAGER])).is_some());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What goes next of a Manifest that is being deleted, and what is waited for. Pure.
+//! What a removal of a Manifest deletes next, and what it waits for. Pure.
 
 use std::time::Duration;
 
@@ -16,46 +16,46 @@ use crate::runtime::manifest::{
     recorded,
 };
 
-/// How a Manifest ends.
+/// What a removal does with the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
-    /// Its objects stay, and lose our mark.
+    /// They stay and lose our ownership label.
     Release,
-    /// Its objects go.
+    /// They are deleted.
     Remove,
 }
 
-/// What is done about the custom resources of a module.
+/// What to do about the custom resources of a module.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ModuleResources<'a> {
-    /// Nothing: there are none.
+    /// Nothing: none exist.
     Gone,
-    /// They are waited for, in these words.
+    /// Wait for their deletion. Contains the message.
     Wait(String),
-    /// The default one is deleted: it is the only one.
+    /// Delete the default one: it is the only one.
     Delete(&'a Metadata),
 }
 
-/// What follows after the objects were pruned.
+/// What follows the prune of all objects.
 #[derive(Clone, Debug)]
 pub(super) enum Ending {
-    /// Nothing of them is left.
+    /// All of them are gone.
     Gone,
-    /// Some are; what the status says of them.
+    /// Some still exist. Contains the status.
     Wait(ManifestFacts),
 }
 
-/// How a Manifest ends.
+/// What a removal does with the objects.
 pub(super) fn start(manifest: &Manifest) -> Removal {
     if recorded::is_unmanaged(manifest) { Removal::Release } else { Removal::Remove }
 }
 
-/// The default custom resource, whoever makes it: custom resources of its kind must go before the objects.
+/// The default custom resource, no matter who creates it. All custom resources of its kind go before the objects.
 pub(super) fn resource(manifest: &Manifest) -> Option<Object> {
     manifest.spec.resource.clone().and_then(|value| Object::new(value).ok())
 }
 
-/// What is done about custom resources that are `present` in the runtime. `default` is the one that is ours, if any.
+/// What to do about the custom resources that are `present` in the runtime. `default` is the one that Tidegate creates.
 pub(super) fn module_resources<'a>(default: Option<&ObjectId>, present: &'a [Metadata]) -> ModuleResources<'a> {
     if present.iter().any(|metadata| Some(&metadata.id) != default) {
         return ModuleResources::Wait(status::WAITING_FOR_MODULE_RESOURCES.to_owned());
@@ -67,17 +67,17 @@ pub(super) fn module_resources<'a>(default: Option<&ObjectId>, present: &'a [Met
     }
 }
 
-/// What is said while the default custom resource is being deleted.
+/// The message while the default custom resource is being deleted.
 pub(super) fn waiting_for_default(metadata: &Metadata) -> String {
     format!("waiting for the default module CR {} to be deleted", metadata.id)
 }
 
-/// All objects of the Manifest, in the order in which they go.
+/// All objects of the Manifest, in the order of prune.
 pub(super) fn to_prune(manifest: &Manifest) -> Vec<Prune> {
     Prune::between(Desired::Nothing, &recorded::inventory(manifest))
 }
 
-/// What the status says while custom resources are there: all objects are still there as well.
+/// The status while custom resources exist: all objects still exist as well.
 pub(super) fn resource_facts(manifest: &Manifest, waiting: String) -> ManifestFacts {
     ManifestFacts {
         outcome: ManifestOutcome::Deleting(waiting),
@@ -88,7 +88,7 @@ pub(super) fn resource_facts(manifest: &Manifest, waiting: String) -> ManifestFa
     }
 }
 
-/// What follows after the objects were pruned. What stays by an annotation does not hold the Manifest.
+/// What follows the prune of all objects. An object that an annotation protects does not hold the Manifest.
 pub(super) fn ending(manifest: &Manifest, pruned: &PruneReport) -> Ending {
     let Some(first) = pruned.waiting.first() else { return Ending::Gone };
     let waiting = format!("deletion is not yet finished: {first}{}", more(pruned.waiting.len()));
@@ -96,7 +96,7 @@ pub(super) fn ending(manifest: &Manifest, pruned: &PruneReport) -> Ending {
     Ending::Wait(ManifestFacts { synced: left.to_synced(), ..resource_facts(manifest, waiting) })
 }
 
-/// What the status says of finalizers that are not ours; nothing if there are none.
+/// The status while others have finalizers; none if there are none.
 pub(super) fn finalizer_facts(foreign: &[String]) -> Option<ManifestFacts> {
     (!foreign.is_empty()).then(|| ManifestFacts {
         outcome: ManifestOutcome::Deleting(format!("waiting as other finalizers are present: [{}]", foreign.join(" "))),
@@ -107,8 +107,8 @@ pub(super) fn finalizer_facts(foreign: &[String]) -> Option<ManifestFacts> {
     })
 }
 
-/// When to look again for finalizers that are not ours: the watch shows their end as well.
-pub(super) fn finalizer_look() -> Duration {
+/// When to check finalizers of others again. The watch reports their removal as well.
+pub(super) fn finalizer_check() -> Duration {
     retry::delay(Class::Waiting, u32::MAX, Duration::ZERO)
 }
 

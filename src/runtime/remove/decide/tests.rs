@@ -60,9 +60,9 @@ fn only_a_runtime_that_nothing_names_a_way_to_is_abandoned() {
 
 #[test]
 fn modules_are_asked_to_go_once() {
-    assert!(asks_modules_to_go(&[manifest("one", Some("going")), manifest("two", None)]));
-    assert!(!asks_modules_to_go(&[manifest("one", Some("going"))]));
-    assert!(!asks_modules_to_go(&[]));
+    assert!(deletes_modules(&[manifest("one", Some("going")), manifest("two", None)]));
+    assert!(!deletes_modules(&[manifest("one", Some("going"))]));
+    assert!(!deletes_modules(&[]));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_manifest_without_finalizers_is_not_left() {
 fn a_runtime_that_cannot_be_reached_says_what_would_help() {
     let of = |kind| failed_facts(&failed(kind), &[]);
     let unreachable = of(FailedKind::Unreachable);
-    let hinted = "no route; it goes on once the runtime is reachable, or once its access Secret is gone";
+    let hinted = "no route; the removal continues when the runtime is reachable, or when its access Secret is deleted";
     assert_eq!(unreachable.deleting.as_deref(), Some(hinted));
     assert!(unreachable.failure.unwrap().access);
     let wrong = of(FailedKind::Wrong);

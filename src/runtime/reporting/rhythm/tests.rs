@@ -1,4 +1,10 @@
+use tidegate_core::{name::Key, object::ObjectId};
+
 use super::*;
+use crate::runtime::{
+    contacts::Contacts,
+    objects::fixtures::{live, metadata},
+};
 
 const RESYNC: Duration = Duration::from_secs(300);
 const PROBE: Duration = Duration::from_secs(120);
@@ -22,12 +28,20 @@ impl Bench {
         self.contacts.probe(&self.kyma, self.start + after);
     }
 
-    fn looked(&mut self, after: Duration, live: &BTreeMap<ObjectId, Metadata>) {
-        self.rhythm.looked(live, self.start + after);
+    fn looked(&mut self, after: Duration, live: &LiveObjects) {
+        self.rhythm.checked(Some(live), self.start + after);
     }
 
     fn is_due(&self, after: Duration) -> bool {
-        self.rhythm.is_due(&self.contacts, RESYNC, &self.kyma, self.start + after)
+        let now = self.start + after;
+        self.rhythm.is_due(self.contacts.is_alive(&self.kyma, now, RESYNC / 2), now)
+    }
+
+    /// The agent does not run.
+    fn stops(&mut self, after: Duration) {
+        let found = Found::Starting("not yet".to_owned());
+        let fact = self.rhythm.watch(&found, true, Program::Tidegate, &[], self.start + after);
+        assert_eq!((fact.status, fact.reason, fact.message.as_str()), (Status::False, reason::NOT_READY, "not yet"));
     }
 
     fn says(&mut self, after: Duration, said: &[Condition]) -> &'static str {
@@ -35,7 +49,9 @@ impl Bench {
     }
 
     fn says_of(&mut self, program: Program, after: Duration, said: &[Condition]) -> &'static str {
-        self.rhythm.watch(&self.contacts, &self.kyma, program, said, self.start + after).reason
+        let now = self.start + after;
+        let is_heard = self.contacts.is_alive(&self.kyma, now, SILENT_AFTER);
+        self.rhythm.watch(&Found::Ready, is_heard, program, said, now).reason
     }
 }
 
@@ -47,37 +63,37 @@ fn said(reason: &str) -> Vec<Condition> {
 }
 
 #[test]
-fn a_runtime_whose_agent_is_heard_is_looked_at_every_six_hours_and_else_on_each_resync() {
+fn a_runtime_whose_agent_connects_is_checked_every_six_hours_and_else_on_each_resync() {
     let mut bench = Bench::new();
-    assert!(bench.is_due(Duration::ZERO), "a new process looks once");
-    bench.looked(Duration::ZERO, &BTreeMap::new());
+    assert!(bench.is_due(Duration::ZERO), "a new process checks once");
+    bench.looked(Duration::ZERO, &LiveObjects::new());
     assert!(bench.is_due(SECOND), "its agent is not known to run");
     bench.says(SECOND, &[]);
     assert!(bench.is_due(SECOND), "nor to be heard");
     let mut at = Duration::ZERO;
-    while at < LOOK - PROBE {
+    while at < CHECK - PROBE {
         at += PROBE;
         bench.probes(at);
         assert!(!bench.is_due(at + SECOND), "{at:?}");
     }
-    bench.probes(LOOK);
-    assert!(bench.is_due(LOOK), "six hours are over");
-    bench.looked(LOOK, &BTreeMap::new());
-    assert!(!bench.is_due(LOOK + SECOND));
-    assert!(bench.is_due(LOOK + RESYNC / 2), "its agent was silent for half a resync");
-    bench.probes(LOOK + RESYNC);
-    assert!(!bench.is_due(LOOK + RESYNC + SECOND));
-    bench.rhythm.not_ready();
-    assert!(bench.is_due(LOOK + RESYNC + SECOND), "it does not run any more");
+    bench.probes(CHECK);
+    assert!(bench.is_due(CHECK), "six hours are over");
+    bench.looked(CHECK, &LiveObjects::new());
+    assert!(!bench.is_due(CHECK + SECOND));
+    assert!(bench.is_due(CHECK + RESYNC / 2), "its agent was silent for half a resync");
+    bench.probes(CHECK + RESYNC);
+    assert!(!bench.is_due(CHECK + RESYNC + SECOND));
+    bench.stops(Duration::ZERO);
+    assert!(bench.is_due(CHECK + RESYNC + SECOND), "it does not run any more");
 }
 
 #[test]
-fn webhook_configurations_are_looked_at_every_ten_minutes() {
+fn webhook_configurations_are_listed_every_ten_minutes() {
     let mut bench = Bench::new();
-    assert!(bench.rhythm.asks_for_webhooks(bench.start));
-    bench.looked(Duration::ZERO, &BTreeMap::new());
-    assert!(!bench.rhythm.asks_for_webhooks(bench.start + LOOK_AT_WEBHOOKS - SECOND));
-    assert!(bench.rhythm.asks_for_webhooks(bench.start + LOOK_AT_WEBHOOKS));
+    assert!(bench.rhythm.must_list_webhooks(bench.start));
+    bench.looked(Duration::ZERO, &LiveObjects::new());
+    assert!(!bench.rhythm.must_list_webhooks(bench.start + CHECK_WEBHOOKS - SECOND));
+    assert!(bench.rhythm.must_list_webhooks(bench.start + CHECK_WEBHOOKS));
 }
 
 #[test]
@@ -91,7 +107,7 @@ fn an_agent_that_is_not_heard_for_ten_minutes_is_silent() {
     assert_eq!(bench.says(SILENT_AFTER * 2 - SECOND, &said(reason::HEARD)), reason::HEARD);
     assert_eq!(bench.says(SILENT_AFTER * 2, &said(reason::HEARD)), reason::SILENT);
     // One that did not run meanwhile has its ten minutes again.
-    bench.rhythm.not_ready();
+    bench.stops(SILENT_AFTER * 2);
     assert_eq!(bench.says(SILENT_AFTER * 3, &said(reason::SILENT)), reason::AWAITED);
 }
 
@@ -110,6 +126,26 @@ fn the_runtime_watcher_is_not_expected_to_say_anything() {
         assert_eq!(bench.says_of(Program::RuntimeWatcher, after, &[]), reason::INSTALLED);
     }
     bench.contacts.event(&bench.kyma, bench.start);
-    bench.looked(Duration::ZERO, &BTreeMap::new());
+    bench.looked(Duration::ZERO, &LiveObjects::new());
     assert!(bench.is_due(SECOND), "that it is heard says nothing of what it did not say");
+}
+
+#[test]
+fn a_changed_webhook_configuration_is_noticed() {
+    let id = |kind: &str| ObjectId::new(GROUP, kind, "", "skr-webhook");
+    let webhook = |resource_version: &str| metadata(&id("ValidatingWebhookConfiguration"), resource_version);
+    let other = metadata(&ObjectId::new("", "Secret", "kyma-system", "a"), "1");
+    let mut bench = Bench::new();
+    assert!(bench.rhythm.listed_webhooks(&[], bench.start), "nothing is known yet");
+    bench.looked(Duration::ZERO, &live([webhook("1"), other]));
+    let moved = [
+        (vec![webhook("1")], false),
+        (vec![webhook("2")], true),
+        (vec![], true),
+        (vec![webhook("1"), metadata(&id("MutatingWebhookConfiguration"), "1")], true),
+    ];
+    for (found, expected) in moved {
+        assert_eq!(bench.rhythm.listed_webhooks(&found, bench.start), expected, "{}", found.len());
+        assert!(!bench.rhythm.must_list_webhooks(bench.start + SECOND));
+    }
 }

@@ -74,9 +74,9 @@ pub enum Refusal {
     /// An expired CA cannot be trusted.
     #[error("the CA certificate has expired: renew it")]
     Expired,
-    /// Without the timestamp, nothing says which certificates a former CA signed.
+    /// Without the timestamp, Tidegate cannot know which certificates a former CA signed.
     #[error(
-        "its annotation `{}` is absent or no time in the form of RFC 3339: set it to the time at which the newest \
+        "its annotation `{}` is missing or not an RFC 3339 time: set it to the time at which the newest \
          certificate in `ca.crt` was added",
         crate::api::names::annotation::BUNDLED_AT
     )]

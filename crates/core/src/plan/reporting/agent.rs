@@ -127,8 +127,7 @@ impl Program {
         }
     }
 
-    /// How long an API server waits for its answer, in seconds. Our agent answers before it sends
-    /// anything.
+    /// How long an API server waits for its answer, in seconds. Tidegate's agent answers before it sends anything.
     pub fn timeout_seconds(self) -> u8 {
         match self {
             Program::Tidegate => 5,

@@ -1,9 +1,8 @@
 //! The kinds of objects whose changes a runtime reports, so that Tidegate repairs drift at once.
 //!
-//! The webhook configuration has a rule for them, besides those of the Watchers. The rule names
-//! built-in kinds by their resource. Only the API server knows the resource of a custom kind, so
-//! the rule names all resources of a custom group. The label selector excludes objects that are not
-//! ours.
+//! The webhook configuration has a rule for them, besides those of the Watchers. The rule names built-in kinds by their
+//! resource. Only the API server knows the resource of a custom kind, so the rule names all resources of a custom
+//! group. The label selector excludes objects without Tidegate's ownership label.
 
 use std::collections::{BTreeMap, BTreeSet};
 

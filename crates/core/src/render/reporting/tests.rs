@@ -105,7 +105,7 @@ fn the_deployment_has_image_address_limits_and_probes() {
 
 /// KLM 6.4: restart label, GODEBUG copied, pull secret added; W78.
 #[test]
-fn a_program_that_must_start_anew_has_the_label_for_it() {
+fn a_program_that_must_restart_has_the_label_for_it() {
     let settings = Agent {
         godebug: Some("fips140=only".to_owned()),
         pull_secret: Some("credentials".to_owned()),

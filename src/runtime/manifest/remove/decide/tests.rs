@@ -109,6 +109,6 @@ fn finalizers_of_others_are_named_and_nothing_else_holds_it() {
     let facts = finalizer_facts(&["one".to_owned(), "two".to_owned()]).unwrap();
     assert_eq!(waiting(&facts), "waiting as other finalizers are present: [one two]");
     assert_eq!(facts.synced, vec![]);
-    assert_eq!(finalizer_look(), retry::DEPENDENCY_POLL_MAX);
+    assert_eq!(finalizer_check(), retry::DEPENDENCY_POLL_MAX);
     assert!(recorded::is_released(&released(&manifest())));
 }

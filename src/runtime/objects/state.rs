@@ -1,28 +1,31 @@
-//! What is known of the objects of one Manifest in its runtime, and which of them must be sent. Pure.
+//! What is known of shared objects in one runtime, and which of them must be applied. Pure.
 //!
-//! Kept small, since a process remembers it for every object of every runtime: sixteen bytes an object, in the order of
-//! the shared objects, which all runtimes with the same module share.
+//! A process remembers this for every object of every runtime, so it is small: sixteen bytes an object. The order is
+//! that of the shared objects, which all runtimes with the same module share.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tidegate_cluster::Metadata;
+use tidegate_cluster::{Error, Metadata};
 use tidegate_core::{
     object::{Digest, ObjectId},
     render::SharedObjects,
 };
+
+/// The live objects of a runtime that carry our ownership label, by their metadata.
+pub(crate) type LiveObjects = BTreeMap<ObjectId, Metadata>;
 
 /// What is known of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// It must be applied.
     Missing,
-    /// It was applied by an earlier process, and not seen since.
+    /// An earlier process applied it. This process has not read it.
     Recorded,
-    /// It was as desired in this state.
+    /// It was as desired in this version.
     At(Version),
 }
 
-/// A state of a live object.
+/// A version of a live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     /// Digest of the resource version, which is opaque.
@@ -31,7 +34,18 @@ pub(crate) struct Version {
     generation: i64,
 }
 
-/// The objects of one Manifest as they were last applied.
+/// An object that was not applied.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// The object.
+    pub(crate) id: ObjectId,
+    /// The error of its apply; none if another failure kept it from being applied.
+    pub(crate) error: Option<Error>,
+    /// One sentence for the status.
+    pub(crate) message: String,
+}
+
+/// Shared objects in one runtime as they were last applied.
 #[derive(Clone, Debug)]
 pub(crate) struct Applied {
     /// The objects.
@@ -40,14 +54,14 @@ pub(crate) struct Applied {
     pub(crate) seen: Box<[Seen]>,
 }
 
-/// How a live object compares with what is known of it.
+/// How the metadata of a live object compares with what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// It is as it was.
+pub(crate) enum Comparison {
+    /// The version is the known one.
     Same,
-    /// It is not there.
+    /// It does not exist, or is being deleted.
     Gone,
-    /// It is another state than the one known: only a look at its content tells whether it is still as desired.
+    /// The version is another one: only the content tells whether the object is still as desired.
     Changed,
 }
 
@@ -56,30 +70,32 @@ pub(crate) enum Sight {
 impl Seen {
     /// Whether a live object is known to be as desired.
     pub(crate) fn is_at(self, live: Option<&Metadata>) -> bool {
-        self != Seen::Missing && sight(self, live) == Sight::Same
+        self != Seen::Missing && compare(self, live) == Comparison::Same
     }
 }
 
 // === impl Version ===
 
 impl Version {
-    /// The state that `metadata` was read from.
+    /// The version that `metadata` was read from.
     pub(crate) fn from_metadata(metadata: &Metadata) -> Version {
         Version { resource_version: fold(&metadata.resource_version), generation: metadata.generation }
     }
 }
 
-/// 64 bits of a text; two states of one object that collide would hide a drift with a chance of 2⁻⁶⁴.
+/// Folds a text into 64 bits. A collision of two versions of one object hides a drift; its chance is 2⁻⁶⁴.
 fn fold(text: &str) -> u64 {
-    // FNV-1a: resource versions are short and not chosen by anyone.
+    // FNV-1a: resource versions are short, and nobody can choose them.
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 // === impl Applied ===
 
 impl Applied {
-    /// What is known before a pass that wants `objects`: what the former pass left, as far as the objects are the same; or
-    /// everything, if the status records the digest of just these objects; or nothing.
+    /// What is known before a pass that wants `objects`.
+    ///
+    /// `former` is the result of the last pass of this process: it holds for objects that are still the same. Without
+    /// it, `recorded` decides: if the status has the digest of these very objects, all of them are applied.
     pub(crate) fn before(
         objects: &Arc<SharedObjects>,
         former: Option<Applied>,
@@ -97,7 +113,7 @@ impl Applied {
         Applied { objects: Arc::clone(objects), seen }
     }
 
-    /// Indices of the objects that must be sent, in the order of apply.
+    /// Indices of the objects that must be applied, in the order of apply.
     pub(crate) fn missing(&self) -> Vec<usize> {
         (0..self.seen.len()).filter(|&index| self.seen[index] == Seen::Missing).collect()
     }
@@ -107,40 +123,40 @@ impl Applied {
         self.seen.iter().all(|seen| *seen != Seen::Missing)
     }
 
-    /// Takes what the runtime holds into account. Returns the indices of the objects whose content must be looked at.
-    pub(crate) fn look(&mut self, live: &BTreeMap<ObjectId, Metadata>) -> Vec<usize> {
+    /// Notes which objects are gone. Returns the indices of the objects whose content must be compared.
+    pub(crate) fn check(&mut self, live: &LiveObjects) -> Vec<usize> {
         let mut suspects = Vec::new();
         for (index, object) in self.objects.objects.iter().enumerate() {
-            match sight(self.seen[index], live.get(&object.id)) {
-                Sight::Same => {}
-                Sight::Gone => self.seen[index] = Seen::Missing,
-                Sight::Changed => suspects.push(index),
+            match compare(self.seen[index], live.get(&object.id)) {
+                Comparison::Same => {}
+                Comparison::Gone => self.seen[index] = Seen::Missing,
+                Comparison::Changed => suspects.push(index),
             }
         }
         suspects
     }
 }
 
-/// How a live object compares with what is known of it. A new state of the same generation has another status or other
-/// metadata, which a kind with generations keeps apart from what we declare; labels are looked at all the same.
-fn sight(seen: Seen, live: Option<&Metadata>) -> Sight {
+/// How the metadata of a live object compares with what is known of it. A new resource version counts even if the
+/// generation is the same, because a changed label has no new generation.
+fn compare(seen: Seen, live: Option<&Metadata>) -> Comparison {
     match (seen, live) {
-        (Seen::Missing, _) => Sight::Same,
-        (_, None) => Sight::Gone,
-        // Whoever deletes it is not done yet; what was asked for is gone all the same.
-        (_, Some(live)) if live.deleting => Sight::Gone,
-        (Seen::Recorded, Some(_)) => Sight::Changed,
+        (Seen::Missing, _) => Comparison::Same,
+        (_, None) => Comparison::Gone,
+        // An object that is being deleted is as good as gone.
+        (_, Some(live)) if live.deleting => Comparison::Gone,
+        (Seen::Recorded, Some(_)) => Comparison::Changed,
         (Seen::At(known), Some(live)) => {
             if known == Version::from_metadata(live) {
-                Sight::Same
+                Comparison::Same
             } else {
-                Sight::Changed
+                Comparison::Changed
             }
         }
     }
 }
 
-/// What is known of the objects that stay the same between two versions of a module.
+/// What is known of objects that are the same in two versions of a module.
 fn carried(objects: &SharedObjects, former: &Applied) -> Box<[Seen]> {
     let known: BTreeMap<(&ObjectId, &Digest), Seen> = former
         .objects

@@ -59,13 +59,13 @@ fn only_what_changed_between_two_versions_is_sent() {
 }
 
 #[test]
-fn a_look_finds_what_is_gone_and_what_changed() {
+fn a_check_finds_what_is_gone_and_what_changed() {
     let wanted = objects(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
     let seen = vec![at("1"), at("2"), at("3"), Seen::Recorded].into();
     let mut applied = Applied { objects: wanted, seen };
-    let found: BTreeMap<ObjectId, Metadata> =
+    let found: LiveObjects =
         [live("a", "1"), live("b", "9"), live("d", "4")].into_iter().map(|live| (live.id.clone(), live)).collect();
-    let suspects = applied.look(&found);
-    assert_eq!(suspects, [1, 3], "another state, and one that was never seen");
+    let suspects = applied.check(&found);
+    assert_eq!(suspects, [1, 3], "another version, and one that was never read");
     assert_eq!(applied.missing(), [2], "the one that is gone");
 }

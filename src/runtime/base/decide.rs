@@ -1,0 +1,100 @@
+//! What to apply and prune of a runtime's base, and what the status reports of it. Pure.
+
+use std::time::Duration;
+
+use tidegate_cluster::{Error, Metadata};
+use tidegate_core::{
+    api::{KYMA_GROUP, KYMA_VERSION, names::FIELD_MANAGER},
+    object::{Digest, Gvk, ObjectId},
+    render::SharedObjects,
+    status::Part,
+};
+
+use super::state::{Base, KnownBase};
+use crate::runtime::{
+    delay,
+    objects::{Applied, Failed},
+};
+
+/// What a pass does about the base.
+#[derive(Debug)]
+pub(super) struct Work {
+    /// Indices of the objects to apply, in the order of apply.
+    pub(super) missing: Vec<usize>,
+    /// Whether the catalog is pruned once all objects are applied.
+    prunes: bool,
+}
+
+/// The base after a pass.
+pub(in crate::runtime) struct BaseReport {
+    /// The system namespace and the CRDs.
+    pub(in crate::runtime) crds: Part,
+    /// The module catalog.
+    pub(in crate::runtime) catalog: Part,
+    /// Digest of the base, once all of it is applied.
+    pub(in crate::runtime) applied: Option<Digest>,
+    /// When to try again.
+    pub(in crate::runtime) again: Option<Duration>,
+}
+
+/// Field manager of Lifecycle Manager for catalog objects. An object that names it is a copy from KCP, not a user's.
+const CATALOG_MANAGER_UPSTREAM: &str = "catalog-sync";
+
+/// The kinds of which every runtime has objects.
+pub(in crate::runtime) fn kinds() -> Vec<Gvk> {
+    let [templates, releases] = catalog_kinds();
+    vec![
+        Gvk::new("", "v1", "Namespace"),
+        Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        templates,
+        releases,
+    ]
+}
+
+/// The kinds of the catalog, in the order of prune.
+fn catalog_kinds() -> [Gvk; 2] {
+    ["ModuleTemplate", "ModuleReleaseMeta"].map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind))
+}
+
+/// What to do. `recorded` is the digest in the status; `checks` is whether this pass lists the objects of the runtime.
+pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, checks: bool) -> Work {
+    let missing = applied.missing();
+    let is_new = !missing.is_empty() || recorded != Some(base.digest.to_string().as_str());
+    // A catalog that is not rendered completely does not say which copies have left it.
+    Work { missing, prunes: (is_new || checks) && base.problems.is_empty() }
+}
+
+/// The kinds whose copies to list for pruning. While an object is not applied, nothing is pruned.
+pub(super) fn kinds_to_prune(work: Work, failed: &[Failed]) -> Vec<Gvk> {
+    if work.prunes && failed.is_empty() { catalog_kinds().into() } else { Vec::new() }
+}
+
+/// The copies of definitions to delete: this runtime no longer sees them. Objects that users created stay.
+pub(super) fn to_prune<'a>(desired: &SharedObjects, copies: &'a [Metadata]) -> Vec<&'a Metadata> {
+    let is_desired = |copy: &Metadata| desired.objects.iter().any(|object| object.id == copy.id);
+    let is_ours = |copy: &Metadata| copy.has_manager(FIELD_MANAGER) || copy.has_manager(CATALOG_MANAGER_UPSTREAM);
+    copies.iter().filter(|copy| !is_desired(copy) && is_ours(copy) && !copy.deleting).collect()
+}
+
+/// What is known after a pass, and its report. `failed` are the objects that were not applied.
+pub(super) fn ending(known: &KnownBase, base: &Base, applied: Applied, failed: &[Failed]) -> (KnownBase, BaseReport) {
+    let attempt = if failed.is_empty() { 0 } else { known.attempt.saturating_add(1) };
+    let is_complete = applied.is_complete() && base.problems.is_empty();
+    let classes = failed.iter().filter_map(|failed| failed.error.as_ref()).map(Error::class);
+    let report = BaseReport {
+        crds: part(failed, &[], |id| matches!(&*id.kind, "Namespace" | "CustomResourceDefinition")),
+        catalog: part(failed, &base.problems, |id| matches!(&*id.kind, "ModuleTemplate" | "ModuleReleaseMeta")),
+        applied: is_complete.then_some(base.digest),
+        again: classes.map(|class| delay(class, attempt)).min(),
+    };
+    (KnownBase { applied: Some(applied), attempt }, report)
+}
+
+/// Whether the objects that belong to a part are applied, and why not.
+fn part(failed: &[Failed], problems: &[String], belongs: impl Fn(&ObjectId) -> bool) -> Part {
+    let message = failed.iter().find(|failed| belongs(&failed.id)).map(|failed| &failed.message).or(problems.first());
+    message.map_or(Part::Done, |message| Part::Failed(message.clone()))
+}
+
+#[cfg(test)]
+mod tests;

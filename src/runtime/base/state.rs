@@ -1,0 +1,28 @@
+//! The base of a runtime as rendered, and as a process knows it between passes. Pure.
+
+use std::sync::Arc;
+
+use tidegate_core::{object::Digest, render::SharedObjects};
+
+use crate::runtime::objects::Applied;
+
+/// What a process knows of the base of one runtime between passes.
+#[derive(Debug, Default)]
+pub(in crate::runtime) struct KnownBase {
+    /// The objects as last applied; none if only the status of the Kyma tells.
+    pub(super) applied: Option<Applied>,
+    /// Passes in a row in which an object was not applied.
+    pub(super) attempt: u32,
+}
+
+/// The objects of all runtimes that get the same base.
+#[derive(Debug)]
+pub(super) struct Base {
+    /// The objects.
+    pub(super) objects: Arc<SharedObjects>,
+    /// Digest of the objects and of the generations of their definitions. A definition that gets its former text again
+    /// has a new digest: some runtimes may have the text in between.
+    pub(super) digest: Digest,
+    /// Why some objects were not rendered.
+    pub(super) problems: Vec<String>,
+}

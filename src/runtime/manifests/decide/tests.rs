@@ -1,0 +1,204 @@
+use serde_json::{Value, json};
+use tidegate_core::{
+    api::shared::{CustomResourcePolicy, State},
+    name::Key,
+    plan::{Class, InstallSource, ModulePlan},
+};
+
+use super::*;
+use crate::runtime::objects::fixtures::metadata;
+
+fn rendered() -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
+        "metadata": {
+            "name": "eu-cache-1", "namespace": "kcp-system",
+            "labels": {"operator.kyma-project.io/module-name": "cache"},
+            "finalizers": ["declarative.kyma-project.io/finalizer"],
+        },
+        "spec": {
+            "remote": true, "version": "1.0.0", "customResourcePolicy": "CreateAndDelete",
+            "install": {"name": "raw-manifest", "source": {"type": "git", "tree": "1"}},
+        },
+    })
+}
+
+#[track_caller]
+fn check(edit: impl FnOnce(&mut Value), expected: bool) {
+    let mut live = rendered();
+    edit(&mut live);
+    let live: Manifest = serde_json::from_value(live).unwrap();
+    assert_eq!(matches(&Object::new(rendered()).unwrap(), &live), expected);
+}
+
+#[test]
+fn a_manifest_is_written_only_if_it_differs() {
+    check(|_| {}, true);
+    check(|live| live["metadata"]["labels"]["operator.kyma-project.io/skip-reconciliation"] = json!("true"), true);
+    check(|live| live["metadata"]["finalizers"] = json!(["theirs", "declarative.kyma-project.io/finalizer"]), true);
+    check(|live| live["metadata"]["finalizers"] = json!([]), false);
+    check(|live| live["metadata"]["labels"] = json!({}), false);
+    // Lifecycle Manager repairs neither of these two.
+    check(|live| live["spec"]["customResourcePolicy"] = json!("Ignore"), false);
+    check(|live| live["spec"]["install"]["source"]["tree"] = json!("2"), false);
+}
+
+fn key() -> Key {
+    Key::new("kcp-system", "eu-cache-1")
+}
+
+fn installation() -> Box<Installation> {
+    Box::new(Installation {
+        kyma: Key::new("kcp-system", "eu"),
+        manifest_name: "eu-cache-1".to_owned(),
+        module: "cache".to_owned(),
+        component: "example.org/cache".to_owned(),
+        version: "1.0.0".to_owned(),
+        channel: "regular".to_owned(),
+        template: Key::new("kcp-system", "cache-1.0.0"),
+        template_generation: Some(1),
+        policy: CustomResourcePolicy::CreateAndDelete,
+        default_resource: None,
+        default_resource_cluster_scoped: false,
+        manager: None,
+        controller: None,
+        source: InstallSource::Git {
+            source: Key::new("kcp-system", "landscape"),
+            path: "modules/cache".to_owned(),
+            tree: "0123456789012345678901234567890123456789".parse().unwrap(),
+        },
+        localized_images: Vec::new(),
+    })
+}
+
+fn refusal(keep: bool) -> Refusal {
+    Refusal { reason: "NoChannel", state: State::Error, message: "no channel".to_owned(), hint: None, keep }
+}
+
+/// A plan with the module `cache`, or without modules.
+fn plan(outcome: Option<ModuleOutcome>) -> RuntimePlan {
+    let module = |outcome| ModulePlan { name: "cache".to_owned(), channel: "regular".to_owned(), outcome };
+    RuntimePlan {
+        kyma: Key::new("kcp-system", "eu"),
+        modules: outcome.into_iter().map(module).collect(),
+        class: Class { namespace: "kcp-system".to_owned(), beta: false, internal: false, restricted: [].into() },
+    }
+}
+
+/// The live Manifest of `cache`, changed.
+fn live(edit: impl FnOnce(&mut Value)) -> Arc<Manifest> {
+    let mut live = rendered();
+    edit(&mut live);
+    Arc::new(serde_json::from_value(live).unwrap())
+}
+
+fn unmanaged() -> Arc<Manifest> {
+    live(|live| live["metadata"]["annotations"] = json!({annotation::IS_UNMANAGED: "true"}))
+}
+
+fn deleting() -> Arc<Manifest> {
+    live(|live| live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"))
+}
+
+/// The name of an act.
+fn name(act: &Act) -> &'static str {
+    match act {
+        Act::Keep(None) => "absent",
+        Act::Keep(Some(_)) => "keep",
+        Act::Apply { live: None, .. } => "create",
+        Act::Apply { live: Some(_), .. } => "apply",
+        Act::Read(_) => "read",
+        Act::Unmanage(_) => "unmanage",
+        Act::Delete(_) => "delete",
+    }
+}
+
+#[test]
+fn each_module_needs_one_act() {
+    let old = live(|live| live["spec"]["version"] = json!("0.9.0"));
+    let same = live(|_| {});
+    let install = || Some(ModuleOutcome::Install(installation()));
+    let refuse = |keep| Some(ModuleOutcome::Refuse(refusal(keep)));
+    for (outcome, live, expected) in [
+        (install(), None, "create"),
+        (install(), Some(&same), "keep"),
+        (install(), Some(&old), "apply"),
+        (install(), Some(&unmanaged()), "delete"),
+        (install(), Some(&deleting()), "keep"),
+        (refuse(true), Some(&same), "keep"),
+        (refuse(false), Some(&same), "delete"),
+        (refuse(false), Some(&deleting()), "keep"),
+        (refuse(false), None, "absent"),
+        (Some(ModuleOutcome::Unmanage), Some(&same), "unmanage"),
+        (Some(ModuleOutcome::Unmanage), Some(&unmanaged()), "delete"),
+        (Some(ModuleOutcome::Unmanage), None, "absent"),
+        (None, Some(&same), "delete"),
+        (None, Some(&deleting()), "keep"),
+    ] {
+        let (plan, manifests) = (plan(outcome), live.cloned().into_iter().collect::<Vec<_>>());
+        let live = LiveManifests::new(&manifests);
+        let desired = || Ok(Object::new(rendered()).unwrap());
+        let rendered: Rendered =
+            to_render(&plan, &live).iter().map(|found| (found.module.clone(), desired())).collect();
+        let decision = decide(&plan, &live, &rendered);
+        let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
+        assert_eq!(acts, [expected], "{:?}", plan.modules);
+        assert_eq!(decision.problems, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
+    let plan = plan(Some(ModuleOutcome::Install(installation())));
+    let rendered: Rendered = [("cache".to_owned(), Err("broken".to_owned()))].into();
+    for (manifests, expected) in
+        [(vec![], "absent"), (vec![live(|live| live["spec"]["version"] = json!("0.9.0"))], "keep")]
+    {
+        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered);
+        assert_eq!(name(&decision.steps[0].act), expected);
+        assert_eq!(decision.problems, ["broken"]);
+    }
+}
+
+#[test]
+fn nothing_is_rendered_for_a_manifest_that_goes_first() {
+    let plan = plan(Some(ModuleOutcome::Install(installation())));
+    for (manifests, expected) in [(vec![], 1), (vec![live(|_| {})], 1), (vec![unmanaged()], 0), (vec![deleting()], 0)] {
+        assert_eq!(to_render(&plan, &LiveManifests::new(&manifests)).len(), expected);
+    }
+}
+
+#[test]
+fn a_manifest_of_a_mandatory_module_is_left_alone() {
+    let mandatory = live(|live| {
+        live["metadata"]["labels"]["operator.kyma-project.io/mandatory-module"] = json!("true");
+    });
+    let manifests = [mandatory];
+    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new());
+    assert!(decision.steps.is_empty());
+}
+
+#[test]
+fn an_applied_manifest_keeps_its_status_and_an_unknown_one_is_read() {
+    let desired = || Object::new(rendered()).unwrap();
+    let applied = metadata(&desired().id(), "7");
+    let before = live(|live| live["status"] = json!({"state": "Ready"}));
+    for (live, is_created, status) in [(Some(&before), false, before.status.clone()), (None, true, None)] {
+        let Act::Keep(Some(manifest)) = after_apply(desired(), live, &applied, is_created).unwrap() else {
+            panic!("the Manifest is known")
+        };
+        assert_eq!(manifest.metadata.resource_version.as_deref(), Some("7"));
+        assert_eq!(manifest.status, status);
+    }
+    assert_eq!(after_apply(desired(), None, &applied, false).unwrap(), Act::Read(key()));
+}
+
+#[test]
+fn a_manifest_is_annotated_as_unmanaged_before_it_is_deleted() {
+    let Act::Delete(annotated) = after_unmanage(&live(|_| {})) else { panic!("it is deleted next") };
+    assert!(is_unmanaged(&annotated));
+    let Act::Keep(Some(deleted)) = after_delete(&annotated, Timestamp::UNIX_EPOCH) else { panic!("it still exists") };
+    assert!(is_unmanaged(&deleted) && deleted.metadata.deletion_timestamp.is_some());
+    assert_eq!(deleted.metadata.resource_version, None, "the deletion has made a version that is not known");
+    assert_eq!(name(&after_unmanage(&deleting())), "keep", "it is being deleted");
+}

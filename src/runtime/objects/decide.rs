@@ -1,0 +1,118 @@
+//! Which shared objects are read and applied, and what follows from the answers. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tidegate_cluster::{Effect, Error, Outcome, Target, Task};
+use tidegate_core::{
+    changes::covers,
+    name::Key,
+    object::{Gvk, Object, ObjectId},
+    render::SharedObjects,
+};
+
+use super::state::{Applied, Failed, LiveObjects, Seen, Version};
+
+/// One request for the content of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Read<'a> {
+    /// Reads one object.
+    One { gvk: &'a Gvk, id: &'a ObjectId },
+    /// Lists the objects of a kind in a namespace.
+    All { gvk: &'a Gvk, namespace: &'a str },
+}
+
+/// More objects than this of one kind and namespace are listed, not read one by one.
+const READ_ONE_BY_ONE_MAX: usize = 3;
+
+// === impl Read ===
+
+impl Read<'_> {
+    /// The kind of the objects.
+    pub(super) fn gvk(&self) -> &Gvk {
+        match self {
+            Read::One { gvk, .. } | Read::All { gvk, .. } => gvk,
+        }
+    }
+}
+
+/// The requests for the content of the objects at `suspects`.
+pub(super) fn reads<'a>(objects: &'a SharedObjects, suspects: &[usize]) -> Vec<Read<'a>> {
+    let mut places: BTreeMap<(&Gvk, &str), Vec<&ObjectId>> = BTreeMap::new();
+    for object in suspects.iter().map(|&index| &objects.objects[index]) {
+        places.entry((&object.gvk, &object.id.namespace)).or_default().push(&object.id);
+    }
+    let reads = places.into_iter().flat_map(|((gvk, namespace), ids)| {
+        if ids.len() > READ_ONE_BY_ONE_MAX {
+            vec![Read::All { gvk, namespace }]
+        } else {
+            ids.into_iter().map(|id| Read::One { gvk, id }).collect()
+        }
+    });
+    reads.collect()
+}
+
+/// Notes which of the objects at `suspects` are as desired, given their `content`.
+pub(super) fn compare(
+    applied: &mut Applied,
+    suspects: Vec<usize>,
+    owner: &Key,
+    live: &LiveObjects,
+    content: &BTreeMap<ObjectId, Object>,
+) {
+    for index in suspects {
+        let object = &applied.objects.objects[index];
+        let desired: Value = serde_json::from_slice(&object.body(owner)).unwrap_or_default();
+        let is_as_desired = content.get(&object.id).is_some_and(|content| covers(&desired, content.value()));
+        applied.seen[index] = match live.get(&object.id) {
+            Some(metadata) if is_as_desired => Seen::At(Version::from_metadata(metadata)),
+            Some(_) | None => Seen::Missing,
+        };
+    }
+}
+
+/// The applies of the objects at `indices`, in this order.
+pub(super) fn tasks(applied: &Applied, owner: &Key, indices: &[usize]) -> Vec<Task> {
+    let objects = indices.iter().map(|&index| &applied.objects.objects[index]);
+    objects.map(|object| Task::forced(object.gvk.clone(), object.id.clone(), object.body(owner).into())).collect()
+}
+
+/// Notes the outcomes of applies, one for each of `indices`. Returns the objects that were not applied: first those
+/// whose own apply failed, then those that were skipped, each by id.
+///
+/// # Errors
+///
+/// An error that concerns the cluster as a whole.
+pub(super) fn after_apply(
+    applied: &mut Applied,
+    indices: &[usize],
+    outcomes: Vec<Outcome>,
+) -> Result<Vec<Failed>, Error> {
+    let mut failed = Vec::new();
+    for (Outcome { id, effect, .. }, &index) in outcomes.into_iter().zip(indices) {
+        match effect {
+            Effect::Applied { metadata, .. } if metadata.deleting => {
+                let message = format!("{id} is being deleted; Tidegate applies it again once it is gone");
+                let error = Error::Terminating { target: Target::Object(id.clone()) };
+                failed.push(Failed { id, error: Some(error), message });
+            }
+            Effect::Applied { metadata, .. } => applied.seen[index] = Seen::At(Version::from_metadata(&metadata)),
+            Effect::Failed(error) if concerns_all(&error) => return Err(error),
+            Effect::Failed(error) => failed.push(Failed { id, message: error.to_string(), error: Some(error) }),
+            Effect::Skipped { needs } => {
+                let message = format!("{id} waits for {needs}, which was not applied");
+                failed.push(Failed { id, error: None, message });
+            }
+        }
+    }
+    failed.sort_by(|one, other| (one.error.is_none(), &one.id).cmp(&(other.error.is_none(), &other.id)));
+    Ok(failed)
+}
+
+/// Whether an error concerns the cluster as a whole, not one object.
+pub(crate) fn concerns_all(error: &Error) -> bool {
+    error.is_unreachable() || matches!(error, Error::Unauthorized { .. } | Error::NotLeading)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use std::sync::Arc;
+
+use serde_json::json;
+use tidegate_cluster::{Metadata, Unreachable};
+
+use super::*;
+use crate::runtime::objects::fixtures::{live, metadata, shared};
+
+fn owner() -> Key {
+    Key::new("kcp-system", "one")
+}
+
+/// ConfigMaps of one namespace by name.
+fn config_maps(names: &[&str]) -> Arc<SharedObjects> {
+    shared(&names.iter().map(|&name| ("v1", "ConfigMap", "n", name)).collect::<Vec<_>>())
+}
+
+fn applied(names: &[&str], seen: Seen) -> Applied {
+    Applied { objects: config_maps(names), seen: vec![seen; names.len()].into() }
+}
+
+fn at(resource_version: &str) -> Seen {
+    Seen::At(Version::from_metadata(&metadata(&id("a"), resource_version)))
+}
+
+fn id(name: &str) -> ObjectId {
+    ObjectId::new("", "ConfigMap", "n", name)
+}
+
+fn outcome(name: &str, effect: Effect) -> Outcome {
+    Outcome { id: id(name), effect }
+}
+
+fn effect(metadata: Metadata) -> Effect {
+    Effect::Applied { metadata: Box::new(metadata), changed: None }
+}
+
+fn invalid(name: &str) -> Error {
+    Error::Invalid { target: Target::Object(id(name)), message: "no".to_owned() }
+}
+
+#[test]
+fn many_objects_of_a_kind_are_listed_and_few_are_read_one_by_one() {
+    let objects = shared(&[
+        ("v1", "ConfigMap", "n", "a"),
+        ("v1", "ConfigMap", "n", "b"),
+        ("v1", "ConfigMap", "n", "c"),
+        ("v1", "ConfigMap", "n", "d"),
+        ("v1", "ConfigMap", "other", "a"),
+        ("v1", "Service", "n", "a"),
+    ]);
+    let all: Vec<usize> = (0..objects.objects.len()).collect();
+    let script = |suspects: &[usize]| -> Vec<String> {
+        let text = |read: Read<'_>| match read {
+            Read::One { id, .. } => format!("get {id}"),
+            Read::All { gvk, namespace } => format!("list {} {namespace}", gvk.kind),
+        };
+        reads(&objects, suspects).into_iter().map(text).collect()
+    };
+    assert_eq!(script(&all), ["list ConfigMap n", "get ConfigMap other/a", "get Service n/a"]);
+    assert_eq!(script(&all[..2]).len(), 2);
+    assert_eq!(script(&[]), Vec::<String>::new());
+}
+
+#[test]
+fn an_object_is_as_desired_if_it_exists_and_its_content_covers_ours() {
+    let desired = config_maps(&["a"]).objects[0].object(&owner());
+    let other =
+        Object::new(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}}));
+    for (is_live, content, expected) in [
+        (true, Some(desired.clone()), at("7")),
+        (true, Some(other.unwrap()), Seen::Missing),
+        (true, None, Seen::Missing),
+        (false, Some(desired), Seen::Missing),
+    ] {
+        let mut applied = applied(&["a"], Seen::Recorded);
+        let live = live(is_live.then(|| metadata(&id("a"), "7")));
+        let content: BTreeMap<_, _> = content.into_iter().map(|object| (object.id(), object)).collect();
+        compare(&mut applied, vec![0], &owner(), &live, &content);
+        assert_eq!(*applied.seen, [expected], "{is_live}");
+    }
+}
+
+#[test]
+fn what_failed_by_itself_is_reported_before_what_was_skipped_for_it() {
+    let mut applied = applied(&["a", "b", "c", "d"], Seen::Missing);
+    let terminating = Metadata { deleting: true, ..metadata(&id("d"), "4") };
+    let outcomes = vec![
+        outcome("a", Effect::Skipped { needs: id("c") }),
+        outcome("b", effect(metadata(&id("b"), "2"))),
+        outcome("c", Effect::Failed(invalid("c"))),
+        outcome("d", effect(terminating)),
+    ];
+    let failed = after_apply(&mut applied, &[0, 1, 2, 3], outcomes).unwrap();
+    assert_eq!(*applied.seen, [Seen::Missing, at("2"), Seen::Missing, Seen::Missing]);
+    let texts: Vec<(&str, bool)> =
+        failed.iter().map(|failed| (failed.message.as_str(), failed.error.is_some())).collect();
+    assert_eq!(
+        texts,
+        [
+            ("ConfigMap n/c was rejected: no", true),
+            ("ConfigMap n/d is being deleted; Tidegate applies it again once it is gone", true),
+            ("ConfigMap n/a waits for ConfigMap n/c, which was not applied", false),
+        ]
+    );
+}
+
+#[test]
+fn an_error_of_the_whole_cluster_is_no_failure_of_an_object() {
+    let unreachable = Error::Unreachable { cluster: "one".into(), cause: Unreachable::CircuitOpen };
+    for (error, expected) in [
+        (unreachable, true),
+        (Error::NotLeading, true),
+        (Error::Unauthorized { cluster: "one".into() }, true),
+        (invalid("b"), false),
+    ] {
+        assert_eq!(concerns_all(&error), expected, "{error}");
+        let mut applied = applied(&["a", "b"], Seen::Missing);
+        let outcomes = vec![outcome("a", effect(metadata(&id("a"), "1"))), outcome("b", Effect::Failed(error))];
+        assert_eq!(after_apply(&mut applied, &[0, 1], outcomes).is_err(), expected);
+        assert_eq!(applied.seen[0], at("1"), "what was applied before is known all the same");
+    }
+}
+
+#[test]
+fn objects_are_applied_in_the_given_order_with_their_owner() {
+    let applied = applied(&["a", "b", "c"], Seen::Missing);
+    let tasks = tasks(&applied, &owner(), &[2, 0]);
+    let names: Vec<&str> = tasks.iter().map(|task| &*task.id.name).collect();
+    assert_eq!(names, ["c", "a"]);
+    assert!(tasks.iter().all(|task| String::from_utf8_lossy(&task.body).contains("kcp-system/one")));
+}

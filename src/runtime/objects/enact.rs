@@ -1,0 +1,18 @@
+//! Reading the content of shared objects in a runtime. Decides nothing.
+
+use tidegate_cluster::{Cluster, Error};
+use tidegate_core::{name::Key, object::Object};
+
+use super::decide::Read;
+
+/// Sends one request. Returns nothing for a kind that the runtime does not serve.
+pub(super) async fn read(cluster: &Cluster, read: &Read<'_>) -> Result<Vec<Object>, Error> {
+    let Some(kind) = cluster.kind(read.gvk()).await? else { return Ok(Vec::new()) };
+    match read {
+        Read::One { id, .. } => {
+            let object = cluster.get(&kind, &Key::new(&id.namespace, &id.name)).await?;
+            Ok(object.into_iter().collect())
+        }
+        Read::All { namespace, .. } => cluster.list(&kind, Some(namespace), None).await,
+    }
+}

@@ -1,0 +1,366 @@
+//! What reporting needs in a runtime, what to apply, and what the status reports of it. Pure.
+//!
+//! The rules:
+//!
+//! * While a prerequisite of the agent is missing, its objects stay as they are.
+//! * If reporting was installed before, the API server gets the webhook configuration first, with the new CA bundle.
+//!   Otherwise it would reject the agent's next certificate, and the changes in between would not be reported.
+//! * The runtime's own objects come next. The API server must not call an agent without a certificate.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+use tidegate_cluster::{Error, Kind};
+use tidegate_core::{
+    api::{
+        Manifest,
+        names::{SKR_NAMESPACE, SKR_WEBHOOK, SKR_WEBHOOK_SECRET},
+    },
+    conditions::{Status, watch as reason},
+    name::Key,
+    object::{Digest, Gvk, Object, ObjectId},
+    plan::{
+        certificate::{Issued, Standing},
+        reporting::{Address, AddressError, Agent, Drift},
+    },
+    render,
+    status::{Part, WatchFact},
+    template::{self, Templates},
+};
+use tidegate_process::retry::Class;
+
+use super::{
+    readiness::Found,
+    state::{Installable, OwnObjects, Prerequisites},
+};
+use crate::{
+    gateway::certificates::Leaf,
+    runtime::{
+        base, delay,
+        objects::{Applied, Failed, LiveObjects},
+    },
+};
+
+/// A prerequisite of the agent that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// Reason of the condition.
+    pub(super) reason: &'static str,
+    /// One sentence.
+    pub(super) message: String,
+    /// Whether a user must act before it can exist.
+    pub(super) wrong: bool,
+}
+
+/// What a pass does about the objects of one runtime.
+#[derive(Clone, Debug)]
+pub(super) enum OwnStep {
+    /// Nothing: they are as desired.
+    Keep(OwnObjects),
+    /// It makes their content and applies those that differ.
+    Apply(OwnObjects),
+}
+
+/// The content of the objects of one runtime, before they are rendered.
+pub(super) struct OwnInputs {
+    /// The certificate.
+    pub(super) leaf: Leaf,
+    /// The image pull Secret in the control plane, if one is configured.
+    pub(super) pull_secret: Option<(Key, Secret)>,
+}
+
+/// Reporting after a pass.
+#[derive(Debug)]
+pub(in crate::runtime) struct ReportingReport {
+    /// The webhook configuration and the agent.
+    pub(in crate::runtime) webhook: Part,
+    /// The image pull Secret, if one is configured.
+    pub(in crate::runtime) pull_secret: Option<Part>,
+    /// Whether Tidegate receives changes.
+    pub(in crate::runtime) watch: WatchFact,
+    /// What to record, once all objects are applied.
+    pub(in crate::runtime) applied: Option<String>,
+    /// When to try again.
+    pub(in crate::runtime) again: Option<Duration>,
+}
+
+/// Data keys of Secrets with certificates.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const CA_BUNDLE: &str = "ca.crt";
+
+const WEBHOOKS: &str = "ValidatingWebhookConfiguration";
+const DEPLOYMENT: &str = "Deployment";
+
+/// The note for users after a change of the webhook configuration.
+const TAMPERED: &str = "The webhook configuration in the runtime was modified or deleted, so changes since then may \
+                        have been missed. It has been restored and all objects were rechecked.";
+
+/// The kinds of the objects.
+pub(in crate::runtime) fn kinds(with_agent: bool) -> Vec<Gvk> {
+    let mut kinds = vec![Gvk::new("admissionregistration.k8s.io", "v1", WEBHOOKS)];
+    if with_agent {
+        kinds.extend([
+            Gvk::new("apps", "v1", DEPLOYMENT),
+            Gvk::new("", "v1", "Service"),
+            Gvk::new("", "v1", "Secret"),
+            Gvk::new("networking.k8s.io", "v1", "NetworkPolicy"),
+            Gvk::new("scheduling.k8s.io", "v1", "PriorityClass"),
+        ]);
+    }
+    kinds
+}
+
+/// The kinds of all objects that Tidegate applies in a runtime.
+pub(super) fn drift(manifests: &[Arc<Manifest>]) -> Drift {
+    let mut drift = Drift::default();
+    let synced = manifests.iter().filter_map(|manifest| manifest.status.as_ref()).flat_map(|status| &status.synced);
+    let synced = synced.map(|synced| Gvk::new(&synced.group, &synced.version, &synced.kind));
+    for gvk in base::kinds().into_iter().chain(kinds(true)) {
+        let plural = Kind::built_in(&gvk)
+            .map_or_else(|| format!("{}s", gvk.kind.to_lowercase()), |kind| kind.plural.to_string());
+        drift.insert(&gvk.group, Some(&plural));
+    }
+    for gvk in synced {
+        drift.insert(&gvk.group, Kind::built_in(&gvk).map(|kind| kind.plural).as_deref());
+    }
+    drift
+}
+
+/// The address that the agent sends events to.
+pub(super) fn address(resolved: Result<Address, AddressError>) -> Result<Address, Missing> {
+    resolved.map_err(|error| Missing::waiting(reason::NO_ADDRESS, error.to_string()))
+}
+
+/// What the agent needs, or the first missing part in the order in which a platform team sets them up.
+pub(super) fn prerequisites(
+    agent: &Agent,
+    address: Address,
+    certificate: Standing,
+    bundle: Option<Arc<[u8]>>,
+    pull_secret: Option<String>,
+) -> Result<Prerequisites, Missing> {
+    let issued = match certificate {
+        Standing::Issued(issued) => issued,
+        Standing::Pending(message) => return Err(Missing::waiting(reason::NO_CERTIFICATE, message)),
+        Standing::Refused(message) => return Err(Missing { reason: reason::NO_CERTIFICATE, message, wrong: true }),
+    };
+    let bundle = bundle.ok_or_else(|| {
+        Missing::waiting(reason::NO_AUTHORITY, "the control plane has no CA bundle for runtimes yet".to_owned())
+    })?;
+    let pull_secret = match agent.pull_secret() {
+        None => None,
+        Some(key) => Some(pull_secret.ok_or_else(|| {
+            let message = format!("there is no Secret {key} to pull its image with: create it in the control plane");
+            Missing::waiting(reason::NO_PULL_SECRET, message)
+        })?),
+    };
+    Ok(Prerequisites { address, bundle, issued, pull_secret })
+}
+
+/// Digest of the inputs of the runtime's own objects. `shared` is that of the inputs that runtimes share.
+pub(super) fn own_digest(shared: &Digest, agent: Option<Installable<'_>>) -> Digest {
+    match agent {
+        None => Digest::from_value(&Value::Null),
+        Some(Installable { prerequisites, .. }) => Digest::from_value(&json!([
+            shared.to_string(),
+            prerequisites.issued.secret.to_string(),
+            prerequisites.issued.version,
+            Digest::of_bytes(&prerequisites.bundle).to_string(),
+            prerequisites.pull_secret,
+        ])),
+    }
+}
+
+/// The note for users if the webhook configuration was changed in the runtime. Only this check detects it, because the
+/// API server does not report changes of webhook configurations.
+pub(super) fn tampering_note(checks: bool, is_recorded: bool, shared: &Applied) -> Option<&'static str> {
+    (checks && is_recorded && !missing_of(shared, WEBHOOKS).is_empty()).then_some(TAMPERED)
+}
+
+/// Indices of the objects to apply before the runtime's own: the webhook configuration, if reporting was installed
+/// before.
+pub(super) fn first_to_apply(is_installed: bool, shared: &Applied) -> Vec<usize> {
+    if is_installed { missing_of(shared, WEBHOOKS) } else { Vec::new() }
+}
+
+/// Indices of the objects to apply after the runtime's own: the rest, unless an apply before has failed.
+pub(super) fn last_to_apply(shared: &Applied, failed: &[Failed]) -> Vec<usize> {
+    if failed.is_empty() { shared.missing() } else { Vec::new() }
+}
+
+/// Whether the agent's Deployment is not as desired.
+pub(super) fn lacks_deployment(applied: &Applied) -> bool {
+    !missing_of(applied, DEPLOYMENT).is_empty()
+}
+
+/// Indices of the objects of a kind that must be applied.
+fn missing_of(applied: &Applied, kind: &str) -> Vec<usize> {
+    let is_of_kind = |index: &usize| &*applied.objects.objects[*index].id.kind == kind;
+    applied.missing().into_iter().filter(is_of_kind).collect()
+}
+
+/// What to do about the objects of one runtime. Their content is needed only if one of them must be applied, or was
+/// changed by others.
+pub(super) fn own_step(own: OwnObjects, live: Option<&LiveObjects>) -> OwnStep {
+    if own.is_complete(live) { OwnStep::Keep(own) } else { OwnStep::Apply(own) }
+}
+
+/// The inputs of the runtime's own objects, given what the control plane has. Fails if a Secret is gone or incomplete.
+pub(super) fn own_inputs(
+    issued: &Issued,
+    leaf: Option<Leaf>,
+    pull_secret: Option<(Key, Option<Secret>)>,
+) -> Result<OwnInputs, Failed> {
+    let lacks_leaf = || own_failed(format!("Secret {} lacks the runtime's certificate or its key", issued.secret));
+    let leaf = leaf.ok_or_else(lacks_leaf)?;
+    let pull_secret = match pull_secret {
+        None => None,
+        Some((key, Some(secret))) => Some((key, secret)),
+        Some((key, None)) => return Err(own_failed(format!("Secret {key} is gone"))),
+    };
+    Ok(OwnInputs { leaf, pull_secret })
+}
+
+/// None of the runtime's own objects can be applied.
+pub(super) fn own_failed(message: String) -> Failed {
+    Failed { id: secret_kind().id(&Key::new(SKR_NAMESPACE, SKR_WEBHOOK_SECRET)), error: None, message }
+}
+
+/// The runtime's own objects, in the order of apply. Fails if a template does.
+pub(super) fn own_objects(
+    templates: &Templates,
+    agent: &Agent,
+    address: &Address,
+    bundle: &[u8],
+    OwnInputs { leaf, pull_secret }: OwnInputs,
+) -> Result<Vec<Object>, template::Error> {
+    let data = [(CERTIFICATE, &*leaf.certificate), (KEY, &*leaf.key), (CA_BUNDLE, bundle)];
+    let mut objects = vec![render::agent_secret(templates, data)?];
+    if let Some((key, secret)) = pull_secret {
+        let (type_, labels) = (secret.type_.unwrap_or_default(), secret.metadata.labels.unwrap_or_default());
+        let data = secret.data.unwrap_or_default();
+        let data = data.iter().map(|(key, bytes)| (key.as_str(), bytes.0.as_slice()));
+        objects.push(render::agent_pull_secret(templates, key.name(), &type_, &labels, data)?);
+    }
+    if agent.program.restarts_for_certificates() {
+        // Only a new certificate needs a restart, not other changes of its Secret.
+        let restart = Digest::of_bytes(&leaf.certificate).to_string();
+        objects.push(render::agent_deployment(templates, agent, address, Some(&restart[..16]))?);
+    }
+    Ok(objects)
+}
+
+/// The identities of the runtime's own objects, in the order of apply.
+pub(super) fn own_ids(agent: &Agent) -> Vec<ObjectId> {
+    let secret = |name| secret_kind().id(&Key::new(SKR_NAMESPACE, name));
+    let mut ids = vec![secret(SKR_WEBHOOK_SECRET)];
+    ids.extend(agent.pull_secret.as_deref().map(secret));
+    if agent.program.restarts_for_certificates() {
+        ids.push(deployment_kind().id(&deployment_key()));
+    }
+    ids
+}
+
+/// Failures in a row, and when to try again.
+pub(super) fn retry(attempt: u32, failed: &[Failed]) -> (u32, Option<Duration>) {
+    let attempt = if failed.is_empty() { 0 } else { attempt.saturating_add(1) };
+    let class = |failed: &Failed| failed.error.as_ref().map_or(Class::Transient, Error::class);
+    (attempt, failed.iter().map(|failed| delay(class(failed), attempt)).min())
+}
+
+/// Why the objects are not as desired: the first failed apply, or else the first failed template.
+pub(super) fn problem(failed: &[Failed], problems: &[String]) -> Option<String> {
+    failed.first().map(|failed| &failed.message).or(problems.first()).cloned()
+}
+
+/// The image pull Secret in the runtime; none if none is configured. `own` are the runtime's own objects.
+pub(super) fn pull_secret(agent: &Agent, own: Option<&OwnObjects>, failed: &[Failed]) -> Option<Part> {
+    let id = secret_kind().id(&Key::new(SKR_NAMESPACE, agent.pull_secret.as_deref()?));
+    if let Some(failed) = failed.iter().find(|failed| failed.id == id) {
+        return Some(Part::Failed(failed.message.clone()));
+    }
+    let waiting = || Part::Waiting("the image pull Secret of the agent is not applied yet".to_owned());
+    Some(if own.is_some_and(|own| own.has(&id)) { Part::Done } else { waiting() })
+}
+
+/// The report on an agent. `watch` is its status, see [`super::rhythm::Rhythm::watch`].
+pub(super) fn agent_report(
+    found: Found,
+    watch: WatchFact,
+    pull_secret: Option<Part>,
+    applied: Option<String>,
+    again: Option<Duration>,
+) -> ReportingReport {
+    let webhook = match found {
+        Found::Ready => Part::Done,
+        Found::Starting(message) => Part::Waiting(message),
+        Found::Broken(message) => Part::Failed(message),
+    };
+    ReportingReport { webhook, pull_secret, watch, applied, again }
+}
+
+/// The kind of Secrets.
+pub(super) fn secret_kind() -> Kind {
+    Kind::new(Gvk::new("", "v1", "Secret"), "secrets", true)
+}
+
+/// The kind of Deployments.
+pub(super) fn deployment_kind() -> Kind {
+    Kind::new(Gvk::new("apps", "v1", DEPLOYMENT), "deployments", true)
+}
+
+/// Namespace and name of the agent's Deployment.
+pub(super) fn deployment_key() -> Key {
+    Key::new(SKR_NAMESPACE, SKR_WEBHOOK)
+}
+
+// === impl Missing ===
+
+impl Missing {
+    /// A prerequisite that can appear without an act of a user.
+    pub(super) fn waiting(reason: &'static str, message: String) -> Missing {
+        Missing { reason, message, wrong: false }
+    }
+
+    /// The report. The objects stay as they are, and the prerequisite wakes the runtime when it appears.
+    pub(super) fn report(self, agent: &Agent) -> ReportingReport {
+        let message = format!("no agent is installed: {}", self.message);
+        let pull_secret = agent.pull_secret.as_ref().map(|_| match self.reason {
+            reason::NO_PULL_SECRET => Part::Waiting(message.clone()),
+            _ => Part::Unknown,
+        });
+        ReportingReport {
+            pull_secret,
+            webhook: if self.wrong { Part::Failed(message.clone()) } else { Part::Waiting(message.clone()) },
+            watch: WatchFact { status: Status::False, reason: self.reason, message },
+            applied: None,
+            again: None,
+        }
+    }
+}
+
+// === impl ReportingReport ===
+
+impl ReportingReport {
+    /// Some objects are not as desired.
+    pub(super) fn not_applied(message: String, pull_secret: Option<Part>, again: Option<Duration>) -> ReportingReport {
+        ReportingReport {
+            webhook: Part::Failed(message.clone()),
+            pull_secret,
+            watch: WatchFact { status: Status::False, reason: reason::NOT_APPLIED, message },
+            applied: None,
+            again,
+        }
+    }
+
+    /// The webhook configuration is as desired, and no agent is configured.
+    pub(super) fn without_agent(applied: Option<String>) -> ReportingReport {
+        let watch = WatchFact::not_configured();
+        ReportingReport { webhook: Part::Done, pull_secret: None, watch, applied, again: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+use tidegate_cluster::Target;
+use tidegate_core::{
+    api::names::{annotation, label},
+    name::Key,
+    object::Gvk,
+};
+
+use super::*;
+use crate::source::survey::served;
+
+const LABEL: &str = "kcp-system.dev";
+
+#[test]
+fn only_objects_of_one_kind_are_wanted_at_once() {
+    let decision = Decision {
+        apply: vec![(template("a"), Why::Absent), (template("b"), Why::Changed), (kyma("a"), Why::Drifted)],
+        ..Decision::default()
+    };
+    let names = |kind| wanted(&decision, kind).into_iter().map(|(id, why)| (id.clone(), why)).collect::<Vec<_>>();
+    assert_eq!(names(Kind::ModuleTemplate), [(template("a"), Why::Absent), (template("b"), Why::Changed)]);
+    assert_eq!(names(Kind::Kyma), [(kyma("a"), Why::Drifted)]);
+    assert_eq!(names(Kind::Watcher), []);
+}
+
+#[test]
+fn only_an_object_that_the_watch_does_not_show_is_looked_for() {
+    let (a, b, c) = (kyma("a"), kyma("b"), kyma("c"));
+    let all = vec![(&a, Why::Absent), (&b, Why::Changed), (&c, Why::Absent)];
+    let unseen = unseen(&served(Kind::Kyma), &all);
+    assert_eq!(unseen.values().collect::<Vec<_>>(), [&a, &c]);
+
+    let found = served(Kind::Kyma).id(&c.1);
+    let (rest, held) = appeared(all.clone(), &unseen, &[&found].into());
+    assert_eq!((rest, held), (vec![(&a, Why::Absent), (&b, Why::Changed)], vec![c.clone()]));
+    assert_eq!(appeared(all.clone(), &unseen, &BTreeSet::new()), (all, Vec::new()));
+}
+
+#[test]
+fn an_object_is_skipped_if_another_one_that_it_needs_failed() {
+    let (needs, failed) = ([template("a"), template("b")], template("b"));
+    assert_eq!(failed_need(&needs, &[&failed].into()), Some(&needs[1]));
+    assert_eq!(failed_need(&needs, &BTreeSet::new()), None);
+    assert_eq!(failed_need(&[], &[&failed].into()), None);
+}
+
+#[test]
+fn only_an_object_that_we_see_for_the_first_time_keeps_fields_of_others() {
+    for (why, expected) in [
+        (Why::Absent, OnConflict::Report),
+        (Why::Changed, OnConflict::Force),
+        (Why::Drifted, OnConflict::Force),
+        (Why::Adopted, OnConflict::Force),
+        (Why::Moved, OnConflict::Force),
+    ] {
+        assert_eq!(on_conflict(why), expected, "{why:?}");
+    }
+}
+
+#[test]
+fn only_what_may_lack_its_namespace_is_sent_again() {
+    let tasks = [task("new", "a"), task("new", "b"), task("old", "c")];
+    let outcomes = [outcome(&tasks[0], not_found()), outcome(&tasks[1], ours()), outcome(&tasks[2], not_found())];
+    let retriable = retriable(&tasks, &["new".into()].into());
+    assert_eq!(retriable.iter().map(|task| &*task.id.name).collect::<Vec<_>>(), ["a", "b"]);
+    let again = lacking_namespace(retriable, &outcomes);
+    assert_eq!(again.iter().map(|task| &*task.id.name).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn the_later_outcome_of_a_task_is_valid() {
+    let tasks = [task("new", "a"), task("new", "b")];
+    let outcomes = vec![outcome(&tasks[0], not_found()), outcome(&tasks[1], not_found())];
+    let merged = with_retried(outcomes, vec![outcome(&tasks[1], ours())]);
+    assert!(matches!(merged[0].effect, Effect::Failed(_)) && &*merged[0].id.name == "a");
+    assert!(matches!(merged[1].effect, Effect::Applied { .. }) && &*merged[1].id.name == "b");
+}
+
+#[test]
+fn an_object_with_other_managers_is_ours_only_if_it_existed_before() {
+    let with = |manager: &str| Effect::Applied {
+        metadata: Box::new(Metadata { managers: vec![FIELD_MANAGER.to_owned(), manager.to_owned()], ..live() }),
+        changed: None,
+    };
+    let text = |applied: AppliedObject| match applied {
+        AppliedObject::Ours(_) => "ours".to_owned(),
+        AppliedObject::Rival(_) => "rival".to_owned(),
+        AppliedObject::Failed { class, message } => format!("{class:?}: {message}"),
+    };
+    let skipped = || Effect::Skipped { needs: ObjectId::new("", "Namespace", "", "new") };
+    let gone = "Stalled: Kyma kcp-system/a not found: gone";
+    let needs = format!("Waiting: it depends on {}, which was not applied", ObjectId::new("", "Namespace", "", "new"));
+    for (why, effect, expected) in [
+        (Why::Absent, ours(), "ours"),
+        (Why::Absent, with("kubectl"), "rival"),
+        (Why::Changed, with("kubectl"), "ours"),
+        (Why::Moved, with("kubectl"), "ours"),
+        (Why::Absent, skipped(), needs.as_str()),
+        (Why::Changed, not_found(), gone),
+    ] {
+        assert_eq!(text(applied(why, effect)), expected, "{why:?}");
+    }
+}
+
+#[test]
+fn a_prune_deletes_only_the_object_of_the_decision() {
+    let text = |step| match step {
+        PruneStep::Gone => "gone",
+        PruneStep::Leave => "leave",
+        PruneStep::Delete(_) => "delete",
+    };
+    let kept = Metadata { annotations: [(annotation::PRUNE.to_owned(), "disabled".to_owned())].into(), ..live() };
+    assert_eq!(text(prune_step(None, LABEL, "u1")), "gone");
+    assert_eq!(text(prune_step(Some(live()), LABEL, "u1")), "delete");
+    assert_eq!(text(prune_step(Some(live()), LABEL, "u2")), "leave");
+    assert_eq!(text(prune_step(Some(live()), "kcp-system.other", "u1")), "leave");
+    assert_eq!(text(prune_step(Some(kept), LABEL, "u1")), "leave");
+
+    assert_eq!(pruned(Deleted::Gone), PrunedObject::Gone);
+    assert_eq!(pruned(Deleted::Terminating), PrunedObject::Gone);
+    assert_eq!(pruned(Deleted::Changed), PrunedObject::Changed);
+}
+
+#[test]
+fn nothing_is_pruned_after_a_failure() {
+    assert!(may_prune(&[]));
+    assert!(!may_prune(&[(kyma("a"), "rejected".to_owned())]));
+}
+
+#[test]
+fn a_pass_remembers_what_helps_soonest() {
+    let check = |classes: &[Class], expected: Option<Class>| {
+        let mut enacted = Enacted::default();
+        classes.iter().for_each(|class| enacted.fail(kyma("a"), *class, "rejected".to_owned()));
+        assert_eq!(enacted.class, expected, "{classes:?}");
+    };
+    check(&[], None);
+    check(&[Class::Stalled], Some(Class::Stalled));
+    check(&[Class::Stalled, Class::Waiting], Some(Class::Waiting));
+    check(&[Class::Waiting, Class::Transient, Class::Stalled], Some(Class::Transient));
+}
+
+#[test]
+fn results_of_prunes_and_skips_add_up() {
+    let mut enacted = Enacted::default();
+    enacted.prune(kyma("gone"), Ok(PrunedObject::Gone));
+    enacted.prune(kyma("changed"), Ok(PrunedObject::Changed));
+    assert_eq!((enacted.pruned.as_slice(), enacted.again), (&[kyma("gone")][..], true));
+    assert_eq!((enacted.failures.len(), enacted.class), (0, None));
+
+    enacted.fail(template("a"), Class::Stalled, "rejected".to_owned());
+    enacted.skip(vec![(kyma("b"), template("a"))]);
+    let skipped = "it depends on ModuleTemplate kcp-system/a, which was not applied";
+    assert_eq!(enacted.failures[1], (kyma("b"), skipped.to_owned()));
+    // The object that was skipped needs what the failed one needs.
+    assert_eq!(enacted.class, Some(Class::Stalled));
+    assert_eq!(enacted.failed(), [&template("a"), &kyma("b")].into());
+}
+
+fn template(name: &str) -> Id {
+    (Kind::ModuleTemplate, Key::new("kcp-system", name))
+}
+
+fn kyma(name: &str) -> Id {
+    (Kind::Kyma, Key::new("kcp-system", name))
+}
+
+fn task(namespace: &str, name: &str) -> Task {
+    let gvk = Gvk::new("operator.kyma-project.io", "v1beta2", "Kyma");
+    Task::forced(gvk, ObjectId::new("operator.kyma-project.io", "Kyma", namespace, name), "{}".into())
+}
+
+fn outcome(task: &Task, effect: Effect) -> Outcome {
+    Outcome { id: task.id.clone(), effect }
+}
+
+fn ours() -> Effect {
+    Effect::Applied { metadata: Box::new(live()), changed: None }
+}
+
+fn not_found() -> Effect {
+    let target = Target::Object(ObjectId::new("operator.kyma-project.io", "Kyma", "kcp-system", "a"));
+    Effect::Failed(cluster::Error::NotFound { target, message: "gone".to_owned() })
+}
+
+fn live() -> Metadata {
+    Metadata {
+        id: ObjectId::new("operator.kyma-project.io", "Kyma", "kcp-system", "a"),
+        version: "v1beta2".into(),
+        uid: "u1".to_owned(),
+        resource_version: "7".to_owned(),
+        generation: 1,
+        labels: [(label::SOURCE.to_owned(), LABEL.to_owned())].into(),
+        annotations: BTreeMap::new(),
+        finalizers: Vec::new(),
+        managers: vec![FIELD_MANAGER.to_owned()],
+        deleting: false,
+    }
+}

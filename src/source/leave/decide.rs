@@ -1,0 +1,134 @@
+//! Whether the objects of a GitSource that is being deleted can be deleted now. Pure: nothing is read or sent.
+
+use std::collections::BTreeMap;
+
+use tidegate_core::{
+    api::GitSource,
+    intake::{Id, Other},
+    name::Key,
+};
+use tidegate_process::retry::Class;
+
+use crate::queue::Finish;
+
+/// Maximum number of sources that a status names.
+const NAMED_MAX: usize = 10;
+
+/// Why nothing is deleted yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The GitSource is suspended.
+    Suspended,
+    /// These sources have not been read: they may declare the same objects.
+    Unread(Vec<Key>),
+}
+
+/// Whether another source that has been read declares the object.
+pub(super) fn is_inherited(id: &Id, others: &BTreeMap<String, Other>) -> bool {
+    others.values().any(|other| !other.idle && other.declares.as_ref().is_some_and(|ids| ids.contains(id)))
+}
+
+// === impl Wait ===
+
+impl Wait {
+    /// The reason to wait, if there is one.
+    pub(super) fn find(source: &GitSource, others: &BTreeMap<String, Other>) -> Option<Wait> {
+        let unread = others.values().filter(|other| !other.idle && other.declares.is_none());
+        let unread: Vec<Key> = unread.map(|other| other.key.clone()).collect();
+        match (source.spec.suspend, unread.is_empty()) {
+            (true, _) => Some(Wait::Suspended),
+            (false, false) => Some(Wait::Unread(unread)),
+            (false, true) => None,
+        }
+    }
+
+    /// One word in PascalCase, for the status.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Wait::Suspended => "Suspended",
+            Wait::Unread(_) => "PruneWaits",
+        }
+    }
+
+    /// One sentence, for the status.
+    pub(super) fn message(&self) -> String {
+        match self {
+            Wait::Suspended => "the source is suspended: resume it to delete its objects, or set spec.deletionPolicy \
+                                to Orphan to keep them"
+                .to_owned(),
+            Wait::Unread(sources) => {
+                let names: Vec<String> = sources.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+                format!("nothing is deleted before these sources have been read: {}", names.join(", "))
+            }
+        }
+    }
+
+    /// When the next pass is due.
+    pub(super) fn finish(&self) -> Finish {
+        match self {
+            // The watch reports the edit that resumes it.
+            Wait::Suspended => Finish::Done,
+            Wait::Unread(_) => Finish::Failed(Class::Waiting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    use serde_json::json;
+    use tidegate_core::definition::Kind;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_deleted_while_suspended_or_before_other_sources_are_read() {
+        let read = || other("read", false, Some(&[]));
+        let unread = || other("unread", false, None);
+        let idle = || other("idle", true, None);
+        let waiting = || Some(Wait::Unread(vec![Key::new("kcp-system", "unread")]));
+        for (suspend, others, expected) in [
+            (false, vec![], None),
+            (false, vec![read(), idle()], None),
+            (false, vec![read(), unread(), idle()], waiting()),
+            (true, vec![read()], Some(Wait::Suspended)),
+            (true, vec![unread()], Some(Wait::Suspended)),
+        ] {
+            assert_eq!(Wait::find(&source(suspend), &others.into_iter().collect()), expected);
+        }
+    }
+
+    #[test]
+    fn a_wait_says_what_ends_it() {
+        let key = |number| Key::new("kcp-system", &format!("s{number}"));
+        let unread = Wait::Unread((0..NAMED_MAX + 2).map(key).collect());
+        assert_eq!((unread.reason(), unread.finish()), ("PruneWaits", Finish::Failed(Class::Waiting)));
+        assert!(unread.message().ends_with("s8, kcp-system/s9"), "{}", unread.message());
+        assert_eq!((Wait::Suspended.reason(), Wait::Suspended.finish()), ("Suspended", Finish::Done));
+    }
+
+    #[test]
+    fn only_an_active_source_that_was_read_inherits_an_object() {
+        let (a, b) = ((Kind::Kyma, Key::new("kcp-system", "a")), (Kind::Kyma, Key::new("kcp-system", "b")));
+        let declares = |idle| [other("other", idle, Some(std::slice::from_ref(&a)))].into();
+        assert!(is_inherited(&a, &declares(false)));
+        assert!(!is_inherited(&b, &declares(false)));
+        assert!(!is_inherited(&a, &declares(true)));
+        assert!(!is_inherited(&a, &[other("other", false, None)].into()));
+    }
+
+    fn other(name: &str, idle: bool, declares: Option<&[Id]>) -> (String, Other) {
+        let declares = declares.map(|ids| Arc::new(ids.iter().cloned().collect::<BTreeSet<Id>>()));
+        (format!("kcp-system.{name}"), Other { key: Key::new("kcp-system", name), idle, declares })
+    }
+
+    fn source(suspend: bool) -> GitSource {
+        serde_json::from_value(json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+            "metadata": { "name": "dev", "namespace": "kcp-system" },
+            "spec": { "url": "https://git.example.org/dev.git", "suspend": suspend },
+        }))
+        .unwrap()
+    }
+}

@@ -1,0 +1,318 @@
+//! When a source is fetched, what the answers mean, and which revision becomes active. Pure: nothing is read or sent.
+//!
+//! The decisions, in the order in which a pass asks for them: [`start`], [`url`], [`cached`], then [`begin`],
+//! [`after_secret`] and [`after_fetch`] for one fetch, [`fetched`] for its result, [`reload`] if nothing was fetched,
+//! and [`read`] for a revision that was read.
+
+use k8s_openapi::api::core::v1::Secret;
+use tidegate_cluster as cluster;
+use tidegate_core::{
+    api::{GitSource, git_source::OnError},
+    intake::{Follow, Terms, status},
+    name::Key,
+    object::Digest,
+    revision::Revision,
+};
+use tidegate_git::{self as git, Reference, Remote};
+use tidegate_process::retry::Class;
+use tokio::time::Instant;
+
+use super::{access::SourceAccess, problem::Problem};
+use crate::{
+    queue::{Trigger, Triggers},
+    source::state::{Fetching, LastFetch, ReadOutcome, RefusedRevision, Remedy, SeenSecret},
+};
+
+/// Whether a pass fetches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It fetches.
+    Fetch,
+    /// It fetches if this Secret differs from the one that did not help.
+    FetchIfChanged(Key, SeenSecret),
+    /// It does not fetch.
+    Skip,
+}
+
+/// The next step of a fetch.
+#[derive(Debug)]
+pub(super) enum FetchStep {
+    /// Read this Secret.
+    ReadSecret(Key),
+    /// Ask the git server.
+    Fetch(FetchAccess),
+    /// The fetch ends.
+    End(Result<FetchEnd, Problem>),
+}
+
+/// How a request to the git server authenticates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FetchAccess {
+    /// The GitSource names no Secret.
+    Anonymous,
+    /// With the Secret as of the last fetch, which may be out of date.
+    Cached(SourceAccess),
+    /// With the Secret as it was just read.
+    Fresh(SourceAccess),
+}
+
+/// A successful fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FetchEnd {
+    /// The answer of the git server.
+    pub(super) fetched: git::Fetched,
+    /// The Secret that the git server accepted.
+    pub(super) access: Option<SourceAccess>,
+}
+
+/// What happens to a revision that was fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FetchedRevision {
+    /// It is active already.
+    Active,
+    /// It is refused, as before.
+    StillRefused,
+    /// The GitSource does not allow that this branch was rewritten.
+    Rewritten(String),
+    /// It is read after the status records the rewrite: then prunes need a confirmation.
+    ReadRewritten,
+    /// It is read.
+    Read,
+}
+
+/// Whether a revision is read without a fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reload {
+    /// The active revision is up to date.
+    Nothing,
+    /// No revision is active: the last good one is read.
+    LastGood,
+    /// The active revision is read again.
+    Active(Revision),
+}
+
+/// Whether the objects outside of its source, to which the active revision refers, exist as when it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum References {
+    /// They do.
+    Same,
+    /// Some were created or deleted since.
+    Changed,
+}
+
+/// Why a revision is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The GitSource names it: errors may refuse it.
+    Follow,
+    /// An earlier process recorded it as good: it becomes active despite errors.
+    Recall,
+}
+
+/// What happens to a revision that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadRevision {
+    /// It is refused.
+    Refused,
+    /// It becomes active, as in an earlier process.
+    Recalled,
+    /// It stays active.
+    Same,
+    /// It becomes active for the first time.
+    New,
+}
+
+/// Whether a pass fetches. `secret` is the Secret that the GitSource names.
+pub(super) fn start(
+    source: &GitSource,
+    terms: &Terms,
+    secret: Option<Key>,
+    last: &Fetching,
+    triggers: Triggers,
+    now: Instant,
+) -> Start {
+    if is_due(source, terms, last, triggers, now) {
+        return Start::Fetch;
+    }
+    match (secret, last.failure().map(|failure| &failure.remedy)) {
+        (Some(secret), Some(Remedy::Secret(seen))) => Start::FetchIfChanged(secret, seen.clone()),
+        (_, Some(Remedy::Retry | Remedy::Edit) | None) | (None, Some(Remedy::Secret(_))) => Start::Skip,
+    }
+}
+
+/// Whether a fetch is due.
+fn is_due(source: &GitSource, terms: &Terms, last: &Fetching, triggers: Triggers, now: Instant) -> bool {
+    let requested = status::requested(source);
+    let handled = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.clone());
+    let is_over = match last {
+        Fetching::Pending => true,
+        Fetching::Ended(LastFetch { settings, next, .. }) => *next <= now || *settings != terms.fetching(),
+    };
+    is_over
+        || (requested.is_some() && requested != handled)
+        || triggers.contains(Trigger::Git)
+        || triggers.contains(Trigger::Requested)
+        || (last.failure().is_some() && triggers.contains(Trigger::Retry))
+}
+
+/// The last fetch, once it has ended with `result`.
+pub(super) fn ended(terms: &Terms, result: &Result<(), Problem>, next: Instant) -> Fetching {
+    let outcome = match result {
+        Ok(()) => ReadOutcome::Done,
+        Err(problem) => ReadOutcome::Failed(problem.failure()),
+    };
+    Fetching::Ended(LastFetch { settings: terms.fetching(), next, outcome })
+}
+
+/// What can help after an error of this class. `secret` is the Secret, if another version of it may help.
+pub(super) fn remedy(class: Class, secret: Option<&SeenSecret>) -> Remedy {
+    match (class, secret) {
+        (Class::Transient | Class::Waiting, _) => Remedy::Retry,
+        (Class::Stalled, Some(seen)) => Remedy::Secret(seen.clone()),
+        (Class::Stalled, None) => Remedy::Edit,
+    }
+}
+
+/// The URL of a source. Fails if it is invalid, or a path on this machine that is not allowed.
+pub(super) fn url(terms: &Terms, local_allowed: bool) -> Result<git::Url, Problem> {
+    let url: git::Url = terms.url.parse().map_err(Problem::Url)?;
+    if url.path().is_some() && !local_allowed { Err(Problem::Local) } else { Ok(url) }
+}
+
+/// The Secret of the last fetch, unless the GitSource names another one or a user may have changed it.
+pub(super) fn cached(last: Option<SourceAccess>, secret: Option<&Key>, triggers: Triggers) -> Option<SourceAccess> {
+    let is_asked = triggers.contains(Trigger::Requested) || triggers.contains(Trigger::Changed);
+    last.filter(|access| Some(&access.secret) == secret && !is_asked)
+}
+
+/// The first step of a fetch.
+pub(super) fn begin(secret: Option<Key>, cached: Option<SourceAccess>) -> FetchStep {
+    match (secret, cached) {
+        (None, _) => FetchStep::Fetch(FetchAccess::Anonymous),
+        (Some(_), Some(access)) => FetchStep::Fetch(FetchAccess::Cached(access)),
+        (Some(secret), None) => FetchStep::ReadSecret(secret),
+    }
+}
+
+/// The next step after the API server answered with the Secret.
+pub(super) fn after_secret(key: &Key, answer: Result<Option<Secret>, cluster::Error>) -> FetchStep {
+    let found = answer.map_err(|error| Problem::SecretRead { secret: key.clone(), error: Box::new(error) });
+    match found.and_then(|found| SourceAccess::from_secret(key, found)) {
+        Ok(access) => FetchStep::Fetch(FetchAccess::Fresh(access)),
+        Err(problem) => FetchStep::End(Err(problem)),
+    }
+}
+
+/// The next step after the git server answered. The Secret may have changed since the last fetch, so a server that
+/// rejects its cached content gets a second request.
+pub(super) fn after_fetch(access: FetchAccess, answer: Result<git::Fetched, git::Error>) -> FetchStep {
+    match (answer, access) {
+        (Ok(fetched), access) => FetchStep::End(Ok(FetchEnd { fetched, access: access.into_secret() })),
+        (Err(error), FetchAccess::Cached(access)) if is_refusal(&error) => FetchStep::ReadSecret(access.secret),
+        (Err(error), access) if is_refusal(&error) => {
+            let seen = access.into_secret().map(|access| access.seen).unwrap_or_default();
+            FetchStep::End(Err(Problem::Access { error, seen }))
+        }
+        (Err(error), _) => FetchStep::End(Err(Problem::Git(error))),
+    }
+}
+
+/// The request to the git server.
+pub(super) fn remote(terms: &Terms, url: &git::Url, access: &FetchAccess) -> Remote {
+    let secret = access.secret();
+    Remote {
+        url: url.clone(),
+        reference: match &terms.follow {
+            Follow::Branch(name) => Reference::Branch(name.clone()),
+            Follow::Tag(name) => Reference::Tag(name.clone()),
+            Follow::Commit(commit) => Reference::Commit(*commit),
+        },
+        credentials: secret.and_then(|access| access.credentials.clone()),
+        ca: secret.and_then(|access| access.ca.clone()),
+        timeout: terms.timeout,
+    }
+}
+
+/// What happens to a revision that was fetched. `active` is the active revision with the digest of the settings with
+/// which it was read. `follows` says whether the revision follows the last good one.
+pub(super) fn fetched(
+    terms: &Terms,
+    found: &Revision,
+    follows: bool,
+    active: Option<(&Revision, Digest)>,
+    refused: Option<&RefusedRevision>,
+) -> FetchedRevision {
+    let is_refused = |refused: &RefusedRevision| {
+        refused.revision == *found && refused.reading == terms.reading() && terms.on_error == OnError::RefuseRevision
+    };
+    if active == Some((found, terms.reading())) {
+        return FetchedRevision::Active;
+    }
+    if refused.is_some_and(is_refused) {
+        return FetchedRevision::StillRefused;
+    }
+    match (&terms.follow, terms.allow_rewrite) {
+        _ if follows => FetchedRevision::Read,
+        (Follow::Branch(name), false) => FetchedRevision::Rewritten(name.clone()),
+        (Follow::Branch(_) | Follow::Tag(_) | Follow::Commit(_), _) => FetchedRevision::ReadRewritten,
+    }
+}
+
+/// Whether a revision is read without a fetch: after a restart while the git server does not answer, or after a change
+/// of the settings or of objects to which the active revision refers.
+pub(super) fn reload(terms: &Terms, active: Option<(&Revision, Digest)>, references: References) -> Reload {
+    match (active, references) {
+        (None, _) => Reload::LastGood,
+        (Some((_, reading)), References::Same) if reading == terms.reading() => Reload::Nothing,
+        (Some((revision, _)), References::Same | References::Changed) => Reload::Active(revision.clone()),
+    }
+}
+
+/// What happens to a revision that was read, with or without errors. `last` is the active revision, or the last good
+/// one of an earlier process.
+pub(super) fn read(
+    purpose: Purpose,
+    on_error: OnError,
+    has_errors: bool,
+    found: &Revision,
+    last: Option<&Revision>,
+) -> ReadRevision {
+    match (purpose, on_error) {
+        (Purpose::Recall, _) => ReadRevision::Recalled,
+        (Purpose::Follow, OnError::RefuseRevision) if has_errors => ReadRevision::Refused,
+        (Purpose::Follow, OnError::RefuseRevision | OnError::Withhold) if last == Some(found) => ReadRevision::Same,
+        (Purpose::Follow, OnError::RefuseRevision | OnError::Withhold) => ReadRevision::New,
+    }
+}
+
+/// Whether other credentials or another CA may help.
+fn is_refusal(error: &git::Error) -> bool {
+    matches!(
+        error,
+        git::Error::Authentication { .. }
+            | git::Error::Forbidden { .. }
+            | git::Error::NoRepository { .. }
+            | git::Error::Certificate { .. }
+    )
+}
+
+// === impl FetchAccess ===
+
+impl FetchAccess {
+    fn secret(&self) -> Option<&SourceAccess> {
+        match self {
+            FetchAccess::Anonymous => None,
+            FetchAccess::Cached(access) | FetchAccess::Fresh(access) => Some(access),
+        }
+    }
+
+    fn into_secret(self) -> Option<SourceAccess> {
+        match self {
+            FetchAccess::Anonymous => None,
+            FetchAccess::Cached(access) | FetchAccess::Fresh(access) => Some(access),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

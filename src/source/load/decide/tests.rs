@@ -1,0 +1,283 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_core::{api::names::annotation, diagnostic::Diagnostics, revision::Oid};
+
+use super::*;
+use crate::source::state::ReadFailure;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
+    let (source, now) = (source(&json!({})), Instant::now());
+    let terms = Terms::from_source(&source).unwrap();
+    let last = LastFetch { settings: terms.fetching(), next: now + MINUTE, outcome: ReadOutcome::Done };
+    let due = |last: &LastFetch, triggers| is_due(&source, &terms, &Fetching::Ended(last.clone()), triggers, now);
+    assert!(is_due(&source, &terms, &Fetching::Pending, only(Trigger::Changed), now));
+    assert!(!due(&last, only(Trigger::Changed)));
+    assert!(due(&LastFetch { next: now, ..last.clone() }, only(Trigger::Changed)));
+    assert!(due(&LastFetch { settings: Digest::of_bytes(b"another url"), ..last.clone() }, only(Trigger::Changed)));
+    for trigger in [Trigger::Git, Trigger::Requested] {
+        assert!(due(&last, only(trigger)), "{trigger:?}");
+    }
+    // After a success a retry is for KCP, not for the git server.
+    assert!(!due(&last, only(Trigger::Retry)));
+    assert!(due(&LastFetch { outcome: failed(Remedy::Edit), ..last }, only(Trigger::Retry)));
+}
+
+#[test]
+fn a_request_by_annotation_is_handled_once() {
+    let mut source = source(&json!({}));
+    source.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "noon".to_owned())].into());
+    let (terms, now) = (Terms::from_source(&source).unwrap(), Instant::now());
+    let last = ended(&terms, &Ok(()), now + MINUTE);
+    assert!(is_due(&source, &terms, &last, only(Trigger::Changed), now));
+    source.status = Some(serde_json::from_value(json!({ "lastHandledReconcileAt": "noon" })).unwrap());
+    assert!(!is_due(&source, &terms, &last, only(Trigger::Changed), now));
+}
+
+#[test]
+fn a_revision_is_read_once_and_a_rewrite_must_be_allowed() {
+    let check = |spec: &Value, follows: bool, active: Option<&Revision>, refused: bool, expected: FetchedRevision| {
+        let terms = Terms::from_source(&source(spec)).unwrap();
+        let refusal =
+            RefusedRevision { revision: found(), reading: terms.reading(), diagnostics: Diagnostics::default() };
+        let active = active.map(|revision| (revision, terms.reading()));
+        assert_eq!(fetched(&terms, &found(), follows, active, refused.then_some(&refusal)), expected, "{spec}");
+    };
+    let main = json!({ "ref": { "branch": "main" } });
+    let allowed = json!({ "ref": { "branch": "main" }, "allowRewrite": true });
+    let refusing = json!({ "ref": { "branch": "main" }, "onError": "RefuseRevision" });
+    let tag = json!({ "ref": { "tag": "v1" } });
+    check(&main, true, None, false, FetchedRevision::Read);
+    check(&main, true, Some(&found()), false, FetchedRevision::Active);
+    check(&main, true, Some(&other()), false, FetchedRevision::Read);
+    check(&main, false, Some(&found()), false, FetchedRevision::Active);
+    check(&main, false, Some(&other()), false, FetchedRevision::Rewritten("main".to_owned()));
+    check(&allowed, false, Some(&other()), false, FetchedRevision::ReadRewritten);
+    check(&tag, false, Some(&other()), false, FetchedRevision::ReadRewritten);
+    check(&refusing, true, Some(&other()), true, FetchedRevision::StillRefused);
+    // With `Withhold` a refused revision is read.
+    check(&main, true, Some(&other()), true, FetchedRevision::Read);
+}
+
+#[test]
+fn what_was_read_with_other_settings_is_read_again() {
+    let terms = Terms::from_source(&source(&json!({}))).unwrap();
+    let active = Some((&found(), Digest::of_bytes(b"other paths")));
+    assert_eq!(fetched(&terms, &found(), true, active, None), FetchedRevision::Read);
+}
+
+#[test]
+fn only_access_that_is_stalled_waits_for_another_secret() {
+    let seen = SeenSecret(Some("7".to_owned()));
+    assert_eq!(remedy(Class::Stalled, Some(&seen)), Remedy::Secret(seen.clone()));
+    assert_eq!(remedy(Class::Stalled, None), Remedy::Edit);
+    for class in [Class::Transient, Class::Waiting] {
+        assert_eq!(remedy(class, Some(&seen)), Remedy::Retry);
+    }
+}
+
+#[test]
+fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
+    let (source, now) = (source(&json!({})), Instant::now());
+    let terms = Terms::from_source(&source).unwrap();
+    let seen = SeenSecret(Some("7".to_owned()));
+    let check = |outcome: ReadOutcome, secret: Option<Key>, expected: Start| {
+        let last = Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + MINUTE, outcome });
+        assert_eq!(start(&source, &terms, secret, &last, only(Trigger::Changed), now), expected, "{last:?}");
+    };
+    check(ReadOutcome::Done, Some(key()), Start::Skip);
+    check(failed(Remedy::Retry), Some(key()), Start::Skip);
+    check(failed(Remedy::Edit), Some(key()), Start::Skip);
+    check(failed(Remedy::Secret(seen.clone())), Some(key()), Start::FetchIfChanged(key(), seen.clone()));
+    check(failed(Remedy::Secret(seen)), None, Start::Skip);
+    let first = start(&source, &terms, Some(key()), &Fetching::Pending, only(Trigger::Changed), now);
+    assert_eq!(first, Start::Fetch);
+}
+
+#[test]
+fn a_local_path_needs_the_permission_of_the_daemon() {
+    let terms = |url: &str| Terms { url: url.to_owned(), ..Terms::from_source(&source(&json!({}))).unwrap() };
+    let reason = |url: &str, local_allowed| match super::url(&terms(url), local_allowed) {
+        Ok(_) => "valid",
+        Err(problem) => problem.failure().reason,
+    };
+    assert_eq!(reason("https://git.example.org/dev.git", false), "valid");
+    assert_eq!(reason("/srv/git/dev", true), "valid");
+    assert_eq!(reason("/srv/git/dev", false), "LocalSourceRefused");
+    assert_eq!(reason("ftp://git.example.org/dev.git", true), "InvalidURL");
+}
+
+#[test]
+fn the_cached_secret_is_used_until_a_user_may_have_changed_it() {
+    let check = |secret: Option<Key>, trigger, expected: bool| {
+        let found = cached(Some(access("7")), secret.as_ref(), only(trigger));
+        assert_eq!(found.is_some(), expected, "{secret:?} {trigger:?}");
+    };
+    check(Some(key()), Trigger::Resync, true);
+    check(Some(key()), Trigger::Git, true);
+    check(Some(key()), Trigger::Requested, false);
+    check(Some(key()), Trigger::Changed, false);
+    check(Some(Key::new("kcp-system", "another")), Trigger::Resync, false);
+    check(None, Trigger::Resync, false);
+    assert_eq!(cached(None, Some(&key()), only(Trigger::Resync)), None);
+}
+
+#[test]
+fn a_fetch_begins_with_the_secret_that_it_needs() {
+    for (secret, cached, expected) in [
+        (None, None, "fetch Anonymous"),
+        (Some(key()), None, "read kcp-system/dev-git"),
+        (Some(key()), Some(access("7")), "fetch Cached 7"),
+    ] {
+        assert_eq!(text(&begin(secret, cached)), expected);
+    }
+}
+
+#[test]
+fn what_the_api_server_answers_about_the_secret_decides_the_fetch() {
+    let mut secret = Secret::default();
+    secret.metadata.resource_version = Some("8".to_owned());
+    secret.data = Some([("password".to_owned(), k8s_openapi::ByteString(b"secret".to_vec()))].into());
+    let lost = cluster::Error::NotServed { gvk: tidegate_core::object::Gvk::new("", "v1", "Secret") };
+    for (answer, expected) in [
+        (Ok(Some(secret)), "fetch Fresh 8"),
+        (Ok(Some(Secret::default())), "end SecretInvalid, Secret(SeenSecret(None))"),
+        (Ok(None), "end SecretNotFound, Secret(SeenSecret(None))"),
+        (Err(lost), "end SecretNotReadable, Retry"),
+    ] {
+        assert_eq!(text(&after_secret(&key(), answer)), expected);
+    }
+}
+
+#[test]
+fn a_server_that_rejects_the_cached_secret_gets_the_current_one_once() {
+    let cached = || FetchAccess::Cached(access("7"));
+    let fresh = || FetchAccess::Fresh(access("8"));
+    for (access, answer, expected) in [
+        (FetchAccess::Anonymous, Ok(()), "end without a Secret"),
+        (cached(), Ok(()), "end with 7"),
+        (fresh(), Ok(()), "end with 8"),
+        (cached(), Err(rejected()), "read kcp-system/dev-git"),
+        (fresh(), Err(rejected()), "end Authentication, Secret(SeenSecret(Some(\"8\")))"),
+        (FetchAccess::Anonymous, Err(rejected()), "end Authentication, Secret(SeenSecret(None))"),
+        (cached(), Err(git::Error::Thread), "end Thread, Retry"),
+        (fresh(), Err(git::Error::Thread), "end Thread, Retry"),
+    ] {
+        let fetched = git::Fetched { revision: found(), fast_forward: true, received_bytes: 0 };
+        assert_eq!(text(&after_fetch(access, answer.map(|()| fetched))), expected);
+    }
+}
+
+#[test]
+fn a_request_carries_the_secret_and_the_reference() {
+    let terms = Terms::from_source(&source(&json!({ "ref": { "tag": "v1" } }))).unwrap();
+    let url: git::Url = terms.url.parse().unwrap();
+    let request = remote(&terms, &url, &FetchAccess::Fresh(access("7")));
+    assert_eq!(request.reference, Reference::Tag("v1".to_owned()));
+    assert_eq!((request.credentials, request.ca), (access("7").credentials, None));
+    let request = remote(&terms, &url, &FetchAccess::Anonymous);
+    assert_eq!((request.credentials, request.ca, request.timeout), (None, None, terms.timeout));
+}
+
+#[test]
+fn a_revision_is_read_without_a_fetch_only_if_what_is_active_is_out_of_date() {
+    let terms = Terms::from_source(&source(&json!({}))).unwrap();
+    let (revision, current, former) = (found(), terms.reading(), Digest::of_bytes(b"other paths"));
+    for (active, references, expected) in [
+        (None, References::Same, Reload::LastGood),
+        (Some((&revision, current)), References::Same, Reload::Nothing),
+        (Some((&revision, current)), References::Changed, Reload::Active(found())),
+        (Some((&revision, former)), References::Same, Reload::Active(found())),
+        (Some((&revision, former)), References::Changed, Reload::Active(found())),
+    ] {
+        assert_eq!(reload(&terms, active, references), expected, "{active:?} {references:?}");
+    }
+}
+
+#[test]
+fn only_a_revision_that_the_source_follows_is_refused_for_its_errors() {
+    use OnError::{RefuseRevision, Withhold};
+    use Purpose::{Follow, Recall};
+    let (same, other) = (found(), other());
+    for (purpose, on_error, has_errors, last, expected) in [
+        (Follow, Withhold, false, None, ReadRevision::New),
+        (Follow, Withhold, true, None, ReadRevision::New),
+        (Follow, Withhold, true, Some(&other), ReadRevision::New),
+        (Follow, Withhold, true, Some(&same), ReadRevision::Same),
+        (Follow, RefuseRevision, false, Some(&other), ReadRevision::New),
+        (Follow, RefuseRevision, false, Some(&same), ReadRevision::Same),
+        (Follow, RefuseRevision, true, Some(&other), ReadRevision::Refused),
+        // Another object in KCP may break the active revision as well.
+        (Follow, RefuseRevision, true, Some(&same), ReadRevision::Refused),
+        (Recall, RefuseRevision, true, Some(&same), ReadRevision::Recalled),
+        (Recall, Withhold, false, Some(&same), ReadRevision::Recalled),
+    ] {
+        let read = read(purpose, on_error, has_errors, &same, last);
+        assert_eq!(read, expected, "{purpose:?} {on_error:?} {has_errors} {last:?}");
+    }
+}
+
+fn text(step: &FetchStep) -> String {
+    let version = |access: &SourceAccess| access.seen.0.clone().unwrap_or_default();
+    match step {
+        FetchStep::ReadSecret(key) => format!("read {key}"),
+        FetchStep::Fetch(FetchAccess::Anonymous) => "fetch Anonymous".to_owned(),
+        FetchStep::Fetch(FetchAccess::Cached(access)) => format!("fetch Cached {}", version(access)),
+        FetchStep::Fetch(FetchAccess::Fresh(access)) => format!("fetch Fresh {}", version(access)),
+        FetchStep::End(Ok(FetchEnd { access: None, .. })) => "end without a Secret".to_owned(),
+        FetchStep::End(Ok(FetchEnd { access: Some(access), .. })) => format!("end with {}", version(access)),
+        FetchStep::End(Err(problem)) => {
+            let failure = problem.failure();
+            format!("end {}, {:?}", failure.reason, failure.remedy)
+        }
+    }
+}
+
+fn rejected() -> git::Error {
+    let url: git::Url = "https://git.example.org/dev.git".parse().unwrap();
+    git::Error::Authentication { url: Box::new(url), sent: true }
+}
+
+fn access(version: &str) -> SourceAccess {
+    let credentials = git::Credentials::Bearer("token".to_owned());
+    let seen = SeenSecret(Some(version.to_owned()));
+    SourceAccess { secret: key(), seen, credentials: Some(credentials), ca: None }
+}
+
+fn key() -> Key {
+    Key::new("kcp-system", "dev-git")
+}
+
+fn only(trigger: Trigger) -> Triggers {
+    Triggers::default().with(trigger)
+}
+
+fn failed(remedy: Remedy) -> ReadOutcome {
+    ReadOutcome::Failed(ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy })
+}
+
+fn found() -> Revision {
+    Revision::Commit { name: "main".to_owned(), commit: commit('a') }
+}
+
+fn other() -> Revision {
+    Revision::Commit { name: "main".to_owned(), commit: commit('b') }
+}
+
+fn commit(digit: char) -> Oid {
+    digit.to_string().repeat(40).parse().unwrap()
+}
+
+fn source(spec: &Value) -> GitSource {
+    let mut all = json!({ "url": "https://git.example.org/dev.git" });
+    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": { "name": "dev", "namespace": "kcp-system" },
+        "spec": all,
+    }))
+    .unwrap()
+}

@@ -1,0 +1,125 @@
+//! From the files of a revision to everything that a pass needs of it. Pure, and slow for large repositories.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use tidegate_core::{
+    api::names::{KCP_NAMESPACE, annotation},
+    definition::{self, Cache, Definition, Options},
+    diagnostic::Diagnostics,
+    intake::{self, Declared, Id, Terms, status::Withheld},
+    landscape::{self, SourceName},
+    object::Digest,
+    snapshot::Snapshot,
+    template::{self, Engine, Templates},
+};
+
+use crate::source::registry::Loaded;
+
+/// The inputs for a revision that may become active.
+pub(super) struct Parse {
+    /// The source.
+    pub(super) name: SourceName,
+    /// The files.
+    pub(super) snapshot: Arc<Snapshot>,
+    /// How they are read.
+    pub(super) options: Options,
+    /// Digest of the settings of the GitSource with which they are read.
+    pub(super) reading: Digest,
+    /// The template engine.
+    pub(super) engine: Engine,
+    /// The templates of the daemon.
+    pub(super) base: Templates,
+    /// The active revision: definitions that did not change are taken from it.
+    pub(super) before: Option<Arc<Loaded>>,
+}
+
+// === impl Parse ===
+
+impl Parse {
+    /// Reads and checks the files. `cache` has the files of earlier revisions.
+    pub(super) fn run(self, mut cache: Cache) -> (Loaded, Cache) {
+        let mut diagnostics = Diagnostics::default();
+        let definitions = definition::read(&mut diagnostics, &self.snapshot, &self.options, &mut cache);
+        let templates = self
+            .options
+            .templates
+            .as_deref()
+            .map(|folder| overrides(&self.engine, &mut diagnostics, &self.snapshot, folder, &self.base));
+        let declared = definitions.good.iter().map(|(id, definition)| (id.clone(), self.declared(id, definition)));
+        let withheld = definitions.withheld.iter().map(|withheld| Withheld {
+            id: (withheld.kind, withheld.key.clone()),
+            path: withheld.place.path.to_string(),
+            line: withheld.place.line,
+            message: withheld.message.clone(),
+        });
+        let loaded = Loaded {
+            revision: self.snapshot.revision.clone(),
+            reading: self.reading,
+            elsewhere: self.options.elsewhere.of_interest(&definitions.outside),
+            declared: declared.collect(),
+            withheld: withheld.collect(),
+            declares: Arc::new(definitions.declared()),
+            definitions,
+            diagnostics,
+            templates,
+            snapshot: self.snapshot,
+        };
+        (loaded, cache)
+    }
+
+    fn declared(&self, id: &Id, definition: &Definition) -> Declared {
+        let before = self.before.as_ref().and_then(|before| {
+            let found = before.definitions.good.get(id)?;
+            let same = found.digest == definition.digest
+                && found.place.path == definition.place.path
+                && found.module == definition.module;
+            before.declared.get(id).filter(|_| same)
+        });
+        let digest = match before {
+            Some(before) => Arc::clone(&before.digest),
+            None => {
+                let object = landscape::stamp(definition, &self.name);
+                object.annotation(annotation::DIGEST).unwrap_or_default().into()
+            }
+        };
+        Declared {
+            digest,
+            place: definition.place.clone(),
+            adopt: definition.object.annotation(annotation::ADOPT) == Some("true"),
+            needs: intake::needs(definition),
+        }
+    }
+}
+
+/// How the files of a GitSource are read, by its settings and the namespaces of the daemon.
+pub(super) fn options(terms: &Terms, namespaces: &BTreeSet<String>) -> Options {
+    // Definitions without a namespace get the first one.
+    let mut namespaces: Vec<String> = namespaces.iter().cloned().collect();
+    namespaces.sort_by_key(|namespace| namespace != KCP_NAMESPACE);
+    Options {
+        paths: terms.paths.clone(),
+        ignore: terms.ignore.clone(),
+        templates: terms.templates.clone(),
+        strict: terms.strict,
+        allow: definition::Allow {
+            kinds: terms.allow.kinds.clone(),
+            namespaces: terms.allow.namespaces.clone(),
+            names: terms.allow.names.clone(),
+        },
+        namespaces,
+        ..Options::default()
+    }
+}
+
+fn overrides(
+    engine: &Engine,
+    diagnostics: &mut Diagnostics,
+    snapshot: &Snapshot,
+    folder: &str,
+    base: &Templates,
+) -> Templates {
+    let files = template::files(diagnostics, snapshot, folder);
+    let templates = base.with_overrides(engine, diagnostics, files);
+    templates.check(diagnostics);
+    templates
+}

@@ -1,0 +1,97 @@
+//! Why a source cannot be fetched or read, and what can help.
+
+use tidegate_cluster as cluster;
+use tidegate_core::{name::Key, revision::Revision};
+use tidegate_git as git;
+use tidegate_process::retry::Class;
+
+use super::decide;
+use crate::{
+    controller::Failure,
+    source::state::{ReadFailure, SeenSecret},
+};
+
+/// Why a source cannot be fetched or read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    /// The URL is invalid.
+    #[error("spec.url: {0}")]
+    Url(git::ParseUrlError),
+    /// The URL is a path on this machine.
+    #[error("spec.url names a path on this machine, which the daemon allows only with --allow-local-sources")]
+    Local,
+    /// The Secret does not exist.
+    #[error("Secret {0} does not exist")]
+    NoSecret(Key),
+    /// The Secret contains no valid credentials.
+    #[error("Secret {secret} {what}")]
+    Secret { secret: Key, what: &'static str, seen: SeenSecret },
+    /// The API server did not return the Secret.
+    #[error("cannot read Secret {secret}: {error}")]
+    SecretRead { secret: Key, error: Box<cluster::Error> },
+    /// The git server rejected the credentials, or has an unknown CA.
+    #[error("{error}")]
+    Access { error: git::Error, seen: SeenSecret },
+    /// The branch was rewritten.
+    #[error("{reference} was rewritten: {found} does not follow {before}; to accept it, set spec.allowRewrite")]
+    Rewritten { reference: String, found: Revision, before: String },
+    /// The fetch failed, or the mirror.
+    #[error(transparent)]
+    Git(git::Error),
+    /// The thread that read the revision ended without a result.
+    #[error("reading {0} was interrupted")]
+    Interrupted(Revision),
+    /// The status must be written before the revision becomes active, and was not.
+    #[error("cannot record in the status that the branch was rewritten: {}", .0.error)]
+    Unrecorded(Failure),
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// The failure, as it is kept until the next fetch.
+    pub(super) fn failure(&self) -> ReadFailure {
+        let remedy = decide::remedy(self.class(), self.seen_secret());
+        ReadFailure { reason: self.reason(), message: self.to_string(), remedy }
+    }
+
+    /// The Secret, if another version of it may help.
+    pub(super) fn seen_secret(&self) -> Option<&SeenSecret> {
+        match self {
+            Problem::NoSecret(_) => Some(&SeenSecret(None)),
+            Problem::Secret { seen, .. } | Problem::Access { seen, .. } => Some(seen),
+            Problem::Url(_)
+            | Problem::Local
+            | Problem::SecretRead { .. }
+            | Problem::Rewritten { .. }
+            | Problem::Git(_)
+            | Problem::Interrupted(_)
+            | Problem::Unrecorded(_) => None,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Problem::Url(_) => "InvalidURL",
+            Problem::Local => "LocalSourceRefused",
+            Problem::NoSecret(_) => "SecretNotFound",
+            Problem::Secret { .. } => "SecretInvalid",
+            Problem::SecretRead { .. } => "SecretNotReadable",
+            Problem::Rewritten { .. } => "Rewritten",
+            Problem::Access { error, .. } | Problem::Git(error) => error.reason(),
+            Problem::Interrupted(_) => "Interrupted",
+            Problem::Unrecorded(failure) => failure.reason,
+        }
+    }
+
+    fn class(&self) -> Class {
+        match self {
+            Problem::Url(_) | Problem::Local => Class::Stalled,
+            // A user can solve these at any time, and no watch reports it.
+            Problem::NoSecret(_) | Problem::Secret { .. } | Problem::Rewritten { .. } => Class::Stalled,
+            Problem::SecretRead { .. } | Problem::Interrupted(_) => Class::Transient,
+            Problem::Access { error, .. } | Problem::Git(error) => error.class(),
+            Problem::Unrecorded(failure) => failure.class,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+use serde_json::{Value, json};
+use tidegate_core::{definition::Kind, name::Key};
+
+use super::*;
+
+#[test]
+fn a_status_is_written_only_if_it_differs() {
+    let (old, new) = (status(&[], None), status(&[], Some("main@a")));
+    for (origin, shown, expected) in [
+        (Origin::ControlPlane, Some(&new), StatusWrite::Skip),
+        (Origin::CommandLine, Some(&new), StatusWrite::Skip),
+        (Origin::ControlPlane, Some(&old), StatusWrite::Kcp),
+        (Origin::ControlPlane, None, StatusWrite::Kcp),
+        (Origin::CommandLine, Some(&old), StatusWrite::Local),
+    ] {
+        assert_eq!(status_write(origin, shown, &new), expected, "{shown:?}");
+    }
+}
+
+#[test]
+fn an_event_says_only_what_the_status_did_not_say_before() {
+    let failed = |message: &str| ("Fetched", "False", "Unreachable", message.to_owned());
+    let applied = |reason: &'static str| ("Applied", "False", reason, "a message".to_owned());
+    let done = || ("Fetched", "True", "Fetched", "read main@a".to_owned());
+    let rows: [(Vec<_>, Vec<_>, &[&str]); 7] = [
+        (vec![], vec![done()], &[]),
+        (vec![done()], vec![failed("no answer")], &["Warning FetchFailed Fetch: no answer"]),
+        (vec![failed("no answer")], vec![failed("no answer")], &[]),
+        (vec![failed("no answer")], vec![failed("no name")], &["Warning FetchFailed Fetch: no name"]),
+        (vec![], vec![applied("PruneLimit")], &["Warning PruneWaits Apply: a message"]),
+        (vec![applied("PruneLimit")], vec![applied("Withheld")], &["Warning Withheld Apply: a message"]),
+        (vec![failed("no answer")], vec![done()], &[]),
+    ];
+    for (before, after, expected) in rows {
+        let found = notes(Some(&status(&before, None)), &status(&after, None), None);
+        assert_eq!(texts(&found), expected, "{before:?} {after:?}");
+    }
+}
+
+#[test]
+fn an_event_reports_each_new_applied_revision() {
+    let (a, b) = (status(&[], Some("main@a")), status(&[], Some("main@b")));
+    assert_eq!(texts(&notes(None, &a, None)), ["Normal Applied Apply: applied main@a"]);
+    assert_eq!(texts(&notes(Some(&a), &b, None)), ["Normal Applied Apply: applied main@b"]);
+    assert_eq!(texts(&notes(Some(&a), &a, None)), [""; 0]);
+}
+
+#[test]
+fn events_about_drift_are_limited() {
+    let kyma = |number: usize| (Kind::Kyma, Key::new("kcp-system", &format!("k{number}")));
+    let apply = (0..EVENTS_MAX + 2).map(|number| (kyma(number), Why::Drifted));
+    let other = [(kyma(100), Why::Changed)];
+    let decision = Decision { apply: other.into_iter().chain(apply).collect(), ..Decision::default() };
+    let status = status(&[], None);
+    let found = notes(Some(&status), &status, Some(&decision));
+    assert_eq!(found.len(), EVENTS_MAX);
+    let first = "another client changed Kyma kcp-system/k0; Tidegate applied it again as in git";
+    assert_eq!(texts(&found)[0], format!("Normal DriftRepaired Apply: {first}"));
+}
+
+fn texts(notes: &[Note]) -> Vec<String> {
+    notes.iter().map(|note| format!("{:?} {} {}: {}", note.severity, note.reason, note.action, note.text)).collect()
+}
+
+fn status(conditions: &[(&str, &str, &str, String)], applied: Option<&str>) -> GitSourceStatus {
+    let condition = |(type_, status, reason, message): &(&str, &str, &str, String)| {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2024-05-01T00:00:00Z",
+        })
+    };
+    let conditions: Vec<Value> = conditions.iter().map(condition).collect();
+    serde_json::from_value(json!({ "conditions": conditions, "appliedRevision": applied })).unwrap()
+}
