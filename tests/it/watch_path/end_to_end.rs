@@ -214,7 +214,7 @@ async fn a_change_in_a_runtime_is_told_by_its_agent_and_mended_at_once() {
 }
 
 /// Why the daemon looks at all objects of a runtime: an event about one of them.
-const ABOUT_OBJECTS: &str = "watch+drift";
+const ABOUT_OBJECTS: &str = "reported+drift";
 
 /// Scales the module's Deployment as `kubectl scale` does.
 async fn scale(client: &kube::Client, replicas: i32) {
