@@ -87,7 +87,7 @@ fn an_object_with_other_managers_is_ours_only_if_it_existed_before() {
         AppliedObject::Failed { class, message } => format!("{class:?}: {message}"),
     };
     let skipped = || Effect::Skipped { needs: ObjectId::new("", "Namespace", "", "new") };
-    let gone = "Stalled: Kyma kcp-system/a not found: gone";
+    let gone = "Waiting: Kyma.operator.kyma-project.io kcp-system/a not found: gone";
     let needs = format!("Waiting: it depends on {}, which was not applied", ObjectId::new("", "Namespace", "", "new"));
     for (why, effect, expected) in [
         (Why::Absent, ours(), "ours"),
