@@ -9,6 +9,9 @@ mod decide;
 mod parse;
 mod problem;
 
+#[cfg(test)]
+pub(super) use parse::tests::{loaded, valid};
+
 use std::{mem, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;

@@ -73,7 +73,7 @@ fn the_mirror_keeps_the_trees_of_modules_and_of_manifests() {
         serde_json::from_value(json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest",
             "metadata": { "name": "a", "namespace": "kcp-system" },
-            "spec": { "install": { "name": "raw-manifest", "source": source } },
+            "spec": { "remote": true, "install": { "name": "raw-manifest", "source": source } },
         }))
         .map(Arc::new)
         .unwrap()

@@ -123,3 +123,6 @@ fn overrides(
     templates.check(diagnostics);
     templates
 }
+
+#[cfg(test)]
+pub(super) mod tests;

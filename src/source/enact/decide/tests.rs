@@ -6,7 +6,7 @@ use tidegate_core::{
 };
 
 use super::*;
-use crate::source::survey::served;
+use crate::source::{load, survey::served};
 
 const LABEL: &str = "kcp-system.dev";
 
@@ -41,6 +41,27 @@ fn an_object_is_skipped_if_another_one_that_it_needs_failed() {
     assert_eq!(failed_need(&needs, &[&failed].into()), Some(&needs[1]));
     assert_eq!(failed_need(&needs, &BTreeSet::new()), None);
     assert_eq!(failed_need(&[], &[&failed].into()), None);
+}
+
+#[test]
+fn a_plan_has_one_request_for_each_definition_whose_needs_did_not_fail() {
+    let loaded = load::loaded('a', load::valid(), None);
+    let template = (Kind::ModuleTemplate, Key::new("kcp-system", "cache-1.0.0"));
+    let release = (Kind::ModuleReleaseMeta, Key::new("kcp-system", "cache"));
+    let unknown = kyma("unknown");
+    let wanted = [(&template, Why::Absent), (&release, Why::Changed), (&unknown, Why::Changed)];
+    let name = SourceName::new(Key::new("kcp-system", "dev"));
+
+    let all = plan(&name, &loaded, &wanted, &BTreeSet::new());
+    assert_eq!(all.sent, wanted[..2]);
+    assert_eq!(all.skipped, []);
+    let tasks: Vec<_> = all.tasks.iter().map(|task| (&*task.id.name, task.on_conflict)).collect();
+    assert_eq!(tasks, [("cache-1.0.0", OnConflict::Report), ("cache", OnConflict::Force)]);
+    assert!(String::from_utf8_lossy(&all.tasks[0].body).contains(LABEL));
+
+    let some = plan(&name, &loaded, &wanted[1..], &[&template].into());
+    assert_eq!((some.tasks.len(), some.sent.len()), (0, 0));
+    assert_eq!(some.skipped, [(release, template)]);
 }
 
 #[test]
@@ -87,7 +108,7 @@ fn an_object_with_other_managers_is_ours_only_if_it_existed_before() {
         AppliedObject::Failed { class, message } => format!("{class:?}: {message}"),
     };
     let skipped = || Effect::Skipped { needs: ObjectId::new("", "Namespace", "", "new") };
-    let gone = "Stalled: Kyma kcp-system/a not found: gone";
+    let gone = "Waiting: Kyma.operator.kyma-project.io kcp-system/a not found: gone";
     let needs = format!("Waiting: it depends on {}, which was not applied", ObjectId::new("", "Namespace", "", "new"));
     for (why, effect, expected) in [
         (Why::Absent, ours(), "ours"),

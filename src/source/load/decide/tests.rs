@@ -161,10 +161,10 @@ fn a_server_that_rejects_the_cached_secret_gets_the_current_one_once() {
         (cached(), Ok(()), "end with 7"),
         (fresh(), Ok(()), "end with 8"),
         (cached(), Err(rejected()), "read kcp-system/dev-git"),
-        (fresh(), Err(rejected()), "end Authentication, Secret(SeenSecret(Some(\"8\")))"),
-        (FetchAccess::Anonymous, Err(rejected()), "end Authentication, Secret(SeenSecret(None))"),
-        (cached(), Err(git::Error::Thread), "end Thread, Retry"),
-        (fresh(), Err(git::Error::Thread), "end Thread, Retry"),
+        (fresh(), Err(rejected()), "end AuthenticationFailed, Secret(SeenSecret(Some(\"8\")))"),
+        (FetchAccess::Anonymous, Err(rejected()), "end AuthenticationFailed, Secret(SeenSecret(None))"),
+        (cached(), Err(git::Error::Thread), "end StorageFailed, Retry"),
+        (fresh(), Err(git::Error::Thread), "end StorageFailed, Retry"),
     ] {
         let fetched = git::Fetched { revision: found(), fast_forward: true, received_bytes: 0 };
         assert_eq!(text(&after_fetch(access, answer.map(|()| fetched))), expected);
