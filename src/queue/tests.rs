@@ -90,7 +90,7 @@ fn a_waiting_subject_becomes_more_urgent_with_its_triggers() {
     bench.push("a", Trigger::Resync);
     bench.push("b", Trigger::Git);
     bench.push("a", Trigger::Changed);
-    bench.expect(&[("a", "event+resync", 1), ("b", "git", 1)]);
+    bench.expect(&[("a", "changed+resync", 1), ("b", "git", 1)]);
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn what_deferred_work_was_asked_for_comes_with_whatever_asks_next() {
     bench.pass(Duration::from_secs(3_600));
     bench.expect(&[]);
     bench.push("a", Trigger::Changed);
-    bench.expect(&[("a", "event+drift", 1)]);
+    bench.expect(&[("a", "changed+drift", 1)]);
     bench.finish("a", Finish::Deferred);
     bench.push("a", Trigger::Git);
-    bench.expect(&[("a", "event+git+drift", 1)]);
+    bench.expect(&[("a", "changed+git+drift", 1)]);
     bench.finish("a", Finish::Done);
     bench.push("a", Trigger::Git);
     bench.expect(&[("a", "git", 1)]);
@@ -177,12 +177,12 @@ fn failures_wait_longer_each_time_and_a_success_forgets_them() {
     bench.finish("a", Finish::Failed(Class::Transient));
     bench.expect(&[]);
     bench.pass(BACKOFF_MIN);
-    bench.expect(&[("a", "event+retry", 2)]);
+    bench.expect(&[("a", "changed+retry", 2)]);
     bench.finish("a", Finish::Failed(Class::Transient));
     bench.pass(BACKOFF_MIN);
     bench.expect(&[]);
     bench.pass(BACKOFF_MIN);
-    bench.expect(&[("a", "event+retry", 3)]);
+    bench.expect(&[("a", "changed+retry", 3)]);
     bench.finish("a", Finish::Done);
     bench.pass(Duration::from_secs(600));
     bench.expect(&[]);
@@ -236,7 +236,7 @@ fn what_waits_is_looked_at_briskly() {
     bench.expect(&[("a", "changed", 1)]);
     bench.finish("a", Finish::Failed(Class::Waiting));
     bench.pass(DEPENDENCY_POLL);
-    bench.expect(&[("a", "event+retry", 2)]);
+    bench.expect(&[("a", "changed+retry", 2)]);
 }
 
 #[test]
@@ -251,9 +251,9 @@ fn those_that_fail_hold_at_most_half_of_the_places() {
     }
     bench.pass(BACKOFF_MIN);
     bench.push("healthy", Trigger::Drift);
-    bench.expect(&[("healthy", "drift", 1), ("a", "event+retry", 2), ("b", "event+retry", 2)]);
+    bench.expect(&[("healthy", "drift", 1), ("a", "changed+retry", 2), ("b", "changed+retry", 2)]);
     bench.finish("a", Finish::Done);
-    bench.expect(&[("c", "event+retry", 2)]);
+    bench.expect(&[("c", "changed+retry", 2)]);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn resyncs_and_what_only_a_change_can_help_are_settled() {
     bench.finish("c", Finish::Failed(Class::Waiting));
     assert_eq!(bench.state.busy(), ["c"]);
     bench.pass(DEPENDENCY_POLL);
-    bench.expect(&[("c", "event+retry", 2)]);
+    bench.expect(&[("c", "changed+retry", 2)]);
     bench.finish("c", Finish::Done);
     assert!(bench.state.is_settled());
 }
@@ -517,5 +517,5 @@ async fn reasons_that_come_together_are_one_piece_of_work() {
     }
     queue.close();
     let taken = taker.await.unwrap();
-    assert!(taken.iter().all(|triggers| triggers == "watch+drift"), "{taken:?}");
+    assert!(taken.iter().all(|triggers| triggers == "reported+drift"), "{taken:?}");
 }

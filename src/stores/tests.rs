@@ -100,7 +100,7 @@ fn watcher_spec() -> Value {
 }
 
 /// A source may refer to objects that are not its own.
-const SOURCE: &str = "source kcp-system/landscape event";
+const SOURCE: &str = "source kcp-system/landscape changed";
 
 fn digest(digest: &str) -> Value {
     json!({"metadata": {
@@ -145,12 +145,12 @@ fn woken(stores: &Stores) -> Vec<String> {
     })
 }
 
-const RUNTIME: &str = "runtime kcp-system/one event";
-const RUNTIME_TWO: &str = "runtime kcp-system/two event";
+const RUNTIME: &str = "runtime kcp-system/one changed";
+const RUNTIME_TWO: &str = "runtime kcp-system/two changed";
 
 #[test]
 fn a_new_kyma_wakes_its_runtime() {
-    check(|stores| upsert(stores, kyma("three", json!({}))), &["runtime kcp-system/three event"]);
+    check(|stores| upsert(stores, kyma("three", json!({}))), &["runtime kcp-system/three changed"]);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_catalog_wakes_every_runtime_of_its_namespace_once() {
             upsert(stores, template("1.1.0"));
             upsert(stores, template("1.2.0"));
         },
-        &["runtime elsewhere/three event", RUNTIME, RUNTIME_TWO, SOURCE],
+        &["runtime elsewhere/three changed", RUNTIME, RUNTIME_TWO, SOURCE],
     );
     check(|stores| remove::<ModuleReleaseMeta>(stores, &key("keda")), &[RUNTIME, RUNTIME_TWO, SOURCE]);
 }
@@ -261,7 +261,7 @@ fn a_catalog_wakes_the_sources_that_may_refer_to_it_but_not_its_own() {
 fn a_watcher_wakes_itself_and_every_runtime() {
     check(
         |stores| remove::<Watcher>(stores, &key("watcher")),
-        &["watcher kcp-system/watcher event", RUNTIME, RUNTIME_TWO],
+        &["watcher kcp-system/watcher changed", RUNTIME, RUNTIME_TWO],
     );
 }
 
@@ -279,14 +279,14 @@ fn a_gateway_wakes_watchers_and_runtimes_and_the_ca_the_runtimes() {
     let entry = GatewayEntry { gateway, labels: BTreeMap::new() };
     check(
         |stores| stores.set_gateway(&key("klm-watcher"), Some(Arc::new(entry))),
-        &[RUNTIME, RUNTIME_TWO, "watcher kcp-system/watcher event"],
+        &[RUNTIME, RUNTIME_TWO, "watcher kcp-system/watcher changed"],
     );
     check(|stores| stores.set_gateway_secret(Some(gateway_secret())), &[RUNTIME, RUNTIME_TWO]);
 }
 
 #[test]
 fn whoever_looks_after_the_gateway_is_woken_by_all_that_concerns_it() {
-    const GATEWAY: &str = "gateway istio-system/klm-istio-gateway event";
+    const GATEWAY: &str = "gateway istio-system/klm-istio-gateway changed";
     let looked_after = || {
         let stores = started();
         stores.look_after(Key::new("istio-system", "klm-istio-gateway"));
@@ -357,7 +357,7 @@ fn what_concerns_all_runtimes_wakes_so_many_at_a_time_in_the_order_of_their_name
     let at_once = woken(&stores);
     assert_eq!(at_once.len(), SPREAD_AT_ONCE + 1, "and the Watcher itself");
     assert_eq!(at_once[1], RUNTIME);
-    assert_eq!(at_once[SPREAD_AT_ONCE], format!("runtime kcp-system/runtime-{:03} event", SPREAD_AT_ONCE - 2));
+    assert_eq!(at_once[SPREAD_AT_ONCE], format!("runtime kcp-system/runtime-{:03} changed", SPREAD_AT_ONCE - 2));
 }
 
 #[test]

@@ -232,7 +232,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.note(0, true, true);
         assert_eq!(bench.note(0, false, true), Noted::Merged);
-        assert_eq!(bench.work(0), work(&[(0, "watch+drift")]));
+        assert_eq!(bench.work(0), work(&[(0, "reported+drift")]));
     }
 
     #[test]
