@@ -239,7 +239,7 @@ async fn users_see_as_events_what_concerns_them_and_see_it_once() {
     }
     let first = stage.repository.head().expect("a commit");
     said(&stage, "Normal GitSource/landscape Applied: ", &first).await;
-    said(&stage, "Normal Kyma/one RemoteInstallation: ", "has got its Kyma").await;
+    said(&stage, "Normal Kyma/one RemoteInstallation: ", "created the Kyma in the runtime").await;
 
     stage.landscape.skrs[1].stop().await;
     stage.commit(
