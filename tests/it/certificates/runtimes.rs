@@ -241,9 +241,9 @@ async fn what_is_missing_is_said() {
             .await;
         }
     };
-    says("there is no Secret").await;
+    says("with the CA does not exist").await;
     world.start_cert_manager().await;
-    says("there is no Secret").await;
+    says("with the CA does not exist").await;
     world.install_issuers().await;
     world.issued("one").await;
 }
