@@ -648,7 +648,7 @@ async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed(
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
     eventually("it says what it waits for", SOON, async || {
         let message = condition(&world.source("landscape").await, "Ready").message.clone();
-        if message.contains("deleted once it is resumed") { Ok(()) } else { Err(message) }
+        if message.contains("resume it to delete its objects") { Ok(()) } else { Err(message) }
     })
     .await;
     assert!(world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap().metadata.deletion_timestamp.is_none());
