@@ -372,7 +372,7 @@ async fn a_runtime_may_add_to_what_git_says_and_ends_without_being_reached_once_
         let operation = kyma["status"]["lastOperation"]["operation"].as_str().unwrap_or_default();
         kyma["status"]["state"] == "Deleting"
             && operation.contains("cannot be reached")
-            && operation.contains("access Secret is gone")
+            && operation.contains("access Secret is deleted")
             && condition(kyma, "tidegate.dev/Reachable").starts_with("\"False\"")
     };
     stage.until("it says what keeps it", &stage.kcp, "Kyma", "kcp-system", "one", explains).await;
