@@ -51,7 +51,7 @@ pub(super) async fn reconcile(
     objects::check(cluster, &owner, live, &mut applied).await?;
     let work = decide::work(&base, &applied, recorded, live.is_some());
     let failed = objects::apply(cluster, pass.cause, &owner, &mut applied, &work.missing).await?;
-    for gvk in decide::kinds_to_prune(work, &failed) {
+    for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };
         for copy in decide::to_prune(&base.objects, &copies) {
             enact::delete(cluster, pass.cause, &kind, copy).await?;

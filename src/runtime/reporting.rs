@@ -229,7 +229,7 @@ impl ReportingPass<'_> {
         };
         let inputs = match decide::own_inputs(&prerequisites.issued, leaf, pull_secret) {
             Ok(inputs) => inputs,
-            Err(failed) => return Ok(Err(failed)),
+            Err(message) => return Ok(Err(decide::own_failed(message))),
         };
         let (agent, address, bundle) =
             (agent.clone(), prerequisites.address.clone(), Arc::clone(&prerequisites.bundle));

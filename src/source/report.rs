@@ -140,7 +140,7 @@ impl SourcePass<'_> {
                 Err(error) => return Err(super::failure(error)),
             },
         };
-        known.writes.status = KnownStatus::Written { resource_version, status };
+        known.writes.status = KnownStatus::Written { resource_version, status: Box::new(status) };
         Ok(())
     }
 

@@ -178,7 +178,7 @@ pub(super) enum KnownStatus {
         /// The resource version in the answer of the API server. A GitSource from the command line has none.
         resource_version: Option<u64>,
         /// The status.
-        status: GitSourceStatus,
+        status: Box<GitSourceStatus>,
     },
 }
 
@@ -320,7 +320,7 @@ impl KnownStatus {
             (None, Some(_)) | (Some(_), None) => false,
         };
         if is_behind {
-            Cow::Owned(GitSource { status: Some(status.clone()), ..source.clone() })
+            Cow::Owned(GitSource { status: Some((**status).clone()), ..source.clone() })
         } else {
             Cow::Borrowed(source)
         }

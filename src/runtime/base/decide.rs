@@ -65,7 +65,7 @@ pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, check
 }
 
 /// The kinds whose copies to list for pruning. While an object is not applied, nothing is pruned.
-pub(super) fn kinds_to_prune(work: Work, failed: &[Failed]) -> Vec<Gvk> {
+pub(super) fn kinds_to_prune(work: &Work, failed: &[Failed]) -> Vec<Gvk> {
     if work.prunes && failed.is_empty() { catalog_kinds().into() } else { Vec::new() }
 }
 

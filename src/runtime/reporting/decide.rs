@@ -212,13 +212,13 @@ pub(super) fn own_inputs(
     issued: &Issued,
     leaf: Option<Leaf>,
     pull_secret: Option<(Key, Option<Secret>)>,
-) -> Result<OwnInputs, Failed> {
-    let lacks_leaf = || own_failed(format!("Secret {} lacks the runtime's certificate or its key", issued.secret));
+) -> Result<OwnInputs, String> {
+    let lacks_leaf = || format!("Secret {} lacks the runtime's certificate or its key", issued.secret);
     let leaf = leaf.ok_or_else(lacks_leaf)?;
     let pull_secret = match pull_secret {
         None => None,
         Some((key, Some(secret))) => Some((key, secret)),
-        Some((key, None)) => return Err(own_failed(format!("Secret {key} is gone"))),
+        Some((key, None)) => return Err(format!("Secret {key} is gone")),
     };
     Ok(OwnInputs { leaf, pull_secret })
 }

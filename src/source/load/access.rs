@@ -61,12 +61,14 @@ mod tests {
 
     use super::*;
 
+    type Data<'a> = &'a [(&'a str, &'a [u8])];
+
     #[test]
     fn a_secret_holds_credentials_or_a_ca_or_both() {
         let basic =
             |username: &str| Some(Credentials::Basic { username: username.to_owned(), password: "secret".to_owned() });
         let bearer = Some(Credentials::Bearer("token".to_owned()));
-        let rows: [(&[(&str, &[u8])], _, bool); 6] = [
+        let rows: [(Data<'_>, _, bool); 6] = [
             (&[("username", b"anna"), ("password", b"secret")], basic("anna"), false),
             (&[("password", b"secret")], basic("git"), false),
             (&[("username", b"anna\n"), ("password", b"secret\r\n")], basic("anna"), false),
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_secret_without_valid_keys_is_a_problem_that_another_version_may_solve() {
-        let rows: [(&[(&str, &[u8])], &str); 5] = [
+        let rows: [(Data<'_>, &str); 5] = [
             (&[], "has none of the keys username, password, bearerToken and ca.crt"),
             (&[("token", b"a")], "has none of the keys username, password, bearerToken and ca.crt"),
             (&[("username", b"anna")], "has a username but no password"),

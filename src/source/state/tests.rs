@@ -109,7 +109,7 @@ fn our_own_status_is_used_until_the_watch_shows_it() {
         (None, Some(8), "theirs"),
         (None, None, "ours"),
     ] {
-        let known = KnownStatus::Written { resource_version: written, status: status("ours") };
+        let known = KnownStatus::Written { resource_version: written, status: Box::new(status("ours")) };
         let source = source(shown);
         let found = known.shown(&source).status.clone();
         assert_eq!(found, Some(status(expected)), "shown {shown:?}, written {written:?}");

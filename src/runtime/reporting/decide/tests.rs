@@ -231,7 +231,7 @@ fn the_content_of_own_objects_is_read_only_to_apply_them() {
 fn without_its_secrets_an_agent_is_not_applied() {
     let leaf = || Leaf { certificate: b"c".to_vec(), key: b"k".to_vec() };
     let key = || Key::new("kcp-system", "registry");
-    let message = |leaf, pull_secret| own_inputs(&issued("1"), leaf, pull_secret).err().map(|failed| failed.message);
+    let message = |leaf, pull_secret| own_inputs(&issued("1"), leaf, pull_secret).err();
     assert_eq!(message(Some(leaf()), None), None);
     assert_eq!(message(Some(leaf()), Some((key(), Some(Secret::default())))), None);
     let lacks = "Secret kcp-system/eu-cert lacks the runtime's certificate or its key";
