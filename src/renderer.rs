@@ -1,7 +1,7 @@
 //! Renders overrides of templates, in processes with limits.
 //!
 //! Overrides come from repositories, and rendering one can take as long as an engine allows. A [`Renderer`] sends them
-//! to a few [confined](crate::confine) processes of this program. It starts a process on demand and replaces a process
+//! to a few confined processes of this program. It starts a process on demand and replaces a process
 //! that ended. One thread owns the processes and their pipes. It has no other work, so it can wait for an answer, end a
 //! process that gives none, and start the next one. Each renderer owns its processes: there is no global pool.
 //!

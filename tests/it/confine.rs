@@ -37,7 +37,7 @@ const BOMBS: [(&str, &str); 16] = [
     // The stack ends before the memory does.
     (r#"{% set ns = namespace() %}{% set ns.a = ns %}#{{ ns ~ "" }}"#, MEMORY),
     (
-        r#"{% set ns = namespace(a=[]) %}{% for i in range(20000) %}{% set ns.a = [ns.a] %}{% endfor %}#{{ ns.a|tojson }}"#,
+        r#"{% set ns = namespace(a=[]) %}{% for i in range(20000) %}{% set ns.a = [[[[ns.a]]]] %}{% endfor %}#{{ ns.a|tojson }}"#,
         MEMORY,
     ),
     // Constants are computed when the template is read.
