@@ -53,11 +53,6 @@ impl Contacts {
             .is_some_and(|contact| contact.probe.is_some() && now.saturating_duration_since(contact.any) < within)
     }
 
-    /// Whether the agent of a runtime has ever connected.
-    pub fn is_known(&self, kyma: &Key) -> bool {
-        self.0.lock().contains_key(kyma)
-    }
-
     /// Forgets a runtime that is gone.
     pub fn forget(&self, kyma: &Key) {
         self.0.lock().remove(kyma);
@@ -73,9 +68,9 @@ mod tests {
         let contacts = Contacts::default();
         let (one, start) = (Key::new("kcp-system", "one"), Instant::now());
         let is_alive = |contacts: &Contacts, now| contacts.is_alive(&one, now, SILENT_AFTER);
-        assert!(!contacts.is_known(&one));
+        assert!(!contacts.0.lock().contains_key(&one));
         contacts.event(&one, start);
-        assert!(contacts.is_known(&one));
+        assert!(contacts.0.lock().contains_key(&one));
         assert!(!is_alive(&contacts, start), "silence of such an agent says nothing");
         assert!(contacts.probe(&one, start), "it is the first");
         assert!(!contacts.probe(&one, start));
@@ -84,6 +79,6 @@ mod tests {
         contacts.event(&one, start + SILENT_AFTER);
         assert!(is_alive(&contacts, start + SILENT_AFTER + SILENT_AFTER / 2), "an event is as good as a probe");
         contacts.forget(&one);
-        assert!(!contacts.is_known(&one));
+        assert!(!contacts.0.lock().contains_key(&one));
     }
 }

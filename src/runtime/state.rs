@@ -77,11 +77,6 @@ impl KnownRuntimes {
     pub(super) fn put(&self, key: &Key, known: KnownRuntime) {
         self.0.lock().insert(key.clone(), known);
     }
-
-    /// Forgets a runtime. The next pass starts like the first one of a process.
-    pub fn forget(&self, key: &Key) {
-        self.0.lock().remove(key);
-    }
 }
 
 // === impl WrittenStatus ===
