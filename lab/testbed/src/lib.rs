@@ -14,7 +14,7 @@ mod build;
 mod egress;
 mod gateway;
 mod guard;
-pub mod landscape;
+pub use tidegate_landscape as landscape;
 mod objects;
 mod poll;
 mod ports;

@@ -72,14 +72,14 @@ pub(super) fn to_render<'a>(plan: &'a RuntimePlan, live: &LiveManifests<'_>) -> 
         ModuleOutcome::Install(installation) => Some(&**installation),
         ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     });
-    installations.filter(|installation| obstacle(live.of(&installation.module)).is_none()).collect()
+    installations.filter(|installation| obstacle(live.get(&installation.module)).is_none()).collect()
 }
 
 /// Decides what each Manifest needs.
 pub(super) fn decide(plan: &RuntimePlan, live: &LiveManifests<'_>, rendered: &Rendered) -> Decision {
     let mut decision = Decision { steps: Vec::new(), problems: Vec::new() };
     for module in &plan.modules {
-        let live = live.of(&module.name);
+        let live = live.get(&module.name);
         let (planned, act) = match &module.outcome {
             ModuleOutcome::Install(installation) => {
                 let act = match rendered.get(&module.name) {

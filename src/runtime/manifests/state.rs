@@ -36,7 +36,7 @@ impl<'a> LiveManifests<'a> {
     }
 
     /// The Manifest of a module.
-    pub(super) fn of(&self, module: &str) -> Option<&'a Arc<Manifest>> {
+    pub(super) fn get(&self, module: &str) -> Option<&'a Arc<Manifest>> {
         self.0.get(module).copied()
     }
 

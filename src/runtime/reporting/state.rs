@@ -22,9 +22,9 @@ use crate::runtime::{
 /// What a process knows of reporting in one runtime between passes.
 #[derive(Debug, Default)]
 pub(in crate::runtime) struct KnownReporting {
-    /// The objects that runtimes share; none if only the status of the Kyma tells.
+    /// The objects that runtimes share; `None` if known only from the Kyma's status.
     pub(super) shared: Option<Applied>,
-    /// The objects of this runtime; none if only the status of the Kyma tells, or without an agent.
+    /// The objects of this runtime; `None` if known only from the Kyma's status, or without an agent.
     pub(super) own: Option<OwnObjects>,
     /// Our user in the runtime.
     pub(super) user: KnownUser,

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use tidegate_testbed::landscape::Size;
+use tidegate_landscape::Size;
 
 use crate::{
     definition::{Definitions, read},
