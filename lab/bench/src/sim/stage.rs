@@ -228,7 +228,10 @@ impl Stage {
                 return Ok(());
             }
             self.is_alive()?;
-            anyhow::ensure!(began.elapsed() < self.phase_max(), "the daemon never rests: {asked} requests and more");
+            anyhow::ensure!(
+                began.elapsed() < self.phase_max(),
+                "the daemon did not become idle: {asked} requests so far"
+            );
             last = asked;
             tokio::time::sleep(QUIET).await;
         }

@@ -39,7 +39,7 @@ impl Tour<'_> {
         ask: impl AsyncFnMut() -> Result<(), String>,
     ) -> anyhow::Result<()> {
         let held = testbed::throughout(duration, ask).await;
-        held.map_err(|(after, answer)| anyhow!("{what}: no longer after {after:.1?}: {answer}"))
+        held.map_err(|(after, answer)| anyhow!("{what}: stopped being true after {after:.1?}: {answer}"))
     }
 
     /// Waits until the daemon is idle for a while: no request to a runtime, and no write to the KCP except for the
