@@ -40,6 +40,7 @@
 //! | certificates of the gateway and of runtimes | [`gateway`] |
 //! | overrides of templates, rendered in processes with limits | [`renderer`], `confine` |
 //! | what these passes share: failures, Events, finalizers | [`controller`] |
+//! | options, health and metrics | [`config`], `http`, [`metrics`] |
 //! | start and stop all of it in order | [`daemon`] |
 //! | the command line | [`cli`] |
 //!
@@ -58,6 +59,7 @@
 //! | [`tidegate_agent`] | the agent in runtime clusters, as a library and as a program |
 //! | `tidegate` | this crate: the daemon and the command line |
 //! | `kube-sim` | a Kubernetes API in memory; any operator's tests can use it |
+//! | `tidegate-landscape` | writes landscapes of any size, for tests and measurements |
 //! | `tidegate-testbed` | real API servers on this machine |
 //! | `tidegate-bench` | `tidegate demo` and `tidegate sim`, behind the default feature `lab` |
 //!
