@@ -221,9 +221,7 @@ fn log(failure: &Failure, attempt: u32) {
     match failure.class {
         _ if reason == PANICKED => tracing::error!(reason, error, "a pass panicked"),
         _ if !attempt.is_power_of_two() => tracing::debug!(reason, error, "pass failed"),
-        Class::Stalled => {
-            tracing::error!(reason, error, "pass failed; the next retry comes after the interval, or after a change")
-        }
+        Class::Stalled => tracing::error!(reason, error, "pass failed; waiting for a change"),
         Class::Waiting => tracing::info!(reason, error, "pass waits"),
         Class::Transient => tracing::warn!(reason, error, "pass failed"),
     }
