@@ -14,6 +14,8 @@
 
 mod decide;
 mod enact;
+#[cfg(test)]
+mod fixtures;
 mod known_objects;
 mod leave;
 mod load;

@@ -88,10 +88,7 @@ async fn a_commit_reaches_kcp_with_its_mark_and_an_unrelated_one_writes_nothing(
     let mut world = World::new("commit").await;
     world.module("mail", &["1.0.0"], "1.0.0");
     world.kyma("a", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
 
     let kyma = world.api::<Kyma>().get("a").await.unwrap();
     let name = SourceName::new(Key::new(&world.namespace, "landscape"));
@@ -116,10 +113,7 @@ async fn a_panic_is_in_the_status_until_a_pass_ends_by_itself() {
     let mut world = World::new("panic").await;
     world.module("mail", &["1.0.0"], "1.0.0");
     world.kyma("a", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     world.daemon().quiet().await;
     // From here on, the test is the only worker.
     world.daemon.as_mut().unwrap().tasks.shutdown().await;
@@ -201,10 +195,7 @@ async fn an_unchanged_revision_costs_no_request_and_a_second_process_no_write() 
     let mut world = World::new("again").await;
     world.module("mail", &["1.0.0"], "1.0.0");
     world.kyma("a", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     world.daemon().quiet().await;
     let before = world.daemon().requests();
     world.daemon().push("landscape", queue::Trigger::Git);
@@ -222,10 +213,7 @@ async fn a_broken_definition_is_withheld_the_rest_goes_on_and_nothing_is_pruned(
     let mut world = World::new("broken").await;
     world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
     world.kyma("a", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
 
     world.repository.remove("mail-2.0.0.yaml").unwrap();
     world.repository.replace("a.yaml", "channel: regular", "channel: 5").unwrap();
@@ -254,10 +242,7 @@ async fn a_refused_revision_changes_nothing_at_all() {
     let mut world = World::new("refuse").await;
     world.module("mail", &["1.0.0"], "1.0.0");
     world.kyma("a", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({"onError": "RefuseRevision"})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({"onError": "RefuseRevision"})).await;
     world.repository.replace("a.yaml", "channel: regular", "channel: 5").unwrap();
     world.kyma("b", "mail");
     let commit = world.commit();
@@ -271,10 +256,7 @@ async fn a_prune_waits_for_its_confirmation_and_then_happens() {
     world.module("mail", &["1.0.0"], "1.0.0");
     world.kyma("a", "mail");
     world.kyma("b", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
 
     world.repository.remove("a.yaml").unwrap();
     let commit = world.commit();
@@ -304,10 +286,7 @@ async fn too_many_prunes_at_once_stop_and_go_on_when_confirmed() {
     let versions: Vec<String> = (0..8).map(|patch| format!("1.0.{patch}")).collect();
     let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
     world.module("mail", &versions, "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     for version in &versions[1..7] {
         world.repository.remove(&format!("mail-{version}.yaml")).unwrap();
     }
@@ -365,10 +344,7 @@ async fn another_path_in_the_source_is_a_mass_deletion() {
     let mut world = World::new("moved").await;
     world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
     world.repository.write("other/note-1.0.0.yaml", &template(&world.namespace, "note", "1.0.0")).unwrap();
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     world.declare("landscape", json!({"paths": ["other"]})).await;
     eventually("the prune waits", SOON, async || {
         let found = ready(&world.source("landscape").await);
@@ -385,10 +361,7 @@ async fn another_path_in_the_source_is_a_mass_deletion() {
 async fn a_suspended_source_changes_nothing_and_goes_on_when_resumed() {
     let mut world = World::new("suspend").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     world.declare("landscape", json!({"suspend": true})).await;
     eventually("the status says so", SOON, async || {
         let found = ready(&world.source("landscape").await);
@@ -504,10 +477,7 @@ async fn a_changed_or_deleted_object_is_brought_back() {
     let mut world = World::new("drift").await;
     world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
     world.kyma("a", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     let patch = Patch::Merge(json!({"spec": {"channel": "fast"}}));
     world.api::<Kyma>().patch("a", &PatchParams::default(), &patch).await.unwrap();
     eventually("the channel is as git has it", SOON, async || {
@@ -535,10 +505,7 @@ async fn a_source_that_is_gone_keeps_its_last_good_revision_also_across_a_restar
     let mut world = World::new("gone").await;
     world.module("mail", &["1.0.0"], "1.0.0");
     world.kyma("a", "mail");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    let commit = world.begin(json!({})).await;
     fs::rename(world.repository.path(), world.folder.path().join("elsewhere")).unwrap();
     world.restart().await;
     eventually("the status says so", SOON, async || {
@@ -561,10 +528,7 @@ async fn a_namespace_that_definitions_need_is_created_and_never_deleted() {
     world.namespaces.insert(other.clone());
     world.repository.write("mail-1.0.0.yaml", &template(&other, "mail", "1.0.0")).unwrap();
     world.module("note", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     assert!(Api::<ModuleTemplate>::namespaced(world.client.clone(), &other).get("mail-1.0.0").await.is_ok());
     world.repository.remove("mail-1.0.0.yaml").unwrap();
     let commit = world.commit();
@@ -576,10 +540,7 @@ async fn a_namespace_that_definitions_need_is_created_and_never_deleted() {
 async fn a_deleted_source_leaves_its_objects_without_its_mark() {
     let mut world = World::new("orphan").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
     world.gone::<GitSource>("landscape").await;
     let template = world.api::<ModuleTemplate>().get("mail-1.0.0").await.unwrap();
@@ -593,10 +554,7 @@ async fn a_deleted_source_leaves_its_objects_without_its_mark() {
 async fn a_deleted_source_takes_its_objects_along_where_it_says_so() {
     let mut world = World::new("delete").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({"deletionPolicy": "Delete"})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({"deletionPolicy": "Delete"})).await;
     world.api::<GitSource>().delete("landscape", &DeleteParams::default()).await.unwrap();
     world.gone::<GitSource>("landscape").await;
     world.gone::<ModuleTemplate>("mail-1.0.0").await;
@@ -635,10 +593,7 @@ async fn a_deleted_source_deletes_nothing_before_all_others_have_been_read() {
 async fn a_deleted_source_that_is_suspended_deletes_nothing_until_it_is_resumed() {
     let mut world = World::new("paused").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({"deletionPolicy": "Delete"})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({"deletionPolicy": "Delete"})).await;
     let suspend = async |suspend: bool| {
         let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
         world.api::<GitSource>().patch("landscape", &PatchParams::default(), &patch).await.unwrap();
@@ -662,10 +617,7 @@ async fn what_a_rewrite_takes_away_is_confirmed_also_after_a_restart_and_what_go
     world.module("mail", &["1.0.0", "2.0.0", "3.0.0"], "1.0.0");
     world.commit();
     world.repository.write("README.md", "to be rewritten\n").unwrap();
-    let commit = world.commit();
-    world.declare("landscape", json!({"allowRewrite": true})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({"allowRewrite": true})).await;
 
     world.drop_last_commit();
     world.repository.remove("mail-2.0.0.yaml").unwrap();
@@ -691,10 +643,7 @@ async fn a_rewrite_that_took_nothing_away_is_over_at_once() {
     world.module("mail", &["1.0.0", "2.0.0"], "1.0.0");
     world.commit();
     world.repository.write("README.md", "to be rewritten\n").unwrap();
-    let commit = world.commit();
-    world.declare("landscape", json!({"allowRewrite": true})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({"allowRewrite": true})).await;
     world.drop_last_commit();
     world.repository.write("README.md", "rewritten\n").unwrap();
     let commit = world.commit();
@@ -708,10 +657,7 @@ async fn a_rewrite_that_took_nothing_away_is_over_at_once() {
 async fn what_somebody_created_and_the_watch_does_not_show_yet_is_not_applied_over() {
     let mut world = World::new("late").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     world.daemon().quiet().await;
     world.daemon.as_mut().unwrap().feed.shutdown().await;
     world.apply_as("kim", &kyma(&world.namespace, "a", "mail", "regular")).await;
@@ -745,10 +691,7 @@ async fn a_secret_that_comes_late_is_found_long_before_the_next_poll() {
 async fn mirrors_of_former_urls_and_sources_are_removed() {
     let mut world = World::new("mirrors").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    let commit = world.begin(json!({})).await;
     let mirrors = world.folder.path().join("state/git").join(format!("{}.landscape", world.namespace));
     let count = || fs::read_dir(&mirrors).map_or(0, Iterator::count);
     assert_eq!(count(), 1);
@@ -795,10 +738,7 @@ async fn mirrors_of_sources_that_went_while_no_process_looked_are_swept() {
 async fn a_request_by_annotation_is_handled_once_and_said_so() {
     let mut world = World::new("request").await;
     world.module("mail", &["1.0.0"], "1.0.0");
-    let commit = world.commit();
-    world.declare("landscape", json!({})).await;
-    world.start().await;
-    world.settled("landscape", &commit).await;
+    world.begin(json!({})).await;
     world.annotate("landscape", names::annotation::RECONCILE_REQUESTED_AT, "now").await;
     eventually("the status says so", SOON, async || {
         let handled = world.source("landscape").await.status.and_then(|status| status.last_handled_reconcile_at);
@@ -961,6 +901,16 @@ impl World {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let params = PatchParams::apply(manager).force();
         self.api::<Kyma>().patch(&name, &params, &Patch::Apply(object)).await.unwrap();
+    }
+
+    /// Commits, declares the repository as `landscape`, starts the daemon, and waits until that commit is settled. Returns
+    /// the commit.
+    async fn begin(&mut self, spec: Value) -> String {
+        let commit = self.commit();
+        self.declare("landscape", spec).await;
+        self.start().await;
+        self.settled("landscape", &commit).await;
+        commit
     }
 
     async fn annotate(&self, source: &str, key: &str, value: &str) {

@@ -85,7 +85,7 @@ impl Version {
 
 /// Folds a text into 64 bits. A collision of two versions of one object hides a drift; its chance is 2⁻⁶⁴.
 fn fold(text: &str) -> u64 {
-    // FNV-1a: resource versions are short, and nobody can choose them.
+    // FNV-1a: resource versions are short, and clients cannot choose them.
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

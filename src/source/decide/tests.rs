@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 use tidegate_core::{definition::Kind, object::ObjectId};
 
 use super::*;
-use crate::source::state::{LastFetch, ReadFailure, ReadOutcome, SeenSecret};
+use crate::source::{
+    fixtures::{failed, source},
+    state::{LastFetch, ReadOutcome, SeenSecret},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const FLUX: [(&str, &str); 2] =
@@ -109,21 +112,6 @@ fn only_what_still_is_ours_and_not_kept_is_deleted() {
 
 fn ended(terms: &Terms, outcome: ReadOutcome, next: Instant) -> Fetching {
     Fetching::Ended(LastFetch { settings: terms.fetching(), next, outcome })
-}
-
-fn failed(remedy: Remedy) -> ReadOutcome {
-    ReadOutcome::Failed(ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy })
-}
-
-fn source(spec: &Value) -> GitSource {
-    let mut all = json!({ "url": "https://git.example.org/dev.git" });
-    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    serde_json::from_value(json!({
-        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
-        "metadata": { "name": "dev", "namespace": "kcp-system" },
-        "spec": all,
-    }))
-    .unwrap()
 }
 
 fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {

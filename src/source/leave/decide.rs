@@ -81,6 +81,7 @@ mod tests {
     use tidegate_core::definition::Kind;
 
     use super::*;
+    use crate::source::fixtures::source;
 
     #[test]
     fn nothing_is_deleted_while_suspended_or_before_other_sources_are_read() {
@@ -95,7 +96,7 @@ mod tests {
             (true, vec![read()], Some(Wait::Suspended)),
             (true, vec![unread()], Some(Wait::Suspended)),
         ] {
-            assert_eq!(Wait::find(&source(suspend), &others.into_iter().collect()), expected);
+            assert_eq!(Wait::find(&source(&json!({ "suspend": suspend })), &others.into_iter().collect()), expected);
         }
     }
 
@@ -121,14 +122,5 @@ mod tests {
     fn other(name: &str, idle: bool, declares: Option<&[Id]>) -> (String, Other) {
         let declares = declares.map(|ids| Arc::new(ids.iter().cloned().collect::<BTreeSet<Id>>()));
         (format!("kcp-system.{name}"), Other { key: Key::new("kcp-system", name), idle, declares })
-    }
-
-    fn source(suspend: bool) -> GitSource {
-        serde_json::from_value(json!({
-            "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
-            "metadata": { "name": "dev", "namespace": "kcp-system" },
-            "spec": { "url": "https://git.example.org/dev.git", "suspend": suspend },
-        }))
-        .unwrap()
     }
 }

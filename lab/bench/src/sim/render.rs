@@ -80,7 +80,7 @@ struct LeaseSeen {
     duration: Duration,
 }
 
-/// A thread that asks for `/healthz`, until it is told to stop.
+/// A thread that requests `/healthz` until this value stops it.
 struct Probe {
     stop: mpsc::Sender<()>,
     asking: JoinHandle<(Vec<Duration>, usize)>,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tidegate_core::{api::names::annotation, diagnostic::Diagnostics, revision::Oid};
 
 use super::*;
-use crate::source::state::ReadFailure;
+use crate::source::fixtures::{failed, source};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -255,10 +255,6 @@ fn only(trigger: Trigger) -> Triggers {
     Triggers::default().with(trigger)
 }
 
-fn failed(remedy: Remedy) -> ReadOutcome {
-    ReadOutcome::Failed(ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy })
-}
-
 fn found() -> Revision {
     Revision::Commit { name: "main".to_owned(), commit: commit('a') }
 }
@@ -269,15 +265,4 @@ fn other() -> Revision {
 
 fn commit(digit: char) -> Oid {
     digit.to_string().repeat(40).parse().unwrap()
-}
-
-fn source(spec: &Value) -> GitSource {
-    let mut all = json!({ "url": "https://git.example.org/dev.git" });
-    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    serde_json::from_value(json!({
-        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
-        "metadata": { "name": "dev", "namespace": "kcp-system" },
-        "spec": all,
-    }))
-    .unwrap()
 }

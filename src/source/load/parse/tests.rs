@@ -7,6 +7,7 @@ use tidegate_core::{
 };
 
 use super::*;
+use crate::source::fixtures::source;
 
 const TEMPLATE: &str = "\
 apiVersion: operator.kyma-project.io/v1beta2
@@ -60,7 +61,7 @@ fn an_unchanged_definition_keeps_its_digest_from_the_active_revision() {
 
 #[test]
 fn a_definition_without_a_namespace_gets_that_of_kcp() {
-    let terms = Terms::from_source(&source()).unwrap();
+    let terms = Terms::from_source(&source(&json!({}))).unwrap();
     let namespaces = ["a".to_owned(), KCP_NAMESPACE.to_owned(), "z".to_owned()].into();
     assert_eq!(options(&terms, &namespaces).namespaces, [KCP_NAMESPACE, "a", "z"]);
 }
@@ -81,7 +82,7 @@ pub(in crate::source) fn loaded(commit: char, module_template: &str, before: Opt
         let content = Content::Text(text.as_bytes().to_vec().into());
         snapshot.files.insert(path.into(), File { id: oid(text), content });
     }
-    let terms = Terms::from_source(&source()).unwrap();
+    let terms = Terms::from_source(&source(&json!({}))).unwrap();
     let parse = Parse {
         name: SourceName::new(Key::new("kcp-system", "dev")),
         snapshot: Arc::new(snapshot),
@@ -109,13 +110,4 @@ fn release() -> Id {
 
 fn oid(text: &str) -> Oid {
     Digest::of_bytes(text.as_bytes()).to_string()[..40].parse().unwrap()
-}
-
-fn source() -> tidegate_core::api::GitSource {
-    serde_json::from_value(json!({
-        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
-        "metadata": { "name": "dev", "namespace": "kcp-system" },
-        "spec": { "url": "https://git.example.org/dev.git" },
-    }))
-    .unwrap()
 }
