@@ -31,6 +31,7 @@ mod sim;
 mod simulation;
 mod source;
 mod stage;
+mod survive;
 mod telling;
 mod testbed;
 mod tidy;

@@ -1,0 +1,1 @@
+//! One client of a port: unfinished handshakes, unfinished requests, floods of reviews.

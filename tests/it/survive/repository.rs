@@ -1,0 +1,1 @@
+//! One repository: packs that inflate without end, diagnostics without end, files that nothing refers to.

@@ -1,0 +1,1 @@
+//! One template: a typo in an override of a source.
