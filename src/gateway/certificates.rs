@@ -11,6 +11,11 @@
 //!
 //! Two Kymas of one name, in two namespaces, would have the same certificate. The second one gets none, and its status
 //! reports that.
+//!
+//! [`decide`] says what to do next, [`enact`] does it with one request, and this module joins them.
+
+mod decide;
+mod enact;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,22 +23,14 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
-use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{
-    controller::{self, Queue, Subject},
-    renderer::Renderer,
-    stores::{Stores, secret::key},
-};
-use tidegate_cluster::{Cause, Cluster, Deleted, Error, Kind, OnConflict, Propagation};
+use tidegate_cluster::{Cause, Cluster, Error, Kind};
 use tidegate_core::{
     api::{Kyma, names},
-    changes::covers,
     name::Key,
-    object::{Digest, Gvk},
+    object::{Digest, Object},
     plan::{
         certificate::{self, Backend, Certificate, Issued, Refused, Rules, Standing},
         reporting::ListenerSettings,
@@ -43,11 +40,22 @@ use tidegate_core::{
 };
 use tidegate_process::lock::{Mutex, RwLock};
 
-use crate::{gateway::pki, queue::Trigger};
+use self::{
+    decide::{Known, Remains, RemovalStep, Removed, RequestStep, Requested, SignStep, Written, is_superseded},
+    enact::Signing,
+};
+use crate::{
+    controller::{self, Queue, Subject},
+    gateway::pki,
+    queue::Trigger,
+    renderer::Renderer,
+    stores::{
+        Stores,
+        secret::{LeafSecret, key},
+    },
+};
 
-mod builtin;
-
-pub(crate) use builtin::validity;
+pub(crate) use self::decide::validity;
 
 /// What the certificates of runtimes use of the daemon.
 #[derive(Clone, Copy)]
@@ -90,16 +98,8 @@ struct State {
     trusts: HashMap<Key, Digest>,
     /// Whether the gateway waits for runtimes before it changes its certificate.
     is_awaited: bool,
-    /// Certificates that Tidegate issued, until the watch shows them.
-    issued: HashMap<Key, Written>,
-}
-
-/// A certificate that Tidegate issued, and its inputs.
-#[derive(Clone)]
-struct Written {
-    issued: Issued,
-    inputs: Digest,
-    at: Instant,
+    /// Certificates that Tidegate signed, and when, until the watch shows them.
+    signed: HashMap<Key, (Written, Instant)>,
 }
 
 /// The parts of a certificate that its runtime needs.
@@ -110,11 +110,6 @@ pub struct Leaf {
     pub key: Vec<u8>,
 }
 
-/// Pause after a failed issue. The answer to each request is a change, which would otherwise trigger the next request
-/// at once.
-const FAILED_PAUSE: Duration = Duration::from_secs(300);
-/// After this time, the watch's state is used even if it does not show Tidegate's own write.
-const LAG_MAX: Duration = Duration::from_secs(2);
 /// How often Tidegate asks the control plane which issuer it has, until it answers.
 const BACKEND_RETRY: Duration = Duration::from_secs(2);
 
@@ -136,18 +131,19 @@ pub async fn ensure(
     let Some(backend) = certificates.backend.get().copied() else {
         return Ok(Standing::Pending("the certificate issuer is not known yet".to_owned()));
     };
-    match backend {
-        Backend::CertManager | Backend::Gardener => {
-            let library = controller::library(context.library);
-            let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
-            let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
-            match context.renderer.with(library.for_object(&kyma.metadata), render).await {
-                Some(Ok(desired)) => asked(context, cause, backend, &certificate, &desired, now).await,
-                Some(Err(error)) => Ok(Standing::Refused(error.to_string())),
-                None => Ok(Standing::Pending("this issuer has no Certificate object".to_owned())),
-            }
+    let Some((gvk, plural)) = pki::object::kind(backend) else {
+        return signed(context, cause, &certificate, now).await;
+    };
+    let library = controller::library(context.library);
+    let (asked_for, rules) = (certificate.clone(), certificates.rules.clone());
+    let render = move |templates: &Templates| render::certificate(templates, backend, &asked_for, &rules);
+    match context.renderer.with(library.for_object(&kyma.metadata), render).await {
+        Some(Ok(desired)) => {
+            let kind = Kind::new(gvk, plural, true);
+            requested(context, cause, (backend, &kind), &certificate, &desired, now).await
         }
-        Backend::Builtin => builtin::ensure(context, cause, &certificate, now).await,
+        Some(Err(error)) => Ok(Standing::Refused(error.to_string())),
+        None => Ok(Standing::Pending("this issuer has no Certificate object".to_owned())),
     }
 }
 
@@ -174,32 +170,28 @@ pub async fn remove(context: CertificatesContext<'_>, cause: &Cause, kyma: &Key)
         return Ok(true);
     }
     let key = certificate::key_of(kyma, &certificates.rules);
-    let is_of = |says: Option<&str>| certificate::kyma_of(key.name(), says).as_ref() == Some(kyma);
-    let (live, secret) = (context.stores.certificate(key.name()), context.stores.certificate_secret(key.name()));
-    let says = live.as_ref().and_then(|live| live.kyma.as_deref());
-    let says = secret.as_ref().and_then(|secret| secret.kyma.as_deref()).or(says);
-    if (live.is_none() && secret.is_none()) || !is_of(says) {
-        return Ok(true);
+    let kind = certificates.backend().and_then(pki::object::kind).map(|(gvk, plural)| Kind::new(gvk, plural, true));
+    let remains = Remains {
+        kyma,
+        name: key.name(),
+        has_object: kind.is_some(),
+        live: context.stores.certificate(key.name()),
+        secret: context.stores.certificate_secret(key.name()),
+    };
+    let (kcp, secrets) = (context.kcp, Kind::namespaced::<Secret>());
+    // Only an issuer with objects has a certificate to delete.
+    let objects = kind.as_ref().unwrap_or(&secrets);
+    let mut last = Removed::Nothing;
+    loop {
+        last = match decide::remove(&remains, &last) {
+            RemovalStep::DeleteCertificate(uid) => {
+                Removed::Certificate(enact::delete(kcp, cause, objects, &key, &uid).await?)
+            }
+            RemovalStep::ReadSecret => Removed::SecretRead(enact::read_secret(kcp, &key).await?),
+            RemovalStep::DeleteSecret(uid) => Removed::Secret(enact::delete(kcp, cause, &secrets, &key, &uid).await?),
+            RemovalStep::End(is_gone) => return Ok(is_gone),
+        };
     }
-    // The certificate is deleted first: its issuer would create the Secret again.
-    if let Some(live) = live
-        && let Some((gvk, plural)) = certificates.backend.get().copied().and_then(pki::object::kind)
-    {
-        let kind = Kind::new(gvk, plural, true);
-        let deleted =
-            context.kcp.delete_if(cause, &kind, &kind.id(&key), &live.uid, None, Propagation::Background).await?;
-        if deleted == Deleted::Terminating {
-            return Ok(false);
-        }
-    }
-    // The Secret may have changed since the last watch event, so it is read by name.
-    let kind = Kind::namespaced::<Secret>();
-    let Some(found) = context.kcp.get_metadata(&kind, &key).await? else { return Ok(true) };
-    if found.label(names::label::PURPOSE) != Some(names::CERTIFICATE_PURPOSE) {
-        return Ok(true);
-    }
-    let deleted = context.kcp.delete_if(cause, &kind, &found.id, &found.uid, None, Propagation::Background).await?;
-    Ok(deleted == Deleted::Gone)
 }
 
 /// The desired certificate of a runtime.
@@ -214,96 +206,65 @@ fn wanted(context: CertificatesContext<'_>, kyma: &Kyma) -> Result<Certificate, 
     }
 }
 
-/// Requests a certificate from another issuer, through an object.
-async fn asked(
+/// Requests a certificate from an issuer with objects. Fails if a request to the control plane fails.
+async fn requested(
     context: CertificatesContext<'_>,
     cause: &Cause,
-    backend: Backend,
+    (backend, kind): (Backend, &Kind),
     certificate: &Certificate,
-    desired: &tidegate_core::object::Object,
+    desired: &Object,
     now: Timestamp,
 ) -> Result<Standing, Error> {
-    let (gvk, plural) = pki::object::kind(backend).unwrap_or_else(|| (Gvk::new("", "", ""), ""));
-    let kind = Kind::new(gvk, plural, true);
-    let live = context.stores.certificate(certificate.key.name());
-    let is_current = live.as_ref().is_some_and(|live| {
-        let spec: Value = serde_json::from_str(&live.spec).unwrap_or_default();
-        let is_marked = live.kyma.as_deref() == Some(certificate.kyma.to_string().as_str());
-        is_marked && desired.field("spec").is_some_and(|desired| covers(desired, &spec))
-    });
-    if !is_current {
-        let body = Bytes::from(desired.value().to_string());
-        match context.kcp.apply(cause, &kind, &desired.id(), body, OnConflict::Force).await {
-            Ok(_) => {}
-            Err(error @ (Error::Invalid { .. } | Error::UndeclaredField { .. } | Error::Forbidden { .. })) => {
-                return Ok(Standing::Refused(format!("cannot request certificate {}: {error}", certificate.key)));
-            }
-            Err(error) => return Err(error),
-        }
+    let known = known(context, certificate);
+    let mut last = Requested::Nothing;
+    loop {
+        last = match decide::request(&known, backend, desired.field("spec"), &last, now) {
+            RequestStep::Apply => enact::apply(context.kcp, cause, kind, desired).await?,
+            RequestStep::Read => enact::read(context.kcp, backend, kind, &certificate.key).await?,
+            RequestStep::Renew(renewal) => enact::renew(context.kcp, cause, kind, &certificate.key, &renewal).await?,
+            RequestStep::End(standing) => return Ok(standing),
+        };
     }
-    let bundled_at = bundled_at(context);
-    let validity = live.as_ref().and_then(|live| live.validity);
-    if let Some(live) = &live
-        && let Some(bundled_at) = bundled_at
-        && certificate::must_renew(validity.as_ref(), bundled_at)
-        && may_ask(live, now)
-    {
-        renew(context, cause, backend, &kind, &certificate.key, bundled_at, now).await?;
-    }
-    Ok(match context.stores.certificate_secret(certificate.key.name()) {
-        Some(secret) if !secret.is_deleting => Standing::Issued(Issued {
-            secret: certificate.key.clone(),
-            version: version(&secret.uid, &secret.resource_version),
-            validity,
-        }),
-        _ => {
-            // Without a CA, the issuer's problem is a consequence, so the CA's problem is reported.
-            let said = || live.as_ref().and_then(|live| live.problem.clone());
-            let because = context.certificates.problem().or_else(said);
-            let because = because.map(|because| format!(": {because}")).unwrap_or_default();
-            Standing::Pending(format!("{} has not issued certificate {} yet{because}", backend.name(), certificate.key))
-        }
-    })
 }
 
-/// Whether to request a new certificate now: not during an issue, and not soon after a failure.
-fn may_ask(live: &pki::object::Live, now: Timestamp) -> bool {
-    let failed = live.failed_at.is_some_and(|failed| now < certificate::later(failed, FAILED_PAUSE));
-    !live.is_issuing && !live.is_deleting && !failed
-}
-
-/// Requests a new certificate for the current object.
-async fn renew(
+/// Signs a certificate if necessary. Fails if a request to the control plane fails.
+async fn signed(
     context: CertificatesContext<'_>,
     cause: &Cause,
-    backend: Backend,
-    kind: &Kind,
-    key: &Key,
-    bundled_at: Timestamp,
+    certificate: &Certificate,
     now: Timestamp,
-) -> Result<(), Error> {
-    let Some(object) = context.kcp.get(kind, key).await? else { return Ok(()) };
-    let live = pki::object::read(backend, object.value());
-    if !certificate::must_renew(live.validity.as_ref(), bundled_at) || !may_ask(&live, now) {
-        return Ok(());
-    }
-    let conditions = object.value().pointer("/status/conditions").and_then(Value::as_array);
-    let renewal = pki::object::renewal(backend, &live, conditions.map_or(&[], Vec::as_slice), now);
-    let body = Bytes::from(renewal.patch.to_string());
-    match context.kcp.merge_patch(cause, kind, &kind.id(key), renewal.subresource, body).await {
-        // The object changed meanwhile, and that change triggers a pass over the runtime.
-        Ok(_) | Err(Error::Changed { .. } | Error::NotFound { .. }) => Ok(()),
-        Err(error) => Err(error),
+) -> Result<Standing, Error> {
+    let (certificates, known) = (context.certificates, known(context, certificate));
+    let Some(root) = certificates.signer(&certificate.kyma) else { return Ok(decide::unsigned(&known)) };
+    let written = certificates.written(&certificate.kyma, known.secret.as_deref());
+    let signing = match decide::sign(&known, root.certificate(), written.as_ref(), now) {
+        SignStep::Issue { inputs, validity, issued_at } => {
+            Signing { certificate, root: &root, inputs, validity, issued_at }
+        }
+        SignStep::End(standing) => return Ok(standing),
+    };
+    match enact::sign(&signing) {
+        Ok(leaf) => {
+            let written = enact::write(context.kcp, cause, &signing, leaf).await?;
+            let issued = written.issued.clone();
+            certificates.state().signed.insert(certificate.kyma.clone(), (written, Instant::now()));
+            Ok(Standing::Issued(issued))
+        }
+        Err(error) => Ok(Standing::Refused(controller::chain(&error))),
     }
 }
 
-/// When the newest CA was added to the bundle.
-fn bundled_at(context: CertificatesContext<'_>) -> Option<Timestamp> {
-    certificate::parse_bundled_at(context.stores.gateway_secret()?.bundled_at.as_deref())
-}
-
-fn version(uid: &str, resource_version: &str) -> String {
-    format!("{uid}/{resource_version}")
+/// The data at the start of a pass.
+fn known<'a>(context: CertificatesContext<'a>, certificate: &'a Certificate) -> Known<'a> {
+    let bundle = context.stores.gateway_secret();
+    Known {
+        certificate,
+        rules: &context.certificates.rules,
+        live: context.stores.certificate(certificate.key.name()),
+        secret: context.stores.certificate_secret(certificate.key.name()),
+        bundled_at: certificate::parse_bundled_at(bundle.and_then(|secret| secret.bundled_at.clone()).as_deref()),
+        problem: context.certificates.problem(),
+    }
 }
 
 // === impl Certificates ===
@@ -408,11 +369,31 @@ impl Certificates {
         }
     }
 
+    /// The CA, if the bundle already contains it. Without a CA, the runtime waits for it.
+    fn signer(&self, kyma: &Key) -> Option<Arc<pki::Root>> {
+        let mut state = self.state();
+        if state.root.is_none() {
+            state.waiting.insert(kyma.clone());
+        }
+        state.root.clone()
+    }
+
+    /// A certificate that Tidegate signed and the watch does not show yet.
+    fn written(&self, kyma: &Key, shown: Option<&LeafSecret>) -> Option<Written> {
+        let mut state = self.state();
+        let (written, at) = state.signed.get(kyma)?;
+        if is_superseded(written, shown, at.elapsed()) {
+            state.signed.remove(kyma);
+            return None;
+        }
+        Some(written.clone())
+    }
+
     fn forget(&self, kyma: &Key) {
         let mut state = self.state();
         state.trusts.remove(kyma);
         state.waiting.remove(kyma);
-        state.issued.remove(kyma);
+        state.signed.remove(kyma);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
