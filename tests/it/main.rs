@@ -3,6 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 
 mod agent;
+mod agent_path;
 mod certificates;
 mod cluster;
 mod confine;
@@ -36,5 +37,4 @@ mod telling;
 mod testbed;
 mod tidy;
 mod validate;
-mod watch_path;
 mod watchers;

@@ -1,4 +1,6 @@
 //! What reports changes in a runtime: installed piece by piece, repaired, taken over, removed.
+//!
+//! Tests start in the order of their names, and these are the longest ones: named so, they end before the others.
 
 mod agent;
 mod end_to_end;
