@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Admission webhooks, called over real TLS.
 //!
 //! A webhook has a URL or a Service. Because there is no cluster network, the test tells the server where calls to a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Parses bodies, JSON or YAML, with the server's messages for invalid text, a wrong kind or unknown fields.
 
 use http::{HeaderMap, header};

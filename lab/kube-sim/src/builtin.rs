@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The built-in kinds: their schemas, what decoding refuses and drops, and their defaults.
 //!
 //! `builtin/schemas.json` contains the schemas of the real server's `/openapi/v3`, one component a line, without the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Certificates for servers and users, from a CA that exists as long as its control plane.
 
 use std::sync::Arc;

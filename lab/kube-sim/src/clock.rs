@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The time and the randomness of one server.
 //!
 //! The time is the start time plus tokio's clock, so a paused clock also pauses the server. Ids and generated names

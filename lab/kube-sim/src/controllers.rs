@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The work of the real server's controllers after a write, done at once before the answer: definitions are
 //! established, dependents collected, namespaces emptied and Deployments made ready.
 //!

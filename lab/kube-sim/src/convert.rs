@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The two versions of an Event: `v1`, which is stored, and `events.k8s.io/v1`.
 
 use serde_json::{Map, Value};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Interprets CustomResourceDefinitions: the resources that they define, and whether they are valid.
 //!
 //! All servers of the process share the result for equal definitions, because a fleet has the same ones a thousand

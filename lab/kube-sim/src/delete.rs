@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! DELETE of one object and of collections: preconditions, finalizers and propagation.
 
 use std::sync::Arc;

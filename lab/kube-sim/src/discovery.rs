@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Discovery: versions, groups, resources, health, and the index of OpenAPI.
 
 use std::{

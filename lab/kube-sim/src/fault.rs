@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Injects faults between a client and an API server, from a seed: a tower layer in front of the simulator or a real
 //! server.
 //!

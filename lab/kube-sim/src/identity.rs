@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Authentication by bearer token or client certificate, and impersonation.
 //!
 //! There is no RBAC: an authenticated user may do everything, and impersonate every user. As by the real server's

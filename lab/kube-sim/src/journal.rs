@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Counts requests as a real server's audit log would show them, with the times of the first and the last.
 //!
 //! Single requests are stored only on demand, because a fleet sends millions.

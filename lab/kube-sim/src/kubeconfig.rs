@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Kubeconfigs with all data inline, as text.
 
 use std::time::Duration;

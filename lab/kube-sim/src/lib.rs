@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! A Kubernetes API server in memory, for the tests of operators: as a tower service, or behind TLS.
 //!
 //! [`Server`] behaves like kube-apiserver 1.36 and its controllers, as far as Tidegate's daemon, its agent, `kubectl`

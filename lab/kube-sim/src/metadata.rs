@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The metadata of every object: validation, what the server sets, and what may not change.
 
 use std::collections::BTreeSet;

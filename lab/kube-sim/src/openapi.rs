@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! `/openapi/v3`: the schemas of the served resources, as far as they are known, and the parameters of a PATCH.
 //!
 //! Built-in kinds have the recorded schemas, without descriptions; custom resources have those of their definitions.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Computes an object after a patch, as kube-apiserver does, and which manager owns which field.
 //!
 //! Pure functions of values: no clock, no store, no I/O. `tests/it/sim/` compares them with a real server, case by

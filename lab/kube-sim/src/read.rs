@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! GET and LIST: objects from the store, in the requested form.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The server's errors: a `Status` with the code, reason, message and details of kube-apiserver.
 
 use std::borrow::Cow;

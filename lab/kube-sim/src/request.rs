@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Parses a request: its path, its parameters and the form of its answer.
 
 use std::borrow::Cow;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The resources of a server: the built-in ones, and those of CustomResourceDefinitions.
 
 use std::{

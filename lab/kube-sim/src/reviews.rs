@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Reviews of authentication and authorization. They are answered but not stored.
 //!
 //! There is no RBAC: an authenticated user may do everything.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Label and field selectors, as query parameters.
 //!
 //! An invalid selector is refused in the words of the server's lexer, which never names a position.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Serves a server over TLS, on its own loopback port.
 //!
 //! Each server has its own port, CA, certificate and administrator. To a client it is a cluster like any other, and its

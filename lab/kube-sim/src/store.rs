@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The objects of a server as serialised bytes, one version counter, and a bounded history for watches.
 //!
 //! An object is serialised once, when it is written. Reads, lists, watches and metadata-only answers copy those bytes.

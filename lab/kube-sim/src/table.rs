@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Tables, as `kubectl get` shows them: columns of CustomResourceDefinitions and of built-in kinds. Some kinds that our
 //! modules do not use have only name and age.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Counts requests by user, verb, resource and code.
 
 use std::{collections::BTreeMap, fmt};

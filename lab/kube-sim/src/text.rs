@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Formats of names, labels and annotations, with the server's messages.
 
 const LABEL_LEN_MAX: usize = 63;

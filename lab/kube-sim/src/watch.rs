@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! WATCH: lines of JSON, from the history and then as changes happen, with bookmarks, until the watch times out.
 
 use std::{sync::Arc, time::Duration};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! POST, PUT and PATCH: from a body to a stored object.
 //!
 //! A write reads, computes, calls admission webhooks, and commits only if the object has not changed meanwhile;

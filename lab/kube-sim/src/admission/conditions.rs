@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! `matchConditions`: expressions that decide whether a webhook is called.
 //!
 //! If one is false, the webhook is not called, whatever the others say. Otherwise, if one fails, the webhook is skipped

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The canonical form of built-in objects after decoding and encoding: Go's structures always print some fields and
 //! never print others if they are empty, and a quantity has one spelling.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Validation of built-in objects beyond the types of fields: keys, size and immutability of ConfigMaps and Secrets,
 //! and the keys that a Secret's type requires; the namespace of Events; immutable fields of some other kinds. The real
 //! server validates more, also of these kinds.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Decoding: a value of the wrong type is refused in the words of Go's decoder, and unknown fields are dropped.
 
 use serde_json::Value;

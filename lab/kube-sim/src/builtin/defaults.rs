@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The defaults of the server, kind by kind. `tests/it/sim/builtin.rs` compares them with the real server.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Defaults of Pods and Pod templates.
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Decodes protobuf bodies, which Go's typed clients send for built-in kinds, to JSON values.
 //!
 //! The recorded schemas contain the type of each field. `fields.txt` contains its number, and its name after `=`, or

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Quantities such as `0.5Gi`, in the server's canonical form.
 
 /// The canonical form, if the text is a valid quantity: the largest suffix of its family for which the number is whole.

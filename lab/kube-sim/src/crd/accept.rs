@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Validates a CustomResourceDefinition: its names, its versions, and whether its schema is structural.
 
 mod rules;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The validation errors of a custom resource, in the words of the server.
 //!
 //! [`tidegate_core::schema`] decides what is invalid; this module only translates.

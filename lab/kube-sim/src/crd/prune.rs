@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Removes fields of a custom resource that its schema does not contain, and returns their paths.
 
 use serde_json::{Map, Value};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Decides which request has which fault: a pure function of the seed.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Server-side apply, and ownership after any other write.
 //!
 //! An apply merges the applied object into the live one. It removes fields that its manager applied last time, does not

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Duplicate keys in the mappings of a JSON text. Parsers silently keep the last one; the server reports them.
 
 use std::{borrow::Cow, collections::HashSet};

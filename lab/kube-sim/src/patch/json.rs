@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! JSON patch, RFC 6902, with the extensions of the server's library: indices from the end, and `replace` and `copy` of
 //! an absent field.
 

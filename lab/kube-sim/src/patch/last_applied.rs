@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The transition from `kubectl apply` to `kubectl apply --server-side`: kubectl owns what the annotation records as
 //! applied by the client. The annotation is kept up to date for clients that go back.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! `metadata.managedFields`: which manager owns which fields of an object.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! JSON merge patch, RFC 7396, with the exception of the server's library: in a new list, a null stays, but mappings in
 //! it lose their nulls.
 

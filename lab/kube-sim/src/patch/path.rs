@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! One step of a path in managed fields, and its two notations: `f:name` in managed fields and `.name` in messages.
 
 use std::{cmp::Ordering, fmt};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The schema information that managed fields and server-side apply need: which lists are sets or keyed, what is
 //! atomic, and which fields exist.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! A set of fields: the content of one entry of managed fields.
 //!
 //! It is a tree of steps. A field may be in the set without its descendants, and vice versa. So there are two

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Errors as `Status` objects of the server's answers.
 
 use serde_json::{Value, json};

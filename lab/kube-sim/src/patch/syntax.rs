@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The error of Go's JSON decoder for an invalid text. The server quotes it in its answer.
 
 use serde_json::Value;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Walks over typed values: validation, fields, comparison, merge, and removal of fields.
 //!
 //! As in the server, an absent value and a null differ. All walks but validation expect valid values.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Bytes that many objects share, stored once in the process.
 
 use std::{

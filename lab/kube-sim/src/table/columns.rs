@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The columns of the built-in kinds.
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The JSONPath of printer columns: fields, positions, and filters that compare one field with a text.
 
 use serde_json::Value;

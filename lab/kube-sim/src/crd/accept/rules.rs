@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Validates the CEL rules of a schema.
 //!
 //! The server's message for a rule that does not compile quotes its compiler, which knows the types of the schema. So

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Validates keywords of a definition's schema, and their combinations.
 
 use serde_json::{Map, Value, json};

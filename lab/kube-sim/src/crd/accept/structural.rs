@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Checks that a schema is structural: every field has a type, and `allOf`, `anyOf`, `oneOf` and `not` only add
 //! constraints.
 

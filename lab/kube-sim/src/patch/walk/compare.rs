@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Compares two values, as sets of fields.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The fields of a value, which its applier owns.
 
 use std::collections::BTreeMap;

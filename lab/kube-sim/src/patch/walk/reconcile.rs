@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Updates sets that were written under an older schema: what is atomic now is owned as a whole.
 
 use super::{

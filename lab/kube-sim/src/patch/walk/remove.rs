@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Removes fields from a value.
 
 use serde_json::{Map, Value};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Merges an applied value into a live one: nothing is removed, and the applied value wins at leaves. Items of a list
 //! follow the order of the applied list; other items stay between them.
 

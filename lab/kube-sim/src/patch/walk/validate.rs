@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Validates the type of a value. The messages are the server's, including the way in which Go prints values.
 
 use serde_json::{Map, Value};
