@@ -21,6 +21,7 @@ mod git;
 mod golden;
 #[allow(dead_code, reason = "a vocabulary for tests: not every word is used at every time")]
 mod harness;
+mod limits;
 mod listener;
 mod live_diff;
 mod outputs;
