@@ -278,7 +278,7 @@ fn templates(engine: &Engine, folder: Option<&Path>) -> anyhow::Result<Templates
     read_templates(folder, folder, &mut files)
         .with_context(|| format!("cannot read the templates in {}", folder.display()))?;
     let mut diagnostics = Diagnostics::default();
-    let templates = embedded.with_overrides(engine, &mut diagnostics, files);
+    let mut templates = embedded.with_overrides(engine, &mut diagnostics, files);
     templates.check(&mut diagnostics);
     for diagnostic in diagnostics.sorted() {
         if diagnostic.severity == Severity::Error {

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use tidegate_core::{
     api::{self, GitSource, names},
-    definition::{Allow, Options},
+    definition::{Allow, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
     intake,
     landscape::SourceName,
@@ -210,12 +210,22 @@ impl Loaded {
         let mut library = Library::new(base.clone());
         if let Some(folder) = &self.options.templates {
             let files = template::files(diagnostics, &self.snapshot, folder.trim_matches('/'));
-            let own = base.with_overrides(renderer.engine(), diagnostics, files);
+            let mut own = base.with_overrides(renderer.engine(), diagnostics, files);
             own.check(diagnostics);
             library.set(self.source.clone(), own);
         }
         Ok(library)
     }
+}
+
+/// Adds to the errors in template overrides of a source how many objects use them.
+pub(super) fn with_uses(
+    diagnostics: Diagnostics,
+    library: &Library,
+    source: &SourceName,
+    definitions: &Definitions,
+) -> Diagnostics {
+    library.of_source(Some(source)).with_uses(diagnostics, &template::Uses::from_definitions(definitions))
 }
 
 /// Reads a GitSource and checks it against its schema, as the API server does.

@@ -6,7 +6,7 @@ use super::{
     Exit,
     output::{self, Sink},
     report::{self, Excerpts},
-    repository::Repository,
+    repository::{Repository, with_uses},
 };
 use tidegate_core::{
     definition,
@@ -67,9 +67,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         loaded.options.paths.clone_from(&arguments.paths);
     }
     let mut diagnostics = Diagnostics::default();
-    loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
+    let library = loaded.library(&mut diagnostics, arguments.templates.as_deref())?;
     let mut cache = definition::Cache::default();
     let definitions = definition::read(&mut diagnostics, &loaded.snapshot, &loaded.options, &mut cache);
+    let mut diagnostics = with_uses(diagnostics, &library, &loaded.source, &definitions);
     loaded.hint(&mut diagnostics);
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()

@@ -27,6 +27,7 @@ use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{ModuleReleaseMeta, names::label, shared::ObjectMeta},
     definition::{Cache, Channels, Elsewhere, Options},
+    diagnostic::Diagnostics,
     intake::Terms,
     landscape::{self, SourceName},
     name::Key,
@@ -40,9 +41,13 @@ use tidegate_process::{ambient, retry};
 use crate::{
     controller::{self, Subject},
     queue::Trigger,
-    source::registry::Loaded,
+    source::registry::{Loaded, Overrides, OverridesOrigin},
     stores::Origin,
 };
+
+/// Maximum number of earlier versions of template overrides that are read to find one without errors. Each may take as
+/// long as the renderer allows.
+const EARLIER_TEMPLATES_MAX: usize = 10;
 
 // === impl SourcePass ===
 
@@ -187,7 +192,12 @@ impl SourcePass<'_> {
         let filter = Filter::new(terms.templates.as_deref());
         let snapshot = mirror.snapshot(&revision, previous, &filter, Limits::default()).await.map_err(Problem::Git)?;
         let last = before.as_ref().map(|before| before.revision.clone()).or_else(|| mirror.last_good());
-        let loaded = self.parse(&mut known.cache, terms, snapshot, before).await?;
+        let mut loaded = self.parse(&mut known.cache, terms, snapshot, before).await?;
+        if loaded.templates.origin == OverridesOrigin::Broken
+            && let Some(earlier) = self.earlier_templates(&mirror, terms, &revision).await
+        {
+            loaded.templates = earlier;
+        }
         let has_errors = loaded.diagnostics.has_errors();
         let former = mem::take(&mut known.revision);
         known.revision = match decide::read(purpose, terms.on_error, has_errors, &revision, last.as_ref()) {
@@ -235,9 +245,37 @@ impl SourcePass<'_> {
         Ok(loaded)
     }
 
+    /// The last valid template overrides before a revision on its branch. A process that starts when the overrides of
+    /// the branch have errors uses these, as the process before it did.
+    async fn earlier_templates(&self, mirror: &Mirror, terms: &Terms, revision: &Revision) -> Option<Overrides> {
+        let folder = terms.templates.as_deref()?;
+        let result = async {
+            for earlier in mirror.versions(revision, folder, EARLIER_TEMPLATES_MAX).await? {
+                let snapshot = mirror.snapshot(&earlier, None, &Filter::only(folder), Limits::default()).await?;
+                let engine = self.ctx.renderer.engine().clone();
+                let base = controller::library(self.ctx.library).base().clone();
+                let folder = folder.to_owned();
+                let read = move || {
+                    let mut found = Diagnostics::default();
+                    let read = parse::overrides(&engine, &mut found, &snapshot, &folder, &base);
+                    (!found.has_errors()).then_some(read)
+                };
+                if let Some(read) = ambient::blocking(read).await.flatten() {
+                    tracing::info!(source = %self.key, %revision, of = %earlier, "earlier template overrides are active");
+                    return Ok(Some(Overrides { active: Some(read), origin: OverridesOrigin::Earlier }));
+                }
+            }
+            Ok::<_, git::Error>(None)
+        };
+        result.await.unwrap_or_else(|error| {
+            tracing::warn!(source = %self.key, %error, "cannot read earlier template overrides");
+            None
+        })
+    }
+
     /// Makes a revision active, for this controller and for the others.
     fn activate(&self, loaded: Loaded) {
-        self.ctx.set_templates(SourceName::new(self.key.clone()), loaded.templates.clone());
+        self.ctx.set_templates(SourceName::new(self.key.clone()), loaded.templates.active.clone());
         for other in self.ctx.registry.publish(self.key, self.slot, Arc::new(loaded)) {
             self.ctx.queue.push(Subject::Source(other), Trigger::Changed);
         }

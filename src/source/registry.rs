@@ -57,8 +57,30 @@ pub struct Loaded {
     pub declares: Arc<BTreeSet<Id>>,
     /// Its problems.
     pub diagnostics: Diagnostics,
-    /// Its template overrides on top of those of the daemon, if it has any.
-    pub templates: Option<Templates>,
+    /// Its template overrides.
+    pub templates: Overrides,
+}
+
+/// The template overrides of a source.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// The active ones, on top of those of the daemon; `None` without overrides.
+    pub active: Option<Templates>,
+    /// Where they are from.
+    pub origin: OverridesOrigin,
+}
+
+/// The revision of active template overrides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OverridesOrigin {
+    /// The active revision.
+    #[default]
+    Own,
+    /// An earlier one, because those of the active revision have errors.
+    Earlier,
+    /// The active revision, although they have errors: no earlier ones are known. A template with an error renders
+    /// nothing.
+    Broken,
 }
 
 /// Why the objects of a module are not available.

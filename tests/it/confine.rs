@@ -86,7 +86,7 @@ fn a_renderer_goes_on_after_a_process_has_ended() {
     };
     let check = |templates: &Templates| -> Vec<String> {
         let mut diagnostics = Diagnostics::default();
-        templates.check(&mut diagnostics);
+        templates.clone().check(&mut diagnostics);
         diagnostics.sorted().iter().map(|diagnostic| format!("{diagnostic}")).collect()
     };
     let (memory, time) = (read(BOMBS[3].0), read(BOMBS[9].0));

@@ -813,7 +813,7 @@ pub(crate) struct World {
     pub(crate) namespace: String,
     namespaces: BTreeSet<String>,
     folder: tidegate_testbed::Folder,
-    repository: Repository,
+    pub(crate) repository: Repository,
     allow_local: bool,
     user: String,
     marked: u64,
@@ -821,8 +821,8 @@ pub(crate) struct World {
 }
 
 /// The controllers of a daemon that need no runtime.
-struct Daemon {
-    context: Arc<Context>,
+pub(crate) struct Daemon {
+    pub(crate) context: Arc<Context>,
     namespace: String,
     feed: JoinSet<()>,
     tasks: JoinSet<()>,
@@ -854,7 +854,7 @@ impl World {
 
     // --- git ---
 
-    fn module(&self, module: &str, versions: &[&str], regular: &str) {
+    pub(crate) fn module(&self, module: &str, versions: &[&str], regular: &str) {
         for version in versions {
             let file = format!("{module}-{version}.yaml");
             self.repository.write(&file, &template(&self.namespace, module, version)).unwrap();
@@ -862,16 +862,16 @@ impl World {
         self.repository.write(&format!("{module}.yaml"), &release(&self.namespace, module, regular)).unwrap();
     }
 
-    fn kyma(&self, name: &str, module: &str) {
+    pub(crate) fn kyma(&self, name: &str, module: &str) {
         self.repository.write(&format!("{name}.yaml"), &kyma(&self.namespace, name, module, "regular")).unwrap();
     }
 
-    fn commit(&self) -> String {
+    pub(crate) fn commit(&self) -> String {
         self.repository.commit("a change").unwrap()
     }
 
     /// The branch goes back by one commit; the work tree stays, so that the next commit rewrites what was fetched.
-    fn drop_last_commit(&self) {
+    pub(crate) fn drop_last_commit(&self) {
         let repository = git2::Repository::open(self.repository.path()).unwrap();
         let parent = repository.head().unwrap().peel_to_commit().unwrap().parent_id(0).unwrap();
         repository.find_reference("refs/heads/main").unwrap().set_target(parent, "rewritten").unwrap();
@@ -886,7 +886,7 @@ impl World {
         harness::namespaced(&self.client, &self.namespace)
     }
 
-    async fn declare(&self, name: &str, spec: Value) {
+    pub(crate) async fn declare(&self, name: &str, spec: Value) {
         let mut full = json!({"url": self.repository.url(), "interval": "10s"});
         full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let source = json!({
@@ -905,7 +905,7 @@ impl World {
 
     /// Commits, declares the repository as `landscape`, starts the daemon, and waits until that commit is settled. Returns
     /// the commit.
-    async fn begin(&mut self, spec: Value) -> String {
+    pub(crate) async fn begin(&mut self, spec: Value) -> String {
         let commit = self.commit();
         self.declare("landscape", spec).await;
         self.start().await;
@@ -918,7 +918,7 @@ impl World {
         self.api::<GitSource>().patch(source, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    async fn source(&self, name: &str) -> GitSource {
+    pub(crate) async fn source(&self, name: &str) -> GitSource {
         self.api::<GitSource>().get(name).await.unwrap()
     }
 
@@ -932,7 +932,7 @@ impl World {
     }
 
     /// Waits until a commit was looked at.
-    async fn attempted(&self, name: &str, commit: &str) {
+    pub(crate) async fn attempted(&self, name: &str, commit: &str) {
         let wanted = format!("main@sha1:{commit}");
         eventually("the commit is looked at", SOON, async || {
             let found = self.source(name).await.status.and_then(|status| status.attempted_revision);
@@ -942,7 +942,7 @@ impl World {
     }
 
     /// Waits until all of a commit is applied and nothing waits.
-    async fn settled(&self, name: &str, commit: &str) {
+    pub(crate) async fn settled(&self, name: &str, commit: &str) {
         self.settled_within(name, commit, SOON).await;
     }
 
@@ -980,31 +980,36 @@ impl World {
         self.daemon = Some(daemon.await);
     }
 
-    async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.tasks.shutdown().await;
             daemon.feed.shutdown().await;
         }
     }
 
-    async fn restart(&mut self) {
+    /// The folder of mirrors is gone, as after a Pod without a volume was replaced.
+    pub(crate) fn lose_state(&self) {
+        fs::remove_dir_all(self.folder.path().join("state")).unwrap();
+    }
+
+    pub(crate) async fn restart(&mut self) {
         self.stop().await;
         self.start().await;
     }
 
-    fn daemon(&self) -> &Daemon {
+    pub(crate) fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().expect("a daemon runs")
     }
 
     // --- requests ---
 
     /// From now on, [`World::writes`] starts anew.
-    fn mark(&mut self) {
+    pub(crate) fn mark(&mut self) {
         self.marked = self.server.mark();
     }
 
     /// What the daemon wrote, status and Events aside, sorted.
-    fn writes(&self) -> Vec<String> {
+    pub(crate) fn writes(&self) -> Vec<String> {
         let mut writes: Vec<String> = self
             .records()
             .filter(|record| !record.resource.contains('/') && !record.resource.starts_with("events"))
@@ -1112,7 +1117,7 @@ impl Daemon {
     }
 
     /// Waits until nothing is left but what comes with time.
-    async fn quiet(&self) {
+    pub(crate) async fn quiet(&self) {
         self.context.queue.settled().await;
     }
 
@@ -1156,7 +1161,7 @@ fn condition<'a>(source: &'a GitSource, type_: &str) -> &'a tidegate_core::api::
 }
 
 /// Status and reason of `Ready`, or nothing.
-fn ready(source: &GitSource) -> String {
+pub(crate) fn ready(source: &GitSource) -> String {
     let conditions = source.status.iter().flat_map(|status| &status.conditions);
     conditions
         .filter(|condition| condition.type_ == "Ready")

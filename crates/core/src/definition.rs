@@ -296,7 +296,7 @@ pub fn read(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     let mut text_of = |place: &Place| -> Option<&str> {
         *texts.entry(Arc::clone(&place.path)).or_insert_with(|| secret::first_secret(snapshot, &place.path))
     };
-    diagnostics.extend(found.into_iter().map(|diagnostic| match diagnostic.place.as_ref().and_then(&mut text_of) {
+    diagnostics.append(found.map(|diagnostic| match diagnostic.place.as_ref().and_then(&mut text_of) {
         Some(text) => secret::conceal(diagnostic, text),
         None => diagnostic,
     }));
@@ -329,7 +329,7 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
     }
     let own: Vec<_> = reads.iter().filter(|(path, _)| !is_of_module(&module_paths, path)).collect();
     for (_, read) in &own {
-        diagnostics.extend(read.diagnostics.iter().cloned());
+        diagnostics.append(read.diagnostics.clone());
     }
     let candidates: Vec<_> = own.iter().flat_map(|(_, read)| &read.candidates).collect();
     let definitions = refer::resolve(diagnostics, snapshot, options, cache, &candidates, &sources);

@@ -117,18 +117,23 @@ impl Schema {
     ///
     /// `value` is the whole object: `apiVersion`, `kind` and `metadata` are checked as for every kind.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
-        let mut violations = Vec::new();
-        check::object(&self.0, value, None, &mut violations);
-        violations
+        self.check_some(value, usize::MAX).0
+    }
+
+    /// As [`Schema::check`], with at most `max` violations and the number of the others.
+    pub fn check_some(&self, value: &Value, max: usize) -> (Vec<Violation>, usize) {
+        let mut found = check::Found::at_most(max);
+        check::object(&self.0, value, None, &mut found);
+        (found.listed, found.more)
     }
 
     /// As [`Schema::check`], for a value that replaces `old`. Transition rules are evaluated as
     /// well. Unchanged values are not violations, but the server warns about rules that they
     /// violate.
     pub fn check_update(&self, value: &Value, old: &Value) -> Vec<Violation> {
-        let mut violations = Vec::new();
-        check::object(&self.0, value, Some(old), &mut violations);
-        violations
+        let mut found = check::Found::at_most(usize::MAX);
+        check::object(&self.0, value, Some(old), &mut found);
+        found.listed
     }
 
     /// Sets defaults, removes nulls from fields that are not nullable, and writes `8080.0` as 8080

@@ -29,6 +29,8 @@ pub struct Limits {
 pub struct Filter {
     /// Folder in which every file matters, regardless of its name: the template overrides.
     templates: Option<Arc<str>>,
+    /// Whether nothing else matters.
+    only_templates: bool,
 }
 
 /// The files of one revision.
@@ -99,13 +101,19 @@ impl Filter {
     /// repository.
     pub fn new(templates: Option<&str>) -> Filter {
         let trimmed = templates.map(|folder| folder.trim_start_matches("./").trim_matches('/'));
-        Filter { templates: trimmed.filter(|folder| !folder.is_empty()).map(Arc::from) }
+        Filter { templates: trimmed.filter(|folder| !folder.is_empty()).map(Arc::from), only_templates: false }
+    }
+
+    /// Every file in `templates`, and no other.
+    pub fn only(templates: &str) -> Filter {
+        Filter { only_templates: true, ..Filter::new(Some(templates)) }
     }
 
     /// Whether the file at this path, relative to the root of the repository, matters.
     pub fn takes(&self, path: &str) -> bool {
         let hidden = path.split('/').any(|name| name.starts_with('.'));
-        !hidden && (is_definition_name(path) || self.templates.as_deref().is_some_and(|folder| is_below(path, folder)))
+        let is_definition = !self.only_templates && is_definition_name(path);
+        !hidden && (is_definition || self.templates.as_deref().is_some_and(|folder| is_below(path, folder)))
     }
 }
 

@@ -27,7 +27,7 @@ use serde_json::Value;
 
 use crate::{
     api::shared::ObjectMeta,
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    diagnostic::{Diagnostic, Diagnostics, Place, grouped},
     landscape::SourceName,
     object::{Digest, Object},
     snapshot::{Content, Snapshot},
@@ -39,10 +39,12 @@ mod engine;
 mod environment;
 mod lines;
 mod list;
+mod uses;
 
 pub use check::Stamp;
 pub use engine::{Answer, Ask, Cause, Engine, Failure, Local, Mistake, Mode, Overrides, Request};
 pub use list::{Produces, Template};
+pub use uses::Uses;
 
 /// A set of templates: one for each [`Template`], and the partial templates that these include.
 /// Cheap to clone.
@@ -88,7 +90,7 @@ pub struct TemplateFile {
 
 /// Why an object could not be rendered. One sentence, with template and line if known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("template {}{}: {message} (rendering {subject})", .template, .line.map(|line| format!(":{line}")).unwrap_or_default())]
+#[error("template {}{}: {message}{}", .template, .line.map(|line| format!(":{line}")).unwrap_or_default(), in_rendering(.subject))]
 pub struct Error {
     /// Name of the template, or of one that it includes.
     pub template: String,
@@ -102,6 +104,8 @@ pub struct Error {
     pub path: Option<Arc<str>>,
 }
 
+/// The subject of an error that was found before any object was rendered.
+const NO_SUBJECT: &str = "";
 /// Code of the error about a folder of templates that is a link.
 const CODE_SYMLINK: &str = "symlink";
 /// Code of the diagnostic of an [`Error`].
@@ -164,7 +168,7 @@ impl Templates {
             match result {
                 Ok(variables) => found.variables = variables.into_iter().collect(),
                 Err(mistake) => {
-                    let error = error(mistake, "nothing yet", Some(Arc::clone(&found.path)));
+                    let error = error(mistake, NO_SUBJECT, Some(Arc::clone(&found.path)));
                     if new.contains(name) {
                         diagnostics.push(error.diagnostic());
                     }
@@ -176,19 +180,51 @@ impl Templates {
         Templates { overrides: overrides.into(), set: Some(Arc::new(set)), broken: broken.into(), digest }
     }
 
-    /// Renders every override with the example of its context, and reports failures.
+    /// Renders every override with the example of its context, and reports failures. Nothing is
+    /// rendered with a template that fails.
     ///
     /// An example cannot prove that a template is correct, but it shows most mistakes before an
     /// object needs the template.
-    pub fn check(&self, diagnostics: &mut Diagnostics) {
+    pub fn check(&mut self, diagnostics: &mut Diagnostics) {
+        let mut failed = BTreeMap::new();
         let replaced = Template::ALL.into_iter().filter(|template| self.overrides.contains_key(template.name()));
         for template in replaced.filter(|template| !self.broken.contains_key(template.name())) {
             let stamp = Stamp::new("kcp-system", "example");
             let context = example(template);
             if let Err(error) = self.render(template, &context, &stamp, "the example of its context") {
                 diagnostics.push(error.diagnostic());
+                failed.insert(template.name().to_owned(), error);
             }
         }
+        if !failed.is_empty() {
+            Arc::make_mut(&mut self.broken).extend(failed);
+        }
+    }
+
+    /// Adds to each error in an override how many objects use it, and what renders them until it is
+    /// corrected.
+    #[must_use]
+    pub fn with_uses(&self, diagnostics: Diagnostics, uses: &Uses) -> Diagnostics {
+        diagnostics.map(|diagnostic| {
+            let path = diagnostic.place.as_ref().map(|place| Arc::clone(&place.path));
+            let found = self.overrides.iter().find(|(_, found)| path.as_ref() == Some(&found.path));
+            let Some((name, _)) = found.filter(|_| diagnostic.code == CODE_TEMPLATE) else { return diagnostic };
+            let count = match Template::named(name) {
+                Some(template) => uses.of(template),
+                // Any override may include a partial template.
+                None => {
+                    let replaced = Template::ALL.into_iter().filter(|one| self.overrides.contains_key(one.name()));
+                    replaced.map(|template| uses.of(template)).sum()
+                }
+            };
+            let objects =
+                if count == 1 { "1 object uses".to_owned() } else { format!("{} objects use", grouped(count)) };
+            let hint = format!(
+                "{objects} this template; until it is corrected, Tidegate renders with the last good templates of \
+                 the source"
+            );
+            diagnostic.hint(hint)
+        })
     }
 
     /// Whether any template is not the embedded one: rendering may then take as long as the engine allows.
@@ -357,7 +393,7 @@ pub fn files(diagnostics: &mut Diagnostics, snapshot: &Snapshot, folder: &str) -
 /// The error for every object of a template that cannot be read.
 fn unreadable(template: String, path: Arc<str>) -> Error {
     let message = "cannot be read, and the embedded template does not replace it".to_owned();
-    Error { template, line: None, message, subject: "nothing yet".to_owned(), path: Some(path) }
+    Error { template, line: None, message, subject: NO_SUBJECT.to_owned(), path: Some(path) }
 }
 
 fn unknown(file: &TemplateFile) -> Diagnostic {
@@ -365,6 +401,10 @@ fn unknown(file: &TemplateFile) -> Diagnostic {
     Diagnostic::error(CODE_TEMPLATE_UNKNOWN, format!("template `{}` does not exist", file.name))
         .at(Place::file(&file.path))
         .hint(format!("use one of {}; begin the name of a partial template with `_`", names.join(", ")))
+}
+
+fn in_rendering(subject: &str) -> String {
+    if subject.is_empty() { String::new() } else { format!(" (rendering {subject})") }
 }
 
 fn error(mistake: Mistake, subject: &str, path: Option<Arc<str>>) -> Error {
@@ -430,10 +470,8 @@ impl Error {
     /// The error as a diagnostic, at the line of the override if there is one.
     pub fn diagnostic(&self) -> Diagnostic {
         let line = self.line.unwrap_or_default();
-        let diagnostic = Diagnostic::error(
-            CODE_TEMPLATE,
-            format!("template {}: {} (rendering {})", self.template, self.message, self.subject),
-        );
+        let diagnostic = Diagnostic::error(CODE_TEMPLATE, format!("template {}: {}", self.template, self.message));
+        let diagnostic = diagnostic.about(&self.subject);
         match &self.path {
             Some(path) => diagnostic.at(Place::at(path, line, 0)),
             None => diagnostic,

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 pub use self::{
     own::{OwnError, read_own},
-    positions::Positions,
+    positions::{Indexed, Positions},
     read::{decode, parse, parse_each},
     write::to_string,
 };

@@ -35,6 +35,7 @@ mod advertisement;
 mod error;
 mod fetch;
 mod generation;
+mod history;
 mod http;
 pub mod limits;
 mod local;

@@ -28,7 +28,7 @@ use tokio::sync::{Mutex as AsyncMutex, RwLock};
 
 use super::{
     error::Error,
-    fetch, generation,
+    fetch, generation, history,
     limits::{DEADLINE_GRACE, PACKS_MAX},
     objects::{self, Files, from_git, to_git},
     remote::Remote,
@@ -160,6 +160,22 @@ impl Mirror {
             objects::snapshot(repository, commit, name, previous.as_deref(), &filter, limits, &broken)
         })
         .await
+    }
+
+    /// The revisions before this one on its branch at which `folder` had another content than in the revision after
+    /// them, the latest first, and at most `max`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the commit is missing or damaged.
+    pub async fn versions(&self, revision: &Revision, folder: &str, max: usize) -> Result<Vec<Revision>, Error> {
+        let Revision::Commit { commit, name } = revision.clone() else { return Ok(Vec::new()) };
+        let folder = folder.to_owned();
+        let found = self.read(move |shared, repository| {
+            shared.require(repository, commit)?;
+            history::versions(repository, commit, &folder, max, &|what| shared.damaged(what))
+        });
+        Ok(found.await?.into_iter().map(|commit| Revision::Commit { name: name.clone(), commit }).collect())
     }
 
     /// Reads the YAML and JSON files of a tree, or the one file of a blob, with names below `path`.

@@ -10,10 +10,10 @@ use tidegate_core::{
     landscape::{self, SourceName},
     object::Digest,
     snapshot::Snapshot,
-    template::{self, Engine, Templates},
+    template::{self, Engine, Templates, Uses},
 };
 
-use crate::source::registry::Loaded;
+use crate::source::registry::{Loaded, Overrides, OverridesOrigin};
 
 /// The inputs for a revision that may become active.
 pub(super) struct Parse {
@@ -40,11 +40,19 @@ impl Parse {
     pub(super) fn run(self, mut cache: Cache) -> (Loaded, Cache) {
         let mut diagnostics = Diagnostics::default();
         let definitions = definition::read(&mut diagnostics, &self.snapshot, &self.options, &mut cache);
-        let templates = self
-            .options
-            .templates
-            .as_deref()
-            .map(|folder| overrides(&self.engine, &mut diagnostics, &self.snapshot, folder, &self.base));
+        let overrides = self.options.templates.as_deref().map(|folder| self.overrides(folder));
+        let templates = match overrides {
+            None => Overrides::default(),
+            Some((read, found)) => {
+                let has_errors = found.has_errors();
+                diagnostics.append(read.with_uses(found, &Uses::from_definitions(&definitions)));
+                if has_errors {
+                    self.last_good(read)
+                } else {
+                    Overrides { active: Some(read), origin: OverridesOrigin::Own }
+                }
+            }
+        };
         let declared = definitions.good.iter().map(|(id, definition)| (id.clone(), self.declared(id, definition)));
         let withheld = definitions.withheld.iter().map(|withheld| Withheld {
             id: (withheld.kind, withheld.key.clone()),
@@ -65,6 +73,26 @@ impl Parse {
             snapshot: self.snapshot,
         };
         (loaded, cache)
+    }
+
+    /// The overrides of this revision, and their problems.
+    fn overrides(&self, folder: &str) -> (Templates, Diagnostics) {
+        let mut found = Diagnostics::default();
+        let read = overrides(&self.engine, &mut found, &self.snapshot, folder, &self.base);
+        (read, found)
+    }
+
+    /// What replaces the overrides of this revision, which have errors: a mistake in one file must not change or stop
+    /// thousands of objects.
+    fn last_good(&self, read: Templates) -> Overrides {
+        match self.before.as_ref().map(|before| &before.templates) {
+            Some(Overrides { active, origin: OverridesOrigin::Own | OverridesOrigin::Earlier }) => {
+                Overrides { active: active.clone(), origin: OverridesOrigin::Earlier }
+            }
+            Some(Overrides { origin: OverridesOrigin::Broken, .. }) | None => {
+                Overrides { active: Some(read), origin: OverridesOrigin::Broken }
+            }
+        }
     }
 
     fn declared(&self, id: &Id, definition: &Definition) -> Declared {
@@ -111,7 +139,8 @@ pub(super) fn options(terms: &Terms, namespaces: &BTreeSet<String>) -> Options {
     }
 }
 
-fn overrides(
+/// The overrides in a folder of a revision, on top of those of the daemon.
+pub(super) fn overrides(
     engine: &Engine,
     diagnostics: &mut Diagnostics,
     snapshot: &Snapshot,
@@ -119,7 +148,7 @@ fn overrides(
     base: &Templates,
 ) -> Templates {
     let files = template::files(diagnostics, snapshot, folder);
-    let templates = base.with_overrides(engine, diagnostics, files);
+    let mut templates = base.with_overrides(engine, diagnostics, files);
     templates.check(diagnostics);
     templates
 }

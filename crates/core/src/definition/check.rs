@@ -5,7 +5,7 @@ mod kind;
 mod metadata;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, LazyLock},
 };
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Definition, Kind, Options, code, file::Candidate, kinds};
 use crate::{
     api::{self, names},
-    diagnostic::{Diagnostic, Place, Severity},
+    diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
     name::Key,
     object::{DisplayPath, Object, PathPart},
     schema::{Schema, Violation, ViolationKind},
@@ -41,17 +41,15 @@ static SCHEMAS: LazyLock<BTreeMap<Kind, Schema>> = LazyLock::new(|| {
 struct Check<'a> {
     path: &'a Arc<str>,
     node: &'a Node,
+    places: yaml::Indexed<'a>,
     options: &'a Options,
     out: Vec<Diagnostic>,
+    /// Errors that are only counted.
+    more: usize,
 }
 
 /// Checks a document. Returns `None` if it is not one of our definitions, or has no usable name.
-pub(super) fn document(
-    out: &mut Vec<Diagnostic>,
-    path: &Arc<str>,
-    node: &Node,
-    options: &Options,
-) -> Option<Candidate> {
+pub(super) fn document(out: &mut Diagnostics, path: &Arc<str>, node: &Node, options: &Options) -> Option<Candidate> {
     let found = kinds::find(node);
     let kinds::Found::Ours(kind) = found else {
         let (line, column) = (node.line, node.column);
@@ -63,9 +61,10 @@ pub(super) fn document(
         }
         return None;
     };
-    let mut check = Check { path, node, options, out: Vec::new() };
+    let mut check = Check { path, node, places: yaml::Indexed::new(node), options, out: Vec::new(), more: 0 };
     let candidate = check.definition(kind);
-    out.append(&mut check.out);
+    out.extend(check.out);
+    out.count_more(path, Severity::Error, check.more);
     candidate
 }
 
@@ -150,7 +149,7 @@ impl Check<'_> {
     /// Checks the rules, even of a definition that its schema rejects, to report all mistakes at
     /// once. A mistake that is already reported is not repeated in other words.
     fn rules_beside_errors(&mut self, kind: Kind, value: &Value) {
-        let known: Vec<Place> = self.out.iter().filter_map(|found| found.place.clone()).collect();
+        let known: BTreeSet<Place> = self.out.iter().filter_map(|found| found.place.clone()).collect();
         let before = self.out.len();
         self.rules(kind, value);
         if self.out[..before].iter().any(|found| found.severity == Severity::Error) {
@@ -168,13 +167,13 @@ impl Check<'_> {
 
     /// The place of the value at a path.
     fn at(&self, path: &[PathPart]) -> Place {
-        let (line, column) = self.node.position(path);
+        let (line, column) = self.places.position(path);
         Place::at(self.path, line, column)
     }
 
     /// The place of the key at a path.
     fn at_key(&self, path: &[PathPart]) -> Place {
-        let (line, column) = self.node.key_position(path);
+        let (line, column) = self.places.key_position(path);
         Place::at(self.path, line, column)
     }
 
@@ -188,7 +187,8 @@ impl Check<'_> {
 
     fn schema(&mut self, kind: Kind, value: &Value) {
         let Some(schema) = SCHEMAS.get(&kind) else { return };
-        let violations = schema.check(value);
+        let (violations, more) = schema.check_some(value, LISTED_IN_FILE_MAX);
+        self.more += more;
         // One message is enough for a misspelt required field.
         let misspelt: Vec<Vec<PathPart>> = violations
             .iter()

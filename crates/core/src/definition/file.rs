@@ -5,7 +5,7 @@ use std::{collections::HashMap, mem, sync::Arc};
 
 use super::{Allow, Definition, Kind, ModuleObjects, ModuleSource, Options, check, code, module};
 use crate::{
-    diagnostic::{Diagnostic, Place},
+    diagnostic::{Diagnostic, Diagnostics, LISTED_MAX, Place, Severity},
     name::Key,
     revision::Oid,
     snapshot::{Content, File, Snapshot},
@@ -22,6 +22,8 @@ pub struct Cache {
     pub(super) modules: HashMap<(String, Oid), Arc<ModuleRead>>,
     modules_before: HashMap<(String, Oid), Arc<ModuleRead>>,
     parsed: usize,
+    /// How many errors and warnings of files this pass has listed.
+    listed: [usize; 2],
 }
 
 /// The options that affect the result of a single file.
@@ -36,7 +38,7 @@ pub(super) struct Basis {
 /// The result of one file.
 #[derive(Debug, Default)]
 pub(super) struct FileRead {
-    pub(super) diagnostics: Vec<Diagnostic>,
+    pub(super) diagnostics: Diagnostics,
     pub(super) candidates: Vec<Candidate>,
 }
 
@@ -79,6 +81,7 @@ impl Cache {
         let basis = Basis::from_options(options);
         self.files_before = mem::take(&mut self.files);
         self.modules_before = mem::take(&mut self.modules);
+        self.listed = [0; 2];
         if self.basis.as_ref() != Some(&basis) {
             self.files_before.clear();
             self.modules_before.clear();
@@ -152,8 +155,29 @@ impl Cache {
             self.parsed += 1;
             Arc::new(read(path, &file.content, options))
         });
-        self.files.insert(key, Arc::clone(&read));
-        read
+        match self.stripped(&read) {
+            // Its list is read again by the next pass, if there is room in that.
+            Some(stripped) => Arc::new(stripped),
+            None => {
+                self.files.insert(key, Arc::clone(&read));
+                read
+            }
+        }
+    }
+
+    /// The result of a file with problems that the pass cannot list any more. A cache that kept the lists of all files
+    /// would have no limit.
+    fn stripped(&mut self, read: &FileRead) -> Option<FileRead> {
+        let mut stripped = None;
+        for (severity, listed) in [Severity::Error, Severity::Warning].into_iter().zip(&mut self.listed) {
+            let more = read.diagnostics.listed(severity);
+            if 0 < more && LISTED_MAX <= *listed {
+                let diagnostics = stripped.unwrap_or_else(|| read.diagnostics.clone());
+                stripped = Some(diagnostics.counted(severity));
+            }
+            *listed += more;
+        }
+        stripped.map(|diagnostics| FileRead { diagnostics, candidates: read.candidates.clone() })
     }
 
     /// The result of a module's files; parses them if necessary.

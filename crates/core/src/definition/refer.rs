@@ -45,7 +45,7 @@ struct Work<'a> {
     withheld: BTreeMap<(Kind, Key), Withheld>,
     outside: BTreeSet<(Kind, Key)>,
     unfit: Vec<Unfit>,
-    diagnostics: Vec<Diagnostic>,
+    diagnostics: Diagnostics,
 }
 
 /// The objects of modules in git.
@@ -77,12 +77,12 @@ pub(super) fn resolve(
         options,
         declared: BTreeMap::new(),
         meant: BTreeMap::new(),
-        is_partial: diagnostics.iter().any(|diagnostic| is_unreadable(diagnostic.code)),
+        is_partial: diagnostics.has_code(is_unreadable),
         good: BTreeMap::new(),
         withheld: BTreeMap::new(),
         outside: BTreeSet::new(),
         unfit: Vec::new(),
-        diagnostics: Vec::new(),
+        diagnostics: Diagnostics::default(),
     };
     work.declare(candidates);
     let modules = work.modules(snapshot, cache, sources);
@@ -90,7 +90,7 @@ pub(super) fn resolve(
     let modules = modules.objects;
     work.releases();
     work.kymas();
-    diagnostics.extend(work.diagnostics);
+    diagnostics.append(work.diagnostics);
     let withheld = work.withheld.into_values().collect();
     Definitions { good: work.good, withheld, modules, unfit: work.unfit, outside: work.outside, files: 0 }
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     api,
-    diagnostic::Place,
+    diagnostic::{Diagnostics, Place},
     name::Key,
     object::{Digest, Object},
     revision::Oid,
@@ -76,7 +76,7 @@ impl Cache {
             let path: Arc<str> = reader.text()?.into();
             let id = reader.id()?;
             let candidates = (0..reader.number()?).map(|_| reader.candidate(&path)).collect::<Option<_>>()?;
-            let read = FileRead { diagnostics: Vec::new(), candidates };
+            let read = FileRead { diagnostics: Diagnostics::default(), candidates };
             cache.files.insert((path, id), Arc::new(read));
         }
         for _ in 0..reader.number()? {

@@ -240,7 +240,7 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     let revision = pass.in_force.or(pass.attempted)?;
     if pass.refused {
         let revision = pass.attempted.unwrap_or(revision);
-        let errors = pass.diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
+        let errors = pass.diagnostics.errors();
         let message = format!("{revision} has {}, and onError is RefuseRevision", number(errors, "error"));
         return Some(Verdict::no("RevisionRefused", message).stalled());
     }

@@ -15,8 +15,45 @@ use crate::object::PathPart;
 #[derive(Default)]
 pub(super) struct Path(Vec<PathPart>);
 
+/// The sink of violations: lists the first ones, and counts the others.
+pub(super) struct Found {
+    pub(super) listed: Vec<Violation>,
+    /// How many are only counted.
+    pub(super) more: usize,
+    max: usize,
+}
+
 /// The longest excerpt of a value in a message, in characters.
 const EXCERPT_LEN_MAX: usize = 60;
+
+// === impl Found ===
+
+impl Found {
+    /// An empty sink that lists at most `max` violations.
+    pub(super) fn at_most(max: usize) -> Found {
+        Found { listed: Vec::new(), more: 0, max }
+    }
+
+    pub(super) fn push(&mut self, violation: Violation) {
+        if self.is_full() {
+            self.more += 1;
+        } else {
+            self.listed.push(violation);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.listed.len() + self.more
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.max <= self.listed.len()
+    }
+}
 
 // === impl Path ===
 
@@ -47,7 +84,7 @@ impl Path {
 }
 
 /// Checks a whole object, which replaces the old one if there is one.
-pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut Vec<Violation>) {
+pub(super) fn object(root: &Node, value: &Value, old: Option<&Value>, out: &mut Found) {
     let path = &mut Path::default();
     let Some(fields) = value.as_object() else {
         out.push(path.violation(ViolationKind::Type, format!("an object must be a mapping, not {}", type_name(value))));
@@ -73,7 +110,7 @@ impl<'a> At<'a> {
     }
 }
 
-fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
+fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found) {
     if value.is_null() && schema.nullable {
         return;
     }
@@ -109,7 +146,7 @@ fn node(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec
 
 /// Checks a value that is unchanged or part of an unchanged one. Transition rules are evaluated;
 /// violations of others are warnings.
-fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
+fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mut Found) {
     if !schema.rules.is_empty() {
         check_rules(schema, value, at.old, &ViolationKind::Tolerated, path, out);
     }
@@ -137,7 +174,7 @@ fn unchanged(schema: &Node, value: &Value, at: At<'_>, path: &mut Path, out: &mu
     }
 }
 
-fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &mut Path, out: &mut Found) {
     let has_own_type = at.is_root || schema.embedded;
     if schema.embedded {
         metadata::check_type(fields, path, out);
@@ -160,6 +197,8 @@ fn check_mapping(schema: &Node, fields: &Map<String, Value>, at: At<'_>, path: &
                     node(of, value, At::below(old(name)), path, out);
                 }
             }
+            // To find what the user meant takes longer than all other checks.
+            (None, Others::Unknown) if out.is_full() => out.more += 1,
             (None, Others::Unknown) => {
                 let known = schema.properties.keys().map(String::as_str).filter(|known| !fields.contains_key(*known));
                 let did_you_mean = suggest::nearest(name, known).map(str::to_owned);
@@ -184,7 +223,7 @@ fn is_dropped(schema: &Node, value: &Value) -> bool {
     value.is_null() && !schema.nullable && schema.kind != Type::Any
 }
 
-fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_list(schema: &Node, items: &[Value], old: Option<&Value>, path: &mut Path, out: &mut Found) {
     check_count(items.len(), schema.items_count, "item", path, out);
     let Some(item_schema) = schema.items.as_deref() else { return };
     for (index, item) in items.iter().enumerate() {
@@ -231,7 +270,7 @@ fn duplicate_message(list: &List, item: &Value) -> String {
     }
 }
 
-fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Found) {
     if schema.allowed.is_empty() || schema.allowed.contains(value) {
         return;
     }
@@ -244,7 +283,7 @@ fn check_allowed(schema: &Node, value: &Value, path: &mut Path, out: &mut Vec<Vi
     out.push(violation);
 }
 
-fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Found) {
     // The byte count bounds the character count, so most texts need no counting.
     let bounds = schema.length;
     if bounds.min.is_some() || bounds.max.is_some_and(|max| text.len() > max) {
@@ -264,7 +303,7 @@ fn check_text(schema: &Node, text: &str, path: &mut Path, out: &mut Vec<Violatio
     }
 }
 
-fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_number(schema: &Node, number: &Number, path: &mut Path, out: &mut Found) {
     let Some(value) = number.as_f64() else { return };
     let mut refuse = |message: String| out.push(path.violation(ViolationKind::Range, message));
     match schema.minimum {
@@ -306,7 +345,7 @@ pub(super) fn whole(number: &Number) -> Option<i128> {
     written_whole.or_else(|| format!("{:.0}", written_as_fraction()?).parse().ok())
 }
 
-fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path, out: &mut Found) {
     let plural = |number: usize| if number == 1 { unit.to_owned() } else { format!("{unit}s") };
     if let Some(min) = bounds.min.filter(|&min| count < min) {
         let message = format!("has {count} {}; at least {min} are required", plural(count));
@@ -318,12 +357,12 @@ fn check_count(count: usize, bounds: Bounds<usize>, unit: &str, path: &mut Path,
     }
 }
 
-fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_combinations(schema: &Node, value: &Value, old: Option<&Value>, path: &mut Path, out: &mut Found) {
     for condition in &schema.all_of {
         node(condition, value, At::below(old), path, out);
     }
     let holds = |condition: &Node| {
-        let mut problems = Vec::new();
+        let mut problems = Found::at_most(0);
         node(condition, value, At::default(), &mut Path::default(), &mut problems);
         problems.is_empty()
     };
@@ -350,7 +389,7 @@ fn check_rules(
     old: Option<&Value>,
     kind: &ViolationKind,
     path: &mut Path,
-    out: &mut Vec<Violation>,
+    out: &mut Found,
 ) {
     let this = rule::bind(schema, value);
     let former = old.map(|old| rule::bind(schema, old));

@@ -7,8 +7,8 @@
 use serde_json::{Map, Value};
 
 use super::{
-    Violation, ViolationKind,
-    check::{Path, cut, type_name},
+    ViolationKind,
+    check::{Found, Path, cut, type_name},
     suggest,
 };
 use crate::name;
@@ -46,8 +46,8 @@ pub(super) enum Of {
 }
 
 /// Checks the `metadata` of the object at `path`, which may be absent.
-pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut Vec<Violation>) {
-    let missing_name = |path: &mut Path, out: &mut Vec<Violation>| {
+pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut Found) {
+    let missing_name = |path: &mut Path, out: &mut Found| {
         if of == Of::Object {
             path.within("name", |path| {
                 out.push(path.violation(ViolationKind::Required, "the object needs a name".to_owned()));
@@ -81,7 +81,7 @@ pub(super) fn check(metadata: Option<&Value>, of: Of, path: &mut Path, out: &mut
     });
 }
 
-fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_field(field: &str, value: &Value, path: &mut Path, out: &mut Found) {
     match field {
         "labels" => texts(value, path, out, |key, value, path, out| {
             check_qualified(key, path, out);
@@ -129,12 +129,7 @@ pub fn is_known(field: &str) -> bool {
 }
 
 /// Checks a mapping of strings, and each entry with `check_entry`.
-fn texts(
-    value: &Value,
-    path: &mut Path,
-    out: &mut Vec<Violation>,
-    check: impl Fn(&str, &str, &mut Path, &mut Vec<Violation>),
-) {
+fn texts(value: &Value, path: &mut Path, out: &mut Found, check: impl Fn(&str, &str, &mut Path, &mut Found)) {
     let Some(entries) = value.as_object() else {
         let message = format!("must be a mapping of strings, not {}", type_name(value));
         out.push(path.violation(ViolationKind::Type, message));
@@ -160,7 +155,7 @@ fn check_name(
     value: &Value,
     check: impl Fn(&str) -> Result<(), name::ParseNameError>,
     path: &mut Path,
-    out: &mut Vec<Violation>,
+    out: &mut Found,
 ) {
     // `check_field` reports values that are not strings.
     let Some(text) = value.as_str() else { return };
@@ -193,7 +188,7 @@ fn check_label(text: &str) -> Result<(), name::ParseNameError> {
 }
 
 /// `name` or `prefix/name`: the form of keys of labels and annotations.
-fn check_qualified(key: &str, path: &mut Path, out: &mut Vec<Violation>) {
+fn check_qualified(key: &str, path: &mut Path, out: &mut Found) {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -222,7 +217,7 @@ pub(super) fn is_type_or_metadata(field: &str) -> bool {
 }
 
 /// Checks `apiVersion` and `kind`, which must be non-empty strings.
-pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut Vec<Violation>) {
+pub(super) fn check_type(fields: &Map<String, Value>, path: &mut Path, out: &mut Found) {
     for field in ["apiVersion", "kind"] {
         path.within(field, |path| match fields.get(field) {
             None | Some(Value::Null) => {

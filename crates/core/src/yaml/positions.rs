@@ -1,7 +1,10 @@
 //! The positions of the nodes of a tree, without the tree, to save memory for thousands of
 //! definitions.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    cell::OnceCell,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use super::{Node, NodeValue};
 use crate::object::PathPart;
@@ -17,6 +20,13 @@ struct Position {
     path: u64,
     value: (u32, u32),
     key: (u32, u32),
+}
+
+/// A tree whose positions are looked up many times: the first time indexes all of them.
+#[derive(Debug)]
+pub struct Indexed<'a> {
+    node: &'a Node,
+    positions: OnceCell<Positions>,
 }
 
 /// Size of one position in [`Positions::to_bytes`], in bytes.
@@ -39,6 +49,14 @@ impl Positions {
         }
         let parents = (0..path.len()).rev().map(|end| &path[..end]);
         parents.filter_map(|parent| self.find(parent)).map(|position| position.key).next().unwrap_or((1, 1))
+    }
+
+    /// Line and column of the key at a path. Same result as [`Node::key_position`].
+    pub fn key_position(&self, path: &[PathPart]) -> (u32, u32) {
+        match path.last() {
+            Some(PathPart::Key(_)) => self.find(path).map_or_else(|| self.position(path), |position| position.key),
+            Some(PathPart::Index(_)) | None => self.position(path),
+        }
     }
 
     /// Bytes for [`Positions::from_bytes`].
@@ -76,6 +94,29 @@ impl Positions {
         path.iter().for_each(|part| part.hash(&mut hasher));
         let wanted = hasher.finish();
         self.0.binary_search_by_key(&wanted, |position| position.path).ok().map(|index| &self.0[index])
+    }
+}
+
+// === impl Indexed ===
+
+impl<'a> Indexed<'a> {
+    /// The tree, without an index yet.
+    pub fn new(node: &'a Node) -> Indexed<'a> {
+        Indexed { node, positions: OnceCell::new() }
+    }
+
+    /// Same result as [`Node::position`].
+    pub fn position(&self, path: &[PathPart]) -> (u32, u32) {
+        self.positions().position(path)
+    }
+
+    /// Same result as [`Node::key_position`].
+    pub fn key_position(&self, path: &[PathPart]) -> (u32, u32) {
+        self.positions().key_position(path)
+    }
+
+    fn positions(&self) -> &Positions {
+        self.positions.get_or_init(|| Positions::from_node(self.node))
     }
 }
 

@@ -140,7 +140,7 @@ fn repetitions(computing: Duration) -> anyhow::Result<u64> {
         text: Some(slow(SAMPLE)),
     };
     let mut diagnostics = Diagnostics::default();
-    let templates = Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, [file]);
+    let mut templates = Templates::embedded().with_overrides(&Engine::Local, &mut diagnostics, [file]);
     let began = Instant::now();
     templates.check(&mut diagnostics);
     let took = began.elapsed();

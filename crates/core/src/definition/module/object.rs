@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     definition::{ModuleObjects, code},
-    diagnostic::{Diagnostic, Diagnostics, Place},
+    diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
     name::Key,
     object::{DisplayPath, Object, PathPart},
     revision::Oid,
@@ -119,6 +119,7 @@ const RULES: &str = "x-kubernetes-validations";
 struct Check<'a> {
     path: &'a Arc<str>,
     node: &'a Node,
+    places: yaml::Indexed<'a>,
     out: &'a mut Diagnostics,
 }
 
@@ -131,7 +132,7 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
         group == CRD_GROUP && kind == "CustomResourceDefinition"
     });
     for (path, node) in definitions {
-        let mut check = Check { path, node, out };
+        let mut check = Check { path, node, places: yaml::Indexed::new(node), out };
         check.metadata(&any(), "");
         check.crd(&mut schemas);
         let text = |pointer: &[&str]| text(node, pointer).to_owned();
@@ -140,7 +141,7 @@ pub(super) fn check(out: &mut Diagnostics, documents: &[(Arc<str>, Node)]) -> Sc
     for (path, node) in others {
         let (group, version, kind) = gvk(node);
         let scope = scopes.get(&(group.clone(), kind.clone())).map(String::as_str);
-        let mut check = Check { path, node, out };
+        let mut check = Check { path, node, places: yaml::Indexed::new(node), out };
         check.namespace(&kind, scope.map_or_else(|| NAMESPACED.contains(&&*kind), |scope| scope == "Namespaced"));
         match schemas.get(&(group.clone(), version, kind.clone())) {
             Some(schema) => check.metadata(schema, &group),
@@ -266,8 +267,8 @@ impl<'a> Defined<'a> {
                 return vec![(vec!["apiVersion".into()], message)];
             }
             let schema = definer.schemas.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
-            let violations = schema.map(|schema| schema.check(resource)).unwrap_or_default();
-            violations.iter().map(|violation| (violation.path.clone(), sentence(violation))).collect()
+            let found = schema.map(|schema| schema.check_some(resource, LISTED_IN_FILE_MAX)).unwrap_or_default();
+            found.0.iter().map(|violation| (violation.path.clone(), sentence(violation))).collect()
         };
         let is_own = |definer: &&Definer<'_>| definer.tree == own;
         if let Some(own) = all.iter().find(is_own) {
@@ -335,7 +336,7 @@ fn is_base64(text: &str) -> bool {
 
 impl Check<'_> {
     fn error(&mut self, path: &[PathPart], message: impl Into<String>, hint: &str) {
-        let (line, column) = self.node.position(path);
+        let (line, column) = self.places.position(path);
         let place = Place::at(self.path, line, column);
         self.out.push(Diagnostic::error(code::MODULE_OBJECT, message).hint(hint).at(place));
     }
@@ -343,15 +344,17 @@ impl Check<'_> {
     /// Checks metadata and everything else that the schema covers.
     fn metadata(&mut self, schema: &Schema, group: &str) {
         let name: [PathPart; 2] = ["metadata".into(), "name".into()];
-        for violation in schema.check(&self.node.to_json()) {
+        let (violations, more) = schema.check_some(&self.node.to_json(), LISTED_IN_FILE_MAX);
+        self.out.count_more(self.path, Severity::Error, more);
+        for violation in violations {
             // Names of roles and bindings may contain nearly any character.
             if group == RBAC_GROUP && violation.path == name {
                 continue;
             }
             let hint = violation.hint.as_deref().unwrap_or("the API server would reject it");
             let (line, column) = match violation.kind {
-                ViolationKind::UnknownField { .. } => self.node.key_position(&violation.path),
-                _ => self.node.position(&violation.path),
+                ViolationKind::UnknownField { .. } => self.places.key_position(&violation.path),
+                _ => self.places.position(&violation.path),
             };
             let place = Place::at(self.path, line, column);
             self.out.push(Diagnostic::error(code::MODULE_OBJECT, sentence(&violation)).hint(hint).at(place));
