@@ -216,6 +216,9 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     let is_due = known.reporting.is_due(context.contacts, context.resync, key, Instant::now());
     let scope = decide::scope(triggers, is_due, &kyma, &manifests);
     let is_resync = decide::is_resync(triggers);
+    if decide::passes_breaker(triggers) {
+        context.pool.probe_now(key);
+    }
     let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync };
     match decide::start(&kyma) {
         Start::Remove => remove::reconcile(&pass, manifests, known).await,
@@ -265,11 +268,13 @@ impl RuntimePass<'_> {
         manifests: &[Arc<Manifest>],
         known: &mut KnownRuntime,
     ) -> Result<InstallReport, outcome::Failed> {
-        let cluster = outcome::access(self.context, self.key).await?;
+        let (cluster, access) = outcome::versioned_access(self.context, self.key).await?;
         self.take_charge().await?;
         let landscape = self.context.stores.landscape();
         let scope = self.check_webhooks(&cluster, known).await?;
-        counterpart::refresh(&cluster, &mut known.counterpart, Scope::Kyma <= scope).await?;
+        let must_read = decide::must_read_kyma(scope, known.access.as_ref(), &access);
+        counterpart::refresh(&cluster, &mut known.counterpart, must_read).await?;
+        known.access = Some(access);
         let spec = plan::effective(self.kyma, known.counterpart.live.as_ref().map(|kyma| &kyma.spec));
         let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings);
         let live = self.survey(&cluster, manifests, scope).await?;
@@ -294,6 +299,7 @@ impl RuntimePass<'_> {
             watch_applied: reporting.applied,
             channel: spec.channel.clone(),
             requested: decide::requested(self.kyma),
+            tried: None,
             modules_from: Some(decide::modules_from(self.kyma, mode, &counterpart.reverted)),
             failure: modules.failure(),
             deleting: None,

@@ -12,8 +12,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_core::{
-    api::{GitSource, Kyma, Manifest, Watcher, names},
-    conditions,
+    api::{
+        GitSource, Kyma, Manifest, Watcher, names,
+        shared::{Condition, ObjectMeta, State},
+    },
+    conditions, intake, landscape,
     name::Key,
 };
 use tidegate_process::tls;
@@ -55,10 +58,30 @@ pub(super) struct Found {
 /// What `reconcile --wait` needs of the status of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Last handled value of the annotation that requests a reconcile.
+    /// Last value of the annotation that requests a reconcile that the daemon has worked on, with or without success.
     pub(super) handled: Option<String>,
+    /// Whether that work took all steps.
+    pub(super) is_complete: bool,
+    /// The verdict of its status.
+    pub(super) verdict: Verdict,
     /// The message of its status, on one line.
     pub(super) message: String,
+    /// Whether a label keeps the daemon from reconciling it.
+    pub(super) is_skipped: bool,
+    /// The Kyma of a Manifest.
+    pub(super) kyma: Option<Key>,
+}
+
+/// What a status says about an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is as desired.
+    Good,
+    /// Something is wrong; the message is the cause.
+    Bad,
+    /// The daemon is not done.
+    #[default]
+    Open,
 }
 
 /// The field manager, for `managedFields`.
@@ -195,28 +218,10 @@ impl Found {
     /// Its status; `None` if the object does not exist. Fails if it cannot be read.
     pub(super) async fn read(&self, client: &Client) -> anyhow::Result<Option<Answer>> {
         Ok(match self.kind {
-            Kind::GitSource => self.get::<GitSource>(client).await?.map(|source| {
-                let status = source.status.unwrap_or_default();
-                let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-                Answer {
-                    handled: status.last_handled_reconcile_at,
-                    message: ready.map(|condition| condition.message.clone()).unwrap_or_default(),
-                }
-            }),
-            Kind::Kyma => self.get::<Kyma>(client).await?.map(|kyma| {
-                let status = kyma.status.unwrap_or_default();
-                let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
-                Answer::from_conditions(&status.conditions, &format!("{}: {operation}", status.state))
-            }),
-            Kind::Manifest => self.get::<Manifest>(client).await?.map(|manifest| {
-                let status = manifest.status.unwrap_or_default();
-                let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
-                Answer::from_conditions(&status.conditions, &format!("{}: {operation}", status.state))
-            }),
-            Kind::Watcher => self.get::<Watcher>(client).await?.map(|watcher| {
-                let status = watcher.status.unwrap_or_default();
-                Answer::from_conditions(&status.conditions, &status.state.to_string())
-            }),
+            Kind::GitSource => self.get::<GitSource>(client).await?.as_ref().map(Answer::of_source),
+            Kind::Kyma => self.get::<Kyma>(client).await?.as_ref().map(Answer::of_kyma),
+            Kind::Manifest => self.get::<Manifest>(client).await?.as_ref().map(Answer::of_manifest),
+            Kind::Watcher => self.get::<Watcher>(client).await?.as_ref().map(Answer::of_watcher),
         })
     }
 
@@ -263,10 +268,73 @@ impl std::fmt::Display for Found {
 // === impl Answer ===
 
 impl Answer {
-    fn from_conditions(all: &[tidegate_core::api::shared::Condition], message: &str) -> Answer {
-        let handled = conditions::message(all, conditions::RECONCILE_REQUESTED).map(str::to_owned);
-        Answer { handled, message: message.trim_matches([':', ' ']).to_owned() }
+    fn of_source(source: &GitSource) -> Answer {
+        let status = source.status.clone().unwrap_or_default();
+        let ready = conditions::find(&status.conditions, intake::status::READY);
+        Answer {
+            handled: status.last_handled_reconcile_at,
+            is_complete: true,
+            verdict: match ready.map(|ready| ready.status.as_str()) {
+                Some("True") => Verdict::Good,
+                Some("False") => Verdict::Bad,
+                Some(_) | None => Verdict::Open,
+            },
+            message: ready.map(|ready| ready.message.clone()).unwrap_or_default(),
+            ..Answer::default()
+        }
     }
+
+    fn of_kyma(kyma: &Kyma) -> Answer {
+        let status = kyma.status.clone().unwrap_or_default();
+        let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
+        // The message of a Kyma in state Warning does not name the module.
+        let modules = status.modules.iter().filter(|module| status.state == State::Warning && is_bad(module.state));
+        let modules = modules.map(|module| {
+            let message = module.message.as_deref().unwrap_or("no message");
+            format!("; module {}: {message}", module.name)
+        });
+        let operation = format!("{operation}{}", modules.collect::<String>());
+        Answer::of_status(&kyma.metadata, &status.conditions, status.state, &operation)
+    }
+
+    fn of_manifest(manifest: &Manifest) -> Answer {
+        let status = manifest.status.clone().unwrap_or_default();
+        let operation = status.last_operation.map(|last| last.operation).unwrap_or_default();
+        let answer = Answer::of_status(&manifest.metadata, &status.conditions, status.state, &operation);
+        Answer { kyma: crate::stores::kyma_of(&manifest.metadata), ..answer }
+    }
+
+    fn of_watcher(watcher: &Watcher) -> Answer {
+        let status = watcher.status.clone().unwrap_or_default();
+        let is_false = |condition: &&Condition| condition.status == "False";
+        let route = conditions::find(&status.conditions, conditions::ROUTE).filter(is_false);
+        let mut others =
+            status.conditions.iter().filter(|condition| condition.type_ != conditions::RECONCILE_REQUESTED);
+        let bad = route.or_else(|| others.find(is_false));
+        let cause = bad.map(|condition| condition.message.clone()).unwrap_or_default();
+        Answer::of_status(&watcher.metadata, &status.conditions, status.state, &cause)
+    }
+
+    fn of_status(metadata: &ObjectMeta, all: &[Condition], state: State, cause: &str) -> Answer {
+        let requested = conditions::find(all, conditions::RECONCILE_REQUESTED);
+        let skip = landscape::label(metadata, names::label::SKIP_RECONCILIATION);
+        Answer {
+            handled: requested.map(|condition| condition.message.clone()),
+            is_complete: requested.is_some_and(|condition| condition.status == "True"),
+            verdict: match state {
+                State::Ready => Verdict::Good,
+                state if is_bad(state) => Verdict::Bad,
+                _ => Verdict::Open,
+            },
+            message: format!("{state}: {cause}").trim_matches([':', ' ']).to_owned(),
+            is_skipped: skip.is_some_and(|value| value.eq_ignore_ascii_case("true")),
+            kyma: None,
+        }
+    }
+}
+
+fn is_bad(state: State) -> bool {
+    matches!(state, State::Error | State::Warning)
 }
 
 /// The namespaces of a command: the given ones, or the control plane's.

@@ -21,6 +21,7 @@ use super::{
     base, manifest, manifests,
     outcome::{Failed, FailedKind},
     reporting,
+    state::AccessVersion,
 };
 use crate::{
     controller::{
@@ -79,11 +80,7 @@ fn is_skipped(kyma: &Kyma) -> bool {
 /// What a pass checks in the runtime: a user may have changed it, or asks for a check. `is_due` is whether a resync
 /// checks everything.
 pub(super) fn scope(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[Arc<Manifest>]) -> Scope {
-    let handled = kyma
-        .status
-        .as_ref()
-        .and_then(|status| conditions::message(&status.conditions, conditions::RECONCILE_REQUESTED));
-    let is_asked_for = requested(kyma).is_some_and(|requested| Some(requested.as_str()) != handled)
+    let is_asked_for = requested(kyma).is_some_and(|requested| Some(requested.as_str()) != handled(kyma))
         || manifests.iter().any(|manifest| manifest::is_asked_for(manifest));
     let asked = if is_asked_for { Scope::Everything } else { Scope::Nothing };
     let triggered = triggers.iter().map(|trigger| match trigger {
@@ -94,6 +91,17 @@ pub(super) fn scope(triggers: Triggers, is_due: bool, kyma: &Kyma, manifests: &[
         Trigger::Resync | Trigger::Changed | Trigger::Requested | Trigger::Git | Trigger::Retry => Scope::Nothing,
     });
     triggered.fold(asked, Scope::max)
+}
+
+/// Whether the pass reads the Kyma in the runtime: it may have changed, or the runtime has not answered yet with this
+/// access Secret. Without that request, a Secret that leads nowhere would be noticed minutes later.
+pub(super) fn must_read_kyma(scope: Scope, answered: Option<&AccessVersion>, access: &AccessVersion) -> bool {
+    Scope::Kyma <= scope || answered != Some(access)
+}
+
+/// Whether the pass sends requests to a runtime that could not be reached a moment ago: a user asks for it.
+pub(super) fn passes_breaker(triggers: Triggers) -> bool {
+    triggers.contains(Trigger::Requested)
 }
 
 /// Whether the pass checks the webhook configurations, whose changes are not reported.
@@ -109,6 +117,11 @@ pub(super) fn scope_after_webhooks(scope: Scope, have_changed: bool) -> Scope {
 /// Whether the pass may check what is not reported.
 pub(super) fn is_resync(triggers: Triggers) -> bool {
     triggers.contains(Trigger::Resync)
+}
+
+/// The last requested pass that took all steps.
+fn handled(kyma: &Kyma) -> Option<&str> {
+    conditions::message(&kyma.status.as_ref()?.conditions, conditions::RECONCILE_REQUESTED)
 }
 
 /// The requested pass, whether or not it has already taken place.
@@ -192,6 +205,7 @@ pub(super) fn failed_facts(kyma: &Kyma, manifests: &[Arc<Manifest>], failed: &Fa
                 message: failed.message.clone(),
                 access: failed.kind.is_access(),
             }),
+            tried: requested(kyma).filter(|requested| Some(requested.as_str()) != handled(kyma)),
             ..Facts::default()
         }),
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     RuntimeContext, RuntimePass, counterpart,
     decide::{self, News},
-    state::{KnownRuntime, WrittenStatus},
+    state::{AccessVersion, KnownRuntime, WrittenStatus},
 };
 use tidegate_cluster::{Cluster, Error, Kind};
 use tidegate_core::{
@@ -98,6 +98,14 @@ impl From<template::Error> for Failed {
 
 /// The client of a runtime. Fails without exactly one valid access Secret, or if a request for it fails.
 pub(super) async fn access(context: RuntimeContext<'_>, key: &Key) -> Result<Arc<Cluster>, Failed> {
+    versioned_access(context, key).await.map(|(cluster, _)| cluster)
+}
+
+/// The same, with the version of the access Secret.
+pub(super) async fn versioned_access(
+    context: RuntimeContext<'_>,
+    key: &Key,
+) -> Result<(Arc<Cluster>, AccessVersion), Failed> {
     let refused = |reason, kind, message: String| Failed { reason, message, class: Class::Stalled, kind };
     match context.stores.access(key) {
         Access::Missing => Err(refused(
@@ -120,7 +128,10 @@ pub(super) async fn access(context: RuntimeContext<'_>, key: &Key) -> Result<Arc
                 secrets.join(", ")
             ),
         )),
-        Access::One { secret, resource_version } => Ok(context.pool.cluster(key, &secret, &resource_version).await?),
+        Access::One { secret, resource_version } => {
+            let cluster = context.pool.cluster(key, &secret, &resource_version).await?;
+            Ok((cluster, AccessVersion { secret, resource_version }))
+        }
     }
 }
 

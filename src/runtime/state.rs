@@ -29,6 +29,8 @@ pub(super) struct KnownRuntime {
     pub(super) reporting: KnownReporting,
     /// The Kyma in the runtime.
     pub(super) counterpart: KnownCounterpart,
+    /// The access Secret with which the runtime last answered.
+    pub(super) access: Option<AccessVersion>,
     /// The status of its Kyma in KCP, if this process has written one.
     pub(super) status: Option<WrittenStatus>,
     /// The writes to its Manifests in KCP.
@@ -37,6 +39,15 @@ pub(super) struct KnownRuntime {
     pub(super) manifests: BTreeMap<Key, manifest::KnownManifest>,
     /// What its removal waits for.
     pub(super) removal: RemovalWait,
+}
+
+/// Name and resource version of an access Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AccessVersion {
+    /// Namespace and name of the Secret.
+    pub(super) secret: Key,
+    /// Its resource version.
+    pub(super) resource_version: String,
 }
 
 /// The status of a Kyma in KCP, as this process last wrote it.

@@ -1,11 +1,14 @@
 //! A circuit breaker: an unreachable cluster gets no requests except probes, at growing intervals.
 //!
-//! Only failures to connect count. Any answer closes the circuit, even an error.
+//! Only failures to connect count. Any answer closes the circuit, even an error. A request that is refused fails with
+//! the cause of the last failure: users read why a cluster is left alone, not that it is.
 
 use std::time::Duration;
 
 use tidegate_process::{lock::Mutex, retry};
 use tokio::time::Instant;
+
+use super::error::Unreachable;
 
 /// Consecutive failures that open the circuit. Requests run in parallel, so one lost connection may fail several.
 const FAILURES_MAX: u32 = 5;
@@ -34,23 +37,33 @@ struct Open {
     probing: bool,
     /// Number of failed probes.
     probes: u32,
+    /// Why the last request failed.
+    cause: Unreachable,
 }
 
 // === impl Breaker ===
 
 impl Breaker {
-    /// Whether a request may be sent. While the circuit is open, one caller may send a probe after each pause.
-    pub(super) fn admits(&self, now: Instant) -> bool {
+    /// Whether a request may be sent. While the circuit is open, one caller may send a probe after each pause; the
+    /// others get the cause of the last failure.
+    pub(super) fn admit(&self, now: Instant) -> Result<(), Unreachable> {
         let mut state = self.lock();
         match &mut state.open {
-            None => true,
-            Some(open) if now < open.probe_at => false,
+            None => Ok(()),
+            Some(open) if now < open.probe_at => Err(open.cause),
             Some(open) => {
                 // This caller sends the probe. The others wait for its result or for another pause.
                 open.probe_at = now + pause(open.probes);
                 open.probing = true;
-                true
+                Ok(())
             }
+        }
+    }
+
+    /// Ends the pause: the next request is a probe.
+    pub(super) fn probe_now(&self, now: Instant) {
+        if let Some(open) = &mut self.lock().open {
+            open.probe_at = now;
         }
     }
 
@@ -63,10 +76,11 @@ impl Breaker {
     }
 
     /// Records that the cluster could not be reached.
-    pub(super) fn failed(&self, now: Instant) {
+    pub(super) fn failed(&self, cause: Unreachable, now: Instant) {
         let mut state = self.lock();
         match &mut state.open {
             Some(open) if open.probing => {
+                open.cause = cause;
                 open.probes = open.probes.saturating_add(1);
                 open.probe_at = now + pause(open.probes);
                 open.probing = false;
@@ -76,7 +90,7 @@ impl Breaker {
             None => {
                 state.failures += 1;
                 if state.failures >= FAILURES_MAX {
-                    state.open = Some(Open { probe_at: now + pause(0), probing: false, probes: 0 });
+                    state.open = Some(Open { probe_at: now + pause(0), probing: false, probes: 0, cause });
                 }
             }
         }
@@ -100,23 +114,44 @@ fn pause(probes: u32) -> Duration {
 mod tests {
     use super::*;
 
+    const CAUSE: Unreachable = Unreachable::Connect;
+
     #[test]
     fn opens_after_failures_in_a_row_and_lets_one_probe_through_after_each_pause() {
         let breaker = Breaker::default();
         let start = Instant::now();
         for _ in 0..FAILURES_MAX {
-            assert!(breaker.admits(start));
-            breaker.failed(start);
+            assert_eq!(breaker.admit(start), Ok(()));
+            breaker.failed(CAUSE, start);
         }
-        assert!(!breaker.admits(start));
-        assert!(!breaker.admits(start + PAUSE_MIN - Duration::from_millis(1)));
-        assert!(breaker.admits(start + PAUSE_MIN));
-        assert!(!breaker.admits(start + PAUSE_MIN), "only one probe");
-        breaker.failed(start + PAUSE_MIN);
-        assert!(!breaker.admits(start + PAUSE_MIN * 2));
-        assert!(breaker.admits(start + PAUSE_MIN * 3));
+        assert_eq!(breaker.admit(start), Err(CAUSE));
+        assert_eq!(breaker.admit(start + PAUSE_MIN - Duration::from_millis(1)), Err(CAUSE));
+        assert_eq!(breaker.admit(start + PAUSE_MIN), Ok(()));
+        assert_eq!(breaker.admit(start + PAUSE_MIN), Err(CAUSE), "only one probe");
+        breaker.failed(CAUSE, start + PAUSE_MIN);
+        assert_eq!(breaker.admit(start + PAUSE_MIN * 2), Err(CAUSE));
+        assert_eq!(breaker.admit(start + PAUSE_MIN * 3), Ok(()));
         breaker.succeeded();
-        assert!(breaker.admits(start));
+        assert_eq!(breaker.admit(start), Ok(()));
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn a_request_of_a_user_ends_the_pause_for_one_probe_and_the_last_cause_stays() {
+        let breaker = Breaker::default();
+        let now = Instant::now();
+        breaker.probe_now(now);
+        assert_eq!(breaker.admit(now), Ok(()), "a closed circuit needs no probe");
+        (0..FAILURES_MAX).for_each(|_| breaker.failed(CAUSE, now));
+        assert_eq!(breaker.admit(now), Err(CAUSE));
+        breaker.probe_now(now);
+        assert_eq!(breaker.admit(now), Ok(()));
+        assert_eq!(breaker.admit(now), Err(CAUSE), "only one probe");
+        breaker.failed(Unreachable::Tls, now);
+        assert_eq!(breaker.admit(now), Err(Unreachable::Tls), "the cause is that of the probe");
+        breaker.probe_now(now);
+        assert_eq!(breaker.admit(now), Ok(()));
+        breaker.succeeded();
         assert!(!breaker.is_open());
     }
 
@@ -124,9 +159,9 @@ mod tests {
     fn requests_that_fail_together_count_as_one_outage() {
         let breaker = Breaker::default();
         let now = Instant::now();
-        (0..100).for_each(|_| breaker.failed(now));
-        assert!(!breaker.admits(now));
-        assert!(breaker.admits(now + PAUSE_MIN), "the pause does not grow with what was under way");
+        (0..100).for_each(|_| breaker.failed(CAUSE, now));
+        assert_eq!(breaker.admit(now), Err(CAUSE));
+        assert_eq!(breaker.admit(now + PAUSE_MIN), Ok(()), "the pause does not grow with what was under way");
     }
 
     #[test]
@@ -134,10 +169,10 @@ mod tests {
         let breaker = Breaker::default();
         let now = Instant::now();
         for _ in 0..10 {
-            breaker.failed(now);
-            breaker.failed(now);
+            breaker.failed(CAUSE, now);
+            breaker.failed(CAUSE, now);
             breaker.succeeded();
         }
-        assert!(breaker.admits(now));
+        assert_eq!(breaker.admit(now), Ok(()));
     }
 }

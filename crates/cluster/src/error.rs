@@ -32,8 +32,6 @@ pub enum Unreachable {
     Timeout,
     /// The connection was lost during a request.
     Broken,
-    /// Too many consecutive failures: no request is sent until the next probe.
-    CircuitOpen,
 }
 
 /// Why a request failed.
@@ -143,6 +141,9 @@ pub enum Error {
         cluster: Arc<str>,
         /// The cause.
         cause: Unreachable,
+        /// Whether the request was sent. After too many consecutive failures, none is sent until the next probe, and
+        /// the cause is that of the last failure.
+        sent: bool,
     },
     /// The answer is not a valid answer of an API server.
     #[error("cluster {cluster} sent an invalid answer about {target}: {message}")]
@@ -253,7 +254,6 @@ impl Error {
                 Unreachable::Connect | Unreachable::Broken => "Unreachable",
                 Unreachable::Tls => "UntrustedConnection",
                 Unreachable::Timeout => "Timeout",
-                Unreachable::CircuitOpen => "CircuitOpen",
             },
             Error::Answer { .. } => "BadAnswer",
             Error::Expired { .. } => "Expired",
@@ -286,7 +286,6 @@ impl fmt::Display for Unreachable {
             Unreachable::Tls => "the TLS handshake failed because one side rejected the other's certificate",
             Unreachable::Timeout => "it does not answer in time",
             Unreachable::Broken => "the connection was lost",
-            Unreachable::CircuitOpen => "several consecutive failures; waiting for the next probe",
         })
     }
 }

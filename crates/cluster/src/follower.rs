@@ -289,7 +289,7 @@ where
                 Ok(Err(())) | Err(_) => {
                     let cause = super::Unreachable::Broken;
                     return Err(Interrupted::at(
-                        Error::Unreachable { cluster: self.cluster.transport.name(), cause },
+                        Error::Unreachable { cluster: self.cluster.transport.name(), cause, sent: true },
                         &version,
                     ));
                 }

@@ -1,7 +1,7 @@
 //! Clients of runtimes: created on demand from the access Secret, and dropped when they are idle.
 //!
-//! A client belongs to one resource version of its Secret, so a rotated Secret takes effect at the next use. The
-//! circuit breaker and the counters of a runtime outlive its clients. The pool does not know which runtimes exist: the
+//! A client belongs to one resource version of its Secret, so a rotated Secret takes effect at the next use, and the
+//! first request with it is sent even if the runtime could not be reached before. The circuit breaker and the counters of a runtime outlive its clients. The pool does not know which runtimes exist: the
 //! caller forgets deleted ones.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -90,6 +90,13 @@ impl Pool {
         self.existing(runtime).is_some_and(|cluster| cluster.transport.is_open())
     }
 
+    /// Lets the next request to a runtime pass, even if the runtime is left alone because it could not be reached.
+    pub fn probe_now(&self, runtime: &Key) {
+        if let Some(cluster) = self.existing(runtime) {
+            cluster.transport.probe_now();
+        }
+    }
+
     /// Drops everything about a deleted runtime.
     pub fn forget(&self, runtime: &Key) {
         let entry = self.entries().remove(runtime);
@@ -161,7 +168,12 @@ impl Pool {
         let rotated = entry.secret.0 != *secret || entry.secret.1 != resource_version;
         let worn = entry.cluster.get().is_some_and(|cluster| cluster.is_worn());
         if rotated || (worn && now.duration_since(entry.made) >= WORN_MIN) {
-            *entry = new(entry.held().cloned());
+            let former = entry.held().cloned();
+            if rotated && let Some(former) = &former {
+                // The failures were those of another connection, but the counters of the runtime stay.
+                former.transport.probe_now();
+            }
+            *entry = new(former);
         }
         entry.used = now;
         (Arc::clone(&entry.cluster), entry.former.clone())

@@ -291,6 +291,11 @@ impl Transport {
         self.breaker.is_open()
     }
 
+    /// Sends the next request, even if the cluster is left alone at the moment.
+    pub(super) fn probe_now(&self) {
+        self.breaker.probe_now(Instant::now());
+    }
+
     /// Sends a request and reads its whole answer.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Answer, Error> {
         let _request = self.crowd.begin();
@@ -348,10 +353,8 @@ impl Transport {
 
     /// Runs an exchange with the server: within the time-out, behind the breaker.
     async fn guarded<T>(&self, exchange: impl Future<Output = Result<T, Unreachable>>) -> Result<T, Error> {
-        let unreachable = |cause| Error::Unreachable { cluster: self.name(), cause };
-        if !self.breaker.admits(Instant::now()) {
-            return Err(unreachable(Unreachable::CircuitOpen));
-        }
+        let unreachable = |cause, sent| Error::Unreachable { cluster: self.name(), cause, sent };
+        self.breaker.admit(Instant::now()).map_err(|cause| unreachable(cause, false))?;
         let result = tokio::time::timeout(self.limits.request_timeout, exchange).await;
         let cause = match result {
             Ok(Ok(value)) => {
@@ -361,11 +364,11 @@ impl Transport {
             Ok(Err(cause)) => cause,
             Err(_elapsed) => Unreachable::Timeout,
         };
-        self.breaker.failed(Instant::now());
+        self.breaker.failed(cause, Instant::now());
         if matches!(cause, Unreachable::Tls | Unreachable::Dns) {
             self.worn.store(true, Ordering::Relaxed);
         }
-        Err(unreachable(cause))
+        Err(unreachable(cause, true))
     }
 
     async fn send(&self, ask: Ask) -> Result<Response<Body>, Unreachable> {

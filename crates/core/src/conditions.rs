@@ -87,6 +87,8 @@ pub const APPLIED: &str = "tidegate.dev/Applied";
 pub const APPLIED_REASON: &str = "Applied";
 /// Condition with the last handled value of the annotation that requests a reconcile.
 pub const RECONCILE_REQUESTED: &str = "tidegate.dev/ReconcileRequested";
+/// Reason of [`RECONCILE_REQUESTED`] if the requested pass failed. It is repeated until it succeeds.
+pub const RECONCILE_FAILED_REASON: &str = "Failed";
 /// Reason of [`RECONCILE_REQUESTED`].
 pub const RECONCILE_REQUESTED_REASON: &str = "Handled";
 /// Condition with the owner of the module list, and the reverted changes.

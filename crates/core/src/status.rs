@@ -119,8 +119,10 @@ pub struct Facts {
     pub watch_applied: Option<String>,
     /// The active channel.
     pub channel: String,
-    /// Value of the annotation that requested this pass.
+    /// Value of the annotation that requested this pass, which took all steps.
     pub requested: Option<String>,
+    /// Value of the annotation that requested this pass, which failed before it took all steps.
+    pub tried: Option<String>,
     /// The owner of the module list, in one sentence.
     pub modules_from: Option<ModulesFromFact>,
     /// What blocks the whole runtime.
@@ -217,6 +219,9 @@ fn kyma_conditions(
     }
     if let Some(requested) = &facts.requested {
         set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
+    }
+    if let Some(tried) = &facts.tried {
+        set(conditions::RECONCILE_REQUESTED, false, conditions::RECONCILE_FAILED_REASON, tried);
     }
     if let Some(from) = &facts.modules_from {
         set(conditions::MODULES_FROM, true, from.reason, &from.message);
@@ -462,7 +467,16 @@ pub fn manifest(manifest: &Manifest, facts: &ManifestFacts, now: Timestamp) -> M
         set(conditions::APPLIED, true, conditions::APPLIED_REASON, &digest.to_string());
     }
     if let Some(requested) = &facts.requested {
-        set(conditions::RECONCILE_REQUESTED, true, conditions::RECONCILE_REQUESTED_REASON, requested);
+        // A pass without the objects of the module has done nothing: the request stays open.
+        let reason = match &facts.outcome {
+            ManifestOutcome::SourceUnavailable(_) => conditions::RECONCILE_FAILED_REASON,
+            ManifestOutcome::Ready
+            | ManifestOutcome::Waiting(_)
+            | ManifestOutcome::Failed(_)
+            | ManifestOutcome::Deleting(_) => conditions::RECONCILE_REQUESTED_REASON,
+        };
+        let is_handled = reason == conditions::RECONCILE_REQUESTED_REASON;
+        set(conditions::RECONCILE_REQUESTED, is_handled, reason, requested);
     }
     let mut synced = facts.synced.clone();
     synced.sort();

@@ -3,6 +3,7 @@ use tidegate_core::api::{
     manifest::{ManifestStatus, SyncedObject},
     shared::{LastOperation, Time},
 };
+use tidegate_core::name::Key;
 
 use super::*;
 
@@ -73,6 +74,47 @@ fn a_request_is_handled_once() {
     check(Trigger::Changed, true, &kyma(Some("1"), None), Scope::Everything);
     check(Trigger::Changed, true, &kyma(Some("2"), Some("1")), Scope::Everything);
     check(Trigger::Changed, true, &kyma(Some("1"), Some("1")), Scope::Nothing);
+}
+
+#[test]
+fn a_request_that_failed_is_tried_again_and_says_so() {
+    let asked = kyma(Some("2"), Some("1"));
+    let facts = failed_facts(&asked, &[], &failed(FailedKind::Unreachable)).unwrap();
+    assert_eq!((facts.requested.as_deref(), facts.tried.as_deref()), (None, Some("2")));
+    let mut tried = asked.clone();
+    tried.status = Some(status::kyma(&asked, &facts, Timestamp::UNIX_EPOCH));
+    let conditions = &tried.status.as_ref().unwrap().conditions;
+    let condition = conditions::find(conditions, conditions::RECONCILE_REQUESTED).unwrap();
+    assert_eq!((condition.status.as_str(), condition.message.as_str()), ("False", "2"));
+    check(Trigger::Retry, false, &tried, Scope::Everything);
+    let done = kyma(Some("2"), Some("2"));
+    assert_eq!(failed_facts(&done, &[], &failed(FailedKind::Unreachable)).unwrap().tried, None);
+}
+
+#[test]
+fn the_first_pass_with_an_access_secret_reads_the_kyma_in_the_runtime() {
+    let access = |name: &str, version: &str| AccessVersion {
+        secret: Key::new("kcp-system", name),
+        resource_version: version.to_owned(),
+    };
+    let now = access("one", "7");
+    for (scope, answered, expected) in [
+        (Scope::Nothing, None, true),
+        (Scope::Nothing, Some(access("one", "6")), true),
+        (Scope::Nothing, Some(access("other", "7")), true),
+        (Scope::Nothing, Some(access("one", "7")), false),
+        (Scope::Kyma, Some(access("one", "7")), true),
+        (Scope::Everything, Some(access("one", "7")), true),
+    ] {
+        assert_eq!(must_read_kyma(scope, answered.as_ref(), &now), expected, "{scope:?} {answered:?}");
+    }
+}
+
+#[test]
+fn only_a_request_of_a_user_passes_the_breaker() {
+    for trigger in Trigger::ALL {
+        assert_eq!(passes_breaker(trigger.into()), trigger == Trigger::Requested, "{trigger}");
+    }
 }
 
 #[test]

@@ -157,7 +157,7 @@ pub(super) fn unavailable_facts(manifest: &Manifest, message: &str) -> ManifestF
         synced: manifest.status.as_ref().map(|status| status.synced.clone()).unwrap_or_default(),
         applied: None,
         module_resource: None,
-        requested: None,
+        requested: recorded::requested(manifest).filter(|_| recorded::is_asked_for(manifest)),
     }
 }
 

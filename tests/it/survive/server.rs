@@ -1,1 +1,3 @@
-//! One server: git servers that never answer, that fail in many ways, and runtimes whose access changes.
+//! One server: git servers that never answer, that fail for a while, and runtimes whose access changes.
+
+mod access;

@@ -184,13 +184,13 @@ fn a_manifest_says_how_it_fares() {
         ],
         applied: None,
         module_resource: Some(true),
-        requested: None,
+        requested: Some("noon".to_owned()),
     };
-    for (outcome, state, installation, resources) in [
-        (ManifestOutcome::Ready, State::Ready, "True", "True"),
-        (ManifestOutcome::Waiting(WAITING_FOR_RESOURCES.into()), State::Processing, "False", "True"),
-        (ManifestOutcome::Failed("no".into()), State::Error, "False", "True"),
-        (ManifestOutcome::SourceUnavailable("gone".into()), State::Error, "False", "False"),
+    for (outcome, state, installation, resources, handled) in [
+        (ManifestOutcome::Ready, State::Ready, "True", "True", "True"),
+        (ManifestOutcome::Waiting(WAITING_FOR_RESOURCES.into()), State::Processing, "False", "True", "True"),
+        (ManifestOutcome::Failed("no".into()), State::Error, "False", "True", "True"),
+        (ManifestOutcome::SourceUnavailable("gone".into()), State::Error, "False", "False", "False"),
     ] {
         let status = super::manifest(&before, &facts(outcome), at(1));
         let holds = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_).unwrap().status.clone();
@@ -198,6 +198,7 @@ fn a_manifest_says_how_it_fares() {
             (status.state, holds("Installation").as_str(), holds("Resources").as_str()),
             (state, installation, resources)
         );
+        assert_eq!(holds(conditions::RECONCILE_REQUESTED), handled);
         assert_eq!(status.synced[0].kind, "ConfigMap", "the inventory is sorted");
     }
 }

@@ -107,7 +107,7 @@ fn what_failed_by_itself_is_reported_before_what_was_skipped_for_it() {
 
 #[test]
 fn an_error_of_the_whole_cluster_is_no_failure_of_an_object() {
-    let unreachable = Error::Unreachable { cluster: "one".into(), cause: Unreachable::CircuitOpen };
+    let unreachable = Error::Unreachable { cluster: "one".into(), cause: Unreachable::Connect, sent: false };
     for (error, expected) in [
         (unreachable, true),
         (Error::NotLeading, true),
