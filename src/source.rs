@@ -45,6 +45,7 @@ use crate::{
 use tidegate_cluster::{Cause, Cluster};
 use tidegate_core::{
     api::GitSource,
+    definition,
     intake::{
         self, Installed, Other, Situation, Terms, TermsError,
         status::{self, Fetched},
@@ -243,6 +244,7 @@ impl SourcePass<'_> {
             let other = Other {
                 idle: source.object.spec.suspend || source.object.metadata.deletion_timestamp.is_some(),
                 declares: loaded.map(|loaded| Arc::clone(&loaded.declares)),
+                allow: source.object.spec.allow.as_ref().map(definition::Allow::from).unwrap_or_default(),
                 key,
             };
             (SourceName::new(other.key.clone()).label_value(), other)

@@ -2,7 +2,7 @@
 //!
 //! A finalizer keeps the GitSource until then. An object that another source declares stays as it is, with the label: a
 //! label that names no GitSource protects nothing, so the other source takes the object over without a delete. Tidegate
-//! deletes nothing before all other sources have been read, and nothing while the GitSource is suspended.
+//! deletes nothing that a source might declare that has not been read yet, and nothing while the GitSource is suspended.
 
 mod decide;
 
@@ -24,7 +24,7 @@ use tidegate_core::{
         names::{annotation, finalizer, label},
     },
     definition::Kind,
-    intake::status,
+    intake::{Id, status},
     landscape::SourceName,
     name::Key,
     object::Gvk,
@@ -76,10 +76,8 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     let prune = policy == DeletionPolicy::Delete && !is_definition_deleted(pass).await.map_err(failure)?;
     let label_value = SourceName::new(pass.key.clone()).label_value();
     let others = pass.others();
-    if prune && let Some(wait) = Wait::find(pass.source, &others) {
-        let status = status::not_ready(pass.source, wait.reason(), &wait.message(), ambient::now());
-        pass.write(known, status).await?;
-        return Ok(wait.finish());
+    if prune && let Some(wait) = Wait::find(pass.source) {
+        return waits(pass, known, &wait).await;
     }
     let selector = format!("{}={label_value}", label::SOURCE);
     for kind in Kind::ALL.into_iter().rev() {
@@ -88,6 +86,11 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
             let labelled = pass.ctx.kcp.list_metadata(&served(kind), Some(namespace), Some(&selector)).await;
             let labelled = labelled.map_err(failure)?.into_iter();
             ours.extend(labelled.filter(|metadata| !decide::is_inherited(&(kind, metadata.key()), &others)));
+        }
+        let ids: Vec<Id> = ours.iter().map(|metadata| (kind, metadata.key())).collect();
+        // What comes later is used by what waits.
+        if prune && let Some(wait) = decide::unread(&ids, &others) {
+            return waits(pass, known, &wait).await;
         }
         let cause = &cause;
         let results: Vec<_> = stream::iter(ours)
@@ -101,6 +104,13 @@ pub(super) async fn run(pass: &SourcePass<'_>, known: &mut KnownSource) -> Pass 
     let ours = [finalizer::SOURCE];
     let released = finalizers::release_known(pass.ctx.kcp, &cause, &kind, &pass.source.metadata, &ours).await;
     released.map(|()| Finish::Done).map_err(failure)
+}
+
+/// Writes into the status what the end of the source waits for.
+async fn waits(pass: &SourcePass<'_>, known: &mut KnownSource, wait: &Wait) -> Pass {
+    let status = status::not_ready(pass.source, wait.reason(), &wait.message(), ambient::now());
+    pass.write(known, status).await?;
+    Ok(wait.finish())
 }
 
 /// Whether the CustomResourceDefinition is being deleted, and the GitSource with it. Then no user asked to delete the

@@ -50,6 +50,7 @@ pub use self::{
     secret::mentions_secret,
 };
 use crate::{
+    api::git_source,
     diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
     object::{Digest, Object, ObjectId, PathPart},
@@ -80,6 +81,31 @@ pub struct Allow {
     pub namespaces: Vec<String>,
     /// Names; `*` matches any run of characters.
     pub names: Vec<String>,
+}
+
+impl From<&git_source::Allow> for Allow {
+    fn from(allow: &git_source::Allow) -> Allow {
+        Allow { kinds: allow.kinds.clone(), namespaces: allow.namespaces.clone(), names: allow.names.clone() }
+    }
+}
+
+impl Allow {
+    /// Whether a source may declare this object.
+    pub fn admits(&self, kind: Kind, key: &Key) -> bool {
+        self.admits_kind(kind) && self.admits_namespace(key.namespace()) && self.admits_name(key.name())
+    }
+
+    fn admits_kind(&self, kind: Kind) -> bool {
+        self.kinds.is_empty() || self.kinds.iter().any(|allowed| allowed == kind.as_str())
+    }
+
+    fn admits_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|pattern| check::matches(pattern, namespace))
+    }
+
+    fn admits_name(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|pattern| check::matches(pattern, name))
+    }
 }
 
 /// Which files are read, and what they may contain.

@@ -10,8 +10,8 @@
 //!   (`ownership`).
 //! * An existing object without Tidegate's ownership label is never overwritten, unless its definition allows it by
 //!   annotation. An object that Flux or Argo CD manages is never overwritten (`ownership`).
-//! * Nothing is pruned while there is an error, while a source has not been read, or while a user
-//!   must confirm it (`prune`).
+//! * Nothing is pruned while there is an error, while a source has not been read that might declare the
+//!   object, or while a user must confirm it (`prune`).
 //! * The status of a GitSource is computed once per pass (`status`).
 
 pub mod code;
@@ -34,7 +34,7 @@ pub use self::{
 };
 use crate::{
     api::names,
-    definition::{Definition, Kind},
+    definition::{Allow, Definition, Kind},
     diagnostic::{Diagnostic, Diagnostics, Place},
     name::Key,
     revision::Oid,
@@ -109,6 +109,18 @@ pub struct Other {
     /// Everything that its last revision declares, including invalid definitions. `None` until it
     /// has been read.
     pub declares: Option<Arc<BTreeSet<Id>>>,
+    /// What it may declare.
+    pub allow: Allow,
+}
+
+// === impl Other ===
+
+impl Other {
+    /// Whether it has not been read and might declare an object. An object that it does declare must not be deleted:
+    /// it would take the object over.
+    pub fn might_declare(&self, id: &Id) -> bool {
+        !self.idle && self.declares.is_none() && self.allow.admits(id.0, &id.1)
+    }
 }
 
 /// The prune settings of a GitSource.

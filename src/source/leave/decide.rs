@@ -23,6 +23,14 @@ pub(super) enum Wait {
     Unread(Vec<Key>),
 }
 
+/// The sources that have not been read and might declare one of these objects.
+pub(super) fn unread<'a>(ids: impl IntoIterator<Item = &'a Id>, others: &BTreeMap<String, Other>) -> Option<Wait> {
+    let ids: Vec<&Id> = ids.into_iter().collect();
+    let unread = others.values().filter(|other| ids.iter().any(|id| other.might_declare(id)));
+    let unread: Vec<Key> = unread.map(|other| other.key.clone()).collect();
+    if unread.is_empty() { None } else { Some(Wait::Unread(unread)) }
+}
+
 /// Whether another source that has been read declares the object.
 pub(super) fn is_inherited(id: &Id, others: &BTreeMap<String, Other>) -> bool {
     others.values().any(|other| !other.idle && other.declares.as_ref().is_some_and(|ids| ids.contains(id)))
@@ -31,15 +39,9 @@ pub(super) fn is_inherited(id: &Id, others: &BTreeMap<String, Other>) -> bool {
 // === impl Wait ===
 
 impl Wait {
-    /// The reason to wait, if there is one.
-    pub(super) fn find(source: &GitSource, others: &BTreeMap<String, Other>) -> Option<Wait> {
-        let unread = others.values().filter(|other| !other.idle && other.declares.is_none());
-        let unread: Vec<Key> = unread.map(|other| other.key.clone()).collect();
-        match (source.spec.suspend, unread.is_empty()) {
-            (true, _) => Some(Wait::Suspended),
-            (false, false) => Some(Wait::Unread(unread)),
-            (false, true) => None,
-        }
+    /// The reason to delete nothing at all, if there is one.
+    pub(super) fn find(source: &GitSource) -> Option<Wait> {
+        source.spec.suspend.then_some(Wait::Suspended)
     }
 
     /// One word in PascalCase, for the status.
@@ -58,7 +60,7 @@ impl Wait {
                 .to_owned(),
             Wait::Unread(sources) => {
                 let names: Vec<String> = sources.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-                format!("nothing is deleted before these sources have been read: {}", names.join(", "))
+                format!("objects are not deleted before these sources have been read: {}", names.join(", "))
             }
         }
     }
@@ -78,25 +80,39 @@ mod tests {
     use std::{collections::BTreeSet, sync::Arc};
 
     use serde_json::json;
-    use tidegate_core::definition::Kind;
+    use tidegate_core::definition::{Allow, Kind};
 
     use super::*;
     use crate::source::fixtures::source;
 
     #[test]
-    fn nothing_is_deleted_while_suspended_or_before_other_sources_are_read() {
+    fn nothing_is_deleted_while_suspended() {
+        for (suspend, expected) in [(false, None), (true, Some(Wait::Suspended))] {
+            assert_eq!(Wait::find(&source(&json!({ "suspend": suspend }))), expected);
+        }
+    }
+
+    #[test]
+    fn an_object_waits_for_the_sources_that_have_not_been_read_and_might_declare_it() {
+        let kyma = (Kind::Kyma, Key::new("kcp-system", "a"));
+        let watcher = (Kind::Watcher, Key::new("kcp-system", "w"));
         let read = || other("read", false, Some(&[]));
-        let unread = || other("unread", false, None);
         let idle = || other("idle", true, None);
-        let waiting = || Some(Wait::Unread(vec![Key::new("kcp-system", "unread")]));
-        for (suspend, others, expected) in [
-            (false, vec![], None),
-            (false, vec![read(), idle()], None),
-            (false, vec![read(), unread(), idle()], waiting()),
-            (true, vec![read()], Some(Wait::Suspended)),
-            (true, vec![unread()], Some(Wait::Suspended)),
+        let any = || other("any", false, None);
+        let watchers = || {
+            let (label, other) = other("watchers", false, None);
+            (label, Other { allow: Allow { kinds: vec!["Watcher".to_owned()], ..Allow::default() }, ..other })
+        };
+        let wait = |names: &[&str]| Some(Wait::Unread(names.iter().map(|name| Key::new("kcp-system", name)).collect()));
+        for (ids, others, expected) in [
+            (vec![&kyma, &watcher], vec![], None),
+            (vec![&kyma, &watcher], vec![read(), idle()], None),
+            (vec![&kyma], vec![read(), watchers()], None),
+            (vec![&kyma, &watcher], vec![read(), watchers()], wait(&["watchers"])),
+            (vec![&kyma], vec![any(), watchers()], wait(&["any"])),
+            (vec![], vec![any()], None),
         ] {
-            assert_eq!(Wait::find(&source(&json!({ "suspend": suspend })), &others.into_iter().collect()), expected);
+            assert_eq!(unread(ids, &others.into_iter().collect()), expected);
         }
     }
 
@@ -121,6 +137,7 @@ mod tests {
 
     fn other(name: &str, idle: bool, declares: Option<&[Id]>) -> (String, Other) {
         let declares = declares.map(|ids| Arc::new(ids.iter().cloned().collect::<BTreeSet<Id>>()));
-        (format!("kcp-system.{name}"), Other { key: Key::new("kcp-system", name), idle, declares })
+        let other = Other { key: Key::new("kcp-system", name), idle, declares, allow: Allow::default() };
+        (format!("kcp-system.{name}"), other)
     }
 }

@@ -129,11 +129,7 @@ pub(super) fn options(terms: &Terms, namespaces: &BTreeSet<String>) -> Options {
         ignore: terms.ignore.clone(),
         templates: terms.templates.clone(),
         strict: terms.strict,
-        allow: definition::Allow {
-            kinds: terms.allow.kinds.clone(),
-            namespaces: terms.allow.namespaces.clone(),
-            names: terms.allow.names.clone(),
-        },
+        allow: definition::Allow::from(&terms.allow),
         namespaces,
         ..Options::default()
     }

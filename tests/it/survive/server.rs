@@ -1,3 +1,4 @@
 //! One server: git servers that never answer, that fail for a while, and runtimes whose access changes.
 
 mod access;
+mod prune;

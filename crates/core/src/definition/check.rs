@@ -282,7 +282,7 @@ impl Check<'_> {
     /// Whether the GitSource and the daemon allow this definition.
     fn allowed(&mut self, kind: Kind, namespace: Option<&str>, value: &Value) {
         let allow = &self.options.allow;
-        if !allow.kinds.is_empty() && !allow.kinds.iter().any(|allowed| allowed == kind.as_str()) {
+        if !allow.admits_kind(kind) {
             let message = format!("this source is not allowed to declare a {kind}");
             let hint = format!("`allow.kinds` of the GitSource is {}", allow.kinds.join(", "));
             self.error(self.at(&["kind".into()]), code::NOT_ALLOWED, message, hint);
@@ -295,9 +295,7 @@ impl Check<'_> {
                 let hint =
                     format!("use {}, or start Tidegate with `--namespace`", self.options.namespaces.join(" or "));
                 self.error(place, code::NAMESPACE_REFUSED, message, hint);
-            } else if !allow.namespaces.is_empty()
-                && !allow.namespaces.iter().any(|pattern| matches(pattern, namespace))
-            {
+            } else if !allow.admits_namespace(namespace) {
                 let message =
                     format!("this source is not allowed to declare objects in namespace `{}`", yaml::short(namespace));
                 let hint = format!("`allow.namespaces` of the GitSource is {}", allow.namespaces.join(", "));
@@ -306,8 +304,7 @@ impl Check<'_> {
         }
         let name = value.pointer("/metadata/name").and_then(Value::as_str);
         if let Some(name) = name
-            && !allow.names.is_empty()
-            && !allow.names.iter().any(|pattern| matches(pattern, name))
+            && !allow.admits_name(name)
         {
             let message = format!("this source is not allowed to declare objects named `{}`", yaml::short(name));
             let hint = format!("`allow.names` of the GitSource is {}", allow.names.join(", "));
@@ -368,7 +365,7 @@ fn advice(code: &'static str, path: &[PathPart]) -> Option<String> {
 }
 
 /// Whether a text matches a pattern in which `*` matches any run of characters.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
     let Some(last) = parts.next_back() else { return rest.is_empty() };

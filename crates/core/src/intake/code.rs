@@ -17,6 +17,8 @@ pub const REFERS_TO_WITHHELD: &str = "refers-to-withheld";
 pub const PRUNE_UNCONFIRMED: &str = "prune-unconfirmed";
 /// The prune exceeds the limit.
 pub const PRUNE_LIMIT: &str = "prune-limit";
+/// A source that has not been read might declare an object that is removed from git.
+pub const PRUNE_WAITS: &str = "prune-waits";
 /// Another tool manages an object that is removed from git.
 pub const PRUNE_OTHER_TOOL: &str = "prune-other-tool";
 /// The API server rejected the object.

@@ -68,22 +68,17 @@ pub(super) fn decide(situation: &Situation<'_>, errors: bool, decision: &mut Dec
     let gone = gone(situation, decision);
     let declared = situation.declared.len() + situation.withheld.len();
     let everything = declared == 0 || situation.moved;
-    let unread: Arc<[Key]> = situation
-        .others
-        .values()
-        .filter(|other| !other.idle && other.declares.is_none())
-        .map(|other| other.key.clone())
-        .collect();
     let confirmed = is_confirmed(situation);
 
     let mut losses = if gone.is_empty() { BTreeMap::new() } else { losses(situation.installed) };
     let mut unasked = Vec::new();
     for id in gone {
         let losses: Vec<Loss> = losses.remove(&id).unwrap_or_default().into_iter().collect();
+        let unread = unread(situation, &id);
         let wait = if errors {
             Wait::Errors
         } else if !unread.is_empty() {
-            Wait::Unread(Arc::clone(&unread))
+            Wait::Unread(unread)
         } else if !situation.policy.prune {
             Wait::Off
         } else if (everything || needs_confirmation(id.0, &losses)) && !confirmed {
@@ -128,6 +123,11 @@ fn gone(situation: &Situation<'_>, decision: &mut Decision) -> Vec<Id> {
         }
     }
     gone
+}
+
+/// The sources that have not been read and might declare the object.
+fn unread(situation: &Situation<'_>, id: &Id) -> Arc<[Key]> {
+    situation.others.values().filter(|other| other.might_declare(id)).map(|other| other.key.clone()).collect()
 }
 
 /// Whether the deletion would, or might, uninstall something in a runtime.
@@ -191,6 +191,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
     let commit = situation.commit.map_or_else(|| "worktree".to_owned(), |commit| commit.to_string());
     let command = confirm_command(situation.source, &commit);
     let mut limited = None;
+    let mut unread: BTreeMap<&Key, usize> = BTreeMap::new();
     let mut diagnostics = Vec::new();
     for (id, wait) in decision.waiting.iter().rev() {
         match wait {
@@ -210,8 +211,20 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
                 code::PRUNE_OTHER_TOOL,
                 format!("{} is removed from git, but not pruned, because {} manages it", text(id), tool.text()),
             )),
-            Wait::Errors | Wait::Unread(_) | Wait::Off | Wait::Kept | Wait::Terminating => {}
+            Wait::Unread(sources) => sources.iter().for_each(|source| *unread.entry(source).or_default() += 1),
+            Wait::Errors | Wait::Off | Wait::Kept | Wait::Terminating => {}
         }
+    }
+    for (source, count) in unread.into_iter().take(NAMED_MAX) {
+        let message = match count {
+            1 => format!("1 object is removed from git, but not pruned, because GitSource {source} might declare it"),
+            _ => format!(
+                "{count} objects are removed from git, but not pruned, because GitSource {source} might declare them"
+            ),
+        };
+        diagnostics.push(Diagnostic::warning(code::PRUNE_WAITS, message).hint(
+            "correct that GitSource so that it can be read, say in its spec.allow what it may declare, or suspend it",
+        ));
     }
     if let Some((found, limit)) = limited {
         diagnostics.push(

@@ -4,7 +4,7 @@
 //! or a user can help, so that tools with kstatus rules distinguish waiting from failure. The
 //! status never contains text from a remote.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -269,13 +269,42 @@ fn applied(source: &GitSource, pass: &Pass<'_>) -> Option<Verdict> {
     }
     waiting(source, revision, decision).or_else(|| {
         let count = number(decision.equal + decision.apply.len(), "definition");
+        let note = unread_note(decision);
         Some(Verdict {
             holds: true,
             stalled: false,
             reason: "Applied",
-            message: format!("applied {revision}: {count}"),
+            message: format!("applied {revision}: {count}{note}"),
         })
     })
+}
+
+/// Which objects are not pruned before other sources have been read. Everything that git declares is applied, so this
+/// is no problem of the source.
+fn unread_note(decision: &Decision) -> String {
+    let mut count = 0;
+    let mut sources: BTreeSet<&Key> = BTreeSet::new();
+    for wait in decision.waiting.values() {
+        match wait {
+            Wait::Unread(unread) => {
+                count += 1;
+                sources.extend(unread.iter());
+            }
+            Wait::Errors
+            | Wait::Off
+            | Wait::Kept
+            | Wait::Tool(_)
+            | Wait::Unconfirmed(_)
+            | Wait::Limit { .. }
+            | Wait::Terminating => {}
+        }
+    }
+    if count == 0 {
+        return String::new();
+    }
+    let names: Vec<String> = sources.iter().take(ENTRIES_MAX).map(ToString::to_string).collect();
+    let count = number(count, "object");
+    format!("; {count} removed from git and not pruned before these sources have been read: {}", names.join(", "))
 }
 
 /// The objects that are removed from git and still in KCP, if users should know.
@@ -289,16 +318,6 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
     let command = confirm_command(&key, &commit);
     let unconfirmed = count(|wait| matches!(wait, Wait::Unconfirmed(_)));
     let limited = count(|wait| matches!(wait, Wait::Limit { .. }));
-    let unread = decision.waiting.values().find_map(|wait| match wait {
-        Wait::Unread(sources) => Some(sources),
-        Wait::Errors
-        | Wait::Off
-        | Wait::Kept
-        | Wait::Tool(_)
-        | Wait::Unconfirmed(_)
-        | Wait::Limit { .. }
-        | Wait::Terminating => None,
-    });
     if 0 < unconfirmed {
         let mut message =
             format!("{} removed from git; the prune needs a confirmation:", number(unconfirmed, "object"));
@@ -317,10 +336,7 @@ fn waiting(source: &GitSource, revision: &Revision, decision: &Decision) -> Opti
         );
         return Some(Verdict::no("PruneLimit", message).stalled());
     }
-    unread.map(|sources| {
-        let names: Vec<String> = sources.iter().take(ENTRIES_MAX).map(ToString::to_string).collect();
-        Verdict::no("PruneWaits", format!("no prune before these sources have been read: {}", names.join(", ")))
-    })
+    None
 }
 
 /// Keeps the old scope while its change still needs a confirmation.

@@ -199,6 +199,59 @@ fn nothing_is_pruned_before_every_source_has_been_read() {
 }
 
 #[test]
+fn only_what_an_unread_source_might_declare_waits_for_it() {
+    let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<String>>();
+    let allow = |kinds: &[&str], namespaces: &[&str], names: &[&str]| Allow {
+        kinds: texts(kinds),
+        namespaces: texts(namespaces),
+        names: texts(names),
+    };
+    let waits = "wait Watcher/w: Unread([Key { namespace: \"kcp-system\", name: \"other\" }])";
+    for (allow, expected) in [
+        (allow(&[], &[], &[]), waits),
+        (allow(&["Watcher"], &[], &[]), waits),
+        (allow(&["Kyma", "ModuleTemplate"], &[], &[]), "prune Watcher/w"),
+        (allow(&[], &["kcp-*"], &[]), waits),
+        (allow(&[], &["team-a"], &[]), "prune Watcher/w"),
+        (allow(&["Watcher"], &["kcp-system"], &["v*"]), "prune Watcher/w"),
+        (allow(&["Watcher"], &["kcp-system"], &["v", "w*"]), waits),
+    ] {
+        World::new()
+            .declares(["Kyma/a"])
+            .ours(["Kyma/a", "Watcher/w"])
+            .unread_with("other", allow.clone())
+            .check(&[expected]);
+        // A confirmation says what to lose, not who else declares it.
+        let mut confirmed = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]).unread_with("other", allow);
+        confirmed.policy.confirmed = Some(COMMIT.to_owned());
+        confirmed.check(&[expected]);
+    }
+}
+
+#[test]
+fn a_confirmed_prune_beside_an_unread_source_happens_where_that_cannot_declare_the_object() {
+    let kinds = Allow { kinds: vec!["ModuleTemplate".to_owned()], ..Allow::default() };
+    let mut world =
+        World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Kyma/b", "ModuleTemplate/m-1"]).unread_with("other", kinds);
+    world.policy.confirmed = Some(COMMIT.to_owned());
+    world.check(&["prune Kyma/b", "wait ModuleTemplate/m-1: Unread([Key { namespace: \"kcp-system\", name: \"other\" }])"]);
+}
+
+#[test]
+fn a_source_beside_an_unread_one_is_ready_and_says_what_waits() {
+    let world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]).unread("other");
+    let status = world.status(&source(), &Fetched::Done, "scope");
+    check_conditions(&status, &["Applied=True Applied", "Fetched=True Fetched", "Ready=True Applied"]);
+    let ready = status.conditions.iter().find(|condition| condition.type_ == status::READY).unwrap();
+    let note = ": 1 definition; 1 object removed from git and not pruned before these sources have been read: \
+                kcp-system/other";
+    assert!(ready.message.ends_with(note), "{}", ready.message);
+    assert_eq!(status.counts.unwrap().to_prune, 1);
+    assert_eq!(status.diagnostics[0].code, code::PRUNE_WAITS);
+    assert!(status.diagnostics[0].message.contains("because GitSource kcp-system/other might declare it"));
+}
+
+#[test]
 fn a_suspended_source_is_not_waited_for() {
     let mut world = World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Watcher/w"]).unread("other");
     world.others.values_mut().for_each(|other| other.idle = true);
@@ -480,13 +533,17 @@ impl World {
 
     fn other<'a>(mut self, name: &str, declares: impl IntoIterator<Item = &'a str>) -> World {
         let declares = Some(Arc::new(declares.into_iter().map(id).collect()));
-        let other = Other { key: Key::new("kcp-system", name), idle: false, declares };
+        let other = Other { key: Key::new("kcp-system", name), idle: false, declares, allow: Allow::default() };
         self.others.insert(format!("kcp-system.{name}"), other);
         self
     }
 
-    fn unread(mut self, name: &str) -> World {
-        let other = Other { key: Key::new("kcp-system", name), idle: false, declares: None };
+    fn unread(self, name: &str) -> World {
+        self.unread_with(name, Allow::default())
+    }
+
+    fn unread_with(mut self, name: &str, allow: Allow) -> World {
+        let other = Other { key: Key::new("kcp-system", name), idle: false, declares: None, allow };
         self.others.insert(format!("kcp-system.{name}"), other);
         self
     }

@@ -22,7 +22,7 @@ use tidegate_core::{
         names::{annotation, label},
     },
     changes,
-    definition::{Channels, Definition, Elsewhere, Kind},
+    definition::{Allow, Channels, Definition, Elsewhere, Kind},
     diagnostic::Place,
     intake::{self, Decision, Declared, Id, Installed, Live, Other, Situation, Terms, Wait},
     landscape::{self, Landscape, SourceName},
@@ -196,6 +196,7 @@ fn others(world: &World, source: &SourceName) -> BTreeMap<String, Other> {
             key,
             idle: of.spec.suspend || of.metadata.deletion_timestamp.is_some(),
             declares: Some(Arc::new(marked.map(|(id, _)| id.clone()).collect())),
+            allow: Allow::default(),
         };
         (label, other)
     };
