@@ -107,7 +107,7 @@ pub struct Options {
     /// Tidegate wait themselves
     #[arg(long, value_name = "DURATION", default_value = "300ms")]
     pub event_settle: Period,
-    /// Reconcile at most this many sources, runtimes and Watchers at once
+    /// Reconcile at most this many sources, runtimes and Watchers at once; waiting for a git server does not count
     #[arg(long, value_name = "N", default_value = "64")]
     pub workers: usize,
     /// Send at most this many requests to the control plane at once
@@ -246,7 +246,7 @@ pub struct Options {
         default_value = "false"
     )]
     pub paused: bool,
-    /// Wait at most this long for work in progress before the process exits
+    /// Wait at most this long for work in progress before the process exits; fetches from git servers end at once
     #[arg(long, value_name = "DURATION", default_value = "20s")]
     pub shutdown_timeout: Period,
     /// Write the logs that pass this filter, `LEVEL` or `LEVEL,MODULE=LEVEL,…`, for example `info` or

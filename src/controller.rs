@@ -3,7 +3,8 @@
 //! A controller's `reconcile` reads the current state and moves one subject a step towards its desired state. It may be
 //! dropped at any `await` and run again. It returns when to reconcile the subject next, or a [`Failure`], which is
 //! logged here and nowhere else. It starts no tasks and does not wait for anything slow. For an object that is not
-//! ready yet, it returns [`Finish::After`] or a `Failed(Waiting)`, so that waiting occupies no worker.
+//! ready yet, it returns [`Finish::After`] or a `Failed(Waiting)`, and for a fetch in progress [`Finish::Awaiting`], so
+//! that waiting occupies no worker.
 
 pub mod dispatch;
 pub mod events;

@@ -350,6 +350,8 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     let shared = Arc::clone(context);
     tasks.spawn(async move { shared.sources.watch_local(&shared.queue).await });
     let shared = Arc::clone(context);
+    tasks.spawn(async move { shared.sources.run_fetches(&shared.kcp, &shared.queue).await });
+    let shared = Arc::clone(context);
     tasks.spawn(async move {
         loop {
             shared.stores.catalog_changed().await;

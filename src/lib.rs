@@ -30,7 +30,7 @@
 //!
 //! | Step | Code |
 //! | --- | --- |
-//! | fetch a repository into a mirror | [`tidegate_git`] |
+//! | fetch a repository into a mirror | [`tidegate_git`]; beside the passes, a few at a time for each server: [`source`] |
 //! | read and check its definitions, decide what to apply, hold back and prune in KCP | [`definition`], [`intake`] |
 //! | one pass over a GitSource | [`source`] |
 //! | watch KCP, keep what the controllers need | [`stores`] |
@@ -81,6 +81,8 @@
 //! * Every write uses the field manager `tidegate` and leaves one audit record that names its cause.
 //! * Status, Events and logs say where a problem is. They never quote the text around it, which may be a secret.
 //! * A trigger says why, never what: the controllers always read the current state.
+//! * Waiting holds no worker: a pass over a source requests a fetch and ends, and one over a runtime that is not ready,
+//!   or cannot be reached, says when to try again. What one server does delays only what needs that server.
 //!
 //! # Differences from the first design
 //!

@@ -60,8 +60,12 @@ pub enum Finish {
     After(Duration, Trigger),
     /// Nothing can be done now. Whatever changes that requests the subject again, and these triggers are then added.
     Deferred,
+    /// Something that was begun elsewhere requests the subject when it ends. If it does not, check after this time.
+    Awaiting(Duration),
     /// It failed or waits; [`tidegate_process::retry`] determines for how long.
     Failed(Class),
+    /// It failed; retry after this time.
+    FailedFor(Class, Duration),
     /// The subject no longer exists: later requests are dropped.
     Gone,
 }

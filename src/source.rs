@@ -1,8 +1,8 @@
 //! The controller of GitSources: applies to KCP what git declares.
 //!
-//! A pass fetches if that is due, reads the revision, and asks [`tidegate_core::intake`] what to apply and prune. Then
-//! it sends the requests, and writes the status if it differs. The objects in KCP come from the watches, so a pass over
-//! an unchanged world makes no request.
+//! A pass requests a fetch if that is due, and ends; the end of the fetch wakes the source. The next pass reads the
+//! revision, and asks [`tidegate_core::intake`] what to apply and prune. Then it sends the requests, and writes the
+//! status if it differs. The objects in KCP come from the watches, so a pass over an unchanged world makes no request.
 //!
 //! Guarantees:
 //!
@@ -33,6 +33,7 @@ use tokio::time::Instant;
 
 use self::{
     enact::Enacted,
+    load::Loading,
     state::{Fetching, KeptTrees},
 };
 use crate::{
@@ -101,8 +102,19 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
     let slot = ctx.registry.slot(key);
     let mut known = slot.known.lock().await;
     let source = known.writes.status.shown(&object).into_owned();
-    let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, triggers, now: Instant::now() };
+    let of_fetch = known.running.as_ref().map(|running| running.triggers).unwrap_or_default();
+    let pass = SourcePass {
+        ctx,
+        key,
+        slot: &slot,
+        source: &source,
+        origin,
+        asked: triggers,
+        triggers: triggers.union(of_fetch),
+        now: Instant::now(),
+    };
     if source.metadata.deletion_timestamp.is_some() {
+        pass.give_up_fetch(&mut known);
         return leave::run(&pass, &mut known).await;
     }
     let result = match Terms::from_source(&source) {
@@ -110,7 +122,8 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
         Ok(terms) => pass.run(&mut known, &terms).await,
         Err(error) => pass.invalid(&mut known, &error).await,
     };
-    if ctx.registry.visited(&slot) {
+    let has_revision = known.running.is_none() || ctx.registry.loaded(key).is_some();
+    if has_revision && ctx.registry.visited(&slot) {
         pass.wake_runtimes();
     }
     result
@@ -128,7 +141,8 @@ pub(crate) async fn report_failure(
     let slot = ctx.registry.slot(key);
     let mut known = slot.known.lock().await;
     let source = known.writes.status.shown(&object).into_owned();
-    let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, triggers, now: Instant::now() };
+    let (asked, now) = (triggers, Instant::now());
+    let pass = SourcePass { ctx, key, slot: &slot, source: &source, origin, asked, triggers, now };
     let status = status::not_ready(&source, failure.reason, &failure.error.to_string(), ambient::now());
     pass.write(&mut known, status).await
 }
@@ -165,6 +179,9 @@ struct SourcePass<'a> {
     slot: &'a Slot,
     source: &'a GitSource,
     origin: crate::stores::Origin,
+    /// The triggers since the last pass.
+    asked: Triggers,
+    /// The same, and those of the fetch in progress.
     triggers: Triggers,
     now: Instant,
 }
@@ -174,7 +191,10 @@ struct SourcePass<'a> {
 impl SourcePass<'_> {
     async fn run(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
         leave::guard(self).await?;
-        self.load(known, terms).await;
+        match self.load(known, terms).await {
+            Loading::Loaded => {}
+            Loading::Waits(limit) => return Ok(Finish::Awaiting(limit)),
+        }
         let Some(loaded) = self.ctx.registry.loaded(self.key) else {
             self.report(known, None, &Enacted::default(), terms).await?;
             return Ok(self.finish(known, terms, &Enacted::default(), false));
@@ -295,6 +315,7 @@ impl SourcePass<'_> {
     /// Applies and prunes nothing. The last good revision stays active, also across a restart: runtimes use its modules
     /// and template overrides.
     async fn suspended(&self, known: &mut KnownSource, terms: &Terms) -> Pass {
+        self.give_up_fetch(known);
         self.hold(known, terms).await;
         // A resumed source is fetched at once, not at the end of the interval.
         known.fetch = Fetching::Pending;
@@ -306,6 +327,8 @@ impl SourcePass<'_> {
     /// Reports that the GitSource is invalid. The active revision stays.
     async fn invalid(&self, known: &mut KnownSource, error: &TermsError) -> Pass {
         let fetched = Fetched::Failed { reason: "InvalidSpec", message: error.to_string(), stalled: true };
+        self.give_up_fetch(known);
+        known.handled = status::requested(self.source);
         let status = self.status(known, &fetched, None, &Enacted::default(), None);
         self.write(known, status).await?;
         Ok(Finish::Done)
@@ -313,7 +336,8 @@ impl SourcePass<'_> {
 
     /// When the next pass is due.
     fn finish(&self, known: &KnownSource, terms: &Terms, enacted: &Enacted, again: bool) -> Finish {
-        decide::finish(terms, &known.fetch, enacted.class, again, Instant::now())
+        let (is_running, now) = (known.running.is_some(), Instant::now());
+        decide::finish(terms, &known.fetch, is_running, enacted.class, again, now, ambient::fraction())
     }
 }
 

@@ -73,9 +73,9 @@ pub async fn guarded(context: &Context, work: &Work<Subject>, reconcile: impl Fu
     let duration = started.elapsed();
     let ended = match &result {
         Ok(Finish::After(_, Trigger::Retry)) => Ended::Waiting,
-        Ok(Finish::Done | Finish::Deferred | Finish::Gone | Finish::After(..)) => Ended::Well,
+        Ok(Finish::Done | Finish::Deferred | Finish::Gone | Finish::After(..) | Finish::Awaiting(_)) => Ended::Well,
         Err(Failure { reason: PANICKED, .. }) => Ended::Panicked,
-        Ok(Finish::Failed(class)) | Err(Failure { class, .. }) => match class {
+        Ok(Finish::Failed(class) | Finish::FailedFor(class, _)) | Err(Failure { class, .. }) => match class {
             Class::Waiting => Ended::Waiting,
             Class::Stalled | Class::Transient => Ended::Failed,
         },
@@ -184,7 +184,8 @@ fn arrival(context: &Context, work: &Work<Subject>, result: &super::Pass) {
     match result {
         Ok(Finish::Done) => context.metrics.runtime_arrived(&runtime, Instant::now()),
         Ok(Finish::Gone) => context.metrics.runtime_gone(&runtime),
-        Ok(Finish::Deferred | Finish::After(..) | Finish::Failed(_)) | Err(_) => {}
+        Ok(Finish::Deferred | Finish::After(..) | Finish::Awaiting(_) | Finish::Failed(_) | Finish::FailedFor(..))
+        | Err(_) => {}
     }
 }
 
@@ -192,7 +193,15 @@ fn arrival(context: &Context, work: &Work<Subject>, result: &super::Pass) {
 /// change, so events do not postpone it.
 fn resync(context: &Context, subject: &Subject, finish: Finish) {
     match (subject, finish) {
-        (Subject::Runtime(_), Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Failed(_)) => {
+        (
+            Subject::Runtime(_),
+            Finish::Done
+            | Finish::Deferred
+            | Finish::After(..)
+            | Finish::Awaiting(_)
+            | Finish::Failed(_)
+            | Finish::FailedFor(..),
+        ) => {
             // The jitter depends on the name, so that runtimes stay apart even if the same event reconciled all of
             // them.
             let digest = tidegate_core::object::Digest::of_bytes(subject.to_string().as_bytes()).to_string();

@@ -179,20 +179,27 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         self.running -= 1;
         self.retrying -= usize::from(running.retrying);
         match finish {
-            Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Gone => {
+            Finish::Done | Finish::Deferred | Finish::After(..) | Finish::Awaiting(_) | Finish::Gone => {
                 if finish == Finish::Deferred {
                     let asked = running.triggers.iter().filter(|trigger| *trigger != Trigger::Retry);
                     entry.carried = entry.carried.union(asked.collect());
                 }
                 (entry.failures, entry.class, entry.not_before) = (0, None, None);
                 self.forget(subject, |trigger| trigger == Trigger::Retry || finish == Finish::Gone);
-                if let Finish::After(delay, trigger) = finish {
-                    self.delay(subject, trigger, now + delay);
+                match finish {
+                    Finish::After(delay, trigger) => self.delay(subject, trigger, now + delay),
+                    Finish::Awaiting(delay) => self.delay(subject, Trigger::Retry, now + delay),
+                    Finish::Done | Finish::Deferred | Finish::Gone | Finish::Failed(_) | Finish::FailedFor(..) => {}
                 }
             }
             Finish::Failed(class) => {
                 entry.carried = entry.carried.union(running.triggers);
-                self.fail(subject, class, now, fraction);
+                let delay = retry::delay(class, entry.failures.saturating_add(1), self.limits.interval);
+                self.fail(subject, class, retry::jittered(delay, fraction), now, fraction);
+            }
+            Finish::FailedFor(class, delay) => {
+                entry.carried = entry.carried.union(running.triggers);
+                self.fail(subject, class, delay, now, fraction);
             }
         }
         self.free(subject, running);
@@ -313,12 +320,11 @@ impl<S: Clone + Eq + Hash + Ord> State<S> {
         }
     }
 
-    /// Starts the back-off. Pending requests wait for it as well, news only for the shortest one.
-    fn fail(&mut self, subject: &S, class: Class, now: Instant, fraction: f64) {
+    /// Starts the back-off of `delay`. Pending requests wait for it as well, news only for the shortest one.
+    fn fail(&mut self, subject: &S, class: Class, delay: Duration, now: Instant, fraction: f64) {
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.failures = entry.failures.saturating_add(1);
         entry.class = Some(class);
-        let delay = retry::jittered(retry::delay(class, entry.failures, self.limits.interval), fraction);
         let shortest = delay.min(retry::jittered(retry::BACKOFF_MIN, fraction));
         entry.not_before = Some(now + shortest);
         let meanwhile = entry.ready.take().map(|ready| ready.triggers).unwrap_or_default();

@@ -126,6 +126,42 @@ fn a_subject_pushed_while_worked_on_runs_again_afterwards() {
 }
 
 #[test]
+fn awaited_work_runs_when_its_end_is_reported_or_after_its_limit() {
+    let limit = Duration::from_secs(30);
+    let mut bench = Bench::new();
+    bench.push("a", Trigger::Git);
+    bench.expect(&[("a", "git", 1)]);
+    bench.finish("a", Finish::Awaiting(limit));
+    bench.expect(&[]);
+    assert_eq!(bench.state.busy(), ["a"], "it is not done");
+    bench.push("a", Trigger::Changed);
+    bench.expect(&[("a", "changed", 1)]);
+    bench.finish("a", Finish::Done);
+    bench.pass(limit);
+    bench.expect(&[]);
+    bench.push("a", Trigger::Git);
+    bench.expect(&[("a", "git", 1)]);
+    bench.finish("a", Finish::Awaiting(limit));
+    bench.pass(limit);
+    bench.expect(&[("a", "retry", 1)]);
+}
+
+#[test]
+fn a_failure_may_say_when_it_is_retried() {
+    let delay = Duration::from_secs(8);
+    let mut bench = Bench::new();
+    bench.push("a", Trigger::Git);
+    for attempt in 1..10 {
+        let triggers = if attempt == 1 { "git" } else { "git+retry" };
+        bench.expect(&[("a", triggers, attempt)]);
+        bench.finish("a", Finish::FailedFor(Class::Transient, delay));
+        bench.pass(delay - Duration::from_millis(1));
+        bench.expect(&[]);
+        bench.pass(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn what_deferred_work_was_asked_for_comes_with_whatever_asks_next() {
     let mut bench = Bench::new();
     bench.push("a", Trigger::Drift);

@@ -13,7 +13,7 @@ use tidegate_core::{
     name::Key,
     revision::Oid,
 };
-use tidegate_process::retry::Class;
+use tidegate_process::retry::{self, Class};
 use tokio::time::{Duration, Instant};
 
 use super::state::{BranchHistory, Fetching, Remedy, Rollout};
@@ -21,6 +21,8 @@ use crate::queue::{Finish, Trigger, Triggers};
 
 /// How often a pass compares the version of a Secret that did not help.
 const SECRET_LOOK: Duration = Duration::from_secs(10);
+/// How often a pass checks a source whose fetch takes long. The end of the fetch wakes it anyway.
+const FETCH_LOOK: Duration = Duration::from_secs(30);
 /// Delay of the next pass if a watch is behind, or if an object was just deleted.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -87,18 +89,34 @@ pub(super) fn parting(live: &Metadata, prune: bool) -> Parting {
     if prune && !is_kept(live) && !has_other_tool() { Parting::Delete } else { Parting::Release }
 }
 
-/// When the next pass is due. `failure` is what can help if KCP did not accept something. `again` says whether a watch
-/// is behind, or an object is being deleted.
-pub(super) fn finish(terms: &Terms, last: &Fetching, failure: Option<Class>, again: bool, now: Instant) -> Finish {
+/// When the next pass is due. `is_running` says whether a fetch is in progress. `failure` is what can help if KCP did
+/// not accept something. `again` says whether a watch is behind, or an object is being deleted. `fraction` is a random
+/// number from 0 to 1.
+pub(super) fn finish(
+    terms: &Terms,
+    last: &Fetching,
+    is_running: bool,
+    failure: Option<Class>,
+    again: bool,
+    now: Instant,
+    fraction: f64,
+) -> Finish {
     if let Some(class) = failure {
         return Finish::Failed(class);
+    }
+    if is_running {
+        return Finish::Awaiting(if again { LOOK_AGAIN } else { FETCH_LOOK });
     }
     let until_fetch = match last {
         Fetching::Pending => terms.interval,
         Fetching::Ended(last) => last.next.saturating_duration_since(now),
     };
     let until = match last.failure().map(|failure| &failure.remedy) {
-        Some(Remedy::Retry) => return Finish::Failed(Class::Transient),
+        Some(Remedy::Retry) => {
+            let asked = last.failure().and_then(|failure| failure.retry_after).unwrap_or_default();
+            let delay = retry::at_least(retry::within(terms.interval, last.failures(), fraction), asked);
+            return Finish::FailedFor(Class::Transient, delay);
+        }
         Some(Remedy::Secret(_)) => until_fetch.min(SECRET_LOOK),
         Some(Remedy::Edit) | None => until_fetch,
     };

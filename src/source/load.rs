@@ -1,50 +1,71 @@
 //! From a GitSource to its active revision: fetches, reads, and takes over what was read.
 //!
-//! A pass reads the Secret when a fetch needs it, and again when the git server rejects the cached content. No watch
+//! A pass requests a fetch, and a later pass takes its result: see [`fetches`].
+//!
+//! A fetch reads the Secret when it needs it, and again when the git server rejects the cached content. No watch
 //! reports changes of these Secrets. If one is missing, invalid or rejected, each pass compares its resource version,
 //! and fetches again once it differs.
 
 pub(super) mod access;
 mod decide;
+pub(super) mod fetches;
 mod parse;
 mod problem;
 
 #[cfg(test)]
 pub(super) use parse::tests::{loaded, valid};
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Secret;
 use tokio::time::Instant;
 
 use self::{
-    decide::{FetchEnd, FetchStep, FetchedRevision, Purpose, ReadRevision, References, Reload, Start},
+    access::SourceAccess,
+    decide::{FetchEnd, FetchedRevision, Purpose, ReadRevision, References, Reload, Running, Start},
+    fetches::Job,
     parse::Parse,
     problem::Problem,
 };
-use super::{KnownSource, SourcePass, state::RefusedRevision};
+use super::{
+    KnownSource, SourcePass,
+    state::{Fetching, RefusedRevision, RunningFetch},
+};
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{ModuleReleaseMeta, names::label, shared::ObjectMeta},
     definition::{Cache, Channels, Elsewhere, Options},
     diagnostic::Diagnostics,
-    intake::Terms,
+    intake::{
+        Terms,
+        status::{self, Fetched},
+    },
     landscape::{self, SourceName},
     name::Key,
     object::Gvk,
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
 };
-use tidegate_git::{self as git, Mirror};
+use tidegate_git as git;
 use tidegate_process::{ambient, retry};
 
 use crate::{
     controller::{self, Subject},
-    queue::Trigger,
+    queue::{Trigger, Triggers},
     source::registry::{Loaded, Overrides, OverridesOrigin},
     stores::Origin,
 };
 
+/// What a pass has after [`SourcePass::load`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loading {
+    /// Everything that can be read now.
+    Loaded,
+    /// A fetch in progress. Its end wakes the source; if that takes longer than this, a pass continues without it.
+    Waits(Duration),
+}
+
+/// A source whose fetch takes longer than this continues with its last good revision. Almost all fetches take less.
+const SLOW_AFTER: Duration = Duration::from_secs(3);
 /// Maximum number of earlier versions of template overrides that are read to find one without errors. Each may take as
 /// long as the renderer allows.
 const EARLIER_TEMPLATES_MAX: usize = 10;
@@ -52,14 +73,53 @@ const EARLIER_TEMPLATES_MAX: usize = 10;
 // === impl SourcePass ===
 
 impl SourcePass<'_> {
-    /// Fetches if that is due. Then reads what the active revision lacks.
-    pub(super) async fn load(&self, known: &mut KnownSource, terms: &Terms) {
-        if self.must_fetch(known, terms).await {
-            let result = self.fetch_and_read(known, terms).await;
-            let next = Instant::now() + retry::poll(terms.interval, ambient::fraction());
-            known.fetch = decide::ended(terms, &result, next);
-            result.unwrap_or_else(|problem| self.log(&problem));
+    /// Takes the result of a fetch, or requests a fetch if that is due. Then reads what the active revision lacks.
+    ///
+    /// Does not wait for git servers: a source whose fetch takes long continues with its last good revision.
+    pub(super) async fn load(&self, known: &mut KnownSource, terms: &Terms) -> Loading {
+        match decide::running(known.running.take(), terms, self.asked) {
+            Running::None => {
+                if self.must_fetch(known, terms).await && self.request_fetch(known, terms, Triggers::default()) {
+                    return Loading::Waits(SLOW_AFTER);
+                }
+            }
+            Running::Outdated(before) => {
+                self.ctx.registry.fetches.abandon(self.key);
+                if self.request_fetch(known, terms, before) {
+                    return Loading::Waits(SLOW_AFTER);
+                }
+            }
+            Running::Current(running) => match self.ctx.registry.fetches.take(self.key) {
+                Some(result) => self.take_result(known, terms, running, result).await,
+                None => {
+                    let waited = running.since.elapsed();
+                    known.running = Some(running);
+                    if waited < SLOW_AFTER && self.ctx.registry.loaded(self.key).is_none() {
+                        return Loading::Waits(SLOW_AFTER.saturating_sub(waited));
+                    }
+                }
+            },
         }
+        self.reload(known, terms).await;
+        Loading::Loaded
+    }
+
+    /// Gives up the fetch in progress. The next one is due at once.
+    pub(super) fn give_up_fetch(&self, known: &mut KnownSource) {
+        if known.running.take().is_some() {
+            self.ctx.registry.fetches.abandon(self.key);
+            known.fetch = Fetching::Pending;
+        }
+    }
+
+    /// The outcome of the last fetch, as the status reports it. While the first fetch takes long, it is that.
+    pub(super) fn fetched(&self, known: &KnownSource, terms: &Terms) -> Fetched {
+        let is_waiting = known.running.is_some() && self.ctx.registry.fetches.is_waiting(self.key);
+        decide::fetched_so_far(known, terms, is_waiting)
+    }
+
+    /// Reads what the active revision lacks.
+    async fn reload(&self, known: &mut KnownSource, terms: &Terms) {
         let loaded = self.ctx.registry.loaded(self.key);
         let active = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
         let references = loaded.as_ref().map_or(References::Same, |loaded| self.references(loaded));
@@ -95,10 +155,10 @@ impl SourcePass<'_> {
 
     // --- fetch ---
 
-    /// Whether this pass fetches.
+    /// Whether a fetch is due.
     async fn must_fetch(&self, known: &KnownSource, terms: &Terms) -> bool {
         let secret = self.secret_key(terms);
-        match decide::start(self.source, terms, secret, &known.fetch, self.triggers, self.now) {
+        match decide::start(self.source, terms, secret, &known.fetch, self.asked, self.now) {
             Start::Fetch => true,
             Start::Skip => false,
             Start::FetchIfChanged(secret, seen) => {
@@ -109,12 +169,80 @@ impl SourcePass<'_> {
         }
     }
 
-    /// Fetches, and takes the step that follows from the result.
-    async fn fetch_and_read(&self, known: &mut KnownSource, terms: &Terms) -> Result<(), Problem> {
+    /// Requests a fetch. Returns whether it is in progress; if not, the source has a problem that it would not solve.
+    /// `before` are the triggers of a fetch that this one replaces.
+    fn request_fetch(&self, known: &mut KnownSource, terms: &Terms, before: Triggers) -> bool {
+        let secret = self.secret_key(terms);
+        let cached = decide::cached(known.access.take(), secret.as_ref(), self.triggers);
+        let requested = status::requested(self.source);
+        match self.job(terms, secret, cached) {
+            Ok(job) => {
+                self.ctx.registry.fetches.begin(self.key, job);
+                known.running = Some(RunningFetch {
+                    settings: terms.fetching(),
+                    requested,
+                    since: Instant::now(),
+                    triggers: before.union(self.triggers),
+                    again: false,
+                });
+                true
+            }
+            Err(problem) => {
+                let before = known.fetch.clone();
+                self.fetch_ended(known, terms, &before, requested, Err(problem));
+                false
+            }
+        }
+    }
+
+    fn job(&self, terms: &Terms, secret: Option<Key>, cached: Option<SourceAccess>) -> Result<Job, Problem> {
         let url = decide::url(terms, self.ctx.allow_local_sources || self.origin == Origin::CommandLine)?;
         let mirror = self.ctx.registry.mirror(self.key, self.slot, &url).map_err(Problem::Git)?;
-        let FetchEnd { fetched, access } = self.fetch(known, terms, &mirror, &url).await?;
+        Ok(Job { mirror, url, terms: terms.clone(), secret, cached })
+    }
+
+    /// Takes the result of a fetch. If the repository may have changed meanwhile, requests the next one.
+    async fn take_result(
+        &self,
+        known: &mut KnownSource,
+        terms: &Terms,
+        running: RunningFetch,
+        result: Result<FetchEnd, Problem>,
+    ) {
+        let must_repeat = decide::must_repeat(&running, self.source);
+        // If this pass is dropped at the next `await`, the result is lost, and the next pass fetches again.
+        let before = mem::take(&mut known.fetch);
+        let result = match result {
+            Ok(end) => self.take_over(known, terms, end).await,
+            Err(problem) => Err(problem),
+        };
+        self.fetch_ended(known, terms, &before, running.requested, result);
+        if must_repeat {
+            self.request_fetch(known, terms, Triggers::default());
+        }
+    }
+
+    /// Records how a fetch ended. `before` is the one before it.
+    fn fetch_ended(
+        &self,
+        known: &mut KnownSource,
+        terms: &Terms,
+        before: &Fetching,
+        requested: Option<String>,
+        result: Result<(), Problem>,
+    ) {
+        let poll = retry::poll(terms.interval, ambient::fraction());
+        known.fetch = decide::ended(terms, before, &result, Instant::now(), poll);
+        known.handled = requested.or(known.handled.take());
+        result.unwrap_or_else(|problem| self.log(&problem));
+    }
+
+    /// Takes the step that follows from a successful fetch.
+    async fn take_over(&self, known: &mut KnownSource, terms: &Terms, end: FetchEnd) -> Result<(), Problem> {
+        let FetchEnd { fetched, access } = end;
         known.access = access;
+        let mirror =
+            self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(fetched.revision.clone()))?;
         let (revision, follows) = (fetched.revision, fetched.fast_forward);
         let loaded = self.ctx.registry.loaded(self.key);
         let active = loaded.as_ref().map(|loaded| (&loaded.revision, loaded.reading));
@@ -135,32 +263,6 @@ impl SourcePass<'_> {
                 self.read(known, terms, revision, Purpose::Follow).await
             }
             FetchedRevision::Read => self.read(known, terms, revision, Purpose::Follow).await,
-        }
-    }
-
-    /// Fetches with the Secret of the last fetch, or with the Secret as it is now.
-    async fn fetch(
-        &self,
-        known: &mut KnownSource,
-        terms: &Terms,
-        mirror: &Mirror,
-        url: &git::Url,
-    ) -> Result<FetchEnd, Problem> {
-        let secret = self.secret_key(terms);
-        let cached = decide::cached(known.access.take(), secret.as_ref(), self.triggers);
-        let mut step = decide::begin(secret, cached);
-        loop {
-            step = match step {
-                FetchStep::ReadSecret(secret) => {
-                    let answer = self.ctx.kcp.get_as::<Secret>(&secrets(), &secret).await;
-                    decide::after_secret(&secret, answer)
-                }
-                FetchStep::Fetch(access) => {
-                    let answer = mirror.fetch(&decide::remote(terms, url, &access)).await;
-                    decide::after_fetch(access, answer)
-                }
-                FetchStep::End(result) => return result,
-            };
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the daemon has read from git: the mirror and the active revision of each GitSource.
 //!
-//! The registry never fetches. [`crate::source`] fills it. The other controllers read from it the objects of modules in
+//! The registry never decides to fetch. [`crate::source`] does, and fills it. The other controllers read from it the objects of modules in
 //! git, and the template overrides of a source.
 //!
 //! Parsed module objects are shared: many Manifests name one tree, and it is parsed once. Their number has a limit.
@@ -19,8 +19,9 @@ use tokio::{
 
 use crate::{
     controller::{Queue, Subject},
-    source::KnownSource,
+    source::{KnownSource, load::fetches::Fetches},
 };
+use tidegate_cluster::Cluster;
 use tidegate_core::{
     definition::{self, Definitions, Elsewhere, ModuleObjects},
     diagnostic::Diagnostics,
@@ -123,6 +124,7 @@ pub struct SourceRegistry {
     modules: Mutex<Modules>,
     local: Mutex<BTreeMap<Key, PathBuf>>,
     local_changed: Notify,
+    pub(super) fetches: Fetches,
 }
 
 /// What is known of one source.
@@ -169,6 +171,7 @@ impl SourceRegistry {
             modules: Mutex::default(),
             local: Mutex::default(),
             local_changed: Notify::new(),
+            fetches: Fetches::default(),
         }
     }
 
@@ -227,6 +230,11 @@ impl SourceRegistry {
             tree,
             message: first.to_string(),
         })
+    }
+
+    /// Fetches what passes over sources ask for. Runs until it is dropped, which ends all fetches.
+    pub async fn run_fetches(&self, kcp: &Cluster, queue: &Queue) {
+        self.fetches.run(kcp, queue).await;
     }
 
     /// Wakes a source when its repository on this machine changes. Runs until it is dropped. In a simulation it wakes
@@ -358,6 +366,7 @@ impl SourceRegistry {
             slots.remove(source);
             slots.keys().cloned().collect()
         };
+        self.fetches.forget(source);
         if self.local.lock().remove(source).is_some() {
             self.local_changed.notify_one();
         }

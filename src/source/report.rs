@@ -77,7 +77,7 @@ impl SourcePass<'_> {
         enacted: &Enacted,
         terms: &Terms,
     ) -> Result<(), Failure> {
-        let status = self.status(known, &known.fetch.fetched(), decided, enacted, Some(terms));
+        let status = self.status(known, &self.fetched(known, terms), decided, enacted, Some(terms));
         self.publish(&status, decided.map(|(_, decision)| decision));
         let is_settled = status::is_settled(&status);
         self.write(known, status).await?;
@@ -118,6 +118,7 @@ impl SourcePass<'_> {
                 (None, None) => &none,
             },
             failures: &enacted.failures,
+            handled: known.handled.as_deref(),
             scope: &scope,
             moved: terms.is_some_and(|terms| decide::has_moved(self.source, known.history, terms)),
         };

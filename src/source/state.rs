@@ -1,6 +1,6 @@
 //! What a process knows of one GitSource between passes. Pure: times and results are passed in.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use tidegate_core::{
     api::{GitSource, git_source::GitSourceStatus},
@@ -14,12 +14,17 @@ use tidegate_git::Url;
 use tokio::time::Instant;
 
 use super::{known_objects::KnownObjects, load::access::SourceAccess};
+use crate::queue::Triggers;
 
 /// What a process knows of one GitSource between passes.
 #[derive(Default)]
 pub(crate) struct KnownSource {
     /// The last fetch.
     pub(super) fetch: Fetching,
+    /// The fetch in progress.
+    pub(super) running: Option<RunningFetch>,
+    /// The value of the annotation with which a user requested the last fetch that ended.
+    pub(super) handled: Option<String>,
     /// The content of the Secret, as of the last successful fetch. A fetch that fails drops it.
     pub(super) access: Option<SourceAccess>,
     /// The revision that was read last.
@@ -42,6 +47,21 @@ pub(super) enum Fetching {
     Ended(LastFetch),
 }
 
+/// A fetch that was requested and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RunningFetch {
+    /// Digest of the settings, see [`tidegate_core::intake::Terms::fetching`].
+    pub(super) settings: Digest,
+    /// The value of the annotation that requests a reconcile, when the fetch was requested.
+    pub(super) requested: Option<String>,
+    /// When it was requested.
+    pub(super) since: Instant,
+    /// Why it was requested, and why later passes ran.
+    pub(super) triggers: Triggers,
+    /// Whether the repository may have changed since: another fetch follows.
+    pub(super) again: bool,
+}
+
 /// A fetch that ended, successful or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LastFetch {
@@ -49,6 +69,8 @@ pub(super) struct LastFetch {
     pub(super) settings: Digest,
     /// When the next fetch is due.
     pub(super) next: Instant,
+    /// Consecutive failures.
+    pub(super) failures: u32,
     /// The outcome of the fetch, and of reading its revision.
     pub(super) outcome: ReadOutcome,
 }
@@ -71,6 +93,8 @@ pub(super) struct ReadFailure {
     pub(super) message: String,
     /// What can help.
     pub(super) remedy: Remedy,
+    /// How long the server asked to wait.
+    pub(super) retry_after: Option<Duration>,
 }
 
 /// What can help a source that could not be read.
@@ -189,7 +213,18 @@ impl Fetching {
     pub(super) fn with_failure(self, failure: ReadFailure) -> Fetching {
         match self {
             Fetching::Pending => Fetching::Pending,
-            Fetching::Ended(last) => Fetching::Ended(LastFetch { outcome: ReadOutcome::Failed(failure), ..last }),
+            Fetching::Ended(last) => {
+                let failures = last.failures.saturating_add(1);
+                Fetching::Ended(LastFetch { failures, outcome: ReadOutcome::Failed(failure), ..last })
+            }
+        }
+    }
+
+    /// Consecutive failures.
+    pub(super) fn failures(&self) -> u32 {
+        match self {
+            Fetching::Ended(last) => last.failures,
+            Fetching::Pending => 0,
         }
     }
 

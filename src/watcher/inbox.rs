@@ -175,7 +175,7 @@ impl Inbox {
             Finish::Done => self.journal.passed(runtime, began, looks, true),
             Finish::After(..) => self.journal.passed(runtime, began, looks, false),
             // The pass has not compared the objects.
-            Finish::Deferred | Finish::Failed(_) => {}
+            Finish::Deferred | Finish::Awaiting(_) | Finish::Failed(_) | Finish::FailedFor(..) => {}
         }
     }
 

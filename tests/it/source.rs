@@ -1109,6 +1109,8 @@ impl Daemon {
         });
         let local = Arc::clone(&context);
         tasks.spawn(async move { local.sources.watch_local(&local.queue).await });
+        let fetching = Arc::clone(&context);
+        tasks.spawn(async move { fetching.sources.run_fetches(&fetching.kcp, &fetching.queue).await });
         Daemon { context, namespace: namespace.to_owned(), feed, tasks }
     }
 

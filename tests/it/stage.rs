@@ -189,6 +189,12 @@ impl Stage {
         }
     }
 
+    /// Waits until the daemon, which is a process, has ended by itself.
+    pub(crate) async fn ends(&self) {
+        let ended = || self.lock().as_mut().is_none_or(Daemon::has_ended);
+        eventually("the daemon ends", SOON, async || if ended() { Ok(()) } else { Err(self.log_tail()) }).await;
+    }
+
     /// Runs a command of ours with the administrator's kubeconfig. While it runs, time passes as everybody's.
     pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
         let kubeconfig = self.folder.path().join("admin.kubeconfig");

@@ -64,6 +64,17 @@ impl Url {
         }
     }
 
+    /// Who answers requests for the repository: host and port, or the path on this machine.
+    pub fn server(&self) -> &str {
+        match &self.0 {
+            Kind::Http { text, .. } => {
+                let rest = text.split_once("://").map_or(text.as_str(), |(_, rest)| rest);
+                rest.split('/').next().unwrap_or_default()
+            }
+            Kind::Local { path } => path.to_str().unwrap_or_default(),
+        }
+    }
+
     /// Whether the connection is encrypted or local.
     pub fn is_encrypted(&self) -> bool {
         match &self.0 {

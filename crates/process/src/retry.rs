@@ -37,6 +37,13 @@ pub fn delay(class: Class, attempt: u32, interval: Duration) -> Duration {
     }
 }
 
+/// How long to wait before a retry of what is repeated every `interval` anyway: never longer than that, jitter
+/// included. `attempt` counts consecutive failures, from 1.
+pub fn within(interval: Duration, attempt: u32, fraction: f64) -> Duration {
+    // `jittered` adds up to a quarter.
+    jittered(delay(Class::Transient, attempt, interval).min(interval.mul_f64(0.8)), fraction)
+}
+
 /// The longer of `delay` and the delay that the server requested, up to a limit.
 pub fn at_least(delay: Duration, asked: Duration) -> Duration {
     delay.max(asked.min(BACKOFF_MAX))

@@ -6,7 +6,7 @@ use tidegate_core::{definition::Kind, object::ObjectId};
 use super::*;
 use crate::source::{
     fixtures::{failed, source},
-    state::{LastFetch, ReadOutcome, SeenSecret},
+    state::{LastFetch, ReadFailure, ReadOutcome, SeenSecret},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -18,17 +18,54 @@ fn a_pass_ends_with_what_comes_first() {
     let (terms, now) = (Terms::from_source(&source(&json!({ "interval": "5m" }))).unwrap(), Instant::now());
     let check = |outcome: ReadOutcome, failure, again, expected: Finish| {
         let last = ended(&terms, outcome, now + MINUTE);
-        assert_eq!(finish(&terms, &last, failure, again, now), expected, "{last:?}");
+        assert_eq!(finish(&terms, &last, false, failure, again, now, 0.0), expected, "{last:?}");
     };
     let resync = |wait| Finish::After(wait, Trigger::Resync);
     check(ReadOutcome::Done, None, false, resync(MINUTE));
     check(ReadOutcome::Done, None, true, Finish::After(LOOK_AGAIN, Trigger::Retry));
     check(ReadOutcome::Done, Some(Class::Waiting), true, Finish::Failed(Class::Waiting));
-    check(failed(Remedy::Retry), None, true, Finish::Failed(Class::Transient));
+    check(failed(Remedy::Retry), None, true, Finish::FailedFor(Class::Transient, Duration::from_secs(2)));
     check(failed(Remedy::Retry), Some(Class::Stalled), true, Finish::Failed(Class::Stalled));
     check(failed(Remedy::Secret(SeenSecret::default())), None, false, resync(SECRET_LOOK));
     check(failed(Remedy::Edit), None, false, resync(MINUTE));
-    assert_eq!(finish(&terms, &Fetching::Pending, None, false, now), resync(MINUTE * 5));
+    assert_eq!(finish(&terms, &Fetching::Pending, false, None, false, now, 0.0), resync(MINUTE * 5));
+}
+
+#[test]
+fn a_source_that_cannot_be_fetched_is_retried_within_its_interval_or_when_its_server_asks() {
+    let seconds = Duration::from_secs;
+    let now = Instant::now();
+    for (interval, failures, asked, expected) in [
+        ("10s", 1, None, 500),
+        ("10s", 100, None, 8000),
+        ("60s", 100, None, 48_000),
+        ("1h", 100, None, 120_000),
+        ("10s", 1, Some(seconds(30)), 30_000),
+        ("10s", 100, Some(seconds(3)), 8000),
+        // No server stops a source for hours.
+        ("10s", 1, Some(seconds(86_400)), 120_000),
+    ] {
+        let terms = Terms::from_source(&source(&json!({ "interval": interval }))).unwrap();
+        let ReadOutcome::Failed(failure) = failed(Remedy::Retry) else { unreachable!() };
+        let outcome = ReadOutcome::Failed(ReadFailure { retry_after: asked, ..failure });
+        let last = LastFetch { settings: terms.fetching(), next: now + MINUTE, failures, outcome };
+        let found = finish(&terms, &Fetching::Ended(last), false, None, false, now, 0.0);
+        let expected = Finish::FailedFor(Class::Transient, Duration::from_millis(expected));
+        assert_eq!(found, expected, "{interval} {failures} {asked:?}");
+    }
+}
+
+#[test]
+fn a_source_whose_fetch_is_in_progress_waits_for_its_end() {
+    let (terms, now) = (Terms::from_source(&source(&json!({}))).unwrap(), Instant::now());
+    for (last, failure, again, expected) in [
+        (Fetching::Pending, None, false, Finish::Awaiting(FETCH_LOOK)),
+        (Fetching::Pending, None, true, Finish::Awaiting(LOOK_AGAIN)),
+        (ended(&terms, failed(Remedy::Retry), now), None, false, Finish::Awaiting(FETCH_LOOK)),
+        (Fetching::Pending, Some(Class::Transient), false, Finish::Failed(Class::Transient)),
+    ] {
+        assert_eq!(finish(&terms, &last, true, failure, again, now, 0.0), expected, "{last:?} {failure:?} {again}");
+    }
 }
 
 #[test]
@@ -111,7 +148,7 @@ fn only_what_still_is_ours_and_not_kept_is_deleted() {
 }
 
 fn ended(terms: &Terms, outcome: ReadOutcome, next: Instant) -> Fetching {
-    Fetching::Ended(LastFetch { settings: terms.fetching(), next, outcome })
+    Fetching::Ended(LastFetch { settings: terms.fetching(), next, failures: 3, outcome })
 }
 
 fn live(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {

@@ -1,26 +1,29 @@
 //! When a source is fetched, what the answers mean, and which revision becomes active. Pure: nothing is read or sent.
 //!
-//! The decisions, in the order in which a pass asks for them: [`start`], [`url`], [`cached`], then [`begin`],
-//! [`after_secret`] and [`after_fetch`] for one fetch, [`fetched`] for its result, [`reload`] if nothing was fetched,
-//! and [`read`] for a revision that was read.
+//! The decisions, in the order in which they are asked for: [`running`] for a fetch in progress, [`start`], [`url`] and
+//! [`cached`] for the next one, [`begin`], [`after_secret`] and [`after_fetch`] within a fetch, [`fetched`] and
+//! [`must_repeat`] for its result, [`reload`] if nothing was fetched, and [`read`] for a revision that was read.
 
 use k8s_openapi::api::core::v1::Secret;
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{GitSource, git_source::OnError},
-    intake::{Follow, Terms, status},
+    intake::{
+        Follow, Terms,
+        status::{self, Fetched},
+    },
     name::Key,
     object::Digest,
     revision::Revision,
 };
 use tidegate_git::{self as git, Reference, Remote};
-use tidegate_process::retry::Class;
-use tokio::time::Instant;
+use tidegate_process::retry::{self, Class};
+use tokio::time::{Duration, Instant};
 
 use super::{access::SourceAccess, problem::Problem};
 use crate::{
     queue::{Trigger, Triggers},
-    source::state::{Fetching, LastFetch, ReadOutcome, RefusedRevision, Remedy, SeenSecret},
+    source::state::{Fetching, KnownSource, LastFetch, ReadOutcome, RefusedRevision, Remedy, RunningFetch, SeenSecret},
 };
 
 /// Whether a pass fetches.
@@ -32,6 +35,17 @@ pub(super) enum Start {
     FetchIfChanged(Key, SeenSecret),
     /// It does not fetch.
     Skip,
+}
+
+/// What happens to a fetch in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Running {
+    /// There is none.
+    None,
+    /// It is for other settings: another one replaces it, with its triggers.
+    Outdated(Triggers),
+    /// The pass takes its result, or waits for it.
+    Current(RunningFetch),
 }
 
 /// The next step of a fetch.
@@ -122,7 +136,41 @@ pub(super) enum ReadRevision {
     New,
 }
 
-/// Whether a pass fetches. `secret` is the Secret that the GitSource names.
+/// What happens to a fetch in progress. `asked` are the triggers since the last pass.
+pub(super) fn running(running: Option<RunningFetch>, terms: &Terms, asked: Triggers) -> Running {
+    match running {
+        None => Running::None,
+        Some(running) if running.settings != terms.fetching() => Running::Outdated(running.triggers),
+        Some(running) => Running::Current(RunningFetch {
+            triggers: running.triggers.union(asked),
+            again: running.again || asked.contains(Trigger::Git) || asked.contains(Trigger::Requested),
+            ..running
+        }),
+    }
+}
+
+/// Whether another fetch follows one that ended: the repository may have changed after it began.
+pub(super) fn must_repeat(running: &RunningFetch, source: &GitSource) -> bool {
+    let requested = status::requested(source);
+    running.again || (requested.is_some() && requested != running.requested)
+}
+
+/// The outcome of the last fetch, as the status reports it. `is_waiting` says whether the running fetch waits for a
+/// place. Until the first fetch of this process ends, the status of an earlier process says nothing.
+pub(super) fn fetched_so_far(known: &KnownSource, terms: &Terms, is_waiting: bool) -> Fetched {
+    if known.running.is_none() || known.fetch != Fetching::Pending {
+        return known.fetch.fetched();
+    }
+    let server = terms.url.parse::<git::Url>().map(|url| url.server().to_owned()).unwrap_or_default();
+    let message = if is_waiting {
+        format!("the fetch waits until other fetches end, because {server} has not answered yet")
+    } else {
+        format!("{server} has not answered yet")
+    };
+    Fetched::Failed { reason: "Fetching", message, stalled: false }
+}
+
+/// Whether a fetch is due. `secret` is the Secret that the GitSource names.
 pub(super) fn start(
     source: &GitSource,
     terms: &Terms,
@@ -155,13 +203,23 @@ fn is_due(source: &GitSource, terms: &Terms, last: &Fetching, triggers: Triggers
         || (last.failure().is_some() && triggers.contains(Trigger::Retry))
 }
 
-/// The last fetch, once it has ended with `result`.
-pub(super) fn ended(terms: &Terms, result: &Result<(), Problem>, next: Instant) -> Fetching {
-    let outcome = match result {
-        Ok(()) => ReadOutcome::Done,
-        Err(problem) => ReadOutcome::Failed(problem.failure()),
+/// The last fetch, once it has ended with `result`. `poll` is when the next one is due without a failure.
+pub(super) fn ended(
+    terms: &Terms,
+    before: &Fetching,
+    result: &Result<(), Problem>,
+    now: Instant,
+    poll: Duration,
+) -> Fetching {
+    let (outcome, failures, wait) = match result {
+        Ok(()) => (ReadOutcome::Done, 0, poll),
+        Err(problem) => {
+            let failure = problem.failure();
+            let wait = retry::at_least(poll, failure.retry_after.unwrap_or_default());
+            (ReadOutcome::Failed(failure), before.failures().saturating_add(1), wait)
+        }
     };
-    Fetching::Ended(LastFetch { settings: terms.fetching(), next, outcome })
+    Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + wait, failures, outcome })
 }
 
 /// What can help after an error of this class. `secret` is the Secret, if another version of it may help.

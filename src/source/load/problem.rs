@@ -1,5 +1,7 @@
 //! Why a source cannot be fetched or read, and what can help.
 
+use std::time::Duration;
+
 use tidegate_cluster as cluster;
 use tidegate_core::{name::Key, revision::Revision};
 use tidegate_git as git;
@@ -52,7 +54,22 @@ impl Problem {
     /// The failure, as it is kept until the next fetch.
     pub(super) fn failure(&self) -> ReadFailure {
         let remedy = decide::remedy(self.class(), self.seen_secret());
-        ReadFailure { reason: self.reason(), message: self.to_string(), remedy }
+        ReadFailure { reason: self.reason(), message: self.to_string(), remedy, retry_after: self.retry_after() }
+    }
+
+    /// How long the server asked to wait.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Problem::SecretRead { error, .. } => error.retry_after(),
+            Problem::Unrecorded(failure) => failure.retry_after(),
+            Problem::Access { .. } | Problem::Git(_) => None,
+            Problem::Url(_)
+            | Problem::Local
+            | Problem::NoSecret(_)
+            | Problem::Secret { .. }
+            | Problem::Rewritten { .. }
+            | Problem::Interrupted(_) => None,
+        }
     }
 
     /// The Secret, if another version of it may help.

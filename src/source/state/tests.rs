@@ -5,9 +5,10 @@ use super::*;
 
 #[test]
 fn a_failure_outside_of_a_fetch_keeps_the_time_of_the_next_fetch() {
-    let last = |outcome| LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), outcome };
+    let last =
+        |outcome| LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), failures: 0, outcome };
     let done = last(ReadOutcome::Done);
-    let failed = LastFetch { outcome: ReadOutcome::Failed(failure(Remedy::Edit)), ..done.clone() };
+    let failed = LastFetch { failures: 1, outcome: ReadOutcome::Failed(failure(Remedy::Edit)), ..done.clone() };
     assert_eq!(Fetching::Ended(done).with_failure(failure(Remedy::Edit)), Fetching::Ended(failed));
     assert_eq!(Fetching::Pending.with_failure(failure(Remedy::Edit)), Fetching::Pending);
 }
@@ -17,7 +18,7 @@ fn only_a_failure_that_a_retry_may_solve_is_not_stalled() {
     let secret = Remedy::Secret(SeenSecret::default());
     for (remedy, expected) in [(Remedy::Retry, false), (secret, true), (Remedy::Edit, true)] {
         let outcome = ReadOutcome::Failed(failure(remedy));
-        let last = LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), outcome };
+        let last = LastFetch { settings: Digest::of_bytes(b"settings"), next: Instant::now(), failures: 1, outcome };
         let Fetched::Failed { reason: "Test", stalled, .. } = Fetching::Ended(last).fetched() else { panic!() };
         assert_eq!(stalled, expected);
     }
@@ -131,7 +132,7 @@ fn text(known: &KnownRevision) -> String {
 }
 
 fn failure(remedy: Remedy) -> ReadFailure {
-    ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy }
+    ReadFailure { reason: "Test", message: "it failed".to_owned(), remedy, retry_after: None }
 }
 
 fn refusal(digit: char) -> RefusedRevision {

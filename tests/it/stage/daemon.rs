@@ -71,6 +71,14 @@ impl Daemon {
         }
     }
 
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        match self {
+            Daemon::Process(process) => process.ended().is_some(),
+            Daemon::Here(here) => here.task.is_finished(),
+        }
+    }
+
     /// Passes a signal on.
     pub(super) fn signal(&mut self, signal: &str) {
         match self {

@@ -86,6 +86,8 @@ pub struct Pass<'a> {
     pub diagnostics: &'a Diagnostics,
     /// Objects that the API server rejected, and why.
     pub failures: &'a [(Id, String)],
+    /// The value of the annotation with which a user requested the last fetch that ended.
+    pub handled: Option<&'a str>,
     /// Digest of URL, ref and paths.
     pub scope: &'a str,
     /// Whether prunes need a confirmation, because the scope changed or the branch was rewritten.
@@ -99,7 +101,7 @@ pub fn after_pass(source: &GitSource, pass: &Pass<'_>, now: Timestamp) -> GitSou
     let generation = source.metadata.generation;
     let mut status = GitSourceStatus {
         observed_generation: generation,
-        last_handled_reconcile_at: requested(source).or(before.last_handled_reconcile_at),
+        last_handled_reconcile_at: pass.handled.map(str::to_owned).or(before.last_handled_reconcile_at),
         attempted_revision: pass.attempted.map(ToString::to_string).or(before.attempted_revision),
         ..GitSourceStatus::default()
     };

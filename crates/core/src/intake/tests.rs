@@ -594,6 +594,7 @@ impl World {
             withheld: &withheld,
             diagnostics: &Diagnostics::default(),
             failures: &[],
+            handled: None,
             scope,
             moved: self.moved,
         };

@@ -24,6 +24,18 @@ fn urls_print_without_secrets() {
 }
 
 #[test]
+fn the_server_of_a_url_is_its_host_and_port_or_its_path() {
+    for (text, expected) in [
+        ("https://user:s3cret@Git.example.com/team/a.git", "git.example.com"),
+        ("https://git.example.com:8443", "git.example.com:8443"),
+        ("http://[::1]:80/a", "[::1]:80"),
+        ("/srv/a", "/srv/a"),
+    ] {
+        assert_eq!(text.parse::<Url>().unwrap().server(), expected);
+    }
+}
+
+#[test]
 fn what_is_no_url_of_a_repository_is_refused_in_words() {
     check("", "error: a URL must not be empty");
     check("ssh://git@host/a", "error: `ssh://` URLs are not supported; use https://");

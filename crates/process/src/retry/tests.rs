@@ -30,6 +30,25 @@ fn jitter_only_lengthens_and_by_a_quarter_at_most() {
 }
 
 #[test]
+fn retries_of_what_is_repeated_anyway_come_within_its_interval() {
+    let seconds = Duration::from_secs;
+    for (interval, attempt, fraction, milliseconds) in [
+        (10, 1, 0.0, 500),
+        (10, 1, 1.0, 625),
+        (10, 4, 0.0, 4000),
+        (10, 5, 0.0, 8000),
+        (10, 5, 1.0, 10_000),
+        (10, 40, 0.5, 9000),
+        (60, 7, 0.0, 32_000),
+        (60, 40, 1.0, 60_000),
+        (600, 40, 0.0, 120_000),
+    ] {
+        let delay = within(seconds(interval), attempt, fraction).as_millis();
+        assert_eq!(delay, milliseconds, "{interval} {attempt} {fraction}");
+    }
+}
+
+#[test]
 fn polls_come_after_the_interval_and_up_to_a_tenth_later() {
     let minute = Duration::from_secs(60);
     let cases = [(-1.0, 60_000), (0.0, 60_000), (0.25, 61_500), (0.5, 63_000), (1.0, 66_000), (7.0, 66_000)];

@@ -12,7 +12,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn a_source_is_fetched_when_its_interval_is_over_or_a_user_asks() {
     let (source, now) = (source(&json!({})), Instant::now());
     let terms = Terms::from_source(&source).unwrap();
-    let last = LastFetch { settings: terms.fetching(), next: now + MINUTE, outcome: ReadOutcome::Done };
+    let last = LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 0, outcome: ReadOutcome::Done };
     let due = |last: &LastFetch, triggers| is_due(&source, &terms, &Fetching::Ended(last.clone()), triggers, now);
     assert!(is_due(&source, &terms, &Fetching::Pending, only(Trigger::Changed), now));
     assert!(!due(&last, only(Trigger::Changed)));
@@ -31,7 +31,7 @@ fn a_request_by_annotation_is_handled_once() {
     let mut source = source(&json!({}));
     source.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "noon".to_owned())].into());
     let (terms, now) = (Terms::from_source(&source).unwrap(), Instant::now());
-    let last = ended(&terms, &Ok(()), now + MINUTE);
+    let last = ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE);
     assert!(is_due(&source, &terms, &last, only(Trigger::Changed), now));
     source.status = Some(serde_json::from_value(json!({ "lastHandledReconcileAt": "noon" })).unwrap());
     assert!(!is_due(&source, &terms, &last, only(Trigger::Changed), now));
@@ -85,7 +85,7 @@ fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
     let terms = Terms::from_source(&source).unwrap();
     let seen = SeenSecret(Some("7".to_owned()));
     let check = |outcome: ReadOutcome, secret: Option<Key>, expected: Start| {
-        let last = Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + MINUTE, outcome });
+        let last = Fetching::Ended(LastFetch { settings: terms.fetching(), next: now + MINUTE, failures: 0, outcome });
         assert_eq!(start(&source, &terms, secret, &last, only(Trigger::Changed), now), expected, "{last:?}");
     };
     check(ReadOutcome::Done, Some(key()), Start::Skip);
@@ -95,6 +95,94 @@ fn without_a_due_fetch_only_another_version_of_the_secret_starts_one() {
     check(failed(Remedy::Secret(seen)), None, Start::Skip);
     let first = start(&source, &terms, Some(key()), &Fetching::Pending, only(Trigger::Changed), now);
     assert_eq!(first, Start::Fetch);
+}
+
+#[test]
+fn a_fetch_in_progress_is_replaced_only_for_other_settings_and_repeated_for_what_came_since() {
+    let mut source = source(&json!({}));
+    let terms = Terms::from_source(&source).unwrap();
+    let fetch = RunningFetch {
+        settings: terms.fetching(),
+        requested: None,
+        since: Instant::now(),
+        triggers: only(Trigger::Resync),
+        again: false,
+    };
+    assert_eq!(running(None, &terms, only(Trigger::Git)), Running::None);
+    let other = Terms { url: "https://git.example.org/other.git".to_owned(), ..terms.clone() };
+    assert_eq!(running(Some(fetch.clone()), &other, only(Trigger::Git)), Running::Outdated(only(Trigger::Resync)));
+    for (trigger, again) in [
+        (Trigger::Changed, false),
+        (Trigger::Drift, false),
+        (Trigger::Retry, false),
+        (Trigger::Git, true),
+        (Trigger::Requested, true),
+    ] {
+        let expected = RunningFetch { triggers: only(Trigger::Resync).with(trigger), again, ..fetch.clone() };
+        let found = running(Some(fetch.clone()), &terms, only(trigger));
+        assert_eq!(found, Running::Current(expected.clone()));
+        assert_eq!(must_repeat(&expected, &source), again, "{trigger}");
+    }
+    source.metadata.annotations = Some([(annotation::RECONCILE_REQUESTED_AT.to_owned(), "noon".to_owned())].into());
+    assert!(must_repeat(&fetch, &source), "the request came after the fetch began");
+    assert!(!must_repeat(&RunningFetch { requested: Some("noon".to_owned()), ..fetch }, &source));
+}
+
+#[test]
+fn until_the_first_fetch_ends_the_status_says_what_it_waits_for() {
+    let terms = Terms::from_source(&source(&json!({}))).unwrap();
+    let fetch = || RunningFetch {
+        settings: terms.fetching(),
+        requested: None,
+        since: Instant::now(),
+        triggers: Triggers::default(),
+        again: false,
+    };
+    let now = Instant::now();
+    let failed = ended(&terms, &Fetching::Pending, &Err(Problem::Local), now, MINUTE);
+    for (fetch, running, is_waiting, expected) in [
+        (Fetching::Pending, None, false, "done"),
+        (Fetching::Pending, Some(fetch()), false, "git.example.org has not answered yet"),
+        (
+            Fetching::Pending,
+            Some(fetch()),
+            true,
+            "the fetch waits until other fetches end, because git.example.org has not answered yet",
+        ),
+        // What is known of the last fetch stays.
+        (failed, Some(fetch()), true, "spec.url names a path"),
+        (ended(&terms, &Fetching::Pending, &Ok(()), now, MINUTE), Some(fetch()), false, "done"),
+    ] {
+        let known = KnownSource { fetch, running, ..KnownSource::default() };
+        let found = match fetched_so_far(&known, &terms, is_waiting) {
+            Fetched::Done => "done".to_owned(),
+            Fetched::Failed { message, .. } => message,
+        };
+        assert!(found.starts_with(expected), "{found}");
+    }
+}
+
+#[test]
+fn failures_in_a_row_are_counted_and_a_server_may_ask_to_wait() {
+    let (terms, now) = (Terms::from_source(&source(&json!({}))).unwrap(), Instant::now());
+    let lost = || {
+        let url = "https://kcp.example.org".to_owned();
+        let error = cluster::Error::TooManyRequests {
+            cluster: url.as_str().into(),
+            retry_after: Some(Duration::from_secs(90)),
+        };
+        Err(Problem::SecretRead { secret: key(), error: Box::new(error) })
+    };
+    let next = |fetch: &Fetching| match fetch {
+        Fetching::Ended(last) => last.next - now,
+        Fetching::Pending => unreachable!("it ended"),
+    };
+    let first = ended(&terms, &Fetching::Pending, &Err(Problem::Interrupted(found())), now, MINUTE);
+    assert_eq!((first.failures(), next(&first)), (1, MINUTE));
+    let second = ended(&terms, &first, &lost(), now, MINUTE);
+    assert_eq!((second.failures(), next(&second)), (2, Duration::from_secs(90)));
+    let third = ended(&terms, &second, &Ok(()), now, MINUTE);
+    assert_eq!((third.failures(), next(&third)), (0, MINUTE));
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! The fetches of all sources. They run beside the passes: waiting for a git server holds no worker of the queue.
+//!
+//! A pass hands a [`Job`] over and ends. `lanes` decides when it starts. When it ends, its result is kept and the source
+//! is woken, whose next pass takes the result. A fetch that is given up ends at once; its thread ends by itself, at the
+//! time-out at the latest.
+
+mod lanes;
+
+use std::collections::BTreeMap;
+
+use futures::{
+    StreamExt,
+    future::{AbortHandle, Abortable},
+    stream::FuturesUnordered,
+};
+use k8s_openapi::api::core::v1::Secret;
+use tidegate_cluster::Cluster;
+use tidegate_core::{intake::Terms, name::Key};
+use tidegate_git::{self as git, Mirror};
+use tidegate_process::lock::Mutex;
+use tokio::{
+    sync::Notify,
+    time::{Duration, Instant},
+};
+
+use self::lanes::{Ended, Host, Lanes};
+use super::{
+    access::SourceAccess,
+    decide::{self, FetchEnd, FetchStep},
+    problem::Problem,
+    secrets,
+};
+use crate::{
+    controller::{Queue, Subject},
+    queue::Trigger,
+};
+
+/// The fetches of all sources.
+#[derive(Default)]
+pub(in crate::source) struct Fetches {
+    state: Mutex<State>,
+    /// Notified when a fetch is requested or given up.
+    wake: Notify,
+}
+
+/// One fetch.
+pub(super) struct Job {
+    /// Where it goes to.
+    pub(super) mirror: Mirror,
+    /// Where it comes from.
+    pub(super) url: git::Url,
+    /// The settings of the source.
+    pub(super) terms: Terms,
+    /// The Secret that the source names.
+    pub(super) secret: Option<Key>,
+    /// The Secret as of the last fetch.
+    pub(super) cached: Option<SourceAccess>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: Lanes,
+    waiting: BTreeMap<Key, Job>,
+    running: BTreeMap<Key, AbortHandle>,
+    results: BTreeMap<Key, Result<FetchEnd, Problem>>,
+}
+
+/// A fetch that fails after this time had no answer for long. Connections that are refused, and servers that answer
+/// with an error, take far less, and keep nobody waiting.
+const SILENT_AFTER: Duration = Duration::from_secs(5);
+
+// === impl Fetches ===
+
+impl Fetches {
+    /// Requests a fetch, which starts when it has a place. It replaces an earlier one of the same source.
+    pub(super) fn begin(&self, source: &Key, job: Job) {
+        {
+            let mut state = self.state.lock();
+            state.abandon(source);
+            state.lanes.request(source.clone(), Host(job.url.server().to_owned()));
+            state.waiting.insert(source.clone(), job);
+        }
+        self.wake.notify_one();
+    }
+
+    /// The result of the last requested fetch, once.
+    pub(super) fn take(&self, source: &Key) -> Option<Result<FetchEnd, Problem>> {
+        self.state.lock().results.remove(source)
+    }
+
+    /// Gives up the fetch of a source and its result.
+    pub(super) fn abandon(&self, source: &Key) {
+        self.state.lock().abandon(source);
+        self.wake.notify_one();
+    }
+
+    /// Forgets a source that was deleted.
+    pub(in crate::source) fn forget(&self, source: &Key) {
+        {
+            let mut state = self.state.lock();
+            state.abandon(source);
+            state.lanes.forget(source);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Whether the fetch of a source waits for a place.
+    pub(super) fn is_waiting(&self, source: &Key) -> bool {
+        self.state.lock().lanes.is_waiting(source)
+    }
+
+    /// Runs the requested fetches until it is dropped, and all of them with it.
+    pub(in crate::source) async fn run(&self, kcp: &Cluster, queue: &Queue) {
+        let mut running = FuturesUnordered::new();
+        loop {
+            while let Some((source, job, end)) = self.start() {
+                running.push(Abortable::new(
+                    async move {
+                        let began = Instant::now();
+                        let result = job.run(kcp).await;
+                        (source, ended(result.is_ok(), began.elapsed()), result)
+                    },
+                    end,
+                ));
+            }
+            tokio::select! {
+                () = self.wake.notified() => {}
+                Some(finished) = running.next() => {
+                    // What was given up has no result.
+                    let Ok((source, ended, result)) = finished else { continue };
+                    self.end(&source, ended, result);
+                    queue.push(Subject::Source(source), Trigger::Changed);
+                }
+            }
+        }
+    }
+
+    fn start(&self) -> Option<(Key, Job, futures::future::AbortRegistration)> {
+        let mut state = self.state.lock();
+        let source = state.lanes.start()?;
+        let job = state.waiting.remove(&source).expect("what has a lane has a job");
+        let (handle, registration) = AbortHandle::new_pair();
+        state.running.insert(source.clone(), handle);
+        Some((source, job, registration))
+    }
+
+    fn end(&self, source: &Key, ended: Ended, result: Result<FetchEnd, Problem>) {
+        let mut state = self.state.lock();
+        state.lanes.end(source, ended);
+        state.running.remove(source);
+        state.results.insert(source.clone(), result);
+    }
+}
+
+/// What the end of a fetch says about its server.
+fn ended(is_success: bool, took: Duration) -> Ended {
+    if is_success || took < SILENT_AFTER { Ended::Answered } else { Ended::Silent }
+}
+
+// === impl State ===
+
+impl State {
+    fn abandon(&mut self, source: &Key) {
+        self.lanes.abandon(source);
+        self.waiting.remove(source);
+        self.results.remove(source);
+        if let Some(handle) = self.running.remove(source) {
+            handle.abort();
+        }
+    }
+}
+
+// === impl Job ===
+
+impl Job {
+    /// Fetches with the Secret of the last fetch, or with the Secret as it is now.
+    async fn run(self, kcp: &Cluster) -> Result<FetchEnd, Problem> {
+        let mut step = decide::begin(self.secret, self.cached);
+        loop {
+            step = match step {
+                FetchStep::ReadSecret(secret) => {
+                    let answer = kcp.get_as::<Secret>(&secrets(), &secret).await;
+                    decide::after_secret(&secret, answer)
+                }
+                FetchStep::Fetch(access) => {
+                    let answer = self.mirror.fetch(&decide::remote(&self.terms, &self.url, &access)).await;
+                    decide::after_fetch(access, answer)
+                }
+                FetchStep::End(result) => return result,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_long_failure_says_that_a_server_does_not_answer() {
+        for (is_success, took, expected) in [
+            (true, SILENT_AFTER * 10, Ended::Answered),
+            (true, Duration::ZERO, Ended::Answered),
+            (false, Duration::ZERO, Ended::Answered),
+            (false, SILENT_AFTER, Ended::Silent),
+        ] {
+            assert_eq!(ended(is_success, took), expected, "{is_success} {took:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Git servers that accept connections and never answer: whatever else there is to do goes on, and the daemon ends when it
+//! is told to.
+
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use serde_json::json;
+
+use crate::{
+    harness::{SOON, apply, eventually},
+    stage::{Stage, kyma, module, release},
+};
+
+/// More sources than the daemon has workers.
+const HANGING: usize = 80;
+
+/// A server that accepts connections and never answers.
+struct Hole {
+    url: String,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Hole {
+    fn open() -> Hole {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://localhost:{}/landscape.git", listener.local_addr().unwrap().port());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
+        let held = Mutex::new(Vec::new());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                held.lock().unwrap().push(stream);
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        Hole { url, connections }
+    }
+
+    /// Declares many sources there. Their fetches take longer than any test waits.
+    async fn declare(&self, stage: &Stage) {
+        for number in 0..HANGING {
+            let source = json!({
+                "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+                "metadata": {"name": format!("hanging-{number:02}"), "namespace": "kcp-system"},
+                "spec": {"url": self.url, "timeout": "1h", "interval": "10s"},
+            });
+            apply(&stage.kcp, &source).await;
+        }
+    }
+
+    /// Waits until the daemon has a connection.
+    async fn is_asked(&self) {
+        eventually("the daemon asks the server", SOON, async || match self.connections.load(Ordering::SeqCst) {
+            0 => Err("no connection".to_owned()),
+            _ => Ok(()),
+        })
+        .await;
+    }
+}
+
+fn files() -> Vec<(String, String)> {
+    let mut files = module("mailer", "1.0.0", "one");
+    files.push(("modules/mailer/release.yaml".to_owned(), release("mailer", &[("regular", "1.0.0")])));
+    files
+}
+
+async fn stage(more: &[&str]) -> Stage {
+    let files = files();
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    Stage::with(1, tidegate_testbed::Extent::Controllers, &files, more).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eighty_sources_on_a_server_that_never_answers_delay_nothing_else() {
+    let stage = stage(&["--workers=8"]).await;
+    let hole = Hole::open();
+    hole.declare(&stage).await;
+    stage.start();
+    hole.is_asked().await;
+    stage.commit("kymas/one.yaml", &kyma("one", &["mailer"]));
+    stage.kyma_in("one", "Ready").await;
+    // A Kyma that git does not declare needs no source at all.
+    let by_hand = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {"name": "by-hand", "namespace": "kcp-system"},
+        "spec": {"channel": "regular"},
+    });
+    apply(&stage.kcp, &by_hand).await;
+    stage
+        .until("the new Kyma has a status", &stage.kcp, "Kyma", "kcp-system", "by-hand", |kyma| {
+            kyma["status"]["state"].is_string()
+        })
+        .await;
+    let status = stage
+        .until("a source says what it waits for", &stage.kcp, "GitSource", "kcp-system", "hanging-79", |source| {
+            source["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty())
+        })
+        .await;
+    let ready = status["status"]["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "Ready").unwrap();
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Fetching")), "{ready}");
+    assert!(ready["message"].as_str().unwrap().contains("localhost"), "{ready}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_does_not_wait_for_a_server_that_never_answers() {
+    // Far longer than the test waits.
+    let stage = stage(&["--shutdown-timeout=1h"]).await;
+    let hole = Hole::open();
+    hole.declare(&stage).await;
+    stage.start();
+    hole.is_asked().await;
+    stage.signal("TERM");
+    stage.ends().await;
+}

@@ -1,0 +1,72 @@
+//! A git server that fails for a while: its sources are tried again within their interval.
+
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tidegate_testbed::Extent;
+use tokio::time::Instant;
+
+use crate::{
+    git::server::{Action, Server},
+    harness::{SOON, apply, eventually},
+    stage::{self, Stage, scenarios},
+};
+
+scenarios! {
+    a_source_is_tried_again_within_its_interval_after_an_outage,
+}
+
+/// The interval of the source.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// A pass and the writes of its status.
+const PASS: Duration = Duration::from_secs(1);
+
+async fn a_source_is_tried_again_within_its_interval_after_an_outage() {
+    let stage = Stage::with(0, Extent::Controllers, &[("README.md", "empty\n".to_owned())], &[]).await;
+    let server = Server::start(stage.repository.path().parent().expect("a folder"));
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "git", "namespace": "kcp-system"},
+        "data": {"ca.crt": STANDARD.encode(&server.ca)},
+    });
+    apply(&stage.kcp, &secret).await;
+    let name = stage.repository.path().file_name().and_then(|name| name.to_str()).expect("a name");
+    let source = json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "GitSource",
+        "metadata": {"name": "landscape", "namespace": "kcp-system"},
+        "spec": {"url": server.url(name), "interval": "10s", "secretRef": {"name": "git"}},
+    });
+    apply(&stage.kcp, &source).await;
+    stage.start();
+    let first = stage.repository.head().expect("a commit");
+    until_applied(&stage, &first).await;
+
+    // Two outages: the delay does not grow from one to the next either.
+    for round in 0..2 {
+        server.behave(|_| Action::Answer(503, Vec::new(), Vec::new()));
+        tokio::time::sleep(INTERVAL * 60).await;
+        let status = stage::read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it exists");
+        assert_eq!(condition(&status, "Fetched")["status"], "False", "{status}");
+        let commit = stage.commit("README.md", &format!("after outage {round}\n"));
+        server.behave(|_| Action::Serve);
+        let since = Instant::now();
+        until_applied(&stage, &commit).await;
+        // The clock is paused: this time is that of timers alone.
+        assert!(since.elapsed() <= INTERVAL + PASS, "{:?}", since.elapsed());
+    }
+}
+
+async fn until_applied(stage: &Stage, commit: &str) {
+    let wanted = format!("main@sha1:{commit}");
+    eventually("the commit is applied", SOON * 5, async || {
+        let source = stage::read(&stage.kcp, "GitSource", "kcp-system", "landscape").await.expect("it exists");
+        if source["status"]["appliedRevision"] == wanted.as_str() { Ok(()) } else { Err(source["status"].to_string()) }
+    })
+    .await;
+}
+
+fn condition<'a>(source: &'a Value, type_: &str) -> &'a Value {
+    let conditions = source["status"]["conditions"].as_array().expect("conditions");
+    conditions.iter().find(|condition| condition["type"] == type_).expect("the condition")
+}
