@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use tidegate_core::{
     api::{self, GitSource, names},
-    definition::{Allow, Definitions, Options},
+    definition::{self, Allow, Cache, Definitions, Options},
     diagnostic::{Diagnostic, Diagnostics},
     intake,
     landscape::SourceName,
@@ -84,7 +84,13 @@ const OWN_ROOT: &str = ".tidegate";
 impl Repository {
     /// Reads the files; [`tidegate_core::definition::read`] reports their problems. Fails if they cannot be read.
     pub(super) fn load(&self) -> anyhow::Result<Loaded> {
-        self.counting.load(&self.path, self.rev.as_deref(), None)
+        self.load_selected(None)
+    }
+
+    /// As [`Repository::load`], but with these `paths` instead of those of the GitSource. `None` for those of the
+    /// GitSource.
+    pub(super) fn load_selected(&self, selected: Option<&[String]>) -> anyhow::Result<Loaded> {
+        self.counting.load_selected(&self.path, self.rev.as_deref(), None, selected)
     }
 }
 
@@ -94,6 +100,16 @@ impl Counting {
     /// Reads the files of a revision, or those of the work tree. Files that `previous` holds are not read again. Fails
     /// if a namespace, the GitSource, the path or the revision is invalid.
     pub(super) fn load(&self, path: &Path, rev: Option<&str>, previous: Option<&Snapshot>) -> anyhow::Result<Loaded> {
+        self.load_selected(path, rev, previous, None)
+    }
+
+    fn load_selected(
+        &self,
+        path: &Path,
+        rev: Option<&str>,
+        previous: Option<&Snapshot>,
+        selected: Option<&[String]>,
+    ) -> anyhow::Result<Loaded> {
         for namespace in &self.namespaces {
             name::check_subdomain(namespace).with_context(|| format!("--namespace `{}`", yaml::short(namespace)))?;
         }
@@ -112,18 +128,27 @@ impl Counting {
             (true, path) => format!("{below}/{path}"),
             (false, path) => path.to_owned(),
         };
-        let filter = Filter::new(spec.templates.as_deref().map(at).as_deref());
-        let mut snapshot = match rev {
-            Some(rev) => git::resolve_after(path, rev, previous, &filter, Limits::default()),
-            None => git::read_work_tree_after(path, previous, &filter, Limits::default()),
+        let read = |previous: Option<&Snapshot>, filter: &Filter| {
+            match rev {
+                Some(rev) => git::resolve_after(path, rev, previous, filter, Limits::default()),
+                None => git::read_work_tree_after(path, previous, filter, Limits::default()),
+            }
+            .with_context(|| format!("cannot read {}", path.display()))
+        };
+        let mut filter = Filter::new(spec.templates.as_deref().map(at).as_deref());
+        if own_root {
+            filter = filter.within(std::slice::from_ref(&below), &[]);
+        } else if gitsource.is_some() {
+            filter = filter.within(selected.unwrap_or(&spec.paths), &spec.ignore);
         }
-        .with_context(|| format!("cannot read {}", path.display()))?;
+        let mut snapshot = read(previous, &filter)?;
         if own_root {
             snapshot = rooted_at(snapshot, &place.below);
         }
         let is_part = gitsource.is_none() && !own_root && !place.below.is_empty();
         let part = is_part.then(|| place.below.clone());
-        let paths = match gitsource {
+        let paths = match &gitsource {
+            _ if selected.is_some() => selected.unwrap_or_default().to_vec(),
             Some(_) => spec.paths,
             None if own_root || place.below.is_empty() => Vec::new(),
             None => vec![place.below],
@@ -138,6 +163,15 @@ impl Counting {
             namespaces: self.namespaces.clone(),
             ..Options::default()
         };
+        let mut cache = Cache::default();
+        let modules = definition::lacking_modules(&mut cache, &snapshot, &options, &Limits::default());
+        if !modules.is_empty() {
+            let modules = modules.iter().map(|path| at(path)).collect();
+            snapshot = read(Some(&snapshot), &filter.with_modules(modules))?;
+            if own_root {
+                snapshot = rooted_at(snapshot, &below);
+            }
+        }
         let first = self.namespaces.first().map_or(names::KCP_NAMESPACE, String::as_str);
         let name = gitsource.map_or_else(
             || Key::new(first, SOURCE_NAME),
@@ -263,5 +297,6 @@ fn rooted_at(snapshot: Snapshot, folder: &str) -> Snapshot {
         snapshot.files.into_iter().filter_map(|(path, file)| Some((below(&path)?, file))).collect();
     let trees: BTreeMap<_, _> =
         snapshot.trees.into_iter().filter_map(|(path, tree)| Some((below(&path)?, tree))).collect();
-    Snapshot { revision: snapshot.revision, files, trees }
+    let unopened = snapshot.unopened.iter().filter_map(below).collect();
+    Snapshot { revision: snapshot.revision, files, trees, unopened }
 }

@@ -9,7 +9,7 @@ use super::{
     repository::{Repository, with_uses},
 };
 use tidegate_core::{
-    definition,
+    definition::{self, Definitions},
     diagnostic::{Diagnostic, Diagnostics, Severity},
     snapshot::{is_below, is_definition_name},
 };
@@ -59,7 +59,8 @@ enum Output {
 /// Runs the command. Fails if the repository cannot be read, or if an output cannot be written.
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     output::check(&arguments.outputs)?;
-    let mut loaded = arguments.repository.load()?;
+    let selected = (!arguments.paths.is_empty()).then_some(&arguments.paths[..]);
+    let mut loaded = arguments.repository.load_selected(selected)?;
     loaded.options.strict |= arguments.strict;
     // Files refer to each other, so the whole repository is checked and only the problems of the part are reported.
     let part = loaded.part.take().filter(|_| arguments.paths.is_empty());
@@ -75,10 +76,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let files = part.as_deref().map_or(definitions.files, |part| {
         loaded.snapshot.below(part).filter(|(path, _)| is_definition_name(path)).count()
     });
-    if files == 0 && !diagnostics.has_errors() {
-        let message = "no definitions found: there are no YAML or JSON files";
+    if !diagnostics.has_errors() && !declares_in(&definitions, part.as_deref()) {
+        let message = match files {
+            0 => "no definitions found: there are no YAML or JSON files".to_owned(),
+            files => format!("no definitions found: none of {files} YAML and JSON files contains one"),
+        };
         let hint = "check the path, `--paths` and `ignore`";
-        diagnostics.push(Diagnostic::warning("nothing-found", message).hint(hint));
+        diagnostics.push(Diagnostic::error("nothing-found", message).hint(hint));
     }
     let is_of_part = |diagnostic: &Diagnostic| match (&part, &diagnostic.place) {
         (Some(part), Some(place)) => is_below(&place.path, part),
@@ -103,4 +107,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         })?;
     }
     Ok(exit)
+}
+
+/// Whether a part of the repository, or all of it, has a definition or objects of a module that a definition names.
+fn declares_in(definitions: &Definitions, part: Option<&str>) -> bool {
+    let is_of_part = |path: &str| part.is_none_or(|part| is_below(path, part));
+    let held_back = definitions.withheld.iter().map(|withheld| &*withheld.place.path);
+    let modules = definitions.good.values().filter_map(|definition| definition.module.as_ref());
+    let is_of_module = |path: &str| part.is_some_and(|part| is_below(part, path));
+    definitions.good.values().map(|definition| &*definition.place.path).chain(held_back).any(is_of_part)
+        || modules.into_iter().any(|module| is_of_part(&module.path) || is_of_module(&module.path))
 }

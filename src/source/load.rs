@@ -33,7 +33,7 @@ use super::{
 use tidegate_cluster as cluster;
 use tidegate_core::{
     api::{ModuleReleaseMeta, names::label, shared::ObjectMeta},
-    definition::{Cache, Channels, Elsewhere, Options},
+    definition::{self, Cache, Channels, Elsewhere, Options},
     diagnostic::Diagnostics,
     intake::{
         Terms,
@@ -291,8 +291,7 @@ impl SourcePass<'_> {
         let mirror = self.ctx.registry.opened(self.slot).ok_or_else(|| Problem::Interrupted(revision.clone()))?;
         let before = self.ctx.registry.loaded(self.key);
         let previous = before.as_ref().map(|loaded| Arc::clone(&loaded.snapshot));
-        let filter = Filter::new(terms.templates.as_deref());
-        let snapshot = mirror.snapshot(&revision, previous, &filter, Limits::default()).await.map_err(Problem::Git)?;
+        let snapshot = self.snapshot(&mut known.cache, terms, &mirror, &revision, previous).await?;
         let last = before.as_ref().map(|before| before.revision.clone()).or_else(|| mirror.last_good());
         let mut loaded = self.parse(&mut known.cache, terms, snapshot, before).await?;
         if loaded.templates.origin == OverridesOrigin::Broken
@@ -318,6 +317,35 @@ impl SourcePass<'_> {
         self.activate(loaded);
         // The revision stays active until another one is, so it is recorded before anything is applied.
         mirror.record_good(&revision).await.map_err(Problem::Git)
+    }
+
+    /// The files of a revision. Its definitions say where its modules are, which may be outside of `paths`, so it may be
+    /// read twice.
+    async fn snapshot(
+        &self,
+        cache: &mut Cache,
+        terms: &Terms,
+        mirror: &Mirror,
+        revision: &Revision,
+        previous: Option<Arc<Snapshot>>,
+    ) -> Result<Snapshot, Problem> {
+        let limits = Limits::default();
+        let filter = Filter::new(terms.templates.as_deref()).within(&terms.paths, &terms.ignore);
+        let first = mirror.snapshot(revision, previous, &filter, limits).await.map_err(Problem::Git)?;
+        let options = parse::options(terms, self.ctx.namespaces);
+        let mut former = mem::take(cache);
+        let find = move || {
+            let modules = definition::lacking_modules(&mut former, &first, &options, &limits);
+            (modules, first, former)
+        };
+        let interrupted = || Problem::Interrupted(revision.clone());
+        let (modules, first, former) = ambient::blocking(find).await.ok_or_else(interrupted)?;
+        *cache = former;
+        if modules.is_empty() {
+            return Ok(first);
+        }
+        let filter = filter.with_modules(modules);
+        mirror.snapshot(revision, Some(Arc::new(first)), &filter, limits).await.map_err(Problem::Git)
     }
 
     /// Parses and checks the files of a revision. For thousands of files that takes long enough to delay other tasks of

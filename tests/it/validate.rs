@@ -470,7 +470,7 @@ fn a_path_that_is_not_there_is_one_sentence() {
 fn a_folder_without_definitions_is_told_of() {
     let folder = Folder { root: tempfile::tempdir().unwrap(), arguments: Vec::new() };
     let (text, exit) = folder.run(&[]);
-    assert!(text.starts_with("warning[nothing-found]: ") && exit == 0, "{text}");
+    assert!(text.starts_with("error[nothing-found]: ") && exit == 3, "{text}");
     let (text, exit) = folder.run(&["--namespace", "A B"]);
     assert!(text.starts_with("error: --namespace `A B`: ") && exit == 2, "{text}");
 }

@@ -30,6 +30,7 @@ mod check;
 pub mod code;
 mod file;
 mod kinds;
+mod layout;
 mod module;
 pub mod near;
 mod paths;
@@ -44,6 +45,7 @@ use std::{
     sync::Arc,
 };
 
+pub(crate) use self::paths::normalise;
 pub use self::{
     file::{Cache, Done, Piece},
     module::{ModuleObjects, ModuleSource, SourceObject, module_objects},
@@ -55,7 +57,7 @@ use crate::{
     name::Key,
     object::{Digest, Object, ObjectId, PathPart},
     revision::Oid,
-    snapshot::{File, Snapshot, is_definition_name},
+    snapshot::{self, File, Snapshot, is_definition_name},
     yaml,
 };
 
@@ -358,6 +360,8 @@ fn read_all(diagnostics: &mut Diagnostics, snapshot: &Snapshot, options: &Option
         diagnostics.append(read.diagnostics.clone());
     }
     let candidates: Vec<_> = own.iter().flat_map(|(_, read)| &read.candidates).collect();
+    let is_own_chart = |chart: &&str| !is_of_module(&module_paths, chart);
+    diagnostics.extend(layout::of_charts(&files.charts.iter().copied().filter(is_own_chart).collect()));
     let definitions = refer::resolve(diagnostics, snapshot, options, cache, &candidates, &sources);
     let files = own.iter().filter(|(path, _)| is_definition_name(path)).count();
     cache.end();
@@ -390,8 +394,46 @@ pub fn ahead<'a>(cache: &mut Cache, snapshot: &'a Snapshot, options: &'a Options
     pieces
 }
 
+/// The module paths whose objects a snapshot lacks, because it was created before they were known:
+/// they are in a folder that was not opened, or have a file that is too large for a definition.
+pub fn lacking_modules(
+    cache: &mut Cache,
+    snapshot: &Snapshot,
+    options: &Options,
+    limits: &snapshot::Limits,
+) -> BTreeSet<String> {
+    let is_large = |file: &File| match file.content {
+        snapshot::Content::TooLarge { bytes } => bytes <= limits.module_file_bytes_max,
+        _ => false,
+    };
+    if snapshot.unopened.is_empty() && !snapshot.files.values().any(is_large) {
+        return BTreeSet::new();
+    }
+    cache.expect(options);
+    let selection = paths::Selection::new(&mut Diagnostics::default(), snapshot, options);
+    let files = Files::selected(snapshot, &selection);
+    let mut module_paths = BTreeSet::new();
+    for (path, file) in &files.naming {
+        let read = match cache.known_file(path, file) {
+            Some(read) => read,
+            None => {
+                cache.take(Piece::file(path, file, options).run());
+                let Some(read) = cache.known_file(path, file) else { continue };
+                read
+            }
+        };
+        let written = read.candidates.iter().filter_map(|candidate| candidate.module_path.as_ref());
+        module_paths.extend(written.filter_map(|(written, _)| normalise(written).ok()));
+    }
+    let lacks = |path: &String| snapshot.is_unopened(path) || snapshot.below(path).any(|(_, file)| is_large(file));
+    // All of them, if any: the files of a module may be in the folder of another one.
+    if module_paths.iter().any(lacks) { module_paths } else { BTreeSet::new() }
+}
+
 /// The files that are read for definitions, in path order.
 struct Files<'a> {
+    /// Folders that are Helm charts. None of their files is read.
+    charts: BTreeSet<&'a str>,
     /// Files that may contain a module path.
     naming: Vec<(&'a Arc<str>, &'a File)>,
     /// All others.
@@ -404,11 +446,14 @@ impl<'a> Files<'a> {
             // A link or a submodule may stand for a folder of definitions, regardless of its name.
             if file.text().is_some() { selection.takes(path) } else { selection.covers(path) }
         });
+        let covered: Vec<_> = covered.collect();
+        let charts = layout::charts(snapshot, covered.iter().copied());
+        let covered = covered.into_iter().filter(|(path, _)| !layout::is_of_chart(&charts, path));
         let (naming, rest) = covered.partition(|(_, file)| {
             let text = file.text().and_then(|bytes| std::str::from_utf8(bytes).ok());
             text.is_some_and(|text| text.contains(crate::api::names::annotation::MODULE_PATH))
         });
-        Files { naming, rest }
+        Files { charts, naming, rest }
     }
 
     fn is_naming(&self, path: &str) -> bool {

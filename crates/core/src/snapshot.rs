@@ -1,21 +1,32 @@
 //! The files of one revision as values: paths, object ids, and contents within limits.
 //!
-//! A snapshot contains only files that may matter: YAML and JSON files, and everything in the
-//! folder of template overrides. A file that cannot be read (a symbolic link, a submodule, a file
+//! A snapshot contains only files that may matter: YAML and JSON files within `paths` and outside of
+//! `ignore`, those of module paths, and everything in the folder of template overrides. All other
+//! folders are not opened: their entries are unknown, and no limit counts them. A file that cannot be read (a symbolic link, a submodule, a file
 //! that is too large) is included with the reason instead of its bytes. So a reader can report what
 //! is wrong and where.
 //!
 //! This module reads no file and no repository: `git` creates snapshots.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use crate::revision::{Oid, Revision};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use crate::{
+    definition::normalise,
+    revision::{Oid, Revision},
+};
 
 /// The limits of a snapshot. Each limit is named in the error that it causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest file whose bytes are read.
     pub file_bytes_max: u64,
+    /// Largest file below a module path whose bytes are read.
+    pub module_file_bytes_max: u64,
     /// Maximum number of files that matter. With more, no snapshot is created.
     pub files_max: usize,
     /// Maximum total size of all files. Files beyond it, in path order, are not read.
@@ -25,12 +36,24 @@ pub struct Limits {
 /// Which paths matter.
 ///
 /// Names that start with `.` never matter, nor does anything in a folder with such a name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Folder in which every file matters, regardless of its name: the template overrides.
     templates: Option<Arc<str>>,
     /// Whether nothing else matters.
     only_templates: bool,
+    /// Where definitions are; `None` for everywhere.
+    scope: Option<Arc<Scope>>,
+    /// Folders and files with objects of modules, in the scope or not.
+    modules: BTreeSet<String>,
+}
+
+/// Where definitions are.
+#[derive(Debug)]
+struct Scope {
+    /// Empty for all.
+    paths: Vec<String>,
+    ignore: Gitignore,
 }
 
 /// The files of one revision.
@@ -44,6 +67,8 @@ pub struct Snapshot {
     ///
     /// A tree id covers all files in the folder, also those that do not matter here.
     pub trees: BTreeMap<Arc<str>, Oid>,
+    /// Folders that were not opened, because nothing in them matters.
+    pub unopened: BTreeSet<Arc<str>>,
 }
 
 /// One file.
@@ -77,6 +102,8 @@ pub enum Content {
     /// The name is not UTF-8. The path shows invalid bytes as `\xNN`. For a folder, its content is
     /// left out.
     NameNotUtf8,
+    /// The folder has several entries of this name. Which of them a reader takes is undefined.
+    Ambiguous,
 }
 
 // === impl Limits ===
@@ -86,6 +113,8 @@ impl Default for Limits {
         Limits {
             // The API server accepts objects of up to 1.5 MiB; a definition beyond 1 MiB is a mistake.
             file_bytes_max: 1 << 20,
+            // Bundles of CustomResourceDefinitions have up to 3 MiB.
+            module_file_bytes_max: 8 << 20,
             // Ten times the 5,000 Kymas of the performance budgets, with as many other files.
             files_max: 100_000,
             // 20,000 definitions of 1 KiB use a third of it.
@@ -101,7 +130,30 @@ impl Filter {
     /// repository.
     pub fn new(templates: Option<&str>) -> Filter {
         let trimmed = templates.map(|folder| folder.trim_start_matches("./").trim_matches('/'));
-        Filter { templates: trimmed.filter(|folder| !folder.is_empty()).map(Arc::from), only_templates: false }
+        Filter { templates: trimmed.filter(|folder| !folder.is_empty()).map(Arc::from), ..Filter::default() }
+    }
+
+    /// Only definitions at or below one of these paths (all, if there are none) that do not match a
+    /// gitignore pattern. What is invalid selects nothing; [`crate::definition::read`] reports it.
+    #[must_use]
+    pub fn within(self, paths: &[String], ignore: &[String]) -> Filter {
+        let mut paths: Vec<String> = paths.iter().filter_map(|path| normalise(path).ok()).collect();
+        if paths.iter().any(String::is_empty) {
+            paths.clear();
+        }
+        let mut builder = GitignoreBuilder::new("");
+        for pattern in ignore {
+            // An invalid pattern matches nothing.
+            let _ = builder.add_line(None, pattern);
+        }
+        let ignore = builder.build().unwrap_or_else(|_| Gitignore::empty());
+        Filter { scope: Some(Arc::new(Scope { paths, ignore })), ..self }
+    }
+
+    /// Also the YAML and JSON files at or below these module paths.
+    #[must_use]
+    pub fn with_modules(self, modules: BTreeSet<String>) -> Filter {
+        Filter { modules, ..self }
     }
 
     /// Every file in `templates`, and no other.
@@ -112,8 +164,48 @@ impl Filter {
     /// Whether the file at this path, relative to the root of the repository, matters.
     pub fn takes(&self, path: &str) -> bool {
         let hidden = path.split('/').any(|name| name.starts_with('.'));
-        let is_definition = !self.only_templates && is_definition_name(path);
-        !hidden && (is_definition || self.templates.as_deref().is_some_and(|folder| is_below(path, folder)))
+        !hidden && (self.is_template(path) || is_definition_name(path) && self.covers(path))
+    }
+
+    /// Whether anything at or below this folder may matter. A symbolic link or a submodule may replace
+    /// such a folder.
+    pub fn enters(&self, folder: &str) -> bool {
+        let is_on_the_way = |to: &str| is_below(folder, to) || is_below(to, folder);
+        folder.is_empty()
+            || self.templates.as_deref().is_some_and(is_on_the_way)
+            || self.modules.iter().any(|module| is_on_the_way(module))
+            || !self.only_templates && self.scope.as_ref().is_none_or(|scope| scope.enters(folder))
+    }
+
+    /// Whether this path is at or below a module path.
+    pub fn is_of_module(&self, path: &str) -> bool {
+        self.modules.iter().any(|module| is_below(path, module))
+    }
+
+    /// Whether the id of everything at this path may matter, regardless of its name.
+    pub fn covers(&self, path: &str) -> bool {
+        self.is_of_module(path) || !self.only_templates && self.scope.as_ref().is_none_or(|scope| scope.covers(path))
+    }
+
+    fn is_template(&self, path: &str) -> bool {
+        self.templates.as_deref().is_some_and(|folder| is_below(path, folder))
+    }
+}
+
+// === impl Scope ===
+
+impl Scope {
+    fn covers(&self, path: &str) -> bool {
+        let selected = self.paths.is_empty() || self.paths.iter().any(|folder| is_below(path, folder));
+        selected && !self.ignore.matched_path_or_any_parents(path, false).is_ignore()
+    }
+
+    fn enters(&self, folder: &str) -> bool {
+        let selected = |path: &String| is_below(folder, path) || is_below(path, folder);
+        // A pattern with `!` may select a part of an ignored folder.
+        let is_ignored =
+            self.ignore.num_whitelists() == 0 && self.ignore.matched_path_or_any_parents(folder, true).is_ignore();
+        (self.paths.is_empty() || self.paths.iter().any(selected)) && !is_ignored
     }
 }
 
@@ -137,7 +229,7 @@ pub fn is_below(path: &str, folder: &str) -> bool {
 impl Snapshot {
     /// A snapshot without files.
     pub fn empty(revision: Revision) -> Snapshot {
-        Snapshot { revision, files: BTreeMap::new(), trees: BTreeMap::new() }
+        Snapshot { revision, files: BTreeMap::new(), trees: BTreeMap::new(), unopened: BTreeSet::new() }
     }
 
     /// The tree id of a folder or the blob id of a file. The empty path is the root.
@@ -149,8 +241,14 @@ impl Snapshot {
         }
         self.files.get(path).and_then(|file| match file.content {
             Content::Text(_) | Content::TooLarge { .. } | Content::LfsPointer | Content::OverBudget => Some(file.id),
-            Content::Symlink | Content::Submodule | Content::NameNotUtf8 => None,
+            Content::Symlink | Content::Submodule | Content::NameNotUtf8 | Content::Ambiguous => None,
         })
+    }
+
+    /// Whether this path is at or below a folder that was not opened.
+    pub fn is_unopened(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        !self.unopened.is_empty() && ends.into_iter().any(|end| self.unopened.contains(&path[..end]))
     }
 
     /// The file at `path`, or all files below it, in path order. The empty path returns all files.
@@ -185,7 +283,8 @@ impl File {
             | Content::Submodule
             | Content::LfsPointer
             | Content::OverBudget
-            | Content::NameNotUtf8 => None,
+            | Content::NameNotUtf8
+            | Content::Ambiguous => None,
         }
     }
 }

@@ -94,6 +94,8 @@ pub enum ParseErrorKind {
     Limit,
     /// The text is not UTF-8.
     NotUtf8,
+    /// A value has a tag that has no meaning here, such as `!vault`.
+    Tag,
 }
 
 /// Why a text cannot be read. Contains no excerpt of the text.

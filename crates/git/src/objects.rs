@@ -1,7 +1,7 @@
 //! Reads the files of a commit from git objects.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -29,6 +29,7 @@ pub(super) struct Collector<'a> {
     known: HashMap<Oid, Arc<[u8]>>,
     files: BTreeMap<Arc<str>, File>,
     trees: BTreeMap<Arc<str>, Oid>,
+    unopened: BTreeSet<Arc<str>>,
     entries: usize,
     total_bytes: u64,
     is_over_budget: bool,
@@ -77,7 +78,7 @@ pub(super) fn files(
 ) -> Result<Files, Error> {
     let odb = repository.odb().map_err(|_| broken("its objects".to_owned()))?;
     let (_, kind) = odb.read_header(to_git(id)).map_err(|_| broken(format!("object {id}")))?;
-    let filter = Filter::default();
+    let filter = Filter::default().with_modules([path.to_owned()].into());
     let mut walk = Walk { repository, odb, collector: Collector::new(&filter, limits, None), broken };
     match kind {
         ObjectType::Tree => walk.folder(to_git(id), path, 0)?,
@@ -92,6 +93,7 @@ pub(super) fn files(
         Content::Symlink => Err(unreadable(&path, "a symbolic link")),
         Content::Submodule => Err(unreadable(&path, "a submodule")),
         Content::NameNotUtf8 => Err(unreadable(&path, "a file whose name is not UTF-8")),
+        Content::Ambiguous => Err(unreadable(&path, "a name that occurs several times")),
     };
     walk.collector.files.into_iter().map(readable).collect()
 }
@@ -136,6 +138,12 @@ fn is_lfs_pointer(bytes: &[u8]) -> bool {
     bytes.len() < LEN_MAX && bytes.starts_with(b"version https://git-lfs.github.com/spec/")
 }
 
+/// The names that several entries of a folder have. Git never writes such a tree, but a server can send one.
+fn ambiguous(tree: &git2::Tree<'_>) -> HashSet<Vec<u8>> {
+    let mut seen = HashSet::new();
+    tree.iter().map(|entry| entry.name_bytes().to_vec()).filter(|name| !seen.insert(name.clone())).collect()
+}
+
 // === impl Collector ===
 
 impl<'a> Collector<'a> {
@@ -148,6 +156,7 @@ impl<'a> Collector<'a> {
             known,
             files: BTreeMap::new(),
             trees: BTreeMap::new(),
+            unopened: BTreeSet::new(),
             entries: 0,
             total_bytes: 0,
             is_over_budget: false,
@@ -168,19 +177,36 @@ impl<'a> Collector<'a> {
         self.filter.takes(path)
     }
 
+    /// Whether anything in a folder is relevant.
+    pub(super) fn enters(&self, path: &str) -> bool {
+        self.filter.enters(path)
+    }
+
+    /// Whether the id of an entry is relevant.
+    pub(super) fn covers(&self, path: &str) -> bool {
+        self.filter.covers(path)
+    }
+
+    /// Records a folder that is not opened.
+    pub(super) fn unopened(&mut self, path: &str) {
+        self.unopened.insert(path.into());
+    }
+
     /// The bytes of a blob that is already in memory.
     pub(super) fn known(&self, id: Oid) -> Option<Arc<[u8]>> {
         self.known.get(&id).cloned()
     }
 
     /// Whether a file of this size is too large to be read.
-    pub(super) fn is_too_large(&self, bytes: u64) -> bool {
-        self.limits.file_bytes_max < bytes
+    pub(super) fn is_too_large(&self, path: &str, bytes: u64) -> bool {
+        let module = self.filter.is_of_module(path);
+        let max = if module { self.limits.module_file_bytes_max } else { self.limits.file_bytes_max };
+        max < bytes
     }
 
-    /// Limit of a file's size.
+    /// Limit of the size of any file.
     pub(super) fn file_bytes_max(&self) -> u64 {
-        self.limits.file_bytes_max
+        self.limits.file_bytes_max.max(self.limits.module_file_bytes_max)
     }
 
     pub(super) fn folder(&mut self, path: &str, id: Oid) {
@@ -204,7 +230,7 @@ impl<'a> Collector<'a> {
         bytes: u64,
         read: impl FnOnce() -> Result<B, Error>,
     ) -> Result<(), Error> {
-        if self.limits.file_bytes_max < bytes {
+        if self.is_too_large(path, bytes) {
             return self.special(path, id, Content::TooLarge { bytes });
         }
         self.is_over_budget |= self.limits.total_bytes_max < self.total_bytes.saturating_add(bytes);
@@ -224,7 +250,7 @@ impl<'a> Collector<'a> {
     }
 
     pub(super) fn finish(self, revision: Revision) -> Snapshot {
-        Snapshot { revision, files: self.files, trees: self.trees }
+        Snapshot { revision, files: self.files, trees: self.trees, unopened: self.unopened }
     }
 }
 
@@ -238,10 +264,18 @@ impl Walk<'_> {
         self.collector.folder(path, from_git(id));
         let repository = self.repository;
         let tree = repository.find_tree(id).map_err(|_| (self.broken)(format!("tree {id}")))?;
+        let ambiguous = ambiguous(&tree);
         for entry in &tree {
             self.collector.entry()?;
             let name = entry.name_bytes();
             if name.starts_with(b".") {
+                continue;
+            }
+            if ambiguous.contains(name) {
+                let shown = join(path, &name_text(name).map_or_else(|shown| shown, str::to_owned));
+                if self.collector.enters(&shown) {
+                    self.collector.special(&shown, from_git(entry.id()), Content::Ambiguous)?;
+                }
                 continue;
             }
             let mode = Mode::from_bits(entry.filemode());
@@ -260,10 +294,20 @@ impl Walk<'_> {
 
     fn entry(&mut self, id: git2::Oid, mode: &Mode, path: &str, depth: usize) -> Result<(), Error> {
         match mode {
-            Mode::Folder => self.folder(id, path, depth + 1),
+            Mode::Folder if self.collector.enters(path) => self.folder(id, path, depth + 1),
+            Mode::Folder => {
+                self.collector.folder(path, from_git(id));
+                self.collector.unopened(path);
+                Ok(())
+            }
             // Regardless of their names: either may replace a folder of definitions.
-            Mode::Symlink => self.collector.special(path, from_git(id), Content::Symlink),
-            Mode::Submodule => self.collector.special(path, from_git(id), Content::Submodule),
+            Mode::Symlink if self.collector.enters(path) => {
+                self.collector.special(path, from_git(id), Content::Symlink)
+            }
+            Mode::Submodule if self.collector.enters(path) => {
+                self.collector.special(path, from_git(id), Content::Submodule)
+            }
+            Mode::Symlink | Mode::Submodule => Ok(()),
             Mode::File if self.collector.takes(path) => self.blob(id, path),
             Mode::File => Ok(()),
         }

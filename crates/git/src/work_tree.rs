@@ -40,6 +40,10 @@ const MODE_SUBMODULE: u32 = 0o160_000;
 
 /// Files that are not needed are hashed in memory up to this size, and through a file descriptor beyond it.
 const HASHED_IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
+/// Files that are not needed are hashed up to this size, a few tenths of a second each, and up to a total that takes a
+/// few seconds. Beyond that, size and time of the last change stand in for the content.
+const HASHED_BYTES_MAX: u64 = 64 << 20;
+const HASHED_TOTAL_BYTES_MAX: u64 = 1 << 30;
 
 /// Reads a folder that is not a repository, or one file.
 pub(super) fn read_folder(place: &RepositoryPath, filter: &Filter, limits: Limits) -> Result<Snapshot, Error> {
@@ -112,6 +116,8 @@ struct Walk<'a> {
     index: Option<Index<'a>>,
     collector: Collector<'a>,
     takes_all: bool,
+    /// Bytes of files that are not needed and were hashed.
+    hashed_bytes: u64,
 }
 
 /// An entry of a folder.
@@ -252,7 +258,7 @@ impl Position {
 
 impl<'a> Walk<'a> {
     fn new(root: &'a Path, index: Option<Index<'a>>, filter: &'a Filter, limits: Limits) -> Walk<'a> {
-        Walk { root, index, collector: Collector::new(filter, limits, None), takes_all: false }
+        Walk { root, index, collector: Collector::new(filter, limits, None), takes_all: false, hashed_bytes: 0 }
     }
 
     fn error(&self, path: &[u8], error: Errno) -> Error {
@@ -340,6 +346,12 @@ impl<'a> Walk<'a> {
     ) -> Result<Option<(u32, Oid)>, Error> {
         match kind(&entry.stat) {
             FileType::Directory => {
+                if let Some(Ok(path)) = at.visible()
+                    && !self.collector.enters(path)
+                {
+                    self.collector.unopened(path);
+                    return Ok(None);
+                }
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let opened = match openat(folder, &entry.name[..], flags, Mode::empty()) {
                     Ok(opened) => opened,
@@ -376,6 +388,7 @@ impl<'a> Walk<'a> {
     /// Adds an entry without bytes, if it may be relevant.
     fn special(&mut self, at: &Position, id: Oid, content: Content) -> Result<(), Error> {
         match at.visible() {
+            Some(Ok(path)) if !self.collector.enters(path) => Ok(()),
             Some(Ok(path)) => self.collector.special(path, from_git(id), content),
             Some(Err(shown)) => self.collector.special(shown, from_git(id), Content::NameNotUtf8),
             None => Ok(()),
@@ -411,8 +424,12 @@ impl<'a> Walk<'a> {
             }
             _ => None,
         };
-        let Some(path) = wanted else { return Ok(Some((mode, self.id(&opened, at, stat, unchanged)?))) };
-        if self.collector.is_too_large(stat.st_size as u64) {
+        let Some(path) = wanted else {
+            // The ids of folders matter only where modules may be.
+            let is_covered = at.text.as_deref().map_or_else(|_| true, |path| self.collector.covers(path));
+            return if is_covered { Ok(Some((mode, self.id(&opened, at, stat, unchanged)?))) } else { Ok(None) };
+        };
+        if self.collector.is_too_large(&path, stat.st_size as u64) {
             let id = self.id(&opened, at, stat, unchanged)?;
             self.collector.special(&path, from_git(id), Content::TooLarge { bytes: stat.st_size as u64 })?;
             return Ok(Some((mode, id)));
@@ -466,9 +483,15 @@ impl<'a> Walk<'a> {
     }
 
     /// The blob id of a file that is not needed.
-    fn id(&self, file: &File, at: &Position, stat: &Stat, unchanged: Option<Oid>) -> Result<Oid, Error> {
+    fn id(&mut self, file: &File, at: &Position, stat: &Stat, unchanged: Option<Oid>) -> Result<Oid, Error> {
         if let Some(id) = unchanged {
             return Ok(id);
+        }
+        let bytes = stat.st_size as u64;
+        self.hashed_bytes = self.hashed_bytes.saturating_add(bytes);
+        if HASHED_BYTES_MAX < bytes || HASHED_TOTAL_BYTES_MAX < self.hashed_bytes {
+            let stand_in = format!("{bytes} bytes, {}.{:09}", stat.st_mtime, stat.st_mtime_nsec);
+            return Ok(hash(ObjectType::Blob, stand_in.as_bytes()));
         }
         if stat.st_size as u64 <= HASHED_IN_MEMORY_BYTES_MAX {
             return Ok(hash(ObjectType::Blob, &self.bytes(file, at)?));

@@ -36,6 +36,7 @@ fn listing(snapshot: &Snapshot) -> Vec<String> {
         Content::LfsPointer => "lfs".to_owned(),
         Content::OverBudget => "over budget".to_owned(),
         Content::NameNotUtf8 => "name".to_owned(),
+        Content::Ambiguous => "ambiguous".to_owned(),
     };
     snapshot.files.iter().map(|(path, file)| format!("{path}: {}", kind(&file.content))).collect()
 }
@@ -143,7 +144,7 @@ fn limits_leave_out_the_same_files_wherever_they_come_from() {
         repository.write(path, "x".repeat(length));
     }
     repository.commit(&[]);
-    let limits = Limits { file_bytes_max: 100, files_max: 5, total_bytes_max: 100 };
+    let limits = Limits { file_bytes_max: 100, files_max: 5, total_bytes_max: 100, ..Limits::default() };
     let expected =
         ["a.yaml: text 40", "b.yaml: too large 101", "c.yaml: text 40", "d.yaml: over budget", "e.yaml: over budget"];
     let of_commit = resolve(&repository.path(), "HEAD", &filter(), limits).unwrap();

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Definition, Kind, Options, code, file::Candidate, kinds};
+use super::{Definition, Kind, Options, code, file::Candidate, kinds, layout};
 use crate::{
     api::{self, names},
     diagnostic::{Diagnostic, Diagnostics, LISTED_IN_FILE_MAX, Place, Severity},
@@ -51,6 +51,10 @@ struct Check<'a> {
 /// Checks a document. Returns `None` if it is not one of our definitions, or has no usable name.
 pub(super) fn document(out: &mut Diagnostics, path: &Arc<str>, node: &Node, options: &Options) -> Option<Candidate> {
     let found = kinds::find(node);
+    if let Some(diagnostic) = layout::of_document(node, &found) {
+        out.push(diagnostic.at(Place::at(path, node.line, node.column)));
+        return None;
+    }
     let kinds::Found::Ours(kind) = found else {
         let (line, column) = (node.line, node.column);
         if let Some((diagnostic, field)) = kinds::refusal(&found, options.strict) {

@@ -21,6 +21,16 @@ pub const SUBMODULE: &str = "submodule";
 pub const LFS_POINTER: &str = "lfs-pointer";
 /// A file name that is not UTF-8.
 pub const NAME_NOT_UTF8: &str = "file-name-not-utf8";
+/// A name that several entries of a folder have.
+pub const AMBIGUOUS_NAME: &str = "ambiguous-name";
+/// A YAML tag of another program.
+pub const TAG: &str = "yaml-tag";
+/// A document that SOPS encrypted.
+pub const ENCRYPTED: &str = "sops-encrypted";
+/// A Helm chart.
+pub const CHART: &str = "helm-chart";
+/// The index of an OCI image layout.
+pub const OCI_LAYOUT: &str = "oci-layout";
 /// An entry of `paths` that does not exist.
 pub const PATH_MISSING: &str = "path-missing";
 /// An invalid entry of `paths` or `ignore`, or an invalid `templates`.

@@ -277,6 +277,7 @@ fn explain(path: &Arc<str>, error: ParseError) -> Diagnostic {
         ParseErrorKind::DuplicateKey => code::DUPLICATE_KEY,
         ParseErrorKind::Limit => code::YAML_LIMIT,
         ParseErrorKind::NotUtf8 => code::NOT_UTF8,
+        ParseErrorKind::Tag => code::TAG,
     };
     let place = Place::at(path, error.line, error.column);
     Diagnostic { hint: error.hint, ..Diagnostic::error(code, error.message).at(place) }
@@ -290,7 +291,9 @@ pub(super) fn unreadable(path: &str, content: &Content) -> Option<Diagnostic> {
         Content::Text(_) => None,
         Content::TooLarge { bytes } => error(
             code::FILE_TOO_LARGE,
-            format!("the file has {bytes} bytes, more than the limit of 1 MiB for a file"),
+            format!(
+                "the file has {bytes} bytes, more than the limit of 1 MiB for a file, or of 8 MiB for one of a module"
+            ),
             "split it, or name it in `ignore` if it contains no definitions",
         ),
         Content::OverBudget => error(
@@ -312,6 +315,11 @@ pub(super) fn unreadable(path: &str, content: &Content) -> Option<Diagnostic> {
             code::LFS_POINTER,
             "this is a Git LFS pointer, not the file itself".to_owned(),
             "store definitions in git itself: `git lfs untrack` the file and commit it again",
+        ),
+        Content::Ambiguous => error(
+            code::AMBIGUOUS_NAME,
+            "the folder has several entries of this name, so Tidegate reads none of them".to_owned(),
+            "remove all but one: `git fsck` finds the damaged tree",
         ),
         Content::NameNotUtf8 => error(
             code::NAME_NOT_UTF8,

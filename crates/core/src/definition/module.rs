@@ -8,7 +8,7 @@ use super::{
     code,
     file::{self, Cache, ModuleRead},
     kinds::{self, Found},
-    paths,
+    layout, paths,
 };
 use crate::{
     diagnostic::{Diagnostic, Diagnostics, Place, Severity},
@@ -137,8 +137,10 @@ pub(super) fn read(
 /// Reads the objects of a module.
 pub(super) fn parse(snapshot: &Snapshot, source: &ModuleSource, limits: &yaml::Limits) -> ModuleRead {
     let mut diagnostics = Diagnostics::default();
-    let files: Vec<_> =
-        snapshot.below(&source.path).filter(|(path, file)| is_definition_name(path) || file.text().is_none()).collect();
+    let charts = layout::charts(snapshot, snapshot.below(&source.path));
+    diagnostics.extend(layout::of_charts(&charts));
+    let files = snapshot.below(&source.path).filter(|(path, _)| !layout::is_of_chart(&charts, path));
+    let files: Vec<_> = files.filter(|(path, file)| is_definition_name(path) || file.text().is_none()).collect();
     diagnostics.extend(files.iter().filter_map(|(path, file)| file::unreadable(path, &file.content)));
     let texts = files.iter().filter_map(|(path, file)| file.text().map(|bytes| (*path, &**bytes)));
     let mut documents = Vec::new();
@@ -178,6 +180,12 @@ fn objects<'a>(
                 && (kinds::is_kustomization_name(path) || kinds::find(node) == Found::Kustomization)
             {
                 diagnostics.extend(kustomization(path, node));
+                continue;
+            }
+            if let Ok(node) = &document
+                && let Some(diagnostic) = layout::of_document(node, &Found::Untyped)
+            {
+                diagnostics.push(diagnostic.at(Place::at(path, node.line, node.column)));
                 continue;
             }
             let found = document.and_then(|node| Ok((object(path, &node)?, node)));

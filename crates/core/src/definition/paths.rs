@@ -66,7 +66,7 @@ impl Selection {
 
 /// A path relative to the repository root, without `./` and trailing `/`. The root itself is empty.
 /// Fails with the problem if the path is absolute or contains `..` or a hidden name.
-pub(super) fn normalise(written: &str) -> Result<String, &'static str> {
+pub(crate) fn normalise(written: &str) -> Result<String, &'static str> {
     if written.starts_with('/') {
         return Err("begins with `/`");
     }

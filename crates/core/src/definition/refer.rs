@@ -543,8 +543,13 @@ fn offers(release: &Value) -> Vec<(Vec<PathPart>, String, String)> {
 
 /// Whether a diagnostic with this code hides what a document would have declared.
 fn is_unreadable(code: &str) -> bool {
-    const CODES: [&str; 15] = [
+    const CODES: [&str; 20] = [
         code::SYNTAX,
+        code::AMBIGUOUS_NAME,
+        code::TAG,
+        code::ENCRYPTED,
+        code::CHART,
+        code::OCI_LAYOUT,
         code::DUPLICATE_KEY,
         code::YAML_LIMIT,
         code::NOT_UTF8,

@@ -78,8 +78,17 @@ fn numbers_and_words_are_what_go_makes_of_them() {
     equal("!!str 1", json!("1"));
     equal("! 1", json!("1"));
     equal("!!int \"3\"", json!(3));
-    equal("!custom 3", json!("3"));
     equal("\"\\ud83d\\ude00\"", json!("😀"));
+}
+
+#[test]
+fn a_tag_of_another_program_is_refused_wherever_it_stands() {
+    for text in ["a: !vault 3", "!Ref {a: b}", "a: !Sub [b]"] {
+        let found = parse(text, &Limits::default()).unwrap_err();
+        assert_eq!((found.kind, found.line), (ParseErrorKind::Tag, 1), "{found}");
+        assert!(found.message.contains("has no meaning in a definition"), "{found}");
+    }
+    check("a: !!map {b: !!str 1}", json!({"a": {"b": "1"}}));
 }
 
 #[test]

@@ -42,6 +42,12 @@ pub(super) fn syntax(at: At, lines_before: u32, message: &str, hint: &'static st
 }
 
 /// A duplicate key.
+pub(super) fn tag(at: At, lines_before: u32, tag: &str) -> ParseError {
+    let message = format!("the tag `{}` has no meaning in a definition", short(tag));
+    let hint = "write the value that it stands for, or name the file in `ignore`";
+    at_line(at, lines_before, ParseErrorKind::Tag, message, Some(hint))
+}
+
 pub(super) fn duplicate_key(at: At, lines_before: u32, key: &str) -> ParseError {
     let message = format!("the key `{}` occurs twice in this mapping", short(key));
     at_line(at, lines_before, ParseErrorKind::DuplicateKey, message, Some("remove one of them"))

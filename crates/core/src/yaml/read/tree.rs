@@ -93,14 +93,19 @@ impl Builder<'_> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.count(at)?;
+                self.check_tag(tag.as_deref(), at)?;
                 let is_merge = style == ScalarStyle::Plain && text == MERGE && tag.is_none();
                 let value = self.scalar(&text, style, tag.as_deref(), at)?;
                 let node = self.node(value, at);
                 self.anchor(anchor, &node, 1, 0);
                 self.push(node, 1, 0, is_merge, at)
             }
-            Event::SequenceStart(_, anchor, _) => self.start(at, anchor, Content::Seq(Vec::new())),
-            Event::MappingStart(_, anchor, _) => {
+            Event::SequenceStart(_, anchor, tag) => {
+                self.check_tag(tag.as_deref(), at)?;
+                self.start(at, anchor, Content::Seq(Vec::new()))
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.check_tag(tag.as_deref(), at)?;
                 let content = Content::Map { entries: Vec::new(), keys: HashSet::new(), key: None, merges: Vec::new() };
                 self.start(at, anchor, content)
             }
@@ -229,6 +234,17 @@ impl Builder<'_> {
             entries.extend(fields.into_iter().filter(|field| keys.insert(field.key.clone())));
         }
         Ok(())
+    }
+
+    /// Refuses a tag of another program: it stands for a value that only that program can compute.
+    fn check_tag(&self, tag: Option<&Tag>, at: At) -> Result<(), ParseError> {
+        let Some(tag) = tag else { return Ok(()) };
+        let is_own = tag.suffix_in_namespace(TAGS).is_some();
+        // `!` alone says that the value is a string.
+        if is_own || format!("{}{}", tag.handle(), tag.suffix()) == "!" {
+            return Ok(());
+        }
+        Err(explain::tag(at, self.lines_before, &format!("{}{}", tag.original_handle(), tag.suffix())))
     }
 
     fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: At) -> Result<NodeValue, ParseError> {
