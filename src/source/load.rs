@@ -45,7 +45,7 @@ use tidegate_core::{
     revision::Revision,
     snapshot::{Filter, Limits, Snapshot},
 };
-use tidegate_git as git;
+use tidegate_git::{self as git, Mirror};
 use tidegate_process::{ambient, retry};
 
 use crate::{
