@@ -45,7 +45,7 @@ use crate::{
     queue::{Finish, Limits as QueueLimits, Queue as KeyedQueue, Work},
     renderer::Renderer,
     source::registry::SourceRegistry,
-    stores::{Source, Stores, feed},
+    stores::{Source, Stores, Table, feed},
     watcher::inbox::Inbox,
 };
 
@@ -334,9 +334,10 @@ fn queue(config: &Config) -> Queue {
 fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &CancellationToken) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let gateway = config.listener.gateway.namespace();
-    let mut watches = feed::feed(&context.kcp, &context.stores, &config.namespaces, gateway, &context.certificates);
+    let mut watches =
+        feed::feed(&context.kcp, &context.stores, &context.events, &config.namespaces, gateway, &context.certificates);
     if let Some(key) = config.agent.as_ref().and_then(Agent::pull_secret) {
-        watches.push(feed::pull_secret(&context.kcp, &context.stores, &key));
+        watches.push(feed::pull_secret(&context.kcp, &context.stores, &context.events, &key));
     }
     for watch in watches {
         let served = served.clone();
@@ -392,8 +393,12 @@ async fn work(
         runtimes = context.stores.kymas().len(),
         "leading; starting work"
     );
-    context.sources.sweep(&context.stores.sources().iter().map(Source::key).collect()).await;
+    let unread = context.stores.all_unknown(&[Table::Sources], None);
+    let known =
+        context.stores.sources().iter().map(Source::key).chain(unread.iter().map(|found| found.object.key())).collect();
+    context.sources.sweep(&known).await;
     context.stores.start();
+    context.stores.tell_unreadable(&context.events);
     loop {
         tokio::select! {
             Some(work) = context.queue.next() => workers.start(context, readiness, work),

@@ -41,6 +41,8 @@ pub struct Observed {
     pub unreachable_runtimes: u64,
     /// Runtimes by the reason of their Watch condition.
     pub watches: Vec<(&'static str, usize)>,
+    /// Objects in the control plane that cannot be read, by kind.
+    pub unreadable: BTreeMap<&'static str, usize>,
     /// Whether this process leads.
     pub leading: bool,
     /// Whether the configuration pauses work.
@@ -202,6 +204,11 @@ struct SourceLabels {
 struct SourceStateLabels {
     source: String,
     state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ObjectKindLabels {
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -424,6 +431,15 @@ fn register_daemon(registry: &mut Registry, observed: &Observed) {
         "tidegate_watch_runtimes",
         "Runtimes by reason of their condition tidegate.dev/Watch, which says whether changes are reported",
         watches,
+    );
+    let unreadable = Family::<ObjectKindLabels, Gauge>::default();
+    for (&kind, &number) in &observed.unreadable {
+        unreadable.get_or_create(&ObjectKindLabels { kind }).set(count(number));
+    }
+    registry.register(
+        "tidegate_unreadable_objects",
+        "Objects in the control plane that do not match their type; their last readable state stays in use",
+        unreadable,
     );
     let queue = Family::<StateLabels, Gauge>::default();
     let QueueSeries { ready, running, delayed, failing, oldest } = observed.queue;

@@ -54,7 +54,7 @@ use crate::{
     queue::{Finish, Triggers},
     renderer::Renderer,
     source::registry::SourceRegistry,
-    stores::Stores,
+    stores::{Stores, Table},
 };
 
 mod base;
@@ -69,6 +69,7 @@ mod remove;
 mod reporting;
 mod shelf;
 mod state;
+mod unreadable;
 
 pub(crate) use base::Bases;
 pub(crate) use reporting::Reports;
@@ -79,6 +80,7 @@ use decide::{Scope, Start};
 use manifest::Modules;
 use objects::LiveObjects;
 use state::{KnownRuntime, ShownManifests};
+use unreadable::{Unreadable, WithoutKyma};
 
 /// Longest time for one pass. No step waits for anything slow, so a longer pass is stuck.
 const PASS_MAX: Duration = Duration::from_secs(300);
@@ -196,7 +198,9 @@ pub(crate) async fn report_failure(
     let Some(facts) = decide::failed_facts(&kyma, &manifests, &failed) else { return Ok(()) };
     let cause = controller::cause(triggers);
     let (now, scope) = (ambient::now(), Scope::Nothing);
-    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync: false };
+    let unreadable = Unreadable::default();
+    let pass =
+        RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync: false, unreadable: &unreadable };
     let mut known = context.runtimes.take(key);
     let written = pass.write_status(&facts, &mut known).await;
     context.runtimes.put(key, known);
@@ -209,9 +213,19 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     let manifests = latest_manifests(context, key, known)
         .await
         .map_err(|error| Failure::new(error.class(), error.reason(), error))?;
-    let Some(kyma) = context.stores.kyma(key) else {
-        return remove::orphans(context, key, &cause, &manifests, known).await;
+    let unreadable = Unreadable {
+        kyma: context.stores.unreadable_object(Table::Kymas, key),
+        manifests: context.stores.unreadable_manifests_of(key),
     };
+    let Some(kyma) = context.stores.kyma(key) else {
+        return match unreadable.without_kyma() {
+            WithoutKyma::Wait => Ok(Finish::Deferred),
+            WithoutKyma::CleanUp => remove::orphans(context, key, &cause, &manifests, known).await,
+        };
+    };
+    if unreadable.holds(&kyma) {
+        return Ok(Finish::Deferred);
+    }
     let cause = context.origin(&cause, definition::Kind::Kyma, &kyma.metadata);
     let is_due = known.reporting.is_due(context.contacts, context.resync, key, Instant::now());
     let scope = decide::scope(triggers, is_due, &kyma, &manifests);
@@ -219,7 +233,7 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
     if decide::passes_breaker(triggers) {
         context.pool.probe_now(key);
     }
-    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync };
+    let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync, unreadable: &unreadable };
     match decide::start(&kyma) {
         Start::Remove => remove::reconcile(&pass, manifests, known).await,
         Start::Leave => Ok(Finish::Deferred),
@@ -238,6 +252,8 @@ struct RuntimePass<'a> {
     scope: Scope,
     /// Whether the pass may check the webhook configurations.
     is_resync: bool,
+    /// The Kyma and its Manifests, as far as they cannot be read.
+    unreadable: &'a Unreadable,
 }
 
 /// The findings of a pass that took all steps.
@@ -326,6 +342,10 @@ impl RuntimePass<'_> {
         live: Option<&LiveObjects>,
         known: &mut KnownRuntime,
     ) -> Result<(Vec<Arc<Manifest>>, Option<Duration>), Error> {
+        // What cannot be read stays as it is, in the runtime as well.
+        let (unreadable, manifests): (Vec<_>, Vec<_>) =
+            manifests.iter().cloned().partition(|manifest| self.unreadable.has_manifest(manifest));
+        let manifests = manifests.as_slice();
         let target = manifest::ApplyTarget { context: self.context, cluster, cause: self.cause, live, manifests };
         // Knowledge of Manifests that no longer exist is dropped.
         let mut former = std::mem::take(&mut known.manifests);
@@ -360,6 +380,7 @@ impl RuntimePass<'_> {
             }
             known.manifests.insert(key, of_manifest);
         }
+        passed.extend(unreadable);
         match failure {
             Some(error) => Err(error),
             None => Ok((passed, again.into_iter().min())),
@@ -404,6 +425,9 @@ async fn latest_manifests(
         shown.into_iter().map(|manifest| (landscape::key(&manifest.metadata), manifest)).collect();
     let is_elsewhere = |key: &Key| context.stores.manifest(key).is_some();
     for key in known.writes.must_ask(&shown, is_elsewhere, Instant::now()) {
+        if context.stores.unreadable_object(Table::Manifests, &key).is_some() {
+            continue;
+        }
         // If this read fails, the knowledge stays as it is.
         match manifests::read(context.kcp, &key).await? {
             Some(manifest) => known.writes.written(&manifest, Instant::now()),

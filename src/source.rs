@@ -41,11 +41,11 @@ use crate::{
     metrics::Metrics,
     renderer::Renderer,
     source::registry::{Loaded, Slot, SourceRegistry},
-    stores::{Source, Stores},
+    stores::{Source, Stores, Table},
 };
 use tidegate_cluster::{Cause, Cluster};
 use tidegate_core::{
-    api::GitSource,
+    api::{GitSource, shared::ObjectMeta},
     definition,
     intake::{
         self, Installed, Other, Situation, Terms, TermsError,
@@ -90,7 +90,12 @@ pub struct SourceContext<'a> {
 ///
 /// Fails with the first request to KCP that must succeed before the pass can continue.
 pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) -> Pass {
+    let unreadable = ctx.stores.unreadable_object(Table::Sources, key);
     let Some(Source { object, origin }) = ctx.stores.source(key) else {
+        // It exists, so nothing that it declares is given up.
+        if unreadable.is_some() {
+            return Ok(Finish::Deferred);
+        }
         // Another source may take over the objects that it leaves.
         ctx.set_templates(SourceName::new(key.clone()), None);
         for other in ctx.registry.forget(key) {
@@ -99,6 +104,11 @@ pub async fn reconcile(ctx: SourceContext<'_>, key: &Key, triggers: Triggers) ->
         ctx.registry.remove(key).await;
         return Ok(Finish::Gone);
     };
+    // An object that cannot be read is not known to be deleted on purpose.
+    let is_leaving = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_some();
+    if unreadable.is_some_and(|found| is_leaving(&found.object.metadata) || is_leaving(&object.metadata)) {
+        return Ok(Finish::Deferred);
+    }
     let slot = ctx.registry.slot(key);
     let mut known = slot.known.lock().await;
     let source = known.writes.status.shown(&object).into_owned();
@@ -269,7 +279,13 @@ impl SourcePass<'_> {
             };
             (SourceName::new(other.key.clone()).label_value(), other)
         };
-        self.ctx.stores.sources().into_iter().map(other).filter(|(_, other)| other.key != *self.key).collect()
+        // What a GitSource declares that never could be read is not known.
+        let unknown = self.ctx.stores.all_unknown(&[Table::Sources], None).into_iter().map(|found| {
+            let key = found.object.key();
+            (SourceName::new(key.clone()).label_value(), Other { key, idle: false, declares: None, allow: definition::Allow::default() })
+        });
+        let known = self.ctx.stores.sources().into_iter().map(other);
+        known.chain(unknown).filter(|(_, other)| other.key != *self.key).collect()
     }
 
     /// The installed modules of runtimes, according to their Manifests.

@@ -10,6 +10,7 @@
 pub(crate) mod change;
 pub mod feed;
 pub(crate) mod secret;
+pub mod unreadable;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +27,7 @@ use self::{
     secret::{GatewaySecret, LeafSecret},
 };
 use crate::controller::{Queue, Subject};
+use tidegate_cluster::Unreadable;
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, git_source::GitSourceStatus, names},
     landscape::{self, Landscape},
@@ -112,6 +114,8 @@ pub struct Tables {
     dirty_catalogs: BTreeMap<String, Trigger>,
     /// Sources whose definitions may refer to what changed in a catalog.
     referring: BTreeSet<Key>,
+    /// Objects that exist and cannot be read.
+    unreadable: BTreeMap<(Table, Key), Arc<Unreadable>>,
 }
 
 /// A GitSource and its origin.
@@ -148,6 +152,8 @@ pub enum Access {
     Missing,
     /// Several Secrets name it, which is an error: their names.
     Ambiguous(Vec<String>),
+    /// A Secret names it that cannot be read. Contains one sentence about it.
+    Unreadable(String),
     /// Exactly one Secret names it.
     One {
         /// The Secret.
@@ -285,6 +291,12 @@ impl Stores {
 
     /// How to connect to a runtime.
     pub fn access(&self, kyma: &Key) -> Access {
+        let is_for_kyma = |found: &unreadable::Found| kyma_of(&found.object.metadata).as_ref() == Some(kyma);
+        if let Some(found) =
+            self.all_unknown(&[Table::Access], Some(kyma.namespace())).iter().find(|found| is_for_kyma(found))
+        {
+            return Access::Unreadable(found.sentence());
+        }
         let tables = self.tables();
         let secrets: Vec<&Key> = tables.access_by_kyma.get(kyma).into_iter().flatten().collect();
         match secrets.as_slice() {
@@ -587,6 +599,39 @@ impl Table {
             Table::PullSecret => "the agent's image pull Secret",
         }
     }
+
+    /// The kind of its objects.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Table::Sources => "GitSource",
+            Table::Kymas => "Kyma",
+            Table::Manifests => "Manifest",
+            Table::Templates => "ModuleTemplate",
+            Table::Releases => "ModuleReleaseMeta",
+            Table::Watchers => "Watcher",
+            Table::Gateways => "Gateway",
+            Table::Certificates => "Certificate",
+            Table::Access | Table::GatewaySecret | Table::Authority | Table::CertificateSecrets | Table::PullSecret => {
+                "Secret"
+            }
+        }
+    }
+
+    /// The API version of its objects, for references to them.
+    fn api_version(self) -> &'static str {
+        match self {
+            Table::Sources => "tidegate.dev/v1alpha1",
+            Table::Kymas | Table::Manifests | Table::Templates | Table::Releases | Table::Watchers => {
+                "operator.kyma-project.io/v1beta2"
+            }
+            Table::Gateways => "networking.istio.io/v1beta1",
+            // The group depends on the issuer; the kind and the name are enough to find it.
+            Table::Certificates => "",
+            Table::Access | Table::GatewaySecret | Table::Authority | Table::CertificateSecrets | Table::PullSecret => {
+                "v1"
+            }
+        }
+    }
 }
 
 // === impl Tables ===
@@ -615,6 +660,25 @@ impl Tables {
     /// The keys of all Watchers.
     pub fn watchers(&self) -> impl Iterator<Item = &Key> {
         self.landscape.watchers.keys()
+    }
+
+    /// Whether an object of a table has been read.
+    fn has(&self, table: Table, key: &Key) -> bool {
+        match table {
+            Table::Sources => self.sources.contains_key(key),
+            Table::Kymas => self.kymas.contains_key(key),
+            Table::Manifests => self.manifests.contains_key(key),
+            Table::Templates => self.landscape.templates.contains_key(key),
+            Table::Releases => self.landscape.releases.contains_key(key),
+            Table::Watchers => self.landscape.watchers.contains_key(key),
+            Table::Access => self.access.contains_key(key),
+            Table::Gateways => self.gateways.contains_key(key),
+            Table::GatewaySecret => self.gateway_secret.is_some(),
+            Table::Authority => self.authority.is_some(),
+            Table::Certificates => self.certificates.contains_key(key.name()),
+            Table::CertificateSecrets => self.certificate_secrets.contains_key(key.name()),
+            Table::PullSecret => self.pull_secret.is_some(),
+        }
     }
 
     fn source(&self, key: &Key) -> Option<Source> {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use kube::core::SelectorExt as _;
 use tidegate_cluster::{Cause, Cluster, Error};
 use tidegate_core::{
-    api::Watcher,
+    api::{Watcher, shared::ObjectMeta},
     landscape::Landscape,
     name::Key,
     plan::{reporting, selector},
@@ -40,7 +40,7 @@ use crate::{
     queue::{Finish, Triggers},
     renderer::Renderer,
     source::registry::SourceRegistry,
-    stores::Stores,
+    stores::{Stores, Table},
 };
 
 pub use state::AppliedVirtualServices;
@@ -71,10 +71,19 @@ pub struct WatcherContext<'a> {
 /// Errors of the control plane, and waiting if the templates have not been read yet.
 pub async fn reconcile(context: WatcherContext<'_>, key: &Key, triggers: Triggers) -> Pass {
     let landscape = context.stores.landscape();
+    let unreadable = context.stores.unreadable_object(Table::Watchers, key);
     let Some(watcher) = landscape.watchers.get(key) else {
+        // It exists, so its VirtualService stays.
+        if unreadable.is_some() {
+            return Ok(Finish::Deferred);
+        }
         context.memories.remember(key, None);
         return Ok(Finish::Gone);
     };
+    let is_leaving = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_some();
+    if unreadable.is_some_and(|found| is_leaving(&found.object.metadata) || is_leaving(&watcher.metadata)) {
+        return Ok(Finish::Deferred);
+    }
     if watcher.metadata.deletion_timestamp.is_none() {
         controller::templates_read(context.stores, context.sources, &watcher.metadata)?;
     }

@@ -7,7 +7,7 @@ use kube::{
     Api, Client, Resource,
     api::{ListParams, Patch, PatchParams},
     config::{KubeConfigOptions, Kubeconfig},
-    core::NamespaceResourceScope,
+    core::{DynamicObject, NamespaceResourceScope, discovery::ApiResource},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,6 +18,7 @@ use tidegate_core::{
     },
     conditions, intake, landscape,
     name::Key,
+    overview::UnreadableLine,
 };
 use tidegate_process::tls;
 
@@ -115,12 +116,17 @@ impl Access {
     }
 }
 
-/// All objects of a kind in a namespace. Fails if the API server does not list them.
-pub(super) async fn list<K>(client: &Client, namespace: &str) -> anyhow::Result<Vec<K>>
+/// All objects of a kind in a namespace; those that cannot be read go into `unreadable`. Fails if the API server does
+/// not list them.
+pub(super) async fn list<K>(
+    client: &Client,
+    namespace: &str,
+    unreadable: &mut Vec<UnreadableLine>,
+) -> anyhow::Result<Vec<K>>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
 {
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let api = untyped::<K>(client, namespace);
     let mut objects = Vec::new();
     let mut params = ListParams::default().limit(PAGE);
     loop {
@@ -129,12 +135,38 @@ where
             .await
             .map_err(sentence)
             .with_context(|| format!("cannot list {} in namespace {namespace}", K::plural(&())))?;
-        objects.extend(page.items);
+        for item in page.items {
+            match typed::<K>(&item)? {
+                Ok(object) => objects.push(object),
+                Err(found) => unreadable.push(found),
+            }
+        }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(objects),
         }
     }
+}
+
+/// The objects of a kind in a namespace, of any form.
+fn untyped<K>(client: &Client, namespace: &str) -> Api<DynamicObject>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()))
+}
+
+/// An object as its type, or why it does not match it.
+fn typed<K>(object: &DynamicObject) -> anyhow::Result<Result<K, UnreadableLine>>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let text = serde_json::to_string(object).context("cannot write JSON")?;
+    Ok(tidegate_cluster::unreadable::read::<K>(&text).map_err(|found| UnreadableLine {
+        kind: K::kind(&()).into_owned(),
+        name: landscape::key(&object.metadata).to_string(),
+        problem: found.map(|found| found.problem).unwrap_or_default(),
+    }))
 }
 
 /// The message of the API server instead of the whole answer.
@@ -237,11 +269,12 @@ impl Found {
 
     async fn get<K>(&self, client: &Client) -> anyhow::Result<Option<K>>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned,
     {
-        let api: Api<K> = Api::namespaced(client.clone(), self.key.namespace());
+        let api = untyped::<K>(client, self.key.namespace());
         match api.get_opt(self.key.name()).await {
-            Ok(object) => Ok(object),
+            Ok(None) => Ok(None),
+            Ok(Some(object)) => typed(&object)?.map(Some).map_err(|found| anyhow::anyhow!(found.sentence())),
             // A kind that the API server does not serve has no objects.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(sentence(error)).with_context(|| format!("cannot read {self}")),
@@ -250,9 +283,9 @@ impl Found {
 
     async fn merge<K>(&self, client: &Client, patch: &Value) -> anyhow::Result<()>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        let api: Api<K> = Api::namespaced(client.clone(), self.key.namespace());
+        let api = untyped::<K>(client, self.key.namespace());
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patched = api.patch(self.key.name(), &params, &Patch::Merge(patch)).await;
         patched.map(drop).map_err(sentence).with_context(|| format!("cannot change {self}"))

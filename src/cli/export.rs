@@ -52,11 +52,13 @@ const DECIDING: [&str; 4] = [label::BETA, label::INTERNAL, label::SKIP_RECONCILI
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut kymas, mut releases, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unreadable = Vec::new();
     for namespace in control_plane::namespaces(&arguments.namespaces) {
         let listed = async {
-            kymas.extend(control_plane::list::<Kyma>(&client, &namespace).await?);
-            releases.extend(control_plane::list::<ModuleReleaseMeta>(&client, &namespace).await?);
-            sources.extend(control_plane::list::<GitSource>(&client, &namespace).await?);
+            kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut unreadable).await?);
+            releases.extend(control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut unreadable).await?);
+            sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut unreadable).await?);
+            anyhow::ensure!(unreadable.is_empty(), "{}", unreadable[0].sentence());
             anyhow::Ok(())
         };
         if let Err(error) = listed.await {

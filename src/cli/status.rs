@@ -13,7 +13,7 @@ use super::{
     control_plane::{self, Access},
 };
 use tidegate_core::{
-    api::{GitSource, Kyma, Watcher},
+    api::{GitSource, Kyma, ModuleReleaseMeta, ModuleTemplate, Watcher},
     overview::{ModuleLine, Overview, RuntimeLine, SourceLine, Standing},
 };
 
@@ -47,12 +47,16 @@ const LINES_MAX: usize = 20;
 pub(super) async fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.access.client().await?;
     let (mut sources, mut kymas, mut watchers) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unreadable = Vec::new();
     for namespace in control_plane::namespaces(&arguments.namespaces) {
-        sources.extend(control_plane::list::<GitSource>(&client, &namespace).await?);
-        kymas.extend(control_plane::list::<Kyma>(&client, &namespace).await?);
-        watchers.extend(control_plane::list::<Watcher>(&client, &namespace).await?);
+        sources.extend(control_plane::list::<GitSource>(&client, &namespace, &mut unreadable).await?);
+        kymas.extend(control_plane::list::<Kyma>(&client, &namespace, &mut unreadable).await?);
+        watchers.extend(control_plane::list::<Watcher>(&client, &namespace, &mut unreadable).await?);
+        // Read only to find those that cannot be. A Manifest that cannot be read is in the status of its Kyma.
+        control_plane::list::<ModuleTemplate>(&client, &namespace, &mut unreadable).await?;
+        control_plane::list::<ModuleReleaseMeta>(&client, &namespace, &mut unreadable).await?;
     }
-    let overview = Overview::from_objects(&sources, &kymas, &watchers);
+    let overview = Overview::from_objects(&sources, &kymas, &watchers).with_unreadable(unreadable);
     let mut out = anstream::stdout().lock();
     let written = match arguments.output {
         Output::Text => write_text(&mut out, &overview),
@@ -85,6 +89,11 @@ fn write_text(out: &mut dyn Write, overview: &Overview) -> io::Result<()> {
             standing: watcher.standing,
             line: format!("watcher {}  {}", watcher.name, watcher.message),
             below: Vec::new(),
+        }))
+        .chain(overview.unreadable.iter().map(|found| Entry {
+            standing: Standing::Wrong,
+            line: found.sentence(),
+            below: vec!["its last readable state stays in use; upgrade Tidegate, or correct the field".to_owned()],
         }))
         .collect();
     let sections =

@@ -58,6 +58,8 @@ pub mod reason {
     pub const CERTIFICATE_NAME: &str = "CertificateName";
     /// A pass over the object panicked, which is a bug in Tidegate. Tidegate tries it again.
     pub const PASS_PANICKED: &str = "PassPanicked";
+    /// An object does not match its type, so Tidegate keeps what it has read of it before.
+    pub const UNREADABLE: &str = "Unreadable";
     /// Tidegate keeps objects that left a module, because a delete would remove users' data, or because a setting says
     /// so.
     pub const KEPT: &str = "Kept";

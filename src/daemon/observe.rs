@@ -1,6 +1,6 @@
 //! Collects the state of everything for a scrape.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Cluster, Context, Leadership};
 use tidegate_cluster::{Requests, Verb};
@@ -18,6 +18,7 @@ use crate::{
     gateway,
     http::metrics::Render,
     metrics::{KymaSeries, Observed, QueueSeries, RequestSeries, SourceSeries},
+    stores::Stores,
 };
 
 /// The sources of the metrics.
@@ -59,6 +60,7 @@ impl Observer {
                 .map(|kyma| u64::from(context.pool.is_open(&landscape::key(&kyma.metadata))))
                 .sum(),
             watches: watches(&kymas),
+            unreadable: unreadable(&context.stores),
             leading: self.leadership.is_leading(),
             paused: self.paused,
             events_dropped: context.events.dropped(),
@@ -104,6 +106,15 @@ fn watches(kymas: &[Arc<Kyma>]) -> Vec<(&'static str, usize)> {
     let found: Vec<&str> = kymas.iter().filter_map(|kyma| reason_of(kyma)).collect();
     let count = |reason: &'static str| (reason, found.iter().filter(|found| **found == reason).count());
     conditions::watch::ALL.map(count).to_vec()
+}
+
+/// The number of unreadable objects by kind.
+fn unreadable(stores: &Stores) -> BTreeMap<&'static str, usize> {
+    let mut kinds = BTreeMap::new();
+    for found in stores.unreadable() {
+        *kinds.entry(found.table.kind()).or_default() += 1;
+    }
+    kinds
 }
 
 fn source_series(source: &SourceLine) -> SourceSeries {

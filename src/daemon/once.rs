@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Context, Mode, Readiness};
-use tidegate_core::overview::Overview;
+use tidegate_core::overview::{Overview, UnreadableLine};
 
 use crate::stores::{Origin, Stores};
 
@@ -70,4 +70,9 @@ fn overview(stores: &Stores) -> Overview {
         kymas.iter().map(|kyma| &**kyma),
         landscape.watchers.values().map(|watcher| &**watcher),
     )
+    .with_unreadable(stores.unreadable().iter().map(|found| UnreadableLine {
+        kind: found.table.kind().to_owned(),
+        name: found.object.key().to_string(),
+        problem: found.object.problem.clone(),
+    }))
 }

@@ -19,6 +19,7 @@ use super::{
     RuntimePass,
     objects::{self, Applied, LiveObjects},
 };
+use crate::stores::Table;
 
 mod decide;
 mod enact;
@@ -49,7 +50,9 @@ pub(super) async fn reconcile(
 
     let mut applied = Applied::before(&base.objects, known.applied.take(), recorded, &base.digest);
     objects::check(cluster, &owner, live, &mut applied).await?;
-    let work = decide::work(&base, &applied, recorded, live.is_some());
+    let catalog = [Table::Templates, Table::Releases];
+    let is_known = pass.context.stores.unknown(&catalog, Some(pass.key.namespace())).is_none();
+    let work = decide::work(&base, &applied, recorded, live.is_some(), is_known);
     let failed = objects::apply(cluster, pass.cause, &owner, &mut applied, &work.missing).await?;
     for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };

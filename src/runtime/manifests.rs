@@ -35,11 +35,12 @@ pub(super) async fn reconcile(
     manifests: &[Arc<Manifest>],
 ) -> Result<Modules, Failed> {
     let live = LiveManifests::new(manifests);
+    let unreadable = pass.unreadable.modules();
     let mut rendered = Rendered::new();
-    for installation in decide::to_render(plan, &live) {
+    for installation in decide::to_render(plan, &live, &unreadable) {
         rendered.insert(installation.module.clone(), render(pass, installation).await);
     }
-    let decision = decide::decide(plan, &live, &rendered);
+    let decision = decide::decide(plan, &live, &rendered, &unreadable);
     let mut modules = Modules::new(decision.problems);
     for ModuleStep { name, planned, act } in decision.steps {
         modules.push(name, planned, enact(pass, act).await?);

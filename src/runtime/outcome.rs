@@ -128,6 +128,7 @@ pub(super) async fn versioned_access(
                 secrets.join(", ")
             ),
         )),
+        Access::Unreadable(message) => Err(refused("UnreadableAccessSecret", FailedKind::BadAccess, message)),
         Access::One { secret, resource_version } => {
             let cluster = context.pool.cluster(key, &secret, &resource_version).await?;
             Ok((cluster, AccessVersion { secret, resource_version }))

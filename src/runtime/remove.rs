@@ -40,6 +40,10 @@ use decide::{BaseObject, Fate, NoAccess, Progress, Start};
 ///
 /// The error of a request, or why the runtime is unreachable.
 pub(super) async fn reconcile(pass: &RuntimePass<'_>, manifests: Vec<Arc<Manifest>>, known: &mut KnownRuntime) -> Pass {
+    if let Some(step) = pass.unreadable.keeps_from_removal() {
+        pass.write_status(&decide::facts(&manifests, step.clone()), known).await.map_err(failure)?;
+        return Ok(wait(known, &step));
+    }
     match decide::start(pass.kyma, &manifests) {
         Start::Gone => Ok(Finish::Gone),
         Start::Remove => remove(pass, &manifests, known).await,

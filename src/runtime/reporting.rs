@@ -33,6 +33,7 @@ use super::{
 use crate::{
     controller::events::{Severity, reason},
     gateway::certificates,
+    stores::Table,
 };
 
 mod decide;
@@ -69,6 +70,10 @@ pub(super) async fn reconcile(
     known: &mut KnownReporting,
 ) -> Result<ReportingReport, Error> {
     let context = pass.context;
+    // Without its rules, changes would no longer be reported.
+    if let Some(found) = context.stores.unknown(&[Table::Watchers], None) {
+        return Ok(ReportingReport::not_applied(found.sentence(), None, None));
+    }
     let conditions = pass.kyma.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
     let Some(agent) = context.agent else {

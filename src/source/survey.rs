@@ -25,7 +25,7 @@ use tidegate_core::{
     name::Key,
 };
 
-use crate::source::registry::Loaded;
+use crate::{source::registry::Loaded, stores::Table};
 
 /// Maximum number of single reads. More objects are read by one list of their kind and namespace.
 const LOOK_UPS_MAX: usize = 8;
@@ -45,6 +45,11 @@ pub(super) fn live(
     landscape.releases.values().for_each(|object| survey.take(Kind::ModuleReleaseMeta, &object.metadata, &**object));
     landscape.watchers.values().for_each(|object| survey.take(Kind::Watcher, &object.metadata, &**object));
     pass.ctx.stores.kymas().iter().for_each(|object| survey.take(Kind::Kyma, &object.metadata, &**object));
+    for found in pass.ctx.stores.unreadable() {
+        if let Some(kind) = kind_of(found.table) {
+            survey.take_unreadable(kind, &found.object.metadata);
+        }
+    }
     survey.add_unseen();
     (survey.live, survey.behind)
 }
@@ -56,6 +61,25 @@ pub(super) fn served(kind: Kind) -> cluster::Kind {
         Kind::ModuleReleaseMeta => cluster::Kind::namespaced::<ModuleReleaseMeta>(),
         Kind::Watcher => cluster::Kind::namespaced::<Watcher>(),
         Kind::Kyma => cluster::Kind::namespaced::<Kyma>(),
+    }
+}
+
+/// The kind of definitions that a table has.
+fn kind_of(table: Table) -> Option<Kind> {
+    match table {
+        Table::Kymas => Some(Kind::Kyma),
+        Table::Templates => Some(Kind::ModuleTemplate),
+        Table::Releases => Some(Kind::ModuleReleaseMeta),
+        Table::Watchers => Some(Kind::Watcher),
+        Table::Sources
+        | Table::Manifests
+        | Table::Access
+        | Table::Gateways
+        | Table::GatewaySecret
+        | Table::Authority
+        | Table::Certificates
+        | Table::CertificateSecrets
+        | Table::PullSecret => None,
     }
 }
 
@@ -136,6 +160,20 @@ impl Survey<'_> {
                 }
             }
         }
+        self.live.insert(id, live);
+    }
+
+    /// An object that cannot be read is present: it is not created a second time, and not pruned.
+    fn take_unreadable(&mut self, kind: Kind, metadata: &ObjectMeta) {
+        let id = (kind, landscape::key(metadata));
+        let declared = self.loaded.declared.get(&id);
+        let ours = landscape::label(metadata, tidegate_core::api::names::label::SOURCE) == Some(self.label.as_str());
+        if declared.is_none() && !ours {
+            return;
+        }
+        let live = Live { unreadable: true, ..Live::from_metadata(metadata, self.known.managers(&id, metadata)) };
+        let seen = declared.map(|declared| self.known.seen(&id, &declared.digest, Some(metadata), self.pass.now));
+        let live = if seen == Some(Seen::Ahead) { self.as_applied(&id, live) } else { live };
         self.live.insert(id, live);
     }
 

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-use super::{AccessSecret, Tables, kyma_of};
+use super::{AccessSecret, Table, Tables, kyma_of, unreadable};
 use tidegate_core::{
     api::{GitSource, Kyma, Manifest, ModuleReleaseMeta, ModuleTemplate, Watcher, manifest::ManifestStatus, names},
     landscape::{self, SourceName},
@@ -63,6 +63,8 @@ pub enum Change {
     Certificate(Vec<Key>),
     /// The agent's image pull Secret changed.
     PullSecret,
+    /// An object with this metadata has become unreadable, or is no longer.
+    Unreadable(Table, Box<ObjectMeta>),
 }
 
 /// A subject to wake, and the trigger.
@@ -128,6 +130,7 @@ pub(crate) fn wakes(change: &Change, tables: &Tables) -> Vec<Wake> {
             wakes.extend(kymas.iter().map(|kyma| Wake::Subject(Subject::Runtime(kyma.clone()), Trigger::Changed)));
         }
         Change::CaBundle | Change::PullSecret => wakes.push(Wake::Runtimes(Trigger::Changed)),
+        Change::Unreadable(table, metadata) => wakes.extend(unreadable::wakes(*table, metadata, tables)),
     }
     wakes.sort();
     wakes.dedup();

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use super::{
     AccessSecret, GatewayEntry, Stored, Stores, Table, kyma_of,
     secret::{GatewaySecret, LeafSecret},
+    unreadable::Found,
 };
 use tidegate_cluster::{
     Cluster, Kind,
@@ -29,7 +30,10 @@ use tidegate_core::{
     plan::{certificate, reporting::Gateway},
 };
 
-use crate::gateway::{certificates::Certificates, pki};
+use crate::{
+    controller::events::Recorder,
+    gateway::{certificates::Certificates, pki},
+};
 
 /// A watch that never ends. Nothing is requested before it is polled.
 type Watch = BoxFuture<'static, ()>;
@@ -38,6 +42,8 @@ type Watch = BoxFuture<'static, ()>;
 struct Feed<'a> {
     kcp: &'a Arc<Cluster>,
     stores: &'a Stores,
+    /// Where unreadable objects are named.
+    events: &'a Recorder,
 }
 
 /// All watches: custom resources, access Secrets, Gateways and VirtualServices in each of `namespaces`, Gateways in the
@@ -45,11 +51,12 @@ struct Feed<'a> {
 pub fn feed(
     kcp: &Arc<Cluster>,
     stores: &Stores,
+    events: &Recorder,
     namespaces: &BTreeSet<String>,
     gateway_namespace: &str,
     issuing: &Arc<Certificates>,
 ) -> Vec<Watch> {
-    let feed = Feed { kcp, stores };
+    let feed = Feed { kcp, stores, events };
     let mut watches = Vec::new();
     for namespace in namespaces {
         watches.extend([
@@ -78,8 +85,8 @@ pub fn feed(
 }
 
 /// Watches the agent's image pull Secret. Its content is read when it is written to a runtime.
-pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, key: &Key) -> Watch {
-    Feed { kcp, stores }.watch(
+pub fn pull_secret(kcp: &Arc<Cluster>, stores: &Stores, events: &Recorder, key: &Key) -> Watch {
+    Feed { kcp, stores, events }.watch(
         Table::PullSecret,
         named_secret(key.namespace(), key.name()).metadata_only(),
         |secret: PartialObjectMeta<Secret>| {
@@ -108,10 +115,19 @@ impl Feed<'_> {
     {
         let namespace = options.namespace.clone().unwrap_or_default();
         self.stores.expect(table, &namespace);
-        let stores = self.stores.clone();
+        let (stores, events) = (self.stores.clone(), self.events.clone());
         let on_change = move |change: Change<P>| match change {
             Change::Set { key, new, .. } => set(&stores, &key, Some(new)),
             Change::Gone { key, .. } => set(&stores, &key, None),
+            Change::Unreadable { key, found } => {
+                let before = stores.unreadable_object(table, &key).map(|before| before.object.problem.clone());
+                stores.set_unreadable(table, &key, Some(Arc::clone(&found)));
+                // A change beside the field is not news.
+                if before.as_ref() != Some(&found.problem) {
+                    stores.report_unreadable(&events, &Found { table, object: found });
+                }
+            }
+            Change::Cleared { key } => stores.set_unreadable(table, &key, None),
             Change::Synced => stores.listed(table, &namespace),
         };
         follower::follow(Arc::clone(self.kcp), options, project, on_change)
@@ -149,8 +165,10 @@ impl Feed<'_> {
             Some((found.metadata.uid, found.metadata.generation, found.metadata.deletion_timestamp.is_some()))
         };
         let on_change = move |change: Change<_>| match change {
-            Change::Set { key, .. } | Change::Gone { key, .. } => stores.virtual_service_changed(&key),
-            Change::Synced => {}
+            Change::Set { key, .. } | Change::Gone { key, .. } | Change::Unreadable { key, .. } => {
+                stores.virtual_service_changed(&key);
+            }
+            Change::Cleared { .. } | Change::Synced => {}
         };
         let options = Options::all(istio("VirtualService", "virtualservices")).namespace(namespace).metadata_only();
         follower::follow(Arc::clone(self.kcp), options, project, on_change)
@@ -189,6 +207,7 @@ impl Feed<'_> {
         let namespace = certificates.rules.namespace.clone();
         self.stores.expect(Table::Certificates, &namespace);
         let (kcp, stores, certificates) = (Arc::clone(self.kcp), self.stores.clone(), Arc::clone(certificates));
+        let events = self.events.clone();
         Box::pin(async move {
             let backend = certificates.find_backend(&kcp).await;
             let Some((gvk, plural)) = pki::object::kind(backend) else {
@@ -202,7 +221,9 @@ impl Feed<'_> {
             };
             let options = Options::all(Kind::new(gvk, plural, true)).namespace(&namespace);
             let set = |stores: &Stores, key: &Key, live| stores.set_certificate(key.name(), live);
-            Feed { kcp: &kcp, stores: &stores }.watch(Table::Certificates, options, project, set).await;
+            Feed { kcp: &kcp, stores: &stores, events: &events }
+                .watch(Table::Certificates, options, project, set)
+                .await;
         })
     }
 }

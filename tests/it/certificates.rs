@@ -273,7 +273,7 @@ impl World {
         });
         let runtimes = Runtimes::default();
         let mut tasks = JoinSet::new();
-        for watch in feed::feed(&kcp, &stores, &namespaces, &self.namespace, &context.certificates) {
+        for watch in feed::feed(&kcp, &stores, &context.events, &namespaces, &self.namespace, &context.certificates) {
             tasks.spawn(watch);
         }
         tasks.spawn(writer.run(kcp));

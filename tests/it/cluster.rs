@@ -611,6 +611,10 @@ fn follow(cluster: &Arc<Cluster>, options: follower::Options) -> (Followed<Strin
                     follower::Change::Set { key, new, old: None } => format!("{} is {new}", key.name()),
                     follower::Change::Set { key, new, old: Some(old) } => format!("{} was {old}, is {new}", key.name()),
                     follower::Change::Gone { key, old } => format!("{} was {old}, is gone", key.name()),
+                    follower::Change::Unreadable { key, found } => {
+                        format!("{} is unreadable: {}", key.name(), found.problem)
+                    }
+                    follower::Change::Cleared { key } => format!("{} is readable", key.name()),
                     follower::Change::Synced => "synced".to_owned(),
                 });
             }

@@ -300,6 +300,7 @@ impl<P> Followed<P> {
             Change::Gone { key, .. } => {
                 objects.remove(key);
             }
+            Change::Unreadable { .. } | Change::Cleared { .. } => {}
             Change::Synced => *is_synced = true,
         });
     }

@@ -1081,7 +1081,7 @@ impl Daemon {
             certificates: Arc::clone(&certificates),
         });
         let (mut feed, mut tasks) = (JoinSet::new(), JoinSet::new());
-        for watch in feed::feed(&kcp, &stores, namespaces, "kcp-system", &certificates) {
+        for watch in feed::feed(&kcp, &stores, &context.events, namespaces, "kcp-system", &certificates) {
             feed.spawn(watch);
         }
         tasks.spawn(writer.run(kcp));

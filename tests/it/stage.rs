@@ -21,7 +21,11 @@ use kube_sim::Kubeconfig;
 use serde_json::{Value, json};
 use tidegate_process::{ambient, telemetry};
 use tidegate_testbed::{Extent, Guarded, Record, Repository};
-use tokio::sync::SemaphorePermit;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::SemaphorePermit,
+};
 use tracing::dispatcher::DefaultGuard;
 
 use self::daemon::Daemon;
@@ -207,6 +211,31 @@ impl Stage {
     /// The daemon's log.
     pub(crate) fn log(&self) -> std::path::PathBuf {
         self.folder.path().join(LOG)
+    }
+
+    /// What the daemon answers on its port for `health` or `metrics`: status and body. While it is asked, time passes as
+    /// everybody's.
+    pub(crate) async fn ask(&self, purpose: &str, path: &str) -> Result<(u16, String), String> {
+        let log = std::fs::read_to_string(self.log()).map_err(|error| error.to_string())?;
+        let records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        // Of several processes, the last one runs.
+        let listening = records
+            .filter(|record| record["msg"] == "listening" && record["context"]["purpose"] == purpose)
+            .last()
+            .ok_or("not listening yet")?;
+        let address = listening["context"]["address"].as_str().ok_or("no address")?.to_owned();
+        let _flow = clock::flow();
+        let asked = async {
+            let mut stream = TcpStream::connect(address).await?;
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.map(|_| answer)
+        };
+        let answer = asked.await.map_err(|error: std::io::Error| error.to_string())?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
+        Ok((status, body.to_owned()))
     }
 
     /// Commits one changed file.

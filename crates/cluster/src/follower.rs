@@ -1,7 +1,8 @@
 //! Follows the objects of one kind: a paged list, then a watch from that list's resource version, without end.
 //!
 //! The caller chooses a projection of each object, never with managedFields. A change that does not change the
-//! projection is not reported. The follower keeps the reported projections to compare them; it shares them with the
+//! projection is not reported. Objects are read one by one: an object that does not match the type is reported as
+//! unreadable and keeps its last projection, and all others are followed as before. The follower keeps the reported projections to compare them; it shares them with the
 //! caller, so keep the `Arc`s and not copies. A kind that is not served is not an error: the follower asks again at a slow
 //! pace. It believes a 404 only if discovery confirms it, because a proxy in front of an API server may answer 404,
 //! too, and all objects would seem to be gone. Broken connections resume where they were. An expired resource version
@@ -19,7 +20,12 @@ use kube::{Resource, client::Body};
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
-use super::{Cluster, Error, Kind, Target, Verb, kind::push_encoded, transport::Ask};
+use super::{
+    Cluster, Error, Kind, Target, Verb,
+    kind::push_encoded,
+    transport::Ask,
+    unreadable::{self, Item, Unreadable},
+};
 use tidegate_core::name::Key;
 use tidegate_process::{ambient, retry};
 
@@ -58,6 +64,18 @@ pub enum Change<P> {
         key: Key,
         /// The last projection.
         old: Arc<P>,
+    },
+    /// An object exists and cannot be read. Its last projection, if there is one, still holds.
+    Unreadable {
+        /// The object.
+        key: Key,
+        /// What is known of it.
+        found: Arc<Unreadable>,
+    },
+    /// An unreadable object can be read again, or is gone. A [`Change::Set`] or [`Change::Gone`] may follow.
+    Cleared {
+        /// The object.
+        key: Key,
     },
     /// The first list is complete: from now on the caller knows all objects. Also reported for a kind that is not served.
     Synced,
@@ -133,6 +151,7 @@ where
         project: Box::new(project),
         on_change: Box::new(on_change),
         reported: BTreeMap::new(),
+        unreadable: BTreeMap::new(),
         is_synced: false,
     };
     Box::pin(follower.run())
@@ -145,6 +164,8 @@ struct Follower<K, P> {
     on_change: Box<dyn FnMut(Change<P>) + Send>,
     /// What the caller knows.
     reported: BTreeMap<Key, Arc<P>>,
+    /// The objects that exist and cannot be read.
+    unreadable: BTreeMap<Key, Arc<Unreadable>>,
     is_synced: bool,
 }
 
@@ -157,13 +178,27 @@ struct Line<'a> {
     object: &'a serde_json::value::RawValue,
 }
 
-/// An object of which only the resource version is read, or a `Status`.
+/// An object of which only its name and version are read, or a `Status`.
 #[derive(Deserialize)]
 struct Mark {
     #[serde(default)]
-    metadata: super::Wire,
+    metadata: MarkMetadata,
     #[serde(default)]
     code: Option<u16>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MarkMetadata {
+    name: String,
+    namespace: String,
+    resource_version: String,
+}
+
+/// The objects of a complete list.
+struct Listed<P> {
+    objects: BTreeMap<Key, P>,
+    unreadable: BTreeMap<Key, Unreadable>,
 }
 
 // === impl Follower ===
@@ -214,7 +249,7 @@ where
 
     /// Records that the kind is not served; returns how long to wait.
     fn absent(&mut self) -> Duration {
-        self.replace(BTreeMap::new());
+        self.replace(Listed { objects: BTreeMap::new(), unreadable: BTreeMap::new() });
         self.say_synced();
         retry::jittered(self.options.absent_pause, ambient::fraction())
     }
@@ -234,7 +269,7 @@ where
 
     /// Lists everything; returns the resource version from which to watch.
     async fn list(&mut self) -> Result<String, Interrupted> {
-        let mut objects = BTreeMap::new();
+        let mut listed = Listed { objects: BTreeMap::new(), unreadable: BTreeMap::new() };
         let mut from: Option<String> = None;
         let version = loop {
             let options = &self.options;
@@ -242,11 +277,12 @@ where
                 (options.namespace.as_deref(), options.labels.as_deref(), options.fields.as_deref());
             let page = self
                 .cluster
-                .page::<K>(&options.kind, namespace, labels, fields, from.as_deref(), options.metadata_only)
+                .page::<Item<K>>(&options.kind, namespace, labels, fields, from.as_deref(), options.metadata_only)
                 .await?;
-            for object in page.items {
-                if let Some((key, projection)) = self.project(object) {
-                    objects.insert(key, projection);
+            for item in page.items {
+                match item {
+                    Item::Readable(object) => listed.objects.extend(self.project(object)),
+                    Item::Unreadable(found) => _ = listed.unreadable.insert(found.key(), found),
                 }
             }
             match page.metadata.next {
@@ -254,7 +290,7 @@ where
                 _ => break page.metadata.resource_version,
             }
         };
-        self.replace(objects);
+        self.replace(listed);
         self.say_synced();
         Ok(version)
     }
@@ -322,13 +358,20 @@ where
             }
             "BOOKMARK" => {}
             "DELETED" => self.remove(&Key::new(&mark.metadata.namespace, &mark.metadata.name)),
-            _ => {
-                let object: K = serde_json::from_str(line.object.get()).map_err(|error| misunderstood(self, error))?;
-                match self.project(object) {
+            _ => match unreadable::read::<K>(line.object.get()) {
+                Ok(object) => match self.project(object) {
                     Some((key, projection)) => self.set(key, projection),
                     None => self.remove(&Key::new(&mark.metadata.namespace, &mark.metadata.name)),
+                },
+                Err(Some(found)) => self.keep(*found),
+                // An API server names every object. A new list skips the line.
+                Err(None) => {
+                    return Err(self
+                        .cluster
+                        .misunderstood_list(&kind, "the watch shows an object without a name")
+                        .into());
                 }
-            }
+            },
         }
         Ok(if mark.metadata.resource_version.is_empty() { version } else { mark.metadata.resource_version })
     }
@@ -341,6 +384,7 @@ where
     }
 
     fn set(&mut self, key: Key, projection: P) {
+        self.clear(&key);
         let new = Arc::new(projection);
         if self.reported.get(&key).is_some_and(|old| **old == *new) {
             return;
@@ -349,20 +393,44 @@ where
         (self.on_change)(Change::Set { key, new, old });
     }
 
+    /// Keeps an object that cannot be read as it was.
+    fn keep(&mut self, found: Unreadable) {
+        let key = found.key();
+        if self.unreadable.get(&key).is_some_and(|known| **known == found) {
+            return;
+        }
+        let found = Arc::new(found);
+        self.unreadable.insert(key.clone(), Arc::clone(&found));
+        (self.on_change)(Change::Unreadable { key, found });
+    }
+
+    fn clear(&mut self, key: &Key) {
+        if self.unreadable.remove(key).is_some() {
+            (self.on_change)(Change::Cleared { key: key.clone() });
+        }
+    }
+
     fn remove(&mut self, key: &Key) {
+        self.clear(key);
         if let Some(old) = self.reported.remove(key) {
             (self.on_change)(Change::Gone { key: key.clone(), old });
         }
     }
 
     /// Replaces all objects by a list: an object that is not in it is gone.
-    fn replace(&mut self, objects: BTreeMap<Key, P>) {
-        let gone: BTreeSet<Key> = self.reported.keys().filter(|key| !objects.contains_key(key)).cloned().collect();
+    fn replace(&mut self, listed: Listed<P>) {
+        let Listed { objects, unreadable } = listed;
+        let known = self.reported.keys().chain(self.unreadable.keys());
+        let is_listed = |key: &Key| objects.contains_key(key) || unreadable.contains_key(key);
+        let gone: BTreeSet<Key> = known.filter(|key| !is_listed(key)).cloned().collect();
         for key in &gone {
             self.remove(key);
         }
         for (key, projection) in objects {
             self.set(key, projection);
+        }
+        for found in unreadable.into_values() {
+            self.keep(found);
         }
     }
 

@@ -39,6 +39,7 @@ mod pool;
 mod prune;
 mod take_over;
 mod transport;
+pub mod unreadable;
 mod user;
 
 pub use audit::Cause;
@@ -51,6 +52,7 @@ pub use metadata::Metadata;
 pub use pool::Pool;
 pub use prune::Pruned;
 pub use transport::{Limits, Network, Requests, Verb};
+pub use unreadable::Unreadable;
 
 use metadata::{Wire, WireObject};
 use transport::{Answer, Ask, Transport};
@@ -212,9 +214,10 @@ impl Cluster {
         let ask = Ask::get(path, Verb::Get, Target::Object(kind.id(key)));
         match absent(self.transport.ask(ask).await)? {
             None => Ok(None),
-            Some(answer) => serde_json::from_slice(&answer.body)
-                .map(Some)
-                .map_err(|error| self.misunderstood(kind, key, &position(&error))),
+            Some(answer) => serde_json::from_slice(&answer.body).map(Some).map_err(|error| {
+                let named = std::str::from_utf8(&answer.body).map(unreadable::problem::<K>);
+                self.misunderstood(kind, key, &named.unwrap_or_else(|_| position(&error)))
+            }),
         }
     }
 

@@ -72,6 +72,8 @@ pub struct Live {
     pub deleting: bool,
     /// Whether its annotation disables its prune.
     pub keep: bool,
+    /// Whether it does not match its type. Then it is not pruned.
+    pub unreadable: bool,
     /// The other GitOps tool that manages it.
     pub tool: Option<OtherTool>,
     /// Names of its field managers; `None` if they have not been read yet.
@@ -93,6 +95,7 @@ impl Live {
             drifted: false,
             deleting: metadata.deletion_timestamp.is_some(),
             keep: annotations.get(names::annotation::PRUNE).is_some_and(|value| value == "disabled"),
+            unreadable: false,
             tool: OtherTool::recognize(labels, annotations, managers.as_deref().unwrap_or_default()),
             managers,
         }

@@ -40,6 +40,9 @@ pub struct Overview {
     pub runtimes: Vec<RuntimeLine>,
     /// The Watchers.
     pub watchers: Vec<WatcherLine>,
+    /// The objects that cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableLine>,
 }
 
 /// A git source.
@@ -111,6 +114,26 @@ pub struct WatcherLine {
     pub message: String,
 }
 
+/// An object that does not match its type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnreadableLine {
+    /// Its kind.
+    pub kind: String,
+    /// `<namespace>/<name>`.
+    pub name: String,
+    /// The field and what is wrong with it.
+    pub problem: String,
+}
+
+// === impl UnreadableLine ===
+
+impl UnreadableLine {
+    /// Which object, which field, and what is wrong with it.
+    pub fn sentence(&self) -> String {
+        format!("{} {} cannot be read: {}", self.kind, self.name, self.problem)
+    }
+}
+
 // === impl Overview ===
 
 impl Overview {
@@ -124,11 +147,20 @@ impl Overview {
             sources: sources.into_iter().map(source).collect(),
             runtimes: kymas.into_iter().map(runtime).collect(),
             watchers: watchers.into_iter().map(watcher).collect(),
+            unreadable: Vec::new(),
         };
         overview.sources.sort_by(|left, right| left.name.cmp(&right.name));
         overview.runtimes.sort_by(|left, right| left.name.cmp(&right.name));
         overview.watchers.sort_by(|left, right| left.name.cmp(&right.name));
         overview
+    }
+
+    /// The same, with the objects that cannot be read.
+    #[must_use]
+    pub fn with_unreadable(mut self, unreadable: impl IntoIterator<Item = UnreadableLine>) -> Overview {
+        self.unreadable.extend(unreadable);
+        self.unreadable.sort_by(|left, right| (&left.kind, &left.name).cmp(&(&right.kind, &right.name)));
+        self
     }
 
     /// Whether a source has invalid definitions.
@@ -166,6 +198,7 @@ impl Overview {
         for watcher in self.watchers.iter().filter(|watcher| open(watcher.standing)) {
             lines.push(format!("watcher {}: {}", watcher.name, watcher.message));
         }
+        lines.extend(self.unreadable.iter().map(UnreadableLine::sentence));
         lines
     }
 }

@@ -4,7 +4,7 @@ use tidegate_core::{
         git_source::{Counts, DiagnosticEntry},
         shared::State,
     },
-    overview::WatcherLine,
+    overview::{UnreadableLine, WatcherLine},
 };
 
 fn source_line(name: &str, standing: Standing, message: &str, errors: usize) -> SourceLine {
@@ -51,6 +51,11 @@ fn text(overview: &Overview) -> String {
 #[test]
 fn problems_come_first_and_what_is_well_is_counted() {
     let overview = Overview {
+        unreadable: vec![UnreadableLine {
+            kind: "ModuleTemplate".to_owned(),
+            name: "kcp-system/cache-1.0.0".to_owned(),
+            problem: "spec.version: invalid type, expected a string".to_owned(),
+        }],
         sources: vec![
             source_line("kcp-system/bad", Standing::Wrong, "2 definitions are held back", 7),
             source_line("kcp-system/good", Standing::Well, "applied", 0),

@@ -56,12 +56,13 @@ fn catalog_kinds() -> [Gvk; 2] {
     ["ModuleTemplate", "ModuleReleaseMeta"].map(|kind| Gvk::new(KYMA_GROUP, KYMA_VERSION, kind))
 }
 
-/// What to do. `recorded` is the digest in the status; `checks` is whether this pass lists the objects of the runtime.
-pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, checks: bool) -> Work {
+/// What to do. `recorded` is the digest in the status; `checks` is whether this pass lists the objects of the runtime;
+/// `is_known` is whether every definition of the catalog in the control plane could be read.
+pub(super) fn work(base: &Base, applied: &Applied, recorded: Option<&str>, checks: bool, is_known: bool) -> Work {
     let missing = applied.missing();
     let is_new = !missing.is_empty() || recorded != Some(base.digest.to_string().as_str());
     // A catalog that is not rendered completely does not say which copies have left it.
-    Work { missing, prunes: (is_new || checks) && base.problems.is_empty() }
+    Work { missing, prunes: (is_new || checks) && base.problems.is_empty() && is_known }
 }
 
 /// The kinds whose copies to list for pruning. While an object is not applied, nothing is pruned.

@@ -5,6 +5,7 @@
 //! * A Manifest that is being deleted, or is unmanaged, goes before its module is installed again.
 //! * A Manifest that cannot be rendered stays as it is.
 //! * A Manifest of a module that is not in the plan is deleted.
+//! * A Manifest that cannot be read stays as it is.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +15,7 @@ use tidegate_core::{
     api::{
         Manifest,
         names::annotation,
-        shared::{ObjectMeta, Time},
+        shared::{ObjectMeta, State, Time},
     },
     name::Key,
     object::Object,
@@ -27,6 +28,9 @@ use crate::runtime::{manifest::is_unmanaged, outcome::Failed};
 
 /// A rendered Manifest, or why it was not rendered.
 pub(super) type Rendering = Result<Object, String>;
+
+/// The modules whose Manifests cannot be read, each with one sentence about it.
+pub(super) type Unreadable<'a> = BTreeMap<&'a str, String>;
 
 /// Rendered Manifests, by module.
 pub(super) type Rendered = BTreeMap<String, Rendering>;
@@ -67,18 +71,35 @@ pub(super) enum Act {
 }
 
 /// The installations to render: those whose Manifests may be applied now.
-pub(super) fn to_render<'a>(plan: &'a RuntimePlan, live: &LiveManifests<'_>) -> Vec<&'a Installation> {
+pub(super) fn to_render<'a>(
+    plan: &'a RuntimePlan,
+    live: &LiveManifests<'_>,
+    unreadable: &Unreadable<'_>,
+) -> Vec<&'a Installation> {
     let installations = plan.modules.iter().filter_map(|module| match &module.outcome {
         ModuleOutcome::Install(installation) => Some(&**installation),
         ModuleOutcome::Refuse(_) | ModuleOutcome::Unmanage => None,
     });
-    installations.filter(|installation| obstacle(live.get(&installation.module)).is_none()).collect()
+    installations
+        .filter(|installation| !unreadable.contains_key(installation.module.as_str()))
+        .filter(|installation| obstacle(live.get(&installation.module)).is_none())
+        .collect()
 }
 
 /// Decides what each Manifest needs.
-pub(super) fn decide(plan: &RuntimePlan, live: &LiveManifests<'_>, rendered: &Rendered) -> Decision {
+pub(super) fn decide(
+    plan: &RuntimePlan,
+    live: &LiveManifests<'_>,
+    rendered: &Rendered,
+    unreadable: &Unreadable<'_>,
+) -> Decision {
     let mut decision = Decision { steps: Vec::new(), problems: Vec::new() };
-    for module in &plan.modules {
+    for (&name, message) in unreadable {
+        let planned = Planned::Refused { state: State::Error, message: message.clone() };
+        let act = Act::Keep(live.get(name).cloned());
+        decision.steps.push(ModuleStep { name: name.to_owned(), planned, act });
+    }
+    for module in plan.modules.iter().filter(|module| !unreadable.contains_key(module.name.as_str())) {
         let live = live.get(&module.name);
         let (planned, act) = match &module.outcome {
             ModuleOutcome::Install(installation) => {
@@ -97,7 +118,8 @@ pub(super) fn decide(plan: &RuntimePlan, live: &LiveManifests<'_>, rendered: &Re
         };
         decision.steps.push(ModuleStep { name: module.name.clone(), planned, act });
     }
-    let is_planned = |name: &str| plan.modules.iter().any(|module| module.name == name);
+    let is_planned =
+        |name: &str| unreadable.contains_key(name) || plan.modules.iter().any(|module| module.name == name);
     let unwanted = live.iter().filter(|(name, _)| !is_planned(name));
     decision.steps.extend(unwanted.map(|(name, live)| ModuleStep {
         name: name.to_owned(),

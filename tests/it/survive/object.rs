@@ -1,1 +1,234 @@
 //! One object in KCP or in a runtime: unreadable custom resources, definitions and namespaces that are deleted.
+
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{self, SOON, eventually, holds},
+    stage::{self, QUIET, Stage, read, scenarios},
+};
+
+scenarios! {
+    at_start_a_kyma_that_cannot_be_read_is_named_and_all_others_are_reconciled,
+    while_running_a_kyma_that_cannot_be_read_keeps_its_last_state_and_its_deletion_waits,
+    nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read,
+    a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled,
+}
+
+const KYMA: &str = "operator.kyma-project.io/v1beta2";
+const SOURCE: &str = "tidegate.dev/v1alpha1";
+const CRD: &str = "apiextensions.k8s.io/v1";
+
+async fn api(client: &kube::Client, version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+    let sample = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
+    harness::api_of(client, &sample).await.expect("a kind that is served")
+}
+
+async fn merge(client: &kube::Client, (version, kind): (&str, &str), name: &str, patch: Value) {
+    let namespace = if version == CRD { "" } else { "kcp-system" };
+    let api = api(client, version, kind, namespace).await;
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+}
+
+/// Makes the definition of a kind accept anything in `spec`, as a newer version of it may accept more than ours.
+async fn loosen(client: &kube::Client, name: &str) {
+    let api = api(client, CRD, "CustomResourceDefinition", "").await;
+    let mut versions = api.get(name).await.expect("a definition").data["spec"]["versions"].clone();
+    for version in versions.as_array_mut().expect("versions") {
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] =
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    }
+    let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+    api.patch(name, &PatchParams::default(), &patch).await.expect("a patch");
+}
+
+async fn loosen_ours(stage: &Stage) {
+    for plural in ["kymas", "manifests", "moduletemplates", "modulereleasemetas", "watchers"] {
+        loosen(&stage.kcp, &format!("{plural}.operator.kyma-project.io")).await;
+    }
+    loosen(&stage.kcp, "gitsources.tidegate.dev").await;
+}
+
+const POISON: &str = "not-a-boolean";
+/// A field of a Kyma that our type cannot read.
+fn poison() -> Value {
+    json!({"spec": {"skipMaintenanceWindows": POISON}})
+}
+const PROBLEM: &str = "spec.skipMaintenanceWindows: invalid type, expected a boolean";
+
+/// Lines of the log that name an object as unreadable.
+fn named_in_log(stage: &Stage, object: &str) -> Vec<String> {
+    let log = std::fs::read_to_string(stage.log()).expect("a log");
+    let of_object = |line: &&str| line.contains("object cannot be read") && line.contains(object);
+    log.lines().filter(of_object).map(str::to_owned).collect()
+}
+
+/// The notes of all Events with a reason about an object.
+async fn events(stage: &Stage, reason: &str, name: &str) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(stage.kcp.clone(), "kcp-system");
+    let all = events.list(&Default::default()).await.expect("a list").items;
+    let about = |event: &Event| event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()) == Some(name);
+    let found = all.into_iter().filter(|event| event.reason.as_deref() == Some(reason) && about(event));
+    found.map(|event| event.note.unwrap_or_default()).collect()
+}
+
+async fn until_ready(stage: &Stage) {
+    eventually("it is ready", SOON, async || match stage.ask("health", "/readyz").await? {
+        (200, _) => Ok(()),
+        (_, body) => Err(body),
+    })
+    .await;
+}
+
+/// Commits the bump of a module that both runtimes have.
+fn bump(stage: &Stage) {
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.1.0"), ("fast", "1.1.0")]));
+}
+
+fn is_bumped(map: &Value) -> bool {
+    map["data"]["text"] == "two"
+}
+
+fn writes(requests: Vec<String>, server: &str) -> Vec<String> {
+    let is_write =
+        |request: &String| [" patch ", " create ", " delete ", " update "].iter().any(|verb| request.contains(verb));
+    requests.into_iter().filter(|request| request.starts_with(server) && is_write(request)).collect()
+}
+
+async fn at_start_a_kyma_that_cannot_be_read_is_named_and_all_others_are_reconciled() {
+    let stage = stage::ready(2).await;
+    stage.kill().await;
+    loosen_ours(&stage).await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "two", poison()).await;
+    let marks = stage.marks();
+    stage.start();
+    bump(&stage);
+    stage.until("the other is reconciled", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    stage.kyma_in("one", "Ready").await;
+    until_ready(&stage).await;
+
+    // It is named with its field, once: in the log, an Event, the metrics and `tidegate status`.
+    let named = named_in_log(&stage, "kcp-system/two");
+    assert!(named.len() == 1 && named[0].contains(PROBLEM) && !named[0].contains(POISON), "{named:?}");
+    let noted = events(&stage, "Unreadable", "two").await;
+    assert!(noted.len() == 1 && noted[0].contains(PROBLEM) && !noted[0].contains(POISON), "{noted:?}");
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    assert!(metrics.contains("tidegate_unreadable_objects{kind=\"Kyma\"} 1"), "{metrics}");
+    let output = stage.command(&["status"]).await;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(&format!("Kyma kcp-system/two cannot be read: {PROBLEM}")), "{text}");
+    assert!(text.contains("Healthy: 1 source, 1 runtime"), "{text}");
+
+    // Nothing is known of what it wants, so nothing of it changes.
+    let written = writes(stage.requests_since(&marks), "skr-2");
+    assert!(written.is_empty(), "{written:?}");
+    merge(&stage.kcp, (KYMA, "Kyma"), "two", json!({"spec": {"skipMaintenanceWindows": null}})).await;
+    stage.until("it is reconciled again", &stage.skrs[1], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    assert!(!metrics.contains("tidegate_unreadable_objects{"), "{metrics}");
+}
+
+async fn while_running_a_kyma_that_cannot_be_read_keeps_its_last_state_and_its_deletion_waits() {
+    let stage = stage::ready(2).await;
+    loosen_ours(&stage).await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "two", poison()).await;
+    bump(&stage);
+    for skr in &stage.skrs {
+        stage.until("both are reconciled", skr, "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    }
+    until_ready(&stage).await;
+    assert_eq!(named_in_log(&stage, "kcp-system/two").len(), 1);
+
+    // Nothing is removed for it, as long as it cannot be read.
+    let kymas = api(&stage.kcp, KYMA, "Kyma", "kcp-system").await;
+    kymas.delete("two", &DeleteParams::default()).await.expect("a delete");
+    holds("its deletion waits", QUIET, async || {
+        match read(&stage.skrs[1], "ConfigMap", "kyma-system", "cache-a").await {
+            Some(_) if read(&stage.kcp, "Kyma", "kcp-system", "two").await.is_some() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    merge(&stage.kcp, (KYMA, "Kyma"), "two", json!({"spec": {"skipMaintenanceWindows": null}})).await;
+    stage.until_gone(&stage.skrs[1], "ConfigMap", "kyma-system", "cache-a").await;
+}
+
+async fn nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read() {
+    let mut files = stage::files(1);
+    files.push(("watcher.yaml".to_owned(), stage::WATCHER.to_owned()));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let stage = Stage::new(1, &files).await;
+    stage.start();
+    let kyma = stage.kyma_in("one", "Ready").await;
+    stage.rests().await;
+    let modules = kyma["status"]["modules"].as_array().expect("modules");
+    let cache = modules.iter().find(|module| module["name"] == "cache").expect("installed");
+    let manifest = cache["manifest"]["metadata"]["name"].as_str().expect("a name").to_owned();
+    stage.kill().await;
+    loosen_ours(&stage).await;
+    for (kind, name, patch) in [
+        ("Manifest", manifest.as_str(), json!({"spec": {"remote": "maybe"}})),
+        ("ModuleTemplate", "cache-1.1.0", json!({"spec": {"mandatory": "maybe"}})),
+        ("ModuleReleaseMeta", "mailer", json!({"spec": {"channels": "many"}})),
+        ("Watcher", "watcher", json!({"spec": {"serviceInfo": {"port": "http"}}})),
+    ] {
+        merge(&stage.kcp, (KYMA, kind), name, patch).await;
+    }
+    let marks = stage.marks();
+    stage.start();
+    // A commit takes away the template that cannot be read, beside one that is for others.
+    stage.commit("modules/cache/release.yaml", &stage::release("cache", &[("regular", "1.0.0")]));
+    stage
+        .until("the module says what is wrong", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"].to_string().contains("cannot be read: spec.remote: invalid type, expected a boolean")
+        })
+        .await;
+    until_ready(&stage).await;
+    holds("nothing is removed", QUIET, async || {
+        let deleted: Vec<String> =
+            stage.requests_since(&marks).into_iter().filter(|request| request.contains(" delete ")).collect();
+        if deleted.is_empty() { Ok(()) } else { Err(format!("{deleted:?}")) }
+    })
+    .await;
+    for (kind, name) in [
+        ("ConfigMap", "cache-a"),
+        ("ConfigMap", "mailer-a"),
+        ("ModuleTemplate", "cache-1.1.0"),
+        ("ModuleReleaseMeta", "mailer"),
+    ] {
+        assert!(read(&stage.skrs[0], kind, "kyma-system", name).await.is_some(), "{kind} {name}");
+    }
+    let (_, metrics) = stage.ask("metrics", "/metrics").await.expect("metrics");
+    for kind in ["Manifest", "ModuleTemplate", "ModuleReleaseMeta", "Watcher"] {
+        assert!(metrics.contains(&format!("tidegate_unreadable_objects{{kind=\"{kind}\"}} 1")), "{kind}: {metrics}");
+    }
+
+    // A GitSource that cannot be read gives nothing up either; other GitSources and all runtimes go on.
+    merge(&stage.kcp, (SOURCE, "GitSource"), "landscape", json!({"spec": {"prune": "maybe"}})).await;
+    stage.kill().await;
+    let marks = stage.marks();
+    stage.start();
+    until_ready(&stage).await;
+    holds("nothing is removed", QUIET, async || {
+        let deleted: Vec<String> =
+            stage.requests_since(&marks).into_iter().filter(|request| request.contains(" delete ")).collect();
+        if deleted.is_empty() { Ok(()) } else { Err(format!("{deleted:?}")) }
+    })
+    .await;
+}
+
+async fn a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled() {
+    let stage = stage::ready(1).await;
+    stage.kill().await;
+    loosen_ours(&stage).await;
+    let modules = json!([{"name": "cache", "managed": true, "customResourcePolicy": "CreateOnce"}]);
+    merge(&stage.kcp, (KYMA, "Kyma"), "one", json!({"spec": {"modules": modules}})).await;
+    stage.start();
+    bump(&stage);
+    stage.until("it is reconciled", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    assert!(named_in_log(&stage, "kcp-system/one").is_empty());
+}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     crd::{self, pattern},
-    shared::{Condition, is_false},
+    shared::{Condition, is_false, tolerant},
 };
 
 /// A git repository with definitions, and how to apply them.
@@ -163,14 +163,16 @@ pub struct Allow {
 }
 
 /// What happens if a definition is invalid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum OnError {
     /// It is held back, with all definitions that refer to it. Everything else is applied.
     #[default]
     Withhold,
-    /// Nothing of the revision is applied.
+    /// Nothing of the revision is applied. Also a value that this version does not know.
     RefuseRevision,
 }
+
+tolerant!(OnError, RefuseRevision, { "Withhold" => Withhold });
 
 /// The limit of a prune without confirmation: max(5, min(objects, percent of the declared objects)).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -186,14 +188,16 @@ pub struct PruneLimit {
 }
 
 /// What happens to the objects if the GitSource is deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// They stay, without the ownership label.
+    /// They stay, without the ownership label. Also a policy that this version does not know.
     #[default]
     Orphan,
     /// They are pruned.
     Delete,
 }
+
+tolerant!(DeletionPolicy, Orphan, { "Delete" => Delete });
 
 /// The state of a source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

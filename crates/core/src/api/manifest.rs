@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::{
     crd,
-    shared::{Condition, CustomResourcePolicy, LabelSelector, LastOperation, Manager, State, absent_is_empty},
+    shared::{
+        Condition, CustomResourcePolicy, LabelSelector, LastOperation, Manager, State, absent_is_empty, tolerant,
+    },
 };
 
 /// The installation of one module in one runtime.
@@ -86,7 +88,7 @@ pub struct ConfigImage {
 }
 
 /// The kind of a [`ConfigImage`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum ConfigImageType {
     /// A Helm chart.
     #[serde(rename = "helm-chart")]
@@ -97,10 +99,12 @@ pub enum ConfigImageType {
     /// A kustomization.
     #[serde(rename = "kustomize")]
     Kustomize,
-    /// None.
+    /// None, or one that this version does not know.
     #[serde(rename = "")]
     None,
 }
+
+tolerant!(ConfigImageType, None, { "helm-chart" => HelmChart, "oci-ref" => OciRef, "kustomize" => Kustomize });
 
 /// The state of a module in a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -9,8 +9,29 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     Condition, LabelSelector, LabelSelectorRequirement, ObjectMeta, Time,
 };
 
+/// Reads an enum of strings so that a value of a newer version is read as the variant that changes least.
+///
+/// One object with such a value must stay readable: otherwise nothing else of it could be reconciled either.
+macro_rules! tolerant {
+    ($type:ident, $other:ident, { $($text:literal => $variant:ident),+ }) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                Ok(match &*text {
+                    $($text => $type::$variant,)+
+                    _ => $type::$other,
+                })
+            }
+        }
+    };
+}
+pub(crate) use tolerant;
+
 /// The state of a Kyma, module or Manifest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+///
+/// As with every enum here, a value that this version does not know does not make the object unreadable: it is read as
+/// the variant that changes least. Tidegate computes every status anew, so it never writes such a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum State {
     /// Work is in progress.
     Processing,
@@ -20,7 +41,7 @@ pub enum State {
     Ready,
     /// A user must act, or a change is necessary.
     Error,
-    /// Not reconciled yet.
+    /// Not reconciled yet, or a state that this version does not know.
     #[default]
     #[serde(rename = "")]
     Unknown,
@@ -29,6 +50,8 @@ pub enum State {
     /// The user manages it.
     Unmanaged,
 }
+
+tolerant!(State, Unknown, { "Processing" => Processing, "Deleting" => Deleting, "Ready" => Ready, "Error" => Error, "Warning" => Warning, "Unmanaged" => Unmanaged });
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,14 +79,17 @@ pub struct LastOperation {
 }
 
 /// Policy for the default custom resource of a module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub enum CustomResourcePolicy {
     /// Create it with the module, delete it with the module.
     #[default]
     CreateAndDelete,
-    /// Leave it to the user.
+    /// Leave it to the user. Also a policy that this version does not know: Tidegate then neither creates nor deletes
+    /// anything, and writes `Ignore` to the runtime.
     Ignore,
 }
+
+tolerant!(CustomResourcePolicy, Ignore, { "CreateAndDelete" => CreateAndDelete });
 
 /// The workload that operates a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -129,3 +129,18 @@ fn definitions_are_found_by_kind() {
     assert_eq!(crd("Kyma").unwrap().metadata.name.as_deref(), Some("kymas.operator.kyma-project.io"));
     assert!(crd("kyma").is_none());
 }
+
+#[test]
+fn a_value_that_a_newer_version_brings_is_read_as_the_one_that_changes_least() {
+    use super::{git_source, manifest, shared, watcher};
+
+    fn read<T: serde::de::DeserializeOwned>() -> T {
+        serde_json::from_value(serde_json::json!("Newer")).expect("read")
+    }
+    assert_eq!(read::<shared::State>(), shared::State::Unknown);
+    assert_eq!(read::<shared::CustomResourcePolicy>(), shared::CustomResourcePolicy::Ignore);
+    assert_eq!(read::<manifest::ConfigImageType>(), manifest::ConfigImageType::None);
+    assert_eq!(read::<watcher::WatchField>(), watcher::WatchField::Spec);
+    assert_eq!(read::<git_source::OnError>(), git_source::OnError::RefuseRevision);
+    assert_eq!(read::<git_source::DeletionPolicy>(), git_source::DeletionPolicy::Orphan);
+}

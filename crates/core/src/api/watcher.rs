@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     crd,
-    shared::{Condition, LabelSelector, State, absent_is_empty},
+    shared::{Condition, LabelSelector, State, absent_is_empty, tolerant},
 };
 
 /// The watched objects, and the service that receives their events.
@@ -67,15 +67,17 @@ pub struct WatchableGvr {
 }
 
 /// Which part of an object triggers an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WatchField {
-    /// The object itself.
+    /// The object itself. Also a part that this version does not know.
     #[default]
     Spec,
     /// Its status subresource.
     Status,
 }
+
+tolerant!(WatchField, Spec, { "status" => Status });
 
 /// The Istio Gateways that accept the events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -43,6 +43,8 @@ pub enum Wait {
     Off,
     /// The object has the annotation that disables its prune.
     Kept,
+    /// The object cannot be read.
+    Unreadable,
     /// Another tool manages the object.
     Tool(OtherTool),
     /// A user must confirm the prune.
@@ -116,6 +118,8 @@ fn gone(situation: &Situation<'_>, decision: &mut Decision) -> Vec<Id> {
             decision.waiting.insert(id.clone(), Wait::Terminating);
         } else if live.keep {
             decision.waiting.insert(id.clone(), Wait::Kept);
+        } else if live.unreadable {
+            decision.waiting.insert(id.clone(), Wait::Unreadable);
         } else if let Some(tool) = &live.tool {
             decision.waiting.insert(id.clone(), Wait::Tool(tool.clone()));
         } else {
@@ -212,7 +216,7 @@ fn report(situation: &Situation<'_>, decision: &mut Decision) {
                 format!("{} is removed from git, but not pruned, because {} manages it", text(id), tool.text()),
             )),
             Wait::Unread(sources) => sources.iter().for_each(|source| *unread.entry(source).or_default() += 1),
-            Wait::Errors | Wait::Off | Wait::Kept | Wait::Terminating => {}
+            Wait::Errors | Wait::Off | Wait::Kept | Wait::Unreadable | Wait::Terminating => {}
         }
     }
     for (source, count) in unread.into_iter().take(NAMED_MAX) {

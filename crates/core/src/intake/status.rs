@@ -295,6 +295,7 @@ fn unread_note(decision: &Decision) -> String {
             Wait::Errors
             | Wait::Off
             | Wait::Kept
+            | Wait::Unreadable
             | Wait::Tool(_)
             | Wait::Unconfirmed(_)
             | Wait::Limit { .. }

@@ -59,7 +59,13 @@ pub(super) fn settle(
                 Wait::Unconfirmed(_) | Wait::Limit { .. } => {
                     unconfirmed.insert(id.clone());
                 }
-                Wait::Errors | Wait::Unread(_) | Wait::Off | Wait::Kept | Wait::Tool(_) | Wait::Terminating => {
+                Wait::Errors
+                | Wait::Unread(_)
+                | Wait::Off
+                | Wait::Kept
+                | Wait::Unreadable
+                | Wait::Tool(_)
+                | Wait::Terminating => {
                     good.insert(id.clone(), Arc::clone(definition));
                     held.push(kept(id, definition, wait));
                 }
@@ -147,6 +153,7 @@ fn kept(id: &Id, definition: &Definition, wait: &Wait) -> Held {
         Wait::Kept => ("its annotation `tidegate.dev/prune: disabled` protects it", None),
         Wait::Tool(_) => ("another tool manages it", None),
         Wait::Unread(_) => ("another source may declare it", None),
+        Wait::Unreadable => ("it cannot be read", None),
         Wait::Terminating | Wait::Unconfirmed(_) | Wait::Limit { .. } => ("it waits", None),
     };
     let (kind, key) = id;

@@ -367,6 +367,7 @@ fn goes(world: &World, comparer: &Comparer<'_>, decision: &Decision, outcome: &m
                 outcome.found.push(goes_one(comparer, id, live, Effect::NeedsConfirmation));
                 continue;
             }
+            Wait::Unreadable => kept("it cannot be read"),
             Wait::Terminating => continue,
             Wait::Off => kept("its GitSource says `prune: false`"),
             Wait::Errors => kept("nothing is pruned while there are errors"),

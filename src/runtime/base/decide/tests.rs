@@ -45,12 +45,14 @@ fn the_catalog_is_pruned_if_the_base_is_new_or_checked_and_completely_rendered()
     ] {
         let base = base(problems);
         let recorded = is_recorded.then(|| base.digest.to_string());
-        let work = || work(&base, &applied(&base, seen), recorded.as_deref(), checks);
+        let work = || work(&base, &applied(&base, seen), recorded.as_deref(), checks, true);
         assert_eq!(work().missing.len(), seen.iter().filter(|&&seen| seen == Seen::Missing).count());
         let kinds: Vec<String> = kinds_to_prune(&work(), &[]).iter().map(|gvk| gvk.kind.to_string()).collect();
         let names: &[&str] = if expected { &["ModuleTemplate", "ModuleReleaseMeta"] } else { &[] };
         assert_eq!(kinds, names, "{seen:?}, recorded: {is_recorded}, checks: {checks}");
         assert!(kinds_to_prune(&work(), &[failed(&base, 0)]).is_empty(), "an object is not applied");
+        let blind = super::work(&base, &applied(&base, seen), recorded.as_deref(), checks, false);
+        assert!(kinds_to_prune(&blind, &[]).is_empty(), "a definition cannot be read");
     }
 }
 

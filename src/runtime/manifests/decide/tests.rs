@@ -139,8 +139,8 @@ fn each_module_needs_one_act() {
         let live = LiveManifests::new(&manifests);
         let desired = || Ok(Object::new(rendered()).unwrap());
         let rendered: Rendered =
-            to_render(&plan, &live).iter().map(|found| (found.module.clone(), desired())).collect();
-        let decision = decide(&plan, &live, &rendered);
+            to_render(&plan, &live, &Unreadable::new()).iter().map(|found| (found.module.clone(), desired())).collect();
+        let decision = decide(&plan, &live, &rendered, &Unreadable::new());
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
         assert_eq!(acts, [expected], "{:?}", plan.modules);
         assert_eq!(decision.problems, Vec::<String>::new());
@@ -154,7 +154,7 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
     for (manifests, expected) in
         [(vec![], "absent"), (vec![live(|live| live["spec"]["version"] = json!("0.9.0"))], "keep")]
     {
-        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered);
+        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new());
         assert_eq!(name(&decision.steps[0].act), expected);
         assert_eq!(decision.problems, ["broken"]);
     }
@@ -164,7 +164,7 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
 fn nothing_is_rendered_for_a_manifest_that_goes_first() {
     let plan = plan(Some(ModuleOutcome::Install(installation())));
     for (manifests, expected) in [(vec![], 1), (vec![live(|_| {})], 1), (vec![unmanaged()], 0), (vec![deleting()], 0)] {
-        assert_eq!(to_render(&plan, &LiveManifests::new(&manifests)).len(), expected);
+        assert_eq!(to_render(&plan, &LiveManifests::new(&manifests), &Unreadable::new()).len(), expected);
     }
 }
 
@@ -174,7 +174,7 @@ fn a_manifest_of_a_mandatory_module_is_left_alone() {
         live["metadata"]["labels"]["operator.kyma-project.io/mandatory-module"] = json!("true");
     });
     let manifests = [mandatory];
-    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new());
+    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new());
     assert!(decision.steps.is_empty());
 }
 

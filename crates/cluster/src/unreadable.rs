@@ -1,0 +1,203 @@
+//! Objects that do not match their type: what is known of them all the same, and the field that does not match.
+//!
+//! A list or a watch reads its objects one by one, so an unreadable object never hides the others. Nothing here quotes
+//! a value: the object may be a Secret.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use tidegate_core::name::Key;
+
+use super::{Wire, position};
+
+/// An object that exists and does not match its type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unreadable {
+    /// Its metadata, as far as they can be read: at least its name. Never managedFields or the resource version, which
+    /// change with every write of the status.
+    pub metadata: ObjectMeta,
+    /// The field and what is wrong with it, for example `spec.channel: invalid type, expected a string`.
+    pub problem: String,
+}
+
+/// An item of a list.
+pub(super) enum Item<K> {
+    /// It matches the type.
+    Readable(K),
+    /// It does not.
+    Unreadable(Unreadable),
+}
+
+// === impl Unreadable ===
+
+impl Unreadable {
+    /// Its namespace and name.
+    pub fn key(&self) -> Key {
+        tidegate_core::landscape::key(&self.metadata)
+    }
+}
+
+/// Reads an object as a type.
+///
+/// # Errors
+///
+/// What is known of an object that does not match the type. Fails with `None` if not even its name can be read, which
+/// is no object of an API server.
+pub fn read<K: DeserializeOwned>(json: &str) -> Result<K, Option<Box<Unreadable>>> {
+    serde_json::from_str(json).map_err(|_| {
+        let metadata = metadata(json)?;
+        Some(Box::new(Unreadable { metadata, problem: problem::<K>(json) }))
+    })
+}
+
+/// The first field that does not match the type, and what is wrong with it.
+pub(super) fn problem<K: DeserializeOwned>(json: &str) -> String {
+    let parser = &mut serde_json::Deserializer::from_str(json);
+    match serde_path_to_error::deserialize::<_, K>(parser) {
+        Ok(_) => "it cannot be read".to_owned(),
+        Err(error) if error.inner().is_data() => {
+            let what = what(&error.inner().to_string());
+            match error.path().to_string() {
+                path if path == "." => what,
+                path => format!("{path}: {what}"),
+            }
+        }
+        Err(error) => position(error.inner()),
+    }
+}
+
+/// What is wrong, without the value: serde quotes it.
+fn what(message: &str) -> String {
+    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
+    // The name of a missing field comes from the type.
+    if message.starts_with("missing field `") {
+        return message.to_owned();
+    }
+    let kinds = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
+    let kind = kinds.into_iter().find(|kind| message.starts_with(kind)).unwrap_or("invalid value");
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("{kind}, expected {expected}"),
+        None => kind.to_owned(),
+    }
+}
+
+/// The metadata of an object that may be unreadable for its metadata.
+fn metadata(json: &str) -> Option<ObjectMeta> {
+    #[derive(Deserialize)]
+    struct Strict {
+        metadata: ObjectMeta,
+    }
+    #[derive(Deserialize)]
+    struct Lenient {
+        metadata: Wire,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: Name,
+    }
+    let mut metadata = if let Ok(Strict { metadata }) = serde_json::from_str(json) {
+        metadata
+    } else if let Ok(Lenient { metadata }) = serde_json::from_str(json) {
+        of_wire(metadata)
+    } else {
+        let Named { metadata } = serde_json::from_str(json).ok()?;
+        ObjectMeta { name: Some(metadata.name), namespace: some(metadata.namespace), ..ObjectMeta::default() }
+    };
+    metadata.managed_fields = None;
+    metadata.resource_version = None;
+    metadata.name.as_ref().is_some_and(|name| !name.is_empty()).then_some(metadata)
+}
+
+/// The parts of `metadata` that name an object.
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+fn of_wire(wire: Wire) -> ObjectMeta {
+    ObjectMeta {
+        name: some(wire.name),
+        namespace: some(wire.namespace),
+        uid: some(wire.uid),
+        generation: (wire.generation != 0).then_some(wire.generation),
+        labels: Some(wire.labels),
+        annotations: Some(wire.annotations),
+        finalizers: Some(wire.finalizers),
+        // The moment does not matter, but that there is one does.
+        deletion_timestamp: wire.deletion_timestamp.map(|_| Time(jiff::Timestamp::UNIX_EPOCH)),
+        ..ObjectMeta::default()
+    }
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+// === impl Item ===
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Item<K> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Item<K>, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        match read(raw.get()) {
+            Ok(object) => Ok(Item::Readable(object)),
+            Err(Some(unreadable)) => Ok(Item::Unreadable(*unreadable)),
+            Err(None) => Err(serde::de::Error::custom("an object without a name")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::api::Kyma;
+
+    use super::*;
+
+    fn kyma(spec: &str) -> String {
+        format!(
+            r#"{{"metadata": {{"name": "a", "namespace": "kcp-system", "resourceVersion": "7", "labels": {{"l": "v"}}}}, "spec": {spec}}}"#
+        )
+    }
+
+    fn unreadable(json: &str) -> Unreadable {
+        *read::<Kyma>(json).expect_err("unreadable").expect("with a name")
+    }
+
+    #[test]
+    fn the_field_is_named_and_its_value_is_not() {
+        for (spec, expected) in [
+            (r#"{"channel": 7}"#, "spec.channel: invalid type, expected a string"),
+            (
+                r#"{"channel": "a", "modules": [{"name": "b", "managed": "secret, expected x"}]}"#,
+                "spec.modules[0].managed: invalid type, expected a boolean",
+            ),
+            (r#"{"channel": "a", "modules": [{"managed": true}]}"#, "spec.modules[0]: missing field `name`"),
+            (r#"{"channel": "a", "modules": {"secret": 1}}"#, "spec.modules: invalid type, expected a sequence"),
+        ] {
+            assert_eq!(unreadable(&kyma(spec)).problem, expected);
+        }
+    }
+
+    #[test]
+    fn metadata_survive_what_is_wrong_beside_them_and_in_them() {
+        let found = unreadable(&kyma(r#"{"channel": 7}"#));
+        assert_eq!(found.key(), Key::new("kcp-system", "a"));
+        assert_eq!(found.metadata.labels.expect("labels")["l"], "v");
+        assert_eq!(found.metadata.resource_version, None);
+        let deleting = r#"{"metadata": {"name": "a", "deletionTimestamp": "soon", "labels": {"l": "v"}}}"#;
+        let found = unreadable(deleting);
+        assert!(found.metadata.deletion_timestamp.is_some());
+        assert_eq!(found.metadata.labels.expect("labels")["l"], "v");
+        let found = unreadable(r#"{"metadata": {"name": "a", "labels": 7}}"#);
+        assert_eq!(
+            (found.key(), found.problem.as_str()),
+            (Key::new("", "a"), "metadata.labels: invalid type, expected a map")
+        );
+    }
+
+    #[test]
+    fn what_has_no_name_is_not_an_object() {
+        assert!(read::<Kyma>(r#"{"metadata": {"labels": 7}}"#).is_err_and(|found| found.is_none()));
+    }
+}

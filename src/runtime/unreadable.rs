@@ -1,0 +1,129 @@
+//! The Kyma of a runtime and its Manifests, as far as they cannot be read, and what a pass leaves alone because of it.
+//! Pure.
+//!
+//! A Kyma keeps its last readable state, and the runtime is reconciled with that. Nothing is removed for an object that
+//! cannot be read: neither a runtime nor a module, and its deletion waits as well.
+
+use std::collections::BTreeMap;
+
+use tidegate_core::{
+    api::{Kyma, Manifest},
+    landscape,
+};
+
+use super::manifests;
+use crate::stores::unreadable::Found;
+
+/// What cannot be read of a runtime.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unreadable {
+    /// Its Kyma.
+    pub(super) kyma: Option<Found>,
+    /// Its Manifests.
+    pub(super) manifests: Vec<Found>,
+}
+
+/// What to do about a runtime whose Kyma is not in the stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WithoutKyma {
+    /// Nothing: the Kyma exists, or a Manifest of it cannot be read.
+    Wait,
+    /// Remove what it left behind: the Kyma is gone.
+    CleanUp,
+}
+
+// === impl Unreadable ===
+
+impl Unreadable {
+    /// What to do if the stores have no Kyma.
+    pub(super) fn without_kyma(&self) -> WithoutKyma {
+        if self.kyma.is_some() || !self.manifests.is_empty() { WithoutKyma::Wait } else { WithoutKyma::CleanUp }
+    }
+
+    /// Whether the pass does nothing: the Kyma cannot be read and is being deleted, or was when it could.
+    pub(super) fn holds(&self, kyma: &Kyma) -> bool {
+        let is_deleting = |found: &Found| found.object.metadata.deletion_timestamp.is_some();
+        self.kyma.as_ref().is_some_and(|found| is_deleting(found) || kyma.metadata.deletion_timestamp.is_some())
+    }
+
+    /// Whether a Manifest cannot be read; it is as it was when it could.
+    pub(super) fn has_manifest(&self, manifest: &Manifest) -> bool {
+        let key = landscape::key(&manifest.metadata);
+        self.manifests.iter().any(|found| found.object.key() == key)
+    }
+
+    /// The modules whose Manifests cannot be read, each with one sentence about it.
+    pub(super) fn modules(&self) -> BTreeMap<&str, String> {
+        let named = self.manifests.iter().map(|found| (manifests::module_of(&found.object.metadata), found.sentence()));
+        named.filter_map(|(module, sentence)| Some((module?, sentence))).collect()
+    }
+
+    /// Why a removal of the runtime waits; `None` if it does not.
+    pub(super) fn keeps_from_removal(&self) -> Option<String> {
+        let first = self.manifests.first()?;
+        Some(format!("the removal waits: {}", first.sentence()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::stores::Table;
+
+    fn found(table: Table, name: &str, is_deleting: bool) -> Found {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some("kcp-system".to_owned()),
+            deletion_timestamp: is_deleting.then_some(Time(Timestamp::UNIX_EPOCH)),
+            labels: Some([("operator.kyma-project.io/module-name".to_owned(), "cache".to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let object = tidegate_cluster::Unreadable { metadata, problem: "spec: invalid type".to_owned() };
+        Found { table, object: Arc::new(object) }
+    }
+
+    fn kyma(is_deleting: bool) -> Kyma {
+        let mut kyma = Kyma::default();
+        kyma.metadata.deletion_timestamp = is_deleting.then_some(Time(Timestamp::UNIX_EPOCH));
+        kyma
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_gone() {
+        let nothing = Unreadable::default();
+        assert_eq!(nothing.without_kyma(), WithoutKyma::CleanUp);
+        let kyma = Unreadable { kyma: Some(found(Table::Kymas, "one", false)), manifests: Vec::new() };
+        assert_eq!(kyma.without_kyma(), WithoutKyma::Wait);
+        let manifest = Unreadable { kyma: None, manifests: vec![found(Table::Manifests, "one-cache", false)] };
+        assert_eq!(manifest.without_kyma(), WithoutKyma::Wait);
+    }
+
+    #[test]
+    fn a_deletion_waits_until_the_kyma_can_be_read() {
+        for (unreadable, is_deleting, expected) in [
+            (None, false, false),
+            (None, true, false),
+            (Some(false), false, false),
+            (Some(false), true, true),
+            (Some(true), false, true),
+        ] {
+            let found = unreadable.map(|is_deleting| found(Table::Kymas, "one", is_deleting));
+            let unreadable = Unreadable { kyma: found, manifests: Vec::new() };
+            assert_eq!(unreadable.holds(&kyma(is_deleting)), expected);
+        }
+    }
+
+    #[test]
+    fn a_manifest_names_its_module_and_keeps_the_runtime() {
+        let unreadable = Unreadable { kyma: None, manifests: vec![found(Table::Manifests, "one-cache", false)] };
+        let message = "Manifest kcp-system/one-cache cannot be read: spec: invalid type";
+        assert_eq!(unreadable.modules(), BTreeMap::from([("cache", message.to_owned())]));
+        assert_eq!(unreadable.keeps_from_removal(), Some(format!("the removal waits: {message}")));
+        assert_eq!(Unreadable::default().keeps_from_removal(), None);
+    }
+}

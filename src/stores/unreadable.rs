@@ -1,0 +1,164 @@
+//! Objects that exist in the control plane and do not match their type.
+//!
+//! They keep their last projection in the stores, if they had one. A reader that would take an object for gone must ask
+//! here first: nothing may be deleted because an object cannot be read.
+
+use std::sync::Arc;
+
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use tidegate_cluster::Unreadable;
+use tidegate_core::{
+    landscape::{self, SourceName},
+    name::Key,
+};
+
+use super::{
+    Stores, Table, Tables,
+    change::{Change, Wake},
+    kyma_of,
+};
+use crate::{
+    controller::{
+        Subject,
+        events::{Event, Recorder, Severity, reason},
+    },
+    queue::Trigger,
+};
+
+/// An unreadable object of a table.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its table.
+    pub table: Table,
+    /// What is known of it.
+    pub object: Arc<Unreadable>,
+}
+
+// === impl Found ===
+
+impl Found {
+    /// One sentence: which object, which field, and what is wrong with it.
+    pub fn sentence(&self) -> String {
+        sentence(self.table, &self.object)
+    }
+}
+
+fn sentence(table: Table, object: &Unreadable) -> String {
+    format!("{} {} cannot be read: {}", table.kind(), object.key(), object.problem)
+}
+
+impl Stores {
+    /// Stores that an object cannot be read; `None` if it can be read again, or is gone.
+    pub fn set_unreadable(&self, table: Table, key: &Key, found: Option<Arc<Unreadable>>) {
+        let mut tables = self.tables();
+        let entry = (table, key.clone());
+        let before = match found.clone() {
+            Some(found) => tables.unreadable.insert(entry, found),
+            None => tables.unreadable.remove(&entry),
+        };
+        if let Some(metadata) = found.or(before).map(|object| object.metadata.clone()) {
+            self.wake(&mut tables, &Change::Unreadable(table, Box::new(metadata)));
+        }
+    }
+
+    /// All unreadable objects.
+    pub fn unreadable(&self) -> Vec<Found> {
+        let found = |((table, _), object): (&(Table, Key), &Arc<Unreadable>)| Found {
+            table: *table,
+            object: Arc::clone(object),
+        };
+        self.tables().unreadable.iter().map(found).collect()
+    }
+
+    /// Why an object cannot be read; `None` if it can, or does not exist.
+    pub fn unreadable_object(&self, table: Table, key: &Key) -> Option<Found> {
+        let object = self.tables().unreadable.get(&(table, key.clone())).cloned()?;
+        Some(Found { table, object })
+    }
+
+    /// The unreadable Manifests of a Kyma.
+    pub fn unreadable_manifests_of(&self, kyma: &Key) -> Vec<Found> {
+        let mut found = self.unreadable();
+        found.retain(|found| found.table == Table::Manifests && kyma_of(&found.object.metadata).as_ref() == Some(kyma));
+        found
+    }
+
+    /// An object of these tables in a namespace, or in any, that cannot be read and never could: nothing is known of
+    /// its content.
+    pub fn unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Option<Found> {
+        self.all_unknown(wanted, namespace).into_iter().next()
+    }
+
+    /// All such objects.
+    pub fn all_unknown(&self, wanted: &[Table], namespace: Option<&str>) -> Vec<Found> {
+        let tables = self.tables();
+        let is_unknown = |((table, key), _): &(&(Table, Key), &Arc<Unreadable>)| {
+            wanted.contains(table)
+                && namespace.is_none_or(|namespace| key.namespace() == namespace)
+                && !tables.has(*table, key)
+        };
+        let unknown = tables.unreadable.iter().filter(is_unknown);
+        unknown.map(|((table, _), object)| Found { table: *table, object: Arc::clone(object) }).collect()
+    }
+
+    /// Publishes an Event about every unreadable object. Called when this process begins to lead: Events of processes
+    /// that do not lead are dropped.
+    pub fn tell_unreadable(&self, events: &Recorder) {
+        for found in self.unreadable() {
+            tell(events, &found);
+        }
+    }
+
+    /// Names an unreadable object in the log and, while this process works, in an Event.
+    pub(super) fn report_unreadable(&self, events: &Recorder, found: &Found) {
+        let (kind, object, problem) = (found.table.kind(), found.object.key(), &found.object.problem);
+        tracing::warn!(kind, %object, problem, "object cannot be read; its last readable state stays in use");
+        if self.tables().started {
+            tell(events, found);
+        }
+    }
+}
+
+fn tell(events: &Recorder, found: &Found) {
+    let metadata = &found.object.metadata;
+    events.publish_event(Event {
+        regarding: ObjectReference {
+            api_version: Some(found.table.api_version().to_owned()),
+            kind: Some(found.table.kind().to_owned()),
+            name: metadata.name.clone(),
+            namespace: metadata.namespace.clone(),
+            uid: metadata.uid.clone(),
+            ..ObjectReference::default()
+        },
+        severity: Severity::Warning,
+        reason: reason::UNREADABLE,
+        action: "Read",
+        note: format!("{}; Tidegate keeps what it has read before and deletes nothing because of it", found.sentence()),
+    });
+}
+
+/// The subjects that depend on an object that has become unreadable, or is no longer.
+pub(super) fn wakes(table: Table, metadata: &ObjectMeta, tables: &Tables) -> Vec<Wake> {
+    let key = landscape::key(metadata);
+    let trigger = Trigger::Changed;
+    let mut wakes: Vec<Wake> = match table {
+        Table::Sources => vec![Wake::Subject(Subject::Source(key), trigger)],
+        Table::Kymas => vec![Wake::Subject(Subject::Runtime(key), trigger)],
+        Table::Manifests | Table::Access => {
+            kyma_of(metadata).map(|kyma| Wake::Subject(Subject::Runtime(kyma), trigger)).into_iter().collect()
+        }
+        Table::Templates | Table::Releases => vec![Wake::Catalog(key.namespace().to_owned(), trigger)],
+        Table::Watchers => vec![Wake::Subject(Subject::Watcher(key), trigger), Wake::Runtimes(trigger)],
+        Table::Gateways => vec![Wake::Runtimes(trigger)],
+        Table::GatewaySecret | Table::Authority => tables
+            .gateway()
+            .map(|gateway| Wake::Subject(Subject::Gateway(gateway.clone()), trigger))
+            .into_iter()
+            .collect(),
+        Table::Certificates | Table::CertificateSecrets | Table::PullSecret => Vec::new(),
+    };
+    // Its source must know that it is there.
+    let owner = SourceName::from_metadata(metadata);
+    wakes.extend(owner.map(|source| Wake::Subject(Subject::Source(source.key().clone()), trigger)));
+    wakes
+}
