@@ -362,6 +362,16 @@ fn background(config: &Config, context: &Arc<Context>, writer: Writer, served: &
     });
     let shared = Arc::clone(context);
     tasks.spawn(async move {
+        let definitions = shared.stores.definitions();
+        loop {
+            let lines = definitions.next(&shared.kcp, &shared.namespaces).await;
+            if definitions.say(&lines) {
+                shared.stores.wake_all();
+            }
+        }
+    });
+    let shared = Arc::clone(context);
+    tasks.spawn(async move {
         loop {
             tokio::time::sleep(SWEEP).await;
             shared.pool.sweep();

@@ -54,7 +54,7 @@ use crate::{
     queue::{Finish, Triggers},
     renderer::Renderer,
     source::registry::SourceRegistry,
-    stores::{Stores, Table},
+    stores::{Stores, Table, definitions::Hold},
 };
 
 mod base;
@@ -217,7 +217,12 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         kyma: context.stores.unreadable_object(Table::Kymas, key),
         manifests: context.stores.unreadable_manifests_of(key),
     };
-    let Some(kyma) = context.stores.kyma(key) else {
+    let kyma = context.stores.kyma(key);
+    let hold = find_hold(context, key, kyma.as_deref(), &manifests).await;
+    let Some(kyma) = kyma else {
+        if hold.is_some() {
+            return Ok(Finish::Deferred);
+        }
         return match unreadable.without_kyma() {
             WithoutKyma::Wait => Ok(Finish::Deferred),
             WithoutKyma::CleanUp => remove::orphans(context, key, &cause, &manifests, known).await,
@@ -234,10 +239,29 @@ async fn pass(context: RuntimeContext<'_>, key: &Key, triggers: Triggers, known:
         context.pool.probe_now(key);
     }
     let pass = RuntimePass { context, key, kyma: &kyma, cause: &cause, now, scope, is_resync, unreadable: &unreadable };
+    if let Some(hold) = hold {
+        return pass.held(&hold, &manifests, known).await;
+    }
     match decide::start(&kyma) {
         Start::Remove => remove::reconcile(&pass, manifests, known).await,
         Start::Leave => Ok(Finish::Deferred),
         Start::Install => pass.install(&manifests, known).await,
+    }
+}
+
+/// Why nothing may be removed from the runtime now; `None` if it may. Asks the control plane only if something of the
+/// runtime is being deleted, or is gone.
+async fn find_hold(
+    context: RuntimeContext<'_>,
+    key: &Key,
+    kyma: Option<&Kyma>,
+    manifests: &[Arc<Manifest>],
+) -> Option<Hold> {
+    let definitions = context.stores.definitions();
+    if decide::follows_deletion(kyma, manifests) {
+        definitions.hold(context.kcp, key.namespace()).await
+    } else {
+        definitions.known_hold(key.namespace()).filter(Hold::stops_all)
     }
 }
 
@@ -266,6 +290,18 @@ struct InstallReport {
 // === impl RuntimePass ===
 
 impl RuntimePass<'_> {
+    /// Does nothing, and says why in the status of a Kyma that is concerned. The end of the hold wakes the runtime.
+    async fn held(&self, hold: &Hold, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
+        if let Some(facts) = decide::held_facts(self.kyma, manifests, &hold.to_string()) {
+            match self.write_status(&facts, known).await {
+                // The control plane may have deleted the Kyma, or stopped to serve its kind.
+                Ok(_) | Err(Error::NotFound { .. } | Error::NotServed { .. }) => {}
+                Err(error) => return Err(Failure::new(error.class(), error.reason(), error)),
+            }
+        }
+        Ok(Finish::Deferred)
+    }
+
     /// Installs what the Kyma wants, and writes the result to its status.
     async fn install(&self, manifests: &[Arc<Manifest>], known: &mut KnownRuntime) -> Pass {
         controller::templates_read(self.context.stores, self.context.sources, &self.kyma.metadata)?;
@@ -291,10 +327,13 @@ impl RuntimePass<'_> {
         let must_read = decide::must_read_kyma(scope, known.access.as_ref(), &access);
         counterpart::refresh(&cluster, &mut known.counterpart, must_read).await?;
         known.access = Some(access);
+        let is_resumed = decide::is_resumed(self.kyma, known.counterpart.live.as_deref());
+        let scope = if is_resumed { Scope::Everything } else { scope };
         let spec = plan::effective(self.kyma, known.counterpart.live.as_ref().map(|kyma| &kyma.spec));
         let plan = plan::runtime(&landscape, self.kyma, &spec, self.context.settings);
         let live = self.survey(&cluster, manifests, scope).await?;
-        let base = base::reconcile(self, &cluster, &landscape, &plan, live.as_ref(), &mut known.base).await?;
+        let left = live.as_ref().filter(|_| is_resumed);
+        let base = base::reconcile(self, &cluster, &landscape, &plan, (live.as_ref(), left), &mut known.base).await?;
         let counterpart = counterpart::reconcile(self, &cluster, &mut known.counterpart).await?;
         if let Some(note) = decide::reverted_note(&counterpart.reverted) {
             self.publish(Severity::Normal, reason::METADATA_SYNCHRONIZATION, "Revert", note);
@@ -302,7 +341,8 @@ impl RuntimePass<'_> {
         let modules = manifests::reconcile(self, &plan, manifests).await?;
         let (passed, again) = self.pass_over(&cluster, &modules.present, live.as_ref(), known).await?;
         let reporting =
-            reporting::reconcile(self, &cluster, &landscape, &passed, live.as_ref(), &mut known.reporting).await?;
+            reporting::reconcile(self, &cluster, &landscape, &passed, (live.as_ref(), left), &mut known.reporting)
+                .await?;
         let mode = plan::modules_from(self.kyma);
         let facts = Facts {
             modules: modules.facts(&passed),
@@ -317,7 +357,7 @@ impl RuntimePass<'_> {
             requested: decide::requested(self.kyma),
             tried: None,
             modules_from: Some(decide::modules_from(self.kyma, mode, &counterpart.reverted)),
-            failure: modules.failure(),
+            failure: modules.failure().or_else(|| decide::unreadable_counterpart(&known.counterpart)),
             deleting: None,
         };
         let finish = decide::finish([again, base.again, reporting.again, counterpart.again]);

@@ -8,6 +8,7 @@
 //! whose access Secret is not listed yet looks like one without a Secret.
 
 pub(crate) mod change;
+pub mod definitions;
 pub mod feed;
 pub(crate) mod secret;
 pub mod unreadable;
@@ -24,6 +25,7 @@ use tokio::sync::{Notify, watch};
 
 use self::{
     change::{Change, Edit, Wake},
+    definitions::Definitions,
     secret::{GatewaySecret, LeafSecret},
 };
 use crate::controller::{Queue, Subject};
@@ -51,6 +53,8 @@ struct Shared {
     catalog_changed: Notify,
     /// Notified when the gateway's Secret changes.
     gateway_changed: Notify,
+    /// Whether our definitions and namespaces are there.
+    definitions: Definitions,
 }
 
 /// The watched kinds.
@@ -225,7 +229,27 @@ impl Stores {
             missing,
             catalog_changed: Notify::new(),
             gateway_changed: Notify::new(),
+            definitions: Definitions::default(),
         }))
+    }
+
+    /// Whether deletions in KCP may be acted upon.
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.0.definitions
+    }
+
+    /// Records that the control plane has stopped to serve a kind, or serves it again.
+    pub(crate) fn set_served(&self, table: Table, namespace: &str, is_served: bool) {
+        if let Some(plural) = table.required() {
+            let sources: Vec<Key> = self
+                .tables()
+                .sources
+                .iter()
+                .filter(|(_, source)| !source.spec.suspend)
+                .map(|(key, _)| key.clone())
+                .collect();
+            self.definitions().set_served(plural, namespace, is_served, &sources);
+        }
     }
 
     // --- objects in KCP ---
@@ -485,8 +509,16 @@ impl Stores {
 
     /// Starts to wake subjects at changes, and wakes every existing one once.
     pub fn start(&self) {
-        let mut tables = self.tables();
-        tables.started = true;
+        self.tables().started = true;
+        self.wake_all();
+    }
+
+    /// Wakes every existing subject once, if this process works.
+    pub(crate) fn wake_all(&self) {
+        let tables = self.tables();
+        if !tables.started {
+            return;
+        }
         let queue = &self.0.queue;
         for key in tables.sources.keys().chain(tables.local_sources.keys()) {
             queue.push(Subject::Source(key.clone()), Trigger::Changed);
@@ -614,6 +646,25 @@ impl Table {
             Table::Access | Table::GatewaySecret | Table::Authority | Table::CertificateSecrets | Table::PullSecret => {
                 "Secret"
             }
+        }
+    }
+
+    /// The plural of its kind, if the daemon cannot work without it.
+    fn required(self) -> Option<&'static str> {
+        match self {
+            Table::Sources => Some("gitsources"),
+            Table::Kymas => Some("kymas"),
+            Table::Manifests => Some("manifests"),
+            Table::Templates => Some("moduletemplates"),
+            Table::Releases => Some("modulereleasemetas"),
+            Table::Watchers => Some("watchers"),
+            Table::Access
+            | Table::Gateways
+            | Table::GatewaySecret
+            | Table::Authority
+            | Table::Certificates
+            | Table::CertificateSecrets
+            | Table::PullSecret => None,
         }
     }
 

@@ -64,6 +64,7 @@ impl Readiness {
             Kinds::Served => {
                 let missing = self.context.stores.missing();
                 lines.extend(missing.into_iter().map(|table| format!("{table}: not listed yet")));
+                lines.extend(self.context.stores.definitions().lines(&self.context.namespaces));
             }
         }
         if !self.leadership.is_leading() {

@@ -30,7 +30,8 @@ pub(super) use decide::{BaseReport, kinds};
 pub(crate) use rendered::Bases;
 pub(super) use state::KnownBase;
 
-/// Applies the objects that every runtime has, and prunes the catalog.
+/// Applies the objects that every runtime has, and prunes the catalog. `live` are the objects that exist, if this pass
+/// checks them; `left` are the same if the record of what was applied is lost.
 ///
 /// # Errors
 ///
@@ -40,7 +41,7 @@ pub(super) async fn reconcile(
     cluster: &Cluster,
     landscape: &Arc<Landscape>,
     plan: &RuntimePlan,
-    live: Option<&LiveObjects>,
+    (live, left): (Option<&LiveObjects>, Option<&LiveObjects>),
     known: &mut KnownBase,
 ) -> Result<BaseReport, Error> {
     let base = pass.context.bases.of_class(pass, landscape, &plan.class).await;
@@ -50,13 +51,22 @@ pub(super) async fn reconcile(
 
     let mut applied = Applied::before(&base.objects, known.applied.take(), recorded, &base.digest);
     objects::check(cluster, &owner, live, &mut applied).await?;
+    if let Some(left) = left {
+        objects::recognize(cluster, &owner, left, &mut applied).await?;
+    }
     let catalog = [Table::Templates, Table::Releases];
     let is_known = pass.context.stores.unknown(&catalog, Some(pass.key.namespace())).is_none();
     let work = decide::work(&base, &applied, recorded, live.is_some(), is_known);
     let failed = objects::apply(cluster, pass.cause, &owner, &mut applied, &work.missing).await?;
     for gvk in decide::kinds_to_prune(&work, &failed) {
         let Some((kind, copies)) = enact::list_copies(cluster, &gvk).await? else { continue };
-        for copy in decide::to_prune(&base.objects, &copies) {
+        let copies = decide::to_prune(&base.objects, &copies);
+        // A definition that is missing in the control plane may be so together with its kind.
+        let definitions = pass.context.stores.definitions();
+        if !copies.is_empty() && definitions.hold(pass.context.kcp, pass.key.namespace()).await.is_some() {
+            break;
+        }
+        for copy in copies {
             enact::delete(cluster, pass.cause, &kind, copy).await?;
         }
     }

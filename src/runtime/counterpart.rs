@@ -33,6 +33,9 @@ pub(super) use state::KnownCounterpart;
 
 use decide::Start;
 
+/// How often a Kyma in a runtime that cannot be read is read again. Its user may have corrected it.
+const UNREADABLE_RETRY: Duration = Duration::from_secs(60);
+
 fn key() -> Key {
     Key::new(SKR_NAMESPACE, SKR_KYMA)
 }
@@ -53,7 +56,15 @@ async fn read(cluster: &Cluster) -> Result<Option<Arc<Kyma>>, Error> {
 /// The error of the request.
 pub(super) async fn refresh(cluster: &Cluster, known: &mut KnownCounterpart, has_changed: bool) -> Result<(), Error> {
     if decide::must_read(known, has_changed) {
-        known.live = read(cluster).await?;
+        match read(cluster).await {
+            Ok(live) => {
+                known.live = live;
+                known.unreadable = None;
+            }
+            // What was read before still decides, and the Kyma is not written.
+            Err(error @ Error::Answer { .. }) if known.live.is_some() => known.unreadable = Some(error.to_string()),
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
@@ -83,6 +94,7 @@ pub(super) async fn reconcile(
             CounterpartReport { again: Some(retry::DEPENDENCY_POLL), ..CounterpartReport::default() }
         }
         Start::Write => write(pass, cluster, known).await?,
+        Start::Leave => CounterpartReport { again: Some(UNREADABLE_RETRY), ..CounterpartReport::default() },
     };
     known.left = known.live.as_ref().map(|kyma| kyma.spec.clone());
     Ok(report)

@@ -18,7 +18,9 @@ use tidegate_core::{
 use tidegate_process::retry::Class;
 
 use super::{
-    base, manifest, manifests,
+    base,
+    counterpart::KnownCounterpart,
+    manifest, manifests,
     outcome::{Failed, FailedKind},
     reporting,
     state::AccessVersion,
@@ -148,6 +150,29 @@ pub(super) fn charge_patch(kyma: &Kyma) -> Option<Value> {
     }}))
 }
 
+/// Whether a Kyma is new in KCP, while its runtime has one that shows a status: the Kyma was deleted together with its
+/// definition. What the runtime has is then compared, and not applied again.
+pub(super) fn is_resumed(kyma: &Kyma, counterpart: Option<&Kyma>) -> bool {
+    let is_reconciled = |kyma: &Kyma| kyma.status.as_ref().is_some_and(|status| status.state != State::Unknown);
+    !is_reconciled(kyma) && counterpart.is_some_and(is_reconciled)
+}
+
+/// The Kyma whose status a new one continues: a Kyma without a status has the one that its runtime shows. So the times
+/// of its conditions stay.
+pub(super) fn continued(mut kyma: Kyma, counterpart: Option<&Kyma>) -> Kyma {
+    if is_resumed(&kyma, counterpart) {
+        kyma.status = counterpart.and_then(|kyma| kyma.status.clone());
+    }
+    kyma
+}
+
+/// The failure that the Kyma in the runtime cannot be read; none if it can.
+pub(super) fn unreadable_counterpart(known: &KnownCounterpart) -> Option<status::Failure> {
+    let problem = known.unreadable.as_ref()?;
+    let message = format!("{problem}; its last readable state stays in use");
+    Some(status::Failure { reason: "UnreadableKyma", message, access: false })
+}
+
 /// The kinds of all objects that Tidegate applies in the runtime, each in one version.
 pub(super) fn kinds(manifests: &[Arc<Manifest>], has_agent: bool) -> Vec<Gvk> {
     let mut kinds: Vec<Gvk> = base::kinds();
@@ -191,6 +216,26 @@ pub(super) fn finish(again: impl IntoIterator<Item = Option<Duration>>) -> Finis
         Some(delay) => Finish::After(delay, Trigger::Retry),
         None => Finish::Done,
     }
+}
+
+/// Whether a pass would remove something because it is being deleted in KCP, or is gone there.
+pub(super) fn follows_deletion(kyma: Option<&Kyma>, manifests: &[Arc<Manifest>]) -> bool {
+    kyma.is_none_or(|kyma| kyma.metadata.deletion_timestamp.is_some())
+        || manifests.iter().any(|manifest| manifest.metadata.deletion_timestamp.is_some())
+}
+
+/// The status while deletions are held; none if nothing of the runtime is being deleted.
+pub(super) fn held_facts(kyma: &Kyma, manifests: &[Arc<Manifest>], message: &str) -> Option<Facts> {
+    if kyma.metadata.deletion_timestamp.is_some() {
+        let modules = modules_as_they_are(kyma, manifests, message);
+        return Some(Facts { modules, deleting: Some(message.to_owned()), ..Facts::default() });
+    }
+    let failure = || status::Failure { reason: "DeletionHeld", message: message.to_owned(), access: false };
+    follows_deletion(Some(kyma), manifests).then(|| Facts {
+        modules: modules_as_they_are(kyma, manifests, message),
+        failure: Some(failure()),
+        ..Facts::default()
+    })
 }
 
 /// The status after a pass that failed. None if the failure says nothing about the runtime: an object had changed in

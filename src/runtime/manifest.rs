@@ -191,21 +191,26 @@ impl ManifestPass<'_> {
     /// Does the work in an order in which each live object is recorded.
     async fn run(self, installed: &mut InstalledObjects, known: &mut KnownManifest) -> Result<ManifestReport, Error> {
         let Self { target, manifest, desired, work } = self;
-        let conflicts = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
-        let sent = decide::to_send(&installed.applied, &work, &conflicts);
-        let recorded = match decide::facts_before(&installed.applied, &work, &sent) {
+        let (conflicts, found) = enact::find_conflicts(target, manifest, &installed.applied, &work).await?;
+        let coming = decide::to_send(&installed.applied, &work, &conflicts);
+        let owner = landscape::key(&manifest.metadata);
+        if decide::has_lost_its_record(manifest, &found) {
+            objects::recognize(target.cluster, &owner, &found, &mut installed.applied).await?;
+        }
+        let sent = decide::still_missing(&installed.applied, &coming);
+        let recorded = match decide::facts_before(&installed.applied, &work, &coming) {
             Some(facts) => {
                 known.status = StatusWrite::Begun;
                 enact::write_status(target, manifest, &facts).await?
             }
             None => Arc::clone(manifest),
         };
-        let owner = landscape::key(&manifest.metadata);
         let failed = objects::apply(target.cluster, target.cause, &owner, &mut installed.applied, &sent).await?;
         let pruned = enact::prune(target, &recorded, decide::to_prune(&work, &conflicts, &failed)).await?;
         installed.kept = pruned.kept.iter().cloned().collect();
         enact::publish(target, manifest, decide::kept_note(&pruned));
-        let resource = enact::create_module_resource(target, decide::module_resource(&recorded)).await?;
+        let resource = decide::module_resource(&recorded, !coming.is_empty() && sent.is_empty());
+        let resource = enact::create_module_resource(target, resource).await?;
         let observed = Observed { conflicts: &conflicts, failed: &failed, pruned: &pruned, resource };
         let judgement = match decide::judge(&observed) {
             Some(judgement) => judgement,

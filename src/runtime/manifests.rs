@@ -12,7 +12,7 @@ use tidegate_core::{
     template::Templates,
 };
 
-use super::{RuntimePass, outcome::Failed};
+use super::{RuntimePass, manifest, outcome::Failed};
 
 mod decide;
 mod enact;
@@ -36,11 +36,12 @@ pub(super) async fn reconcile(
 ) -> Result<Modules, Failed> {
     let live = LiveManifests::new(manifests);
     let unreadable = pass.unreadable.modules();
+    let owner = pass.kyma.metadata.uid.as_deref();
     let mut rendered = Rendered::new();
-    for installation in decide::to_render(plan, &live, &unreadable) {
+    for installation in decide::to_render(plan, &live, &unreadable, owner) {
         rendered.insert(installation.module.clone(), render(pass, installation).await);
     }
-    let decision = decide::decide(plan, &live, &rendered, &unreadable);
+    let decision = decide::decide(plan, &live, &rendered, &unreadable, owner);
     let mut modules = Modules::new(decision.problems);
     for ModuleStep { name, planned, act } in decision.steps {
         modules.push(name, planned, enact(pass, act).await?);
@@ -83,6 +84,10 @@ async fn enact(pass: &RuntimePass<'_>, first: Act) -> Result<Option<Arc<Manifest
             Act::Unmanage(live) => {
                 enact::unmanage(kcp, cause, &live).await?;
                 decide::after_unmanage(&live)
+            }
+            Act::Release { desired, live } => {
+                let left = manifest::abandon(kcp, cause, &live).await?;
+                decide::after_release(desired, &left)
             }
             Act::Delete(live) => {
                 enact::delete(kcp, cause, &live).await?;

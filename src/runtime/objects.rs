@@ -33,6 +33,35 @@ pub(crate) async fn check(
 ) -> Result<(), Error> {
     let Some(live) = live else { return Ok(()) };
     let suspects = applied.check(live);
+    compare(cluster, owner, live, applied, suspects).await
+}
+
+/// Notes which of the objects to apply are already as desired, where the record of what was applied is lost: its custom
+/// resource was deleted together with its definition. `live` are the objects that exist.
+///
+/// A field that the desired objects no longer have stays, until the object is applied the next time.
+///
+/// # Errors
+///
+/// The error of the request for the content of an object.
+pub(crate) async fn recognize(
+    cluster: &Cluster,
+    owner: &Key,
+    live: &LiveObjects,
+    applied: &mut Applied,
+) -> Result<(), Error> {
+    let suspects = applied.recognize(live);
+    compare(cluster, owner, live, applied, suspects).await
+}
+
+/// Compares the content of the objects at `suspects` with what is desired.
+async fn compare(
+    cluster: &Cluster,
+    owner: &Key,
+    live: &LiveObjects,
+    applied: &mut Applied,
+    suspects: Vec<usize>,
+) -> Result<(), Error> {
     let objects = Arc::clone(&applied.objects);
     let mut content = BTreeMap::new();
     for read in decide::reads(&objects, &suspects) {

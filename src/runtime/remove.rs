@@ -18,6 +18,7 @@ use tidegate_core::{
     api::{Kyma, Manifest, names::finalizer},
     landscape,
     name::Key,
+    plan::certificate,
 };
 
 use crate::{
@@ -211,6 +212,12 @@ pub(super) async fn orphans(
     known: &mut KnownRuntime,
 ) -> Pass {
     let deleting = decide::deleting(manifests);
+    let name = certificate::key_of(key, &context.certificates.rules);
+    let certificate = context.stores.certificate_secret(name.name()).and_then(|secret| secret.created);
+    if decide::outlived_definition(context.stores.definitions().kymas_since(), certificate, &deleting) {
+        tracing::info!(kyma = %key, "the definition of Kymas is newer than what the Kyma left; it is kept for its return");
+        return Ok(Finish::Deferred);
+    }
     if !certificates::remove(context.for_certificates(), cause, key).await.map_err(failure)? {
         return Ok(wait(known, "certificate"));
     }

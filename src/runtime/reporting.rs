@@ -66,7 +66,7 @@ pub(super) async fn reconcile(
     cluster: &Cluster,
     landscape: &Arc<Landscape>,
     manifests: &[Arc<Manifest>],
-    live: Option<&LiveObjects>,
+    (live, left): (Option<&LiveObjects>, Option<&LiveObjects>),
     known: &mut KnownReporting,
 ) -> Result<ReportingReport, Error> {
     let context = pass.context;
@@ -78,7 +78,7 @@ pub(super) async fn reconcile(
     let recorded = conditions::message(conditions, conditions::WATCH_APPLIED).map(Recorded::parse);
     let Some(agent) = context.agent else {
         let report = &*context.reports.of_runtime(pass, landscape, None).await;
-        let watch = ReportingPass { pass, cluster, live, conditions, recorded, report, agent: None };
+        let watch = ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent: None };
         return watch.run(known).await;
     };
     let prerequisites = match find_prerequisites(pass, agent).await? {
@@ -94,7 +94,7 @@ pub(super) async fn reconcile(
     let inputs = WebhookInputs { address, drift, user: user.as_ref() };
     let report = &*context.reports.of_runtime(pass, landscape, Some(inputs)).await;
     let agent = Some(Installable { agent, prerequisites: &prerequisites, user: user.as_deref() });
-    ReportingPass { pass, cluster, live, conditions, recorded, report, agent }.run(known).await
+    ReportingPass { pass, cluster, live, left, conditions, recorded, report, agent }.run(known).await
 }
 
 /// Whether a webhook configuration in the runtime has changed since the last check. Lists them only from time to time.
@@ -132,6 +132,8 @@ struct ReportingPass<'a> {
     cluster: &'a Cluster,
     /// The live objects, if this pass checks all of them.
     live: Option<&'a LiveObjects>,
+    /// The same, if the record of what was applied is lost.
+    left: Option<&'a LiveObjects>,
     /// The conditions of the last status.
     conditions: &'a [Condition],
     /// What the status says was applied.
@@ -156,6 +158,9 @@ impl ReportingPass<'_> {
         let owner = landscape::key(&self.pass.kyma.metadata);
         let mut shared = Applied::before(&self.report.objects, known.shared.take(), recorded, &total);
         objects::check(self.cluster, &owner, self.live, &mut shared).await?;
+        if let Some(left) = self.left {
+            objects::recognize(self.cluster, &owner, left, &mut shared).await?;
+        }
         if let Some(note) = decide::tampering_note(self.live.is_some(), is_recorded, &shared) {
             self.pass.publish(Severity::Warning, reason::REPORTING_CHANGED, "Watch", note);
         }
@@ -212,6 +217,9 @@ impl ReportingPass<'_> {
         let owner = landscape::key(&self.pass.kyma.metadata);
         let mut applied = own.with_content(objects);
         objects::check(self.cluster, &owner, self.live, &mut applied).await?;
+        if let Some(left) = self.left {
+            objects::recognize(self.cluster, &owner, left, &mut applied).await?;
+        }
         if decide::lacks_deployment(&applied) {
             readiness.doubt();
         }

@@ -128,6 +128,8 @@ impl Feed<'_> {
                 }
             }
             Change::Cleared { key } => stores.set_unreadable(table, &key, None),
+            Change::NotServed => stores.set_served(table, &namespace, false),
+            Change::Served => stores.set_served(table, &namespace, true),
             Change::Synced => stores.listed(table, &namespace),
         };
         follower::follow(Arc::clone(self.kcp), options, project, on_change)
@@ -168,7 +170,7 @@ impl Feed<'_> {
             Change::Set { key, .. } | Change::Gone { key, .. } | Change::Unreadable { key, .. } => {
                 stores.virtual_service_changed(&key);
             }
-            Change::Cleared { .. } | Change::Synced => {}
+            Change::Cleared { .. } | Change::NotServed | Change::Served | Change::Synced => {}
         };
         let options = Options::all(istio("VirtualService", "virtualservices")).namespace(namespace).metadata_only();
         follower::follow(Arc::clone(self.kcp), options, project, on_change)

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::PartialObjectMeta;
 use tidegate_core::{api::names::annotation, landscape};
@@ -31,6 +32,8 @@ pub struct LeafSecret {
     pub resource_version: String,
     /// Whether it is being deleted.
     pub is_deleting: bool,
+    /// When it was created.
+    pub created: Option<Timestamp>,
     /// `<namespace>/<name>` of the Kyma in its annotation.
     pub kyma: Option<String>,
     /// When it was issued, if Tidegate issued it.
@@ -77,13 +80,15 @@ impl fmt::Debug for GatewaySecret {
 
 impl LeafSecret {
     pub(super) fn from_metadata(secret: PartialObjectMeta<Secret>) -> LeafSecret {
-        let ObjectMeta { uid, resource_version, deletion_timestamp, annotations, .. } = secret.metadata;
+        let ObjectMeta { uid, resource_version, deletion_timestamp, creation_timestamp, annotations, .. } =
+            secret.metadata;
         let annotations = annotations.unwrap_or_default();
         let text = |key: &str| annotations.get(key).cloned();
         LeafSecret {
             uid: uid.unwrap_or_default(),
             resource_version: resource_version.unwrap_or_default(),
             is_deleting: deletion_timestamp.is_some(),
+            created: creation_timestamp.map(|time| time.0),
             kyma: text(annotation::KYMA),
             issued_at: text(annotation::ISSUED_AT),
             not_after: text(annotation::NOT_AFTER),

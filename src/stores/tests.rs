@@ -317,6 +317,7 @@ fn a_certificate_wakes_its_runtime_alone() {
         Some(Arc::new(LeafSecret {
             uid: "u".to_owned(),
             resource_version: version.to_owned(),
+            created: None,
             is_deleting: false,
             kyma: kyma.map(str::to_owned),
             issued_at: None,

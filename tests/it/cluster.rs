@@ -615,6 +615,8 @@ fn follow(cluster: &Arc<Cluster>, options: follower::Options) -> (Followed<Strin
                         format!("{} is unreadable: {}", key.name(), found.problem)
                     }
                     follower::Change::Cleared { key } => format!("{} is readable", key.name()),
+                    follower::Change::NotServed => "not served".to_owned(),
+                    follower::Change::Served => "served".to_owned(),
                     follower::Change::Synced => "synced".to_owned(),
                 });
             }

@@ -300,7 +300,7 @@ impl<P> Followed<P> {
             Change::Gone { key, .. } => {
                 objects.remove(key);
             }
-            Change::Unreadable { .. } | Change::Cleared { .. } => {}
+            Change::Unreadable { .. } | Change::Cleared { .. } | Change::NotServed | Change::Served => {}
             Change::Synced => *is_synced = true,
         });
     }

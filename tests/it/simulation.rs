@@ -40,7 +40,7 @@ use self::{judge::Judge, world::World};
 const SEEDS: u64 = 200;
 /// From so many seeds on each of these must have happened, or they prove less than they say.
 const HAPPENS_IN: u64 = 200;
-const HAPPENS: [&str; 61] = [
+const HAPPENS: [&str; 64] = [
     "broken file said",
     "deleted in KCP",
     "deleted in a runtime",
@@ -69,6 +69,9 @@ const HAPPENS: [&str; 61] = [
     "killed at a moment",
     "killed before a request",
     "killed between two polls",
+    "poison kymas",
+    "poison manifests",
+    "poison moduletemplates",
     "promise kept",
     "promise kept by another process",
     "runtime abandoned",

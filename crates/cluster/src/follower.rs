@@ -77,6 +77,10 @@ pub enum Change<P> {
         /// The object.
         key: Key,
     },
+    /// The control plane does not serve the kind, so there are no objects. Reported before they are reported as gone.
+    NotServed,
+    /// The kind is served again, and all its objects are reported.
+    Served,
     /// The first list is complete: from now on the caller knows all objects. Also reported for a kind that is not served.
     Synced,
 }
@@ -153,6 +157,7 @@ where
         reported: BTreeMap::new(),
         unreadable: BTreeMap::new(),
         is_synced: false,
+        is_absent: false,
     };
     Box::pin(follower.run())
 }
@@ -167,6 +172,8 @@ struct Follower<K, P> {
     /// The objects that exist and cannot be read.
     unreadable: BTreeMap<Key, Arc<Unreadable>>,
     is_synced: bool,
+    /// Whether the kind was reported as not served.
+    is_absent: bool,
 }
 
 /// One line of a watch.
@@ -249,6 +256,9 @@ where
 
     /// Records that the kind is not served; returns how long to wait.
     fn absent(&mut self) -> Duration {
+        if !std::mem::replace(&mut self.is_absent, true) {
+            (self.on_change)(Change::NotServed);
+        }
         self.replace(Listed { objects: BTreeMap::new(), unreadable: BTreeMap::new() });
         self.say_synced();
         retry::jittered(self.options.absent_pause, ambient::fraction())
@@ -291,6 +301,9 @@ where
             }
         };
         self.replace(listed);
+        if std::mem::replace(&mut self.is_absent, false) {
+            (self.on_change)(Change::Served);
+        }
         self.say_synced();
         Ok(version)
     }

@@ -13,6 +13,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, StatusCode, header::CONTENT_TYPE};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tidegate_core::{
@@ -233,6 +234,25 @@ impl Cluster {
             None => Ok(None),
             Some(answer) => self.metadata(kind, &kind.id(key), &answer.body).map(Some),
         }
+    }
+
+    /// The metadata of an object with its times, but without its identity; `None` if it does not exist or its kind is
+    /// not served.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails or the answer is invalid.
+    pub async fn get_object_meta(&self, kind: &Kind, key: &Key) -> Result<Option<ObjectMeta>, Error> {
+        #[derive(Deserialize)]
+        struct Partial {
+            metadata: ObjectMeta,
+        }
+        let path = kind.path(Some(key.namespace()), Some(key.name()), None);
+        let ask = Ask::get(path, Verb::Get, Target::Object(kind.id(key))).metadata_only();
+        let Some(answer) = absent(self.transport.ask(ask).await)? else { return Ok(None) };
+        let partial: Partial =
+            serde_json::from_slice(&answer.body).map_err(|error| self.misunderstood(kind, key, &position(&error)))?;
+        Ok(Some(partial.metadata))
     }
 
     /// All objects of a kind, in one namespace or in all, with the labels of `selector`; empty if the kind is not

@@ -1,7 +1,8 @@
 //! What a pass does about the Kyma in a runtime. Pure. [`tidegate_core::counterpart`] decides what it writes.
 
+use k8s_openapi::jiff::Timestamp;
 use tidegate_core::{
-    api::{kyma::KymaStatus, names::SKR_NAMESPACE},
+    api::{kyma::KymaStatus, names::SKR_NAMESPACE, shared::Time},
     conditions,
 };
 
@@ -14,11 +15,14 @@ pub(super) enum Start {
     AwaitEnd,
     /// It creates the Kyma, or writes what differs.
     Write,
+    /// It leaves the Kyma alone, which cannot be read.
+    Leave,
 }
 
 /// What a pass does about the Kyma in the runtime.
 pub(super) fn start(known: &KnownCounterpart) -> Start {
     match &known.live {
+        _ if known.unreadable.is_some() => Start::Leave,
         Some(kyma) if kyma.metadata.deletion_timestamp.is_some() => Start::AwaitEnd,
         Some(_) | None => Start::Write,
     }
@@ -26,7 +30,7 @@ pub(super) fn start(known: &KnownCounterpart) -> Start {
 
 /// Whether the Kyma in the runtime must be read before the plan.
 pub(super) fn must_read(known: &KnownCounterpart, has_changed: bool) -> bool {
-    has_changed || known.live.is_none()
+    has_changed || known.live.is_none() || known.unreadable.is_some()
 }
 
 /// The `differences` that users made. If the Kyma is still as an earlier pass left it, the Kyma in KCP has changed
@@ -36,11 +40,27 @@ pub(super) fn reverted(known: &KnownCounterpart, differences: Vec<String>) -> Ve
     if is_untouched { Vec::new() } else { differences }
 }
 
-/// The status to copy to the Kyma in the runtime; none if it is the same, or the Kyma does not exist.
+/// The status to copy to the Kyma in the runtime; none if it is the same but for its times, or the Kyma does not exist.
+/// Other times alone mean that the status in KCP was lost, or said something else that the runtime never showed.
 pub(super) fn to_show(known: &KnownCounterpart, status: &KymaStatus) -> Option<KymaStatus> {
     let kyma = known.live.as_ref()?;
+    if known.unreadable.is_some() {
+        return None;
+    }
     let copy = copy(status);
-    (kyma.status.as_ref() != Some(&copy)).then_some(copy)
+    (kyma.status.as_ref().map(timeless) != Some(timeless(&copy))).then_some(copy)
+}
+
+/// A status without its times.
+fn timeless(status: &KymaStatus) -> KymaStatus {
+    let mut status = status.clone();
+    for condition in &mut status.conditions {
+        condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+    }
+    if let Some(operation) = &mut status.last_operation {
+        operation.last_update_time = None;
+    }
+    status
 }
 
 /// The status for users of the runtime: it refers only to objects that they can see.
@@ -82,7 +102,7 @@ mod tests {
     }
 
     fn known(live: Option<Kyma>, left: Option<KymaSpec>) -> KnownCounterpart {
-        KnownCounterpart { live: live.map(Arc::new), left }
+        KnownCounterpart { live: live.map(Arc::new), left, unreadable: None }
     }
 
     #[test]
@@ -92,7 +112,11 @@ mod tests {
         for (live, expected) in
             [(None, Start::Write), (Some(kyma("regular")), Start::Write), (Some(going), Start::AwaitEnd)]
         {
-            assert_eq!(start(&known(live, None)), expected);
+            let mut known = known(live, None);
+            assert_eq!(start(&known), expected);
+            known.unreadable = Some("spec.channel: invalid type".to_owned());
+            assert_eq!(start(&known), Start::Leave);
+            assert!(must_read(&known, false) && to_show(&known, &KymaStatus::default()).is_none());
         }
     }
 
@@ -135,6 +159,8 @@ mod tests {
         assert_eq!(shown.modules[0].template.as_ref().unwrap().metadata.namespace, SKR_NAMESPACE);
         known.shows(shown);
         assert_eq!(to_show(&known, &status), None, "it has it");
+        status.conditions[0].last_transition_time = Time(Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1));
+        assert_eq!(to_show(&known, &status), None, "only a time differs");
         known.live = None;
         assert_eq!(to_show(&known, &status), None, "it does not exist");
     }

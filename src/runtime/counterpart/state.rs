@@ -12,6 +12,8 @@ use tidegate_core::api::{
 pub(in crate::runtime) struct KnownCounterpart {
     /// The Kyma as last read or written; none if it has not been read or does not exist.
     pub(in crate::runtime) live: Option<Arc<Kyma>>,
+    /// Why it cannot be read, as it is now. Then `live` is as it was before.
+    pub(in crate::runtime) unreadable: Option<String>,
     /// Its specification after the last pass. A later read may differ by the edits of users.
     pub(super) left: Option<KymaSpec>,
 }

@@ -287,3 +287,24 @@ fn what_has_come_to_be_wrong_is_told_once() {
     assert_eq!(texts(&failing("gone", true)), [("Unreachable", "gone".to_owned())]);
     assert_eq!(texts(&failing("gone", false)), [("RuntimeFailed", "gone".to_owned())]);
 }
+
+#[test]
+fn a_new_kyma_whose_runtime_shows_a_status_continues_it() {
+    let with = |state: Option<State>| {
+        let mut kyma = Kyma::default();
+        kyma.status = state.map(|state| KymaStatus { state, ..KymaStatus::default() });
+        kyma
+    };
+    for (kyma, counterpart, expected) in [
+        (with(None), Some(with(Some(State::Ready))), true),
+        (with(Some(State::Unknown)), Some(with(Some(State::Ready))), true),
+        (with(None), Some(with(None)), false),
+        (with(None), None, false),
+        (with(Some(State::Ready)), Some(with(Some(State::Ready))), false),
+    ] {
+        assert_eq!(is_resumed(&kyma, counterpart.as_ref()), expected);
+        let state = continued(kyma.clone(), counterpart.as_ref()).status.map(|status| status.state);
+        let before = kyma.status.map(|status| status.state);
+        assert_eq!(state, if expected { Some(State::Ready) } else { before });
+    }
+}

@@ -23,7 +23,7 @@ use tidegate_process::retry::Class;
 use super::{ownership::Conflicts, recorded, state::InstalledObjects};
 use crate::{
     controller::events::{Severity, reason},
-    runtime::objects::{Applied, Failed},
+    runtime::objects::{Applied, Failed, LiveObjects},
 };
 
 /// What a pass over a Manifest is for.
@@ -195,6 +195,17 @@ pub(super) fn to_send(applied: &Applied, work: &Work, conflicts: &Conflicts) -> 
     work.missing.iter().copied().filter(|&index| !is_conflict(index)).collect()
 }
 
+/// Whether a Manifest is new, and objects that it wants exist. Those that are as desired need no apply.
+pub(super) fn has_lost_its_record(manifest: &Manifest, found: &LiveObjects) -> bool {
+    manifest.status.is_none() && !found.is_empty()
+}
+
+/// Indices of the objects to send: those of `coming` that are not as desired already.
+pub(super) fn still_missing(applied: &Applied, coming: &[usize]) -> Vec<usize> {
+    let missing = applied.missing();
+    coming.iter().copied().filter(|index| missing.contains(index)).collect()
+}
+
 /// The status that must be written before the apply: its inventory has every object that may come to exist. None if the
 /// inventory already has them.
 pub(super) fn facts_before(applied: &Applied, work: &Work, sent: &[usize]) -> Option<ManifestFacts> {
@@ -218,11 +229,12 @@ pub(super) fn to_prune<'a>(work: &'a Work, conflicts: &Conflicts, failed: &[Fail
     if failed.is_empty() && conflicts.is_empty() { &work.prune } else { &[] }
 }
 
-/// What to do about the default custom resource.
-pub(super) fn module_resource(manifest: &Manifest) -> ModuleResource {
+/// What to do about the default custom resource. `was_installed` is whether all objects were found as desired although
+/// no record says so: then the resource was created with them, and its user may have deleted it since.
+pub(super) fn module_resource(manifest: &Manifest, was_installed: bool) -> ModuleResource {
     match recorded::module_resource(manifest) {
         None => ModuleResource::NotOurs,
-        Some(_) if recorded::is_resource_created(manifest) => ModuleResource::Created,
+        Some(_) if was_installed || recorded::is_resource_created(manifest) => ModuleResource::Created,
         Some(object) => ModuleResource::Absent(object),
     }
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     controller::status_body,
-    runtime::objects::{Applied, concerns_all},
+    runtime::objects::{Applied, LiveObjects, concerns_all},
 };
 
 /// Reads the objects of a Manifest, which runtimes share. Fails if its source is invalid or cannot be read.
@@ -47,21 +47,21 @@ pub(super) fn is_expected(target: &ApplyTarget<'_>, manifest: &Manifest) -> bool
     })
 }
 
-/// Finds the objects to apply that exist and have another owner.
+/// Finds the objects to apply that exist and have another owner; and all that exist and are not in the inventory.
 pub(super) async fn find_conflicts(
     target: &ApplyTarget<'_>,
     manifest: &Manifest,
     applied: &Applied,
     work: &Work,
-) -> Result<Conflicts, Error> {
+) -> Result<(Conflicts, LiveObjects), Error> {
     let exists = |key: &Key| target.context.stores.manifest(key).is_some();
     let ownership = Ownership { manifest, siblings: target.manifests, exists: &exists };
     let unrecorded = decide::unrecorded(applied, work);
     let mut conflicts = ownership.held_by_siblings(&unrecorded, |sibling| known_objects(target, sibling));
     let asked = unrecorded.iter().filter(|object| !conflicts.contains_key(&object.id));
     let found = target.cluster.survey(asked.map(|object| (&object.gvk, &object.id))).await?;
-    conflicts.extend(ownership.held_by_others(found));
-    Ok(conflicts)
+    conflicts.extend(ownership.held_by_others(found.clone()));
+    Ok((conflicts, found))
 }
 
 /// Deletes objects with our ownership label, unless they have changed since they were read.

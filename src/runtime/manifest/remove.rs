@@ -41,9 +41,10 @@ pub(super) async fn reconcile(
     }
 }
 
-/// Drops our finalizers without requests to the runtime, which is unreachable for good.
-pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<(), Error> {
-    release_finalizers(kcp, cause, manifest).await.map(drop)
+/// Drops our finalizers without requests to the runtime, because it is unreachable for good or because its objects stay.
+/// Returns the finalizers of others.
+pub(crate) async fn abandon(kcp: &Cluster, cause: &Cause, manifest: &Manifest) -> Result<Vec<String>, Error> {
+    release_finalizers(kcp, cause, manifest).await
 }
 
 /// Removes custom resources, then objects; what is not gone yet is waited for.

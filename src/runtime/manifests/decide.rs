@@ -64,6 +64,8 @@ pub(super) enum Act {
     Apply { desired: Object, live: Option<Arc<Manifest>> },
     /// Reads it.
     Read(Key),
+    /// Drops our finalizers, so that it ends and its objects stay. Then applies the new one.
+    Release { desired: Object, live: Arc<Manifest> },
     /// Annotates it as unmanaged.
     Unmanage(Arc<Manifest>),
     /// Deletes it.
@@ -75,6 +77,7 @@ pub(super) fn to_render<'a>(
     plan: &'a RuntimePlan,
     live: &LiveManifests<'_>,
     unreadable: &Unreadable<'_>,
+    owner: Option<&str>,
 ) -> Vec<&'a Installation> {
     let installations = plan.modules.iter().filter_map(|module| match &module.outcome {
         ModuleOutcome::Install(installation) => Some(&**installation),
@@ -82,7 +85,10 @@ pub(super) fn to_render<'a>(
     });
     installations
         .filter(|installation| !unreadable.contains_key(installation.module.as_str()))
-        .filter(|installation| obstacle(live.get(&installation.module)).is_none())
+        .filter(|installation| {
+            let live = live.get(&installation.module);
+            obstacle(live).is_none() || live.is_some_and(|live| is_of_former_kyma(live, owner))
+        })
         .collect()
 }
 
@@ -92,6 +98,7 @@ pub(super) fn decide(
     live: &LiveManifests<'_>,
     rendered: &Rendered,
     unreadable: &Unreadable<'_>,
+    owner: Option<&str>,
 ) -> Decision {
     let mut decision = Decision { steps: Vec::new(), problems: Vec::new() };
     for (&name, message) in unreadable {
@@ -101,14 +108,18 @@ pub(super) fn decide(
     }
     for module in plan.modules.iter().filter(|module| !unreadable.contains_key(module.name.as_str())) {
         let live = live.get(&module.name);
+        let former = live.filter(|live| is_of_former_kyma(live, owner));
         let (planned, act) = match &module.outcome {
             ModuleOutcome::Install(installation) => {
                 let act = match rendered.get(&module.name) {
                     Some(Err(problem)) => {
                         decision.problems.push(problem.clone());
-                        Act::Keep(live.cloned())
+                        Act::Keep(live.filter(|_| former.is_none()).cloned())
                     }
-                    Some(Ok(desired)) => install(desired, live),
+                    Some(Ok(desired)) => match former {
+                        Some(former) => Act::Release { desired: desired.clone(), live: Arc::clone(former) },
+                        None => install(desired, live),
+                    },
                     None => obstacle(live).unwrap_or_else(|| Act::Keep(live.cloned())),
                 };
                 (planned(installation), act)
@@ -127,6 +138,18 @@ pub(super) fn decide(
         act: deletion(live),
     }));
     decision
+}
+
+/// Whether a Manifest is being deleted because a former Kyma of this name is gone. The present Kyma, which has another
+/// UID, wants its module: so the objects stay, and a new Manifest takes them over.
+fn is_of_former_kyma(live: &Manifest, owner: Option<&str>) -> bool {
+    let mut owners = live.metadata.owner_references.iter().flatten().peekable();
+    let is_owned = owners.peek().is_some();
+    live.metadata.deletion_timestamp.is_some()
+        && !is_unmanaged(live)
+        && owner.is_some()
+        && is_owned
+        && !owners.any(|reference| Some(reference.uid.as_str()) == owner)
 }
 
 /// What must happen to a live Manifest before its module can be installed.
@@ -179,6 +202,12 @@ pub(super) fn after_apply(
     manifest.metadata.finalizers = Some(metadata.finalizers.clone());
     manifest.status = live.and_then(|live| live.status.clone());
     Ok(Act::Keep(Some(Arc::new(manifest))))
+}
+
+/// What follows the release of a former Manifest. `left` are the finalizers of others: while there are any, it exists,
+/// and a pass over it would remove its objects.
+pub(super) fn after_release(desired: Object, left: &[String]) -> Act {
+    if left.is_empty() { Act::Apply { desired, live: None } } else { Act::Keep(None) }
 }
 
 /// What follows the annotation as unmanaged: the Manifest is deleted, and its objects stay without the ownership label.

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tidegate_cluster::{Error, Metadata};
 use tidegate_core::{
+    api::names::FIELD_MANAGER,
     object::{Digest, ObjectId},
     render::SharedObjects,
 };
@@ -121,6 +122,21 @@ impl Applied {
     /// Whether every object is as desired, as far as is known.
     pub(crate) fn is_complete(&self) -> bool {
         self.seen.iter().all(|seen| *seen != Seen::Missing)
+    }
+
+    /// Notes the objects that exist as an earlier process left them, although no record says so. Returns their indices:
+    /// their content must be compared.
+    pub(crate) fn recognize(&mut self, live: &LiveObjects) -> Vec<usize> {
+        let is_left = |metadata: &Metadata| !metadata.deleting && metadata.has_manager(FIELD_MANAGER);
+        let found: Vec<usize> = self
+            .missing()
+            .into_iter()
+            .filter(|&index| live.get(&self.objects.objects[index].id).is_some_and(is_left))
+            .collect();
+        for &index in &found {
+            self.seen[index] = Seen::Recorded;
+        }
+        found
     }
 
     /// Notes which objects are gone. Returns the indices of the objects whose content must be compared.

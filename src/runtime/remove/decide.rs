@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tidegate_cluster::Metadata;
 use tidegate_core::{
     api::{
@@ -112,6 +113,18 @@ pub(super) fn left(passed: Vec<Arc<Manifest>>) -> Vec<Arc<Manifest>> {
 /// The Manifests that are being deleted.
 pub(super) fn deleting(manifests: &[Arc<Manifest>]) -> Vec<Arc<Manifest>> {
     manifests.iter().filter(|manifest| manifest.metadata.deletion_timestamp.is_some()).cloned().collect()
+}
+
+/// Whether something that a vanished Kyma left is older than the definition of Kymas, created at `since`. Then the Kyma
+/// vanished with the former definition: no user has deleted it.
+pub(super) fn outlived_definition(
+    since: Option<Timestamp>,
+    certificate: Option<Timestamp>,
+    deleting: &[Arc<Manifest>],
+) -> bool {
+    let created = |manifest: &Arc<Manifest>| manifest.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let left = certificate.into_iter().chain(deleting.iter().filter_map(created)).min();
+    matches!((since, left), (Some(since), Some(left)) if left < since)
 }
 
 /// The objects that a removal deletes, in order. The Kyma goes between the CRDs of the catalog and its own CRD.

@@ -56,6 +56,8 @@ enum Step {
     Outage,
     /// The daemon loses the control plane, and another one takes over.
     Split,
+    /// A newer program writes what our types cannot read, and takes it back after a while.
+    Poison,
     /// Somebody suspends the source, or lets it go on.
     Source,
     /// The daemon dies: at one of its next requests, or at some moment.
@@ -68,7 +70,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 32] = [
+const STEPS: [Step; 33] = [
     Step::Text,
     Step::Text,
     Step::Map,
@@ -99,9 +101,14 @@ const STEPS: [Step; 32] = [
     Step::Kill,
     Step::Split,
     Step::Source,
+    Step::Poison,
     Step::Compact,
     Step::Clock,
 ];
+
+/// Fields that our types know as booleans, and a newer definition as anything.
+pub(super) const POISONS: [(&str, &str); 3] =
+    [("kymas", "skipMaintenanceWindows"), ("moduletemplates", "mandatory"), ("manifests", "remote")];
 
 /// One step, and some time. Returns how long nobody did anything at its end.
 pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
@@ -120,6 +127,7 @@ pub(super) async fn step(world: &mut World, judge: &mut Judge) -> Duration {
             in_runtime(world, judge, step, runtime).await;
         }
         Step::Hands | Step::Manifest | Step::Secret | Step::Source => in_control_plane(world, judge, step, kyma).await,
+        Step::Poison => poison(world, kyma).await,
         Step::Split => {
             world.note("the daemon loses the control plane, and another one starts");
             world.split().await;
@@ -370,6 +378,34 @@ async fn in_control_plane(world: &mut World, judge: &mut Judge, step: Step, kyma
         }
         _ => secret(world, judge).await,
     }
+}
+
+/// An object cannot be read for a while. Meanwhile everything else happens as ever, deaths of the daemon among it.
+async fn poison(world: &mut World, kyma: &str) {
+    let kcp = world.kcp.clone();
+    let kind = world.dice.below(POISONS.len() as u64);
+    let (plural, field) = POISONS[usize::try_from(kind).expect("a few")];
+    let mut found = world.list(&kcp, &format!("{IN_KCP}/{plural}")).await;
+    if plural == "kymas" {
+        found.retain(|object| object["metadata"]["name"] == kyma);
+    }
+    if found.is_empty() {
+        return;
+    }
+    let object = world.dice.one_of(&found);
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let path = format!("{IN_KCP}/{plural}/{name}");
+    world.note(format!("nobody can read {plural} {name}"));
+    world.count(&format!("poison {plural}"));
+    world.wires.truth().touched(KCP, &path);
+    world.patch(&kcp, &path, &json!({"spec": {field: "unheard of"}})).await;
+    world.wires.truth().touched(KCP, &path);
+    let time = Duration::from_millis(world.dice.below(120_000));
+    world.pass(time).await;
+    world.note(format!("{plural} {name} is as before"));
+    world.wires.truth().touched(KCP, &path);
+    world.patch(&kcp, &path, &json!({"spec": {field: object["spec"][field]}})).await;
+    world.wires.truth().touched(KCP, &path);
 }
 
 /// The access Secret of a runtime is another one; or of no use, or none, until it is another one again. Where it goes,

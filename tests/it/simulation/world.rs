@@ -32,6 +32,7 @@ use super::{
     agents::Agents,
     dice::Dice,
     land::{DEPLOYMENTS, KYMAS, Land, MODULES, USERS},
+    script::POISONS,
     truth::{self, Truth},
     wire::{Wires, polled},
 };
@@ -470,6 +471,9 @@ pub(super) fn furnished() -> Server {
         harness::install_own_crds(&client).await;
         harness::apply(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp-system"}}))
             .await;
+        for (plural, field) in POISONS {
+            loosen(&client, plural, field).await;
+        }
         // Without them it would look for them for ever, which is not what is to be seen here.
         for (kind, plural) in [("Gateway", "gateways"), ("VirtualService", "virtualservices")] {
             harness::apply(&client, &istio(kind, plural)).await;
@@ -479,6 +483,22 @@ pub(super) fn furnished() -> Server {
         }
         server
     })
+}
+
+/// A field of our definition may hold anything, as in a newer version of it.
+async fn loosen(client: &Client, plural: &str, field: &str) {
+    let name = format!("{plural}.operator.kyma-project.io");
+    let sample = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name}});
+    let api = harness::api_of(client, &sample).await.expect("a kind that is served");
+    let mut versions = api.get(&name).await.expect("a definition").data["spec"]["versions"].clone();
+    for version in versions.as_array_mut().expect("versions") {
+        let fields = version.pointer_mut("/schema/openAPIV3Schema/properties/spec/properties");
+        if let Some(fields) = fields {
+            fields[field] = json!({"x-kubernetes-preserve-unknown-fields": true});
+        }
+    }
+    let patch = kube::api::Patch::Merge(json!({"spec": {"versions": versions}}));
+    api.patch(&name, &kube::api::PatchParams::default(), &patch).await.expect("a patch");
 }
 
 /// A kind of Istio's that may hold anything.

@@ -17,6 +17,11 @@ scenarios! {
     while_running_a_kyma_that_cannot_be_read_keeps_its_last_state_and_its_deletion_waits,
     nothing_is_removed_for_objects_of_any_kind_that_cannot_be_read,
     a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled,
+    a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_there_is_repaired,
+    deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back_is_taken_up_without_a_write,
+    deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes,
+    deleting_a_namespace_of_kymas_empties_no_runtime,
+    a_deletion_of_a_definition_that_is_confirmed_removes_everything,
 }
 
 const KYMA: &str = "operator.kyma-project.io/v1beta2";
@@ -231,4 +236,152 @@ async fn a_kyma_with_a_value_of_a_newer_lifecycle_manager_is_read_and_reconciled
     bump(&stage);
     stage.until("it is reconciled", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
     assert!(named_in_log(&stage, "kcp-system/one").is_empty());
+}
+
+async fn a_kyma_in_a_runtime_that_cannot_be_read_is_named_and_everything_else_there_is_repaired() {
+    let stage = stage::ready(1).await;
+    let skr = &stage.skrs[0];
+    loosen(skr, "kymas.operator.kyma-project.io").await;
+    let kymas = api(skr, KYMA, "Kyma", "kyma-system").await;
+    let poisoned = Patch::Merge(poison());
+    kymas.patch("default", &PatchParams::default(), &poisoned).await.expect("a patch");
+    let maps = api(skr, "v1", "ConfigMap", "kyma-system").await;
+    maps.delete("cache-b", &DeleteParams::default()).await.expect("a delete");
+    let requested = json!({"metadata": {"annotations": {"tidegate.dev/reconcile-requested-at": "1"}}});
+    merge(&stage.kcp, (KYMA, "Kyma"), "one", requested).await;
+    stage.until("its object is back", skr, "ConfigMap", "kyma-system", "cache-b", |_| true).await;
+    stage
+        .until("its status says so", &stage.kcp, "Kyma", "kcp-system", "one", |kyma| {
+            kyma["status"].to_string().contains(PROBLEM) && !kyma["status"].to_string().contains(POISON)
+        })
+        .await;
+    let corrected = Patch::Merge(json!({"spec": {"skipMaintenanceWindows": null}}));
+    kymas.patch("default", &PatchParams::default(), &corrected).await.expect("a patch");
+    stage.kyma_in("one", "Ready").await;
+}
+
+async fn delete_crd(stage: &Stage, name: &str) {
+    let crds = api(&stage.kcp, CRD, "CustomResourceDefinition", "").await;
+    crds.delete(name, &DeleteParams::default()).await.expect("a delete");
+}
+
+/// Waits until `/readyz` says that deletions are held, and how to confirm the deletion of something.
+async fn until_held(stage: &Stage, command: &str) {
+    eventually("it says that deletions are held", SOON, async || match stage.ask("health", "/readyz").await? {
+        (503, body) if body.contains("deletions are held") && body.contains(command) => Ok(()),
+        (status, body) => Err(format!("{status} {body}")),
+    })
+    .await;
+}
+
+/// Nothing is written to any runtime for a while.
+async fn runtimes_stay(stage: &Stage, marks: &[u64]) {
+    holds("no runtime is written to", QUIET, async || {
+        let written: Vec<String> =
+            (1..=stage.skrs.len()).flat_map(|skr| writes(stage.requests_since(marks), &format!("skr-{skr}"))).collect();
+        if written.is_empty() { Ok(()) } else { Err(format!("{written:?}")) }
+    })
+    .await;
+}
+
+/// Ends what the API server waits for, as an administrator does who wants a definition to go.
+async fn strip_finalizers(stage: &Stage, kind: &str) {
+    let objects = api(&stage.kcp, KYMA, kind, "kcp-system").await;
+    for object in objects.list(&Default::default()).await.expect("a list").items {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        objects.patch(&object.metadata.name.expect("a name"), &PatchParams::default(), &patch).await.expect("a patch");
+    }
+}
+
+async fn deleting_the_definition_of_kymas_empties_no_runtime_and_what_comes_back_is_taken_up_without_a_write() {
+    let stage = stage::ready(2).await;
+    stage.rests().await;
+    let marks = stage.marks();
+    delete_crd(&stage, "kymas.operator.kyma-project.io").await;
+    let command = "kubectl annotate crd kymas.operator.kyma-project.io tidegate.dev/confirm-deletion=true";
+    until_held(&stage, command).await;
+    runtimes_stay(&stage, &marks).await;
+    let kyma = read(&stage.kcp, "Kyma", "kcp-system", "one").await.expect("its finalizer keeps it");
+    assert!(kyma["status"].to_string().contains(command), "{}", kyma["status"]);
+    let log = std::fs::read_to_string(stage.log()).expect("a log");
+    let said: Vec<&str> =
+        log.lines().filter(|line| line.contains("deletions of Kymas and Manifests are held")).collect();
+    assert!(said.len() == 1 && said[0].contains(command), "{said:?}");
+
+    // An administrator lets the definition go, and its Kymas with it; then applies it again.
+    strip_finalizers(&stage, "Kyma").await;
+    stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "kymas.operator.kyma-project.io").await;
+    runtimes_stay(&stage, &marks).await;
+    harness::install_own_crds(&stage.kcp).await;
+    for name in stage::KYMAS {
+        stage.kyma_in(name, "Ready").await;
+    }
+    until_ready(&stage).await;
+    runtimes_stay(&stage, &marks).await;
+
+    // What is asked for from now on happens.
+    bump(&stage);
+    for skr in &stage.skrs {
+        stage.until("the bump arrives", skr, "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+    }
+    stage.commit("kymas/one.yaml", &stage::kyma("one", &["mailer"]));
+    stage.until_gone(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
+}
+
+async fn deleting_a_definition_of_the_catalog_removes_nothing_from_runtimes() {
+    let stage = stage::ready(1).await;
+    stage.rests().await;
+    let marks = stage.marks();
+    for plural in ["modulereleasemetas", "moduletemplates", "manifests"] {
+        delete_crd(&stage, &format!("{plural}.operator.kyma-project.io")).await;
+    }
+    until_held(&stage, "manifests.operator.kyma-project.io tidegate.dev/confirm-deletion=true").await;
+    runtimes_stay(&stage, &marks).await;
+    strip_finalizers(&stage, "Manifest").await;
+    stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "manifests.operator.kyma-project.io").await;
+    // A new process finds its kinds missing, and waits for them.
+    runtimes_stay(&stage, &marks).await;
+    harness::install_own_crds(&stage.kcp).await;
+    until_ready(&stage).await;
+    stage.kyma_in("one", "Ready").await;
+    runtimes_stay(&stage, &marks).await;
+}
+
+async fn deleting_a_namespace_of_kymas_empties_no_runtime() {
+    let files = stage::files(1);
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    let more = ["--namespace=kcp-system", "--namespace=team-a"];
+    let stage = Stage::with(2, tidegate_testbed::Extent::Controllers, &files, &more).await;
+    harness::apply(&stage.kcp, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})).await;
+    let mut secret = stage::access_secret("two", &stage.landscape.skrs[1]);
+    secret["metadata"]["namespace"] = json!("team-a");
+    harness::apply(&stage.kcp, &secret).await;
+    let kyma = json!({"apiVersion": KYMA, "kind": "Kyma", "metadata": {"name": "two", "namespace": "team-a"},
+        "spec": {"channel": "regular"}});
+    harness::apply(&stage.kcp, &kyma).await;
+    stage.start();
+    stage.kyma_in("one", "Ready").await;
+    stage
+        .until("the other is installed", &stage.kcp, "Kyma", "team-a", "two", |kyma| kyma["status"]["state"] == "Ready")
+        .await;
+    stage.rests().await;
+    let marks = stage.marks();
+    let namespaces = api(&stage.kcp, "v1", "Namespace", "").await;
+    namespaces.delete("team-a", &DeleteParams::default()).await.expect("a delete");
+    until_held(&stage, "kubectl annotate namespace team-a tidegate.dev/confirm-deletion=true").await;
+    runtimes_stay(&stage, &marks).await;
+    assert!(read(&stage.kcp, "Kyma", "team-a", "two").await.is_some(), "its finalizer stays");
+    // What is in other namespaces goes on.
+    bump(&stage);
+    stage.until("the bump arrives", &stage.skrs[0], "ConfigMap", "kyma-system", "cache-a", is_bumped).await;
+}
+
+async fn a_deletion_of_a_definition_that_is_confirmed_removes_everything() {
+    let stage = stage::ready(1).await;
+    delete_crd(&stage, "kymas.operator.kyma-project.io").await;
+    until_held(&stage, "kubectl annotate crd kymas").await;
+    let confirmed = json!({"metadata": {"annotations": {"tidegate.dev/confirm-deletion": "true"}}});
+    merge(&stage.kcp, (CRD, "CustomResourceDefinition"), "kymas.operator.kyma-project.io", confirmed).await;
+    stage.until_gone(&stage.skrs[0], "ConfigMap", "kyma-system", "cache-a").await;
+    stage.until_gone(&stage.kcp, "CustomResourceDefinition", "", "kymas.operator.kyma-project.io").await;
 }

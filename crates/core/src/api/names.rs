@@ -89,6 +89,9 @@ pub mod annotation {
     pub const RECONCILE_REQUESTED_AT: &str = "tidegate.dev/reconcile-requested-at";
     /// Confirms the prunes in the status, for one commit.
     pub const CONFIRM_PRUNE: &str = "tidegate.dev/confirm-prune";
+    /// `true` on a CustomResourceDefinition of ours or a namespace that is being deleted: its deletion is meant, so the
+    /// deletions of Kymas and Manifests that follow from it are acted upon.
+    pub const CONFIRM_DELETION: &str = "tidegate.dev/confirm-deletion";
     /// `disabled` keeps an object from being pruned; `enabled` lets a CRD, Namespace or volume claim be pruned.
     pub const PRUNE: &str = "tidegate.dev/prune";
     /// ModuleTemplates, separated by commas, to which a module may be downgraded; on the

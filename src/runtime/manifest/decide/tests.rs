@@ -206,9 +206,9 @@ fn the_default_custom_resource_is_created_once_where_it_is_ours() {
             conditions::set(&mut status.conditions, "ModuleCR", Status::True, "Ready", "", None, &Time(NOW));
         }
         manifest.status = Some(status);
-        module_resource(&manifest)
+        module_resource(&manifest, false)
     };
-    assert!(matches!(module_resource(&manifest(|_| {})), ModuleResource::NotOurs));
+    assert!(matches!(module_resource(&manifest(|_| {}), false), ModuleResource::NotOurs));
     assert!(matches!(with("Ignore", false), ModuleResource::NotOurs));
     assert!(matches!(with("CreateAndDelete", false), ModuleResource::Absent(object) if object.name() == "default"));
     assert!(matches!(with("CreateAndDelete", true), ModuleResource::Created));

@@ -108,6 +108,7 @@ fn name(act: &Act) -> &'static str {
         Act::Apply { live: None, .. } => "create",
         Act::Apply { live: Some(_), .. } => "apply",
         Act::Read(_) => "read",
+        Act::Release { .. } => "release",
         Act::Unmanage(_) => "unmanage",
         Act::Delete(_) => "delete",
     }
@@ -138,9 +139,11 @@ fn each_module_needs_one_act() {
         let (plan, manifests) = (plan(outcome), live.cloned().into_iter().collect::<Vec<_>>());
         let live = LiveManifests::new(&manifests);
         let desired = || Ok(Object::new(rendered()).unwrap());
-        let rendered: Rendered =
-            to_render(&plan, &live, &Unreadable::new()).iter().map(|found| (found.module.clone(), desired())).collect();
-        let decision = decide(&plan, &live, &rendered, &Unreadable::new());
+        let rendered: Rendered = to_render(&plan, &live, &Unreadable::new(), None)
+            .iter()
+            .map(|found| (found.module.clone(), desired()))
+            .collect();
+        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), None);
         let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
         assert_eq!(acts, [expected], "{:?}", plan.modules);
         assert_eq!(decision.problems, Vec::<String>::new());
@@ -154,7 +157,7 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
     for (manifests, expected) in
         [(vec![], "absent"), (vec![live(|live| live["spec"]["version"] = json!("0.9.0"))], "keep")]
     {
-        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new());
+        let decision = decide(&plan, &LiveManifests::new(&manifests), &rendered, &Unreadable::new(), None);
         assert_eq!(name(&decision.steps[0].act), expected);
         assert_eq!(decision.problems, ["broken"]);
     }
@@ -164,7 +167,7 @@ fn a_manifest_that_cannot_be_rendered_stays_as_it_is() {
 fn nothing_is_rendered_for_a_manifest_that_goes_first() {
     let plan = plan(Some(ModuleOutcome::Install(installation())));
     for (manifests, expected) in [(vec![], 1), (vec![live(|_| {})], 1), (vec![unmanaged()], 0), (vec![deleting()], 0)] {
-        assert_eq!(to_render(&plan, &LiveManifests::new(&manifests), &Unreadable::new()).len(), expected);
+        assert_eq!(to_render(&plan, &LiveManifests::new(&manifests), &Unreadable::new(), None).len(), expected);
     }
 }
 
@@ -174,7 +177,7 @@ fn a_manifest_of_a_mandatory_module_is_left_alone() {
         live["metadata"]["labels"]["operator.kyma-project.io/mandatory-module"] = json!("true");
     });
     let manifests = [mandatory];
-    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new());
+    let decision = decide(&plan(None), &LiveManifests::new(&manifests), &Rendered::new(), &Unreadable::new(), None);
     assert!(decision.steps.is_empty());
 }
 
@@ -201,4 +204,50 @@ fn a_manifest_is_annotated_as_unmanaged_before_it_is_deleted() {
     assert!(is_unmanaged(&deleted) && deleted.metadata.deletion_timestamp.is_some());
     assert_eq!(deleted.metadata.resource_version, None, "the deletion has made a version that is not known");
     assert_eq!(name(&after_unmanage(&deleting())), "keep", "it is being deleted");
+}
+
+#[test]
+fn a_manifest_of_a_former_kyma_ends_without_its_objects() {
+    let plan = plan(Some(ModuleOutcome::Install(installation())));
+    let owned = |uid: &str, is_deleting: bool| {
+        live(|live| {
+            live["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "one", "uid": uid}]);
+            if is_deleting {
+                live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+        })
+    };
+    let desired = Object::new(rendered()).unwrap();
+    for (live, expected) in [
+        (owned("former", true), "release"),
+        // A user or Tidegate deletes this one.
+        (owned("present", true), "keep"),
+        (deleting(), "keep"),
+    ] {
+        let manifests = [live];
+        let live = LiveManifests::new(&manifests);
+        let rendered: Rendered = to_render(&plan, &live, &Unreadable::new(), Some("present"))
+            .iter()
+            .map(|found| (found.module.clone(), Ok(desired.clone())))
+            .collect();
+        let decision = decide(&plan, &live, &rendered, &Unreadable::new(), Some("present"));
+        assert_eq!(name(&decision.steps[0].act), expected);
+    }
+    assert_eq!(name(&after_release(desired.clone(), &[])), "create");
+    assert_eq!(name(&after_release(desired, &["example.org/other".to_owned()])), "absent");
+}
+
+#[test]
+fn a_manifest_that_cannot_be_read_stays_as_it_is() {
+    let manifests = [live(|live| live["spec"]["version"] = json!("0.9.0"))];
+    let live = LiveManifests::new(&manifests);
+    let unreadable = Unreadable::from([("cache", "it cannot be read".to_owned())]);
+    for outcome in [Some(ModuleOutcome::Install(installation())), None] {
+        let plan = plan(outcome);
+        assert!(to_render(&plan, &live, &unreadable, None).is_empty());
+        let decision = decide(&plan, &live, &Rendered::new(), &unreadable, None);
+        let acts: Vec<&str> = decision.steps.iter().map(|step| name(&step.act)).collect();
+        assert_eq!(acts, ["keep"]);
+    }
 }

@@ -163,3 +163,22 @@ fn a_stalled_removal_is_tried_at_the_pace_of_a_wait() {
         [Class::Waiting, Class::Waiting, Class::Transient]
     );
 }
+
+#[test]
+fn what_is_older_than_the_definition_of_kymas_is_kept_for_their_return() {
+    let at = |second: i64| jiff::Timestamp::from_second(second).unwrap();
+    let manifest = |second: i64| {
+        let mut manifest = Manifest::new("one-cache", Default::default());
+        manifest.metadata.creation_timestamp = Some(tidegate_core::api::shared::Time(at(second)));
+        Arc::new(manifest)
+    };
+    for (since, certificate, manifests, expected) in [
+        (None, Some(at(1)), vec![manifest(1)], false),
+        (Some(at(5)), None, vec![], false),
+        (Some(at(5)), Some(at(1)), vec![], true),
+        (Some(at(5)), Some(at(6)), vec![manifest(7)], false),
+        (Some(at(5)), Some(at(6)), vec![manifest(7), manifest(4)], true),
+    ] {
+        assert_eq!(outlived_definition(since, certificate, &manifests), expected);
+    }
+}

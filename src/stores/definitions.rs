@@ -1,0 +1,395 @@
+//! Whether deletions in KCP are meant: while one of our CustomResourceDefinitions, or a namespace of ours, is being
+//! deleted or is missing, no deletion of a Kyma or a Manifest is acted upon.
+//!
+//! The API server deletes all custom resources together with their definition or namespace. To Tidegate, each of them
+//! looks like a wish to empty a runtime. So before a pass removes anything for a deletion, it reads the definitions and
+//! the namespace anew: the API server marks them before it deletes what they contain, so an answer that is newer than
+//! the deletion cannot miss the mark. Passes that ask at the same moment share one answer.
+//!
+//! What comes back needs a moment: first the API server serves the kinds, then the sources apply their definitions, then
+//! the watches show them. Until then, what a runtime has looks superfluous, so nothing is removed either.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tidegate_cluster::{Cluster, Kind};
+use tidegate_core::{
+    api::{KYMA_GROUP, names::annotation},
+    name::Key,
+    object::Gvk,
+};
+use tidegate_process::lock::Mutex;
+use tokio::{sync::Notify, time::Instant};
+
+/// What this process knows of our definitions and namespaces in KCP.
+#[derive(Default)]
+pub struct Definitions {
+    state: Mutex<State>,
+    /// Held while the definitions are read. Who waits for it uses the answer if it is new enough.
+    reading: tokio::sync::Mutex<()>,
+    /// Notified when a hold begins or may have to.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last answer, and when it was asked for.
+    read: Option<(Instant, Observed)>,
+    /// The kinds that the control plane has stopped to serve, with the namespace of their watch.
+    not_served: BTreeSet<(&'static str, String)>,
+    returning: Option<Returning>,
+    /// What was last said in the log.
+    said: Option<String>,
+}
+
+/// What the control plane says of our definitions and namespaces.
+pub(crate) type Observed = BTreeMap<Guarded, Presence>;
+
+/// A definition or a namespace whose deletion deletes Kymas or Manifests.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Guarded {
+    /// A CustomResourceDefinition, by the plural of its kind and its group.
+    Definition(&'static str, &'static str),
+    /// A namespace.
+    Namespace(String),
+}
+
+/// Whether it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It exists, since then.
+    Present { created: Option<Timestamp> },
+    /// It is being deleted. The flag says whether a user has confirmed that.
+    Terminating { is_confirmed: bool },
+    /// It does not exist.
+    Absent,
+    /// It could not be read. Contains the error.
+    Unknown(String),
+}
+
+/// Definitions that are back, while what they define may still be missing.
+#[derive(Clone, Debug, PartialEq)]
+struct Returning {
+    since: Instant,
+    /// Sources that have not applied their definitions since.
+    sources: BTreeSet<Key>,
+    /// When the last of them had.
+    settled: Option<Instant>,
+}
+
+/// Why deletions are not acted upon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Something is being deleted, and no user has confirmed that.
+    Terminating(Guarded),
+    /// Something does not exist.
+    Absent(Guarded),
+    /// Something could not be read.
+    Unknown(Guarded, String),
+    /// A kind is not served.
+    NotServed(&'static str),
+    /// The definitions are back. These sources have not applied theirs.
+    Returning(Vec<Key>),
+}
+
+/// The definitions that must exist.
+const DEFINITIONS: [(&str, &str); 6] = [
+    ("kymas", KYMA_GROUP),
+    ("manifests", KYMA_GROUP),
+    ("modulereleasemetas", KYMA_GROUP),
+    ("moduletemplates", KYMA_GROUP),
+    ("watchers", KYMA_GROUP),
+    ("gitsources", "tidegate.dev"),
+];
+/// How often a hold is checked. A user who confirms a deletion waits no longer than this.
+const CHECK: Duration = Duration::from_secs(5);
+/// How long a watch may be behind the writes of a source.
+const LAG_MAX: Duration = Duration::from_secs(5);
+/// How long to wait for sources after the definitions are back. A source whose repository is unreachable does not hold
+/// up deletions for longer.
+const RETURN_MAX: Duration = Duration::from_secs(600);
+
+/// Why deletions in a namespace are not acted upon; `None` if they are.
+fn held(observed: &Observed, state: &State, namespace: &str, now: Instant) -> Option<Hold> {
+    let concerns = |guarded: &Guarded| match guarded {
+        Guarded::Definition(..) => true,
+        Guarded::Namespace(name) => name == namespace,
+    };
+    let of_presence =
+        observed.iter().filter(|(guarded, _)| concerns(guarded)).find_map(|(guarded, presence)| match presence {
+            Presence::Present { .. } | Presence::Terminating { is_confirmed: true } => None,
+            Presence::Terminating { is_confirmed: false } => Some(Hold::Terminating(guarded.clone())),
+            Presence::Absent => Some(Hold::Absent(guarded.clone())),
+            Presence::Unknown(error) => Some(Hold::Unknown(guarded.clone(), error.clone())),
+        });
+    // Of a definition whose end is confirmed, nothing more is expected.
+    let is_confirmed = |kind: &str| {
+        observed.iter().any(|(guarded, presence)| {
+            matches!(guarded, Guarded::Definition(plural, _) if *plural == kind)
+                && matches!(presence, Presence::Terminating { is_confirmed: true })
+        })
+    };
+    let not_served = state.not_served.iter().find(|(kind, of)| of == namespace && !is_confirmed(kind));
+    let of_presence = of_presence.or_else(|| not_served.map(|(kind, _)| Hold::NotServed(kind)));
+    of_presence.or_else(|| {
+        let returning = state.returning.as_ref().filter(|returning| !returning.is_over(now))?;
+        Some(Hold::Returning(returning.sources.iter().cloned().collect()))
+    })
+}
+
+// === impl Definitions ===
+
+impl Definitions {
+    /// Why no deletion in a namespace is acted upon, as far as is known; `None` if none is known. Sends no request.
+    pub(crate) fn known_hold(&self, namespace: &str) -> Option<Hold> {
+        let state = self.state.lock();
+        let nothing = Observed::new();
+        let observed = state.read.as_ref().map_or(&nothing, |(_, observed)| observed);
+        held(observed, &state, namespace, Instant::now())
+    }
+
+    /// Why no deletion in a namespace may be acted upon; `None` if they may. Reads the definitions, unless an answer is
+    /// known that was asked for after this call began.
+    pub(crate) async fn hold(&self, kcp: &Cluster, namespace: &str) -> Option<Hold> {
+        self.read(kcp, namespace).await;
+        self.known_hold(namespace)
+    }
+
+    /// When the definition of Kymas was created, if that is known.
+    pub(crate) fn kymas_since(&self) -> Option<Timestamp> {
+        let state = self.state.lock();
+        let (_, observed) = state.read.as_ref()?;
+        match observed.get(&Guarded::Definition("kymas", KYMA_GROUP))? {
+            Presence::Present { created } => *created,
+            Presence::Terminating { .. } | Presence::Absent | Presence::Unknown(_) => None,
+        }
+    }
+
+    /// Records that the control plane has stopped to serve a kind, or serves it again.
+    pub(crate) fn set_served(&self, kind: &'static str, namespace: &str, is_served: bool, sources: &[Key]) {
+        let mut state = self.state.lock();
+        let entry = (kind, namespace.to_owned());
+        let is_new = if is_served { state.not_served.remove(&entry) } else { state.not_served.insert(entry) };
+        if is_new {
+            if is_served {
+                state.returning = Some(Returning::now(sources));
+            }
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Records that a source has applied its definitions in a pass that began at `began`.
+    pub(crate) fn applied(&self, source: &Key, began: Instant) {
+        let mut state = self.state.lock();
+        if let Some(returning) = &mut state.returning
+            && returning.since <= began
+            && returning.sources.remove(source)
+            && returning.sources.is_empty()
+        {
+            returning.settled = Some(Instant::now());
+        }
+    }
+
+    /// Follows holds: returns whenever one may have begun or ended in `namespaces`, with all that is to be said, one
+    /// line each. While there is none, it waits and sends no request.
+    pub(crate) async fn next(&self, kcp: &Cluster, namespaces: &BTreeSet<String>) -> Vec<String> {
+        let is_held = namespaces.iter().any(|namespace| self.known_hold(namespace).is_some());
+        if is_held {
+            let _ = tokio::time::timeout(CHECK, self.changed.notified()).await;
+        } else {
+            self.changed.notified().await;
+        }
+        for namespace in namespaces {
+            self.read(kcp, namespace).await;
+        }
+        self.lines(namespaces)
+    }
+
+    /// Why deletions are held in each namespace, one line for each reason.
+    pub(crate) fn lines(&self, namespaces: &BTreeSet<String>) -> Vec<String> {
+        let holds: BTreeSet<String> =
+            namespaces.iter().filter_map(|namespace| self.known_hold(namespace)).map(|hold| hold.to_string()).collect();
+        holds.into_iter().collect()
+    }
+
+    /// Reads all definitions and a namespace, unless that has happened since this call began.
+    async fn read(&self, kcp: &Cluster, namespace: &str) {
+        let asked = Instant::now();
+        let wanted = Guarded::Namespace(namespace.to_owned());
+        let _reading = self.reading.lock().await;
+        let is_new = |(began, observed): &(Instant, Observed)| asked < *began && observed.contains_key(&wanted);
+        if self.state.lock().read.as_ref().is_some_and(is_new) {
+            return;
+        }
+        let began = Instant::now();
+        let mut observed: Observed = match &self.state.lock().read {
+            // Of other namespaces, the last answer stays.
+            Some((_, before)) => before.clone(),
+            None => Observed::new(),
+        };
+        for (plural, group) in DEFINITIONS {
+            observed
+                .insert(Guarded::Definition(plural, group), presence(kcp, &Guarded::Definition(plural, group)).await);
+        }
+        let found = presence(kcp, &wanted).await;
+        observed.insert(wanted, found);
+        self.take(began, observed);
+    }
+
+    fn take(&self, began: Instant, observed: Observed) {
+        let mut state = self.state.lock();
+        let was_missing = state.read.as_ref().is_some_and(|(_, before)| before.values().any(Presence::is_missing));
+        if was_missing && !observed.values().any(Presence::is_missing) && state.returning.is_none() {
+            // Which sources there are is known once their kind is served again.
+            state.returning = Some(Returning::now(&[]));
+        }
+        let is_held = observed.values().any(|presence| !matches!(presence, Presence::Present { .. }));
+        if state.returning.as_ref().is_some_and(|returning| returning.is_over(began)) && !is_held {
+            state.returning = None;
+        }
+        let is_news = is_held && state.read.as_ref().is_none_or(|(_, before)| *before != observed);
+        state.read = Some((began, observed));
+        drop(state);
+        if is_news {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Logs the beginning and the end of a hold, once. Returns whether holds have just ended.
+    pub(crate) fn say(&self, lines: &[String]) -> bool {
+        let now = (!lines.is_empty()).then(|| lines.join("; "));
+        let before = std::mem::replace(&mut self.state.lock().said, now.clone());
+        match (before, now) {
+            (before, Some(now)) if before.as_ref() != Some(&now) => {
+                tracing::warn!(reason = now, "deletions of Kymas and Manifests are held");
+                false
+            }
+            (Some(_), None) => {
+                tracing::info!("deletions of Kymas and Manifests are acted upon again");
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Reads whether something exists.
+async fn presence(kcp: &Cluster, guarded: &Guarded) -> Presence {
+    let (gvk, name) = match guarded {
+        Guarded::Definition(plural, group) => {
+            (Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"), format!("{plural}.{group}"))
+        }
+        Guarded::Namespace(name) => (Gvk::new("", "v1", "Namespace"), name.clone()),
+    };
+    let kind = Kind::built_in(&gvk).expect("both are built-in kinds");
+    match kcp.get_object_meta(&kind, &Key::new("", &name)).await {
+        Ok(None) => Presence::Absent,
+        Ok(Some(metadata)) if metadata.deletion_timestamp.is_some() => {
+            let confirmed = tidegate_core::landscape::annotation(&metadata, annotation::CONFIRM_DELETION);
+            Presence::Terminating { is_confirmed: confirmed == Some("true") }
+        }
+        Ok(Some(metadata)) => Presence::Present { created: metadata.creation_timestamp.map(|time| time.0) },
+        Err(error) => Presence::Unknown(error.to_string()),
+    }
+}
+
+// === impl Presence ===
+
+impl Presence {
+    fn is_missing(&self) -> bool {
+        match self {
+            Presence::Absent | Presence::Terminating { .. } => true,
+            Presence::Present { .. } | Presence::Unknown(_) => false,
+        }
+    }
+}
+
+// === impl Returning ===
+
+impl Returning {
+    fn now(sources: &[Key]) -> Returning {
+        let now = Instant::now();
+        Returning { since: now, sources: sources.iter().cloned().collect(), settled: sources.is_empty().then_some(now) }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.settled.is_some_and(|settled| LAG_MAX <= now.saturating_duration_since(settled))
+            || RETURN_MAX <= now.saturating_duration_since(self.since)
+    }
+}
+
+// === impl Guarded ===
+
+impl Guarded {
+    /// The command that confirms its deletion.
+    fn command(&self) -> String {
+        match self {
+            Guarded::Definition(plural, group) => {
+                format!("kubectl annotate crd {plural}.{group} {}=true", annotation::CONFIRM_DELETION)
+            }
+            Guarded::Namespace(name) => {
+                format!("kubectl annotate namespace {name} {}=true", annotation::CONFIRM_DELETION)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Guarded::Definition(plural, group) => write!(f, "CustomResourceDefinition {plural}.{group}"),
+            Guarded::Namespace(name) => write!(f, "Namespace {name}"),
+        }
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// Whether runtimes are left alone altogether, and not only what is being deleted: their plans depend on what is
+    /// missing.
+    pub(crate) fn stops_all(&self) -> bool {
+        match self {
+            Hold::Terminating(_) | Hold::Absent(_) | Hold::NotServed(_) | Hold::Returning(_) => true,
+            Hold::Unknown(..) => false,
+        }
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("deletions are held: ")?;
+        match self {
+            Hold::Terminating(guarded) => write!(
+                f,
+                "{guarded} is being deleted in the control plane; to remove everything from the runtimes, run `{}`",
+                guarded.command()
+            ),
+            Hold::Absent(guarded) => {
+                write!(
+                    f,
+                    "{guarded} is missing in the control plane: apply deploy/base, or what `tidegate crds` prints"
+                )
+            }
+            Hold::Unknown(guarded, error) => write!(f, "{guarded} cannot be read: {error}"),
+            Hold::NotServed(kind) => {
+                write!(f, "the control plane does not serve {kind}: apply what `tidegate crds` prints")
+            }
+            Hold::Returning(sources) if sources.is_empty() => {
+                f.write_str("definitions are back in the control plane, and their objects are being read")
+            }
+            Hold::Returning(sources) => {
+                let names: Vec<String> = sources.iter().map(Key::to_string).collect();
+                write!(f, "definitions are back in the control plane; waiting for GitSource {}", names.join(", "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

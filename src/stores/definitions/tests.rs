@@ -1,0 +1,100 @@
+use super::*;
+
+const KYMAS: Guarded = Guarded::Definition("kymas", KYMA_GROUP);
+
+fn namespace(name: &str) -> Guarded {
+    Guarded::Namespace(name.to_owned())
+}
+
+fn observed(parts: impl IntoIterator<Item = (Guarded, Presence)>) -> Observed {
+    parts.into_iter().collect()
+}
+
+fn present() -> Presence {
+    Presence::Present { created: None }
+}
+
+fn terminating(is_confirmed: bool) -> Presence {
+    Presence::Terminating { is_confirmed }
+}
+
+fn check(observed: &Observed, state: &State, expected: Option<Hold>) {
+    assert_eq!(held(observed, state, "kcp-system", Instant::now()), expected, "{observed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_held_while_something_of_ours_is_missing_and_no_user_has_confirmed_that() {
+    let state = State::default();
+    for (presence, expected) in [
+        (present(), None),
+        (terminating(false), Some(Hold::Terminating(KYMAS))),
+        (terminating(true), None),
+        (Presence::Absent, Some(Hold::Absent(KYMAS))),
+        (Presence::Unknown("no".to_owned()), Some(Hold::Unknown(KYMAS, "no".to_owned()))),
+    ] {
+        check(&observed([(KYMAS, presence)]), &state, expected);
+    }
+    check(&observed([]), &state, None);
+    // One confirmation is not one for all.
+    let manifests = Guarded::Definition("manifests", KYMA_GROUP);
+    let both = observed([(KYMAS, terminating(true)), (manifests.clone(), terminating(false))]);
+    check(&both, &state, Some(Hold::Terminating(manifests)));
+    // Of namespaces, only the object's own counts.
+    check(&observed([(namespace("team-a"), terminating(false))]), &state, None);
+    check(
+        &observed([(namespace("kcp-system"), terminating(false))]),
+        &state,
+        Some(Hold::Terminating(namespace("kcp-system"))),
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_holds_deletions_where_it_is_watched() {
+    let state = |namespace: &str| State { not_served: [("kymas", namespace.to_owned())].into(), ..State::default() };
+    check(&observed([]), &state("kcp-system"), Some(Hold::NotServed("kymas")));
+    check(&observed([]), &state("team-a"), None);
+    check(&observed([(KYMAS, terminating(true))]), &state("kcp-system"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_back_has_until_its_sources_have_applied_and_the_watches_show_it() {
+    let (definitions, source) = (Definitions::default(), Key::new("kcp-system", "landscape"));
+    let hold = || definitions.known_hold("kcp-system");
+    definitions.set_served("kymas", "kcp-system", false, &[]);
+    assert_eq!(hold(), Some(Hold::NotServed("kymas")));
+    let early = Instant::now();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    definitions.set_served("kymas", "kcp-system", true, std::slice::from_ref(&source));
+    assert_eq!(hold(), Some(Hold::Returning(vec![source.clone()])));
+    definitions.applied(&source, early);
+    assert_eq!(hold(), Some(Hold::Returning(vec![source.clone()])), "the pass began before");
+    definitions.applied(&source, Instant::now());
+    assert_eq!(hold(), Some(Hold::Returning(Vec::new())));
+    tokio::time::advance(LAG_MAX).await;
+    assert_eq!(hold(), None);
+
+    definitions.set_served("kymas", "kcp-system", false, &[]);
+    definitions.set_served("kymas", "kcp-system", true, &[source]);
+    tokio::time::advance(RETURN_MAX).await;
+    assert_eq!(hold(), None, "a source that never answers is not waited for for ever");
+}
+
+#[test]
+fn the_text_names_what_is_wrong_and_the_command() {
+    for (hold, expected) in [
+        (
+            Hold::Terminating(KYMAS),
+            "deletions are held: CustomResourceDefinition kymas.operator.kyma-project.io is being deleted in the control plane; to remove everything from the runtimes, run `kubectl annotate crd kymas.operator.kyma-project.io tidegate.dev/confirm-deletion=true`",
+        ),
+        (
+            Hold::Absent(namespace("team-a")),
+            "deletions are held: Namespace team-a is missing in the control plane: apply deploy/base, or what `tidegate crds` prints",
+        ),
+        (
+            Hold::NotServed("kymas"),
+            "deletions are held: the control plane does not serve kymas: apply what `tidegate crds` prints",
+        ),
+    ] {
+        assert_eq!(hold.to_string(), expected);
+    }
+}
