@@ -282,7 +282,10 @@ impl SourcePass<'_> {
         // What a GitSource declares that never could be read is not known.
         let unknown = self.ctx.stores.all_unknown(&[Table::Sources], None).into_iter().map(|found| {
             let key = found.object.key();
-            (SourceName::new(key.clone()).label_value(), Other { key, idle: false, declares: None, allow: definition::Allow::default() })
+            (
+                SourceName::new(key.clone()).label_value(),
+                Other { key, idle: false, declares: None, allow: definition::Allow::default() },
+            )
         });
         let known = self.ctx.stores.sources().into_iter().map(other);
         known.chain(unknown).filter(|(_, other)| other.key != *self.key).collect()

@@ -234,7 +234,10 @@ fn a_confirmed_prune_beside_an_unread_source_happens_where_that_cannot_declare_t
     let mut world =
         World::new().declares(["Kyma/a"]).ours(["Kyma/a", "Kyma/b", "ModuleTemplate/m-1"]).unread_with("other", kinds);
     world.policy.confirmed = Some(COMMIT.to_owned());
-    world.check(&["prune Kyma/b", "wait ModuleTemplate/m-1: Unread([Key { namespace: \"kcp-system\", name: \"other\" }])"]);
+    world.check(&[
+        "prune Kyma/b",
+        "wait ModuleTemplate/m-1: Unread([Key { namespace: \"kcp-system\", name: \"other\" }])",
+    ]);
 }
 
 #[test]

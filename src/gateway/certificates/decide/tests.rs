@@ -269,6 +269,7 @@ fn secret() -> LeafSecret {
         uid: "1".to_owned(),
         resource_version: "7".to_owned(),
         is_deleting: false,
+        created: None,
         kyma: Some("kcp-system/a".to_owned()),
         issued_at: None,
         not_after: None,
