@@ -124,6 +124,8 @@ impl Fetches {
                 ));
             }
             tokio::select! {
+                // In this order, so that a simulation repeats itself.
+                biased;
                 () = self.wake.notified() => {}
                 Some(finished) = running.next() => {
                     // What was given up has no result.

@@ -62,8 +62,9 @@ impl Problem {
         match self {
             Problem::SecretRead { error, .. } => error.retry_after(),
             Problem::Unrecorded(failure) => failure.retry_after(),
-            Problem::Access { .. } | Problem::Git(_) => None,
-            Problem::Url(_)
+            Problem::Access { .. }
+            | Problem::Git(_)
+            | Problem::Url(_)
             | Problem::Local
             | Problem::NoSecret(_)
             | Problem::Secret { .. }
